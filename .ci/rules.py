@@ -6,32 +6,22 @@ A rule is an invariant that code cites by name. It is defined once in the reposi
     //! - `journal.one_torn_batch`: only the newest batch of a journal can be torn.
 
 The first part is the room. Every name in backticks that begins with a room that defines rules must be defined: `journal.one_torn_batch` in a comment or
-a document is a citation. Rules under letters (A1, B2) are puzzles; LETTERS says how often a crate's comments may still cite one.
+a document is a citation. A letter and a number (A1, B2) is a puzzle: no comment in a Rust source may cite a rule that way.
 
     .ci/rules.py            the check
     .ci/rules.py list       every rule and where it is defined
-    .ci/rules.py letters C  every comment of crate C that cites a letter
 """
 
 import re
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# How many citations by letter each crate may have. A number may be lowered and never raised.
-LETTERS = {
-    "api": 1,
-    "facts": 25,
-    "load": 12,
-    "measure": 40,
-    "smb": 1,
-}
 DEFINITION = re.compile(r"^\s*//[/!] - `([a-z]+\.[a-z]+(?:_[a-z0-9]+)*)`: ")
 CITATION = re.compile(r"`([a-z]+)\.([a-z]+(?:_[a-z0-9]+)*)`")
 LETTER = re.compile(r"(?<![A-Za-z0-9_`\"<-])[A-Z]{1,2}[0-9]{1,2}(?![A-Za-z0-9_`\"-])")
-# Terms of the field that look the same.
-TERMS = {"LZ4", "MD4", "RC4", "S3"}
+# Terms of the field, and models of disks, that look the same.
+TERMS = {"LZ4", "MD4", "MG11", "RC4", "S3"}
 
 
 def comment_of(line):
@@ -43,7 +33,7 @@ def comment_of(line):
 def main():
     sources = sorted((ROOT / "crates").glob("*/src/**/*.rs")) + sorted((ROOT / "crates").glob("*/tests/**/*.rs"))
     documents = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
-    defined, wrong, letters = {}, [], defaultdict(list)
+    defined, wrong = {}, []
     lines = [(path, number, line) for path in sources + documents for number, line in enumerate(path.read_text().splitlines(), 1)]
     for path, number, line in lines:
         found = DEFINITION.match(line)
@@ -61,20 +51,14 @@ def main():
             if room in rooms and "_" in rule and f"{room}.{rule}" not in defined:
                 wrong.append(f"{place}: no rule is named `{room}.{rule}`")
         if path.suffix == ".rs":
-            crate = path.relative_to(ROOT / "crates").parts[0]
-            letters[crate] += [f"{place}: {text.strip()}" for letter in LETTER.findall(text) if letter not in TERMS]
+            cited = [letter for letter in LETTER.findall(text) if letter not in TERMS]
+            wrong += [f"{place}: {letter} is a letter and a number: cite the rule by its name: {text.strip()}" for letter in cited]
     if sys.argv[1:] == ["list"]:
         print("\n".join(f"{name:50} {place}" for name, place in sorted(defined.items())))
         return
-    if sys.argv[1:2] == ["letters"]:
-        print("\n".join(letters[sys.argv[2]]))
-        return
-    for crate, found in sorted(letters.items()):
-        if len(found) > LETTERS.get(crate, 0):
-            wrong.append(f"{crate}: {len(found)} rules are cited by letter, {LETTERS.get(crate, 0)} may be: {found[-1]}")
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"rules: {len(defined)}, each defined once; cited by letter: {sum(map(len, letters.values()))}")
+    print(f"rules: {len(defined)}, each defined once and cited by name")
 
 
 if __name__ == "__main__":

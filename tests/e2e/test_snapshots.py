@@ -2,6 +2,7 @@
 
   P1  `.snapshots/NAME` at the top of every share shows the volume as it was, read-only, through the mount, NFS and SMB.
   P2  A snapshot that was answered is there, whole, after kill -9 and the loss of a disk; also of an encrypted volume.
+  P4  A volume goes back to a snapshot whole or not at all, and what was there before is kept.
   P3  What is destroyed gives back the room that it said it would; what is held stays.
 """
 
@@ -16,6 +17,7 @@ import pytest
 import nfs3
 from conftest import client, make
 from test_encryption import sealed, typed  # noqa: F401
+from larderd import binary
 from test_smb import smb
 from trees import describe, fill
 
@@ -136,6 +138,10 @@ def test_names_ranges_and_holds(daemon):
     for attempt in (("release", "files@s4", "law"), ("hold", "files@s4", "law", "--until", "1h"), ("destroy", "files@s4")):
         refused = daemon.run("snap", *attempt)
         assert refused.returncode == 1, attempt
+    for destroy in (("volume", "destroy", "files", "--yes", "--force"), ("pool", "destroy", "tank", "--yes", "--force")):
+        refused = daemon.run(*destroy)
+        assert refused.returncode == 1 and "held" in refused.stderr, destroy
+    assert (top / "f").exists()
     used = daemon.status()["used_bytes"]
     snap(daemon, "destroy", "files@s1%s3")
     assert list(snapshots(daemon)) == ["s0", "s4", unnamed]
@@ -199,3 +205,55 @@ def test_of_an_encrypted_volume(sealed):  # noqa: F811
     typed(sealed, "volume", "unlock", "secret")
     sealed.run("mount", str(sealed.mount), "--volume", "secret", check=True)
     assert (sealed.mount / ".snapshots/s/a").read_bytes() == b"plain words " * 5000
+
+
+def test_a_volume_goes_back(daemon):
+    """P4: a `rm -rf` undone by rollback, with a mount in use, and killed on the way."""
+    top = daemon.mount
+    wanted = fill(top / "tree", files=30, big_bytes=1_000_000)
+    (top / "note").write_text("then")
+    snap(daemon, "create", "files@good")
+    subprocess.run(["rm", "-rf", str(top / "tree")], check=True)
+    (top / "note").write_text("later and longer")
+    (top / "new").mkdir()
+    asked = daemon.run("snap", "rollback", "files@good")
+    assert asked.returncode == 1 and "--yes" in asked.stderr
+    with open(top / "open", "w") as held:
+        held.write("x")
+        held.flush()
+        busy = daemon.run("snap", "rollback", "files@good", "--yes")
+        assert busy.returncode == 1 and ("in use" in busy.stderr or "open for writing" in busy.stderr), busy.stderr
+        assert (top / "note").read_text() == "later and longer", "nothing has changed"
+    told = daemon.run("snap", "diff", "files@good", check=True).stdout.splitlines()
+    assert "M  /note" in told and "+  /new/" in told and "-  /tree/" in told and "-  /tree/docs/file-3" in told
+    assert daemon.run("snap", "diff", "files@nope").returncode == 1
+    back = snap(daemon, "rollback", "files@good", "--yes")
+    saved = back["saved_as"]
+    assert saved.startswith("before-rollback-")
+    daemon.run("mount", str(top), check=True)
+    assert describe(top / "tree") == wanted
+    assert (top / "note").read_text() == "then" and not (top / "new").exists()
+    assert (top / ".snapshots" / saved / "note").read_text() == "later and longer"
+    assert list(snapshots(daemon)) == ["good", saved]
+    # Forward again, killed on the way.
+    daemon.run("umount", str(top), check=True)
+    for attempt in range(3):
+        to = (saved, "good", saved)[attempt]
+        going = subprocess.Popen([binary(), "--data", str(daemon.data), "snap", "rollback", f"files@{to}", "--yes"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.02 + 0.05 * attempt)
+        daemon.kill()
+        going.wait()
+        daemon.start()
+        daemon.run("mount", str(top), check=True)
+        note = (top / "note").read_text()
+        assert note in ("then", "later and longer")
+        assert (top / "tree").exists() == (note == "then") and (top / "new").exists() == (note != "then"), "one or the other"
+        if note == "then":
+            assert describe(top / "tree") == wanted
+        daemon.run("umount", str(top), check=True)
+        daemon.run("check", check=True)
+    with client(daemon) as nfs:
+        assert nfs.lookup(nfs.root, b"note").attr
+    daemon.stop()
+    assert daemon.check().returncode == 0

@@ -15,7 +15,10 @@ mod types;
 pub use client::{Client, segment};
 pub use failure::{Failure, FailureKind};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
-pub use snapshots::{SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus};
+pub use snapshots::{
+    DiffEntry, DiffRequest, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest,
+    SnapshotsStatus,
+};
 pub use socket::SocketPath;
 pub use types::*;
 

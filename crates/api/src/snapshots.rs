@@ -29,6 +29,12 @@ pub enum SnapshotsRequest {
         name: String,
         reason: String,
     },
+    /// The volume becomes what it was. With `destroy_later` later snapshots go; with `force` also where somebody uses it.
+    Rollback {
+        name: String,
+        destroy_later: bool,
+        force: bool,
+    },
 }
 
 /// The snapshots of a volume, and the outcome of a request.
@@ -39,6 +45,9 @@ pub struct SnapshotsStatus {
     /// The names that the request was about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concerned: Vec<String>,
+    /// The snapshot that keeps what was there before the volume went back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_as: Option<String>,
     /// Bytes that destroying them gives back, before redundancy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,
@@ -69,4 +78,55 @@ pub struct SnapshotHold {
     /// Seconds since 1970; until it is released where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
+}
+
+/// A number for each kind of automatic snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotCounts {
+    pub hourly: u32,
+    pub daily: u32,
+    pub weekly: u32,
+    pub monthly: u32,
+}
+
+/// The automatic snapshots of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSchedule {
+    pub pool: String,
+    pub volume: String,
+    /// How many hours, days, weeks and months keep a snapshot.
+    pub keep: SnapshotCounts,
+    /// How many of them have one now.
+    pub kept: SnapshotCounts,
+    /// The newest automatic one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
+    /// When the next one is taken, in milliseconds since 1970, if anything changes until then.
+    pub next_ms: u64,
+    /// Whether anything may have changed since the newest snapshot of the volume.
+    pub changed: bool,
+    /// The reason why none is taken, or not all are destroyed that should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// Asks what is different in `later` (now, where there is none) from the snapshot `earlier`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffRequest {
+    pub earlier: String,
+    pub later: Option<String>,
+}
+
+/// A path that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffEntry {
+    /// `created`, `modified`, `removed` or `renamed`.
+    pub change: String,
+    /// `file`, `directory`, `symlink` or `special`.
+    pub kind: String,
+    /// From the top of the volume.
+    pub path: String,
+    /// Where it was, if it is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }

@@ -26,7 +26,7 @@ pub struct Known {
     pub incompatible: &'static [&'static str],
 }
 
-/// What a program may do.
+/// The access that a program has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     Full,

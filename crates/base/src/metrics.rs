@@ -52,7 +52,7 @@ impl Latency {
     }
 }
 
-/// What all layers tell, by name.
+/// The metrics of all layers, by name.
 #[derive(Debug, Default)]
 pub struct Metrics {
     families: BTreeMap<&'static str, Family>,

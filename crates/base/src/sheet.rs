@@ -1,4 +1,4 @@
-//! What a structure says, for people and scripts alike: how `larder debug` answers.
+//! A structure decoded for people and scripts alike: the answers of `larder debug`.
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub struct Field {
     pub value: String,
 }
 
-/// What is wrong, and from which byte on.
+/// A fault, and the first byte that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
     #[serde(skip_serializing_if = "Option::is_none")]

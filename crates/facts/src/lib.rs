@@ -3,11 +3,12 @@
 //! Nothing here stores, serves or concludes. Facts come in through [`Machine`] alone, which can be pointed at a
 //! recorded copy of another machine's `/sys` and `/proc`; what follows from facts is pure.
 //!
-//! E1. What cannot be known is said. A missing tool, a missing right or a virtual disk takes a fact away; it never
-//!     turns into "all is well".
-//! E2. Looking changes nothing. What writes (the flush test, `disk prepare`) is a function of its own with a name
-//!     that says so.
-//! E3. Whatever is read is bounded: files, directories, the output and the running time of other programs.
+//! - `facts.unknown_is_said`: a fact that cannot be known is reported as unknown. A missing tool, a missing right or a
+//!   virtual disk takes a fact away; it never turns into "all is well".
+//! - `facts.looking_changes_nothing`: reading facts changes nothing. Each function that writes (the flush test,
+//!   `disk prepare`) stands alone and has a name that says so.
+//! - `facts.reads_bounded`: everything that is read is bounded: files, directories, the output and the running time of
+//!   other programs.
 #![forbid(unsafe_code)]
 
 pub mod about;

@@ -1,4 +1,4 @@
-//! What a machine is, and what it did during a measurement.
+//! A machine, and its work during a measurement.
 //!
 //! These types are part of the format of results: fields are added, never given another meaning.
 
@@ -15,8 +15,8 @@ pub struct MachineFacts {
     pub kernel: String,
 }
 
-/// What the machine did during a run. All series have as many values as `at_ms`; an unknown value is NaN in memory
-/// and `null` in JSON.
+/// The machine's work during a run. All series have as many values as `at_ms`; an unknown value is NaN in memory and
+/// `null` in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
     /// Since the beginning of the bench: the end of each interval.
@@ -95,7 +95,7 @@ pub struct NetSeries {
     /// TCP segments sent again, of the whole machine, in the interval.
     #[serde(with = "holes")]
     pub retransmits: Vec<f64>,
-    /// What its link carries in one direction, where it has a speed.
+    /// The rate of its link in one direction, where it has a speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s_max: Option<f64>,
 }

@@ -10,7 +10,7 @@ pub enum Duplex {
     Half,
 }
 
-/// What a named wire carries. Bytes per second.
+/// A named wire and its rates, in bytes per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wire {
     /// As a person says it: `PCIe 3.0 x4`.
@@ -223,7 +223,7 @@ impl Wire {
         rungs.iter().filter_map(|name| Self::named(name)).collect()
     }
 
-    /// What one would buy next.
+    /// The next faster wires that one would buy.
     pub fn rungs_above(&self) -> Vec<Self> {
         let rungs: &[&str] = match self.name.as_str() {
             "10 Mbit Ethernet" | "100 Mbit Ethernet" => &["gigabit", "2.5gbe"],

@@ -13,6 +13,8 @@ use crate::leases::Recall;
 use crate::{Files, Open, Uses};
 
 impl Files {
+    /// Writes `data` at `offset` (in bytes), all or nothing, after other clients have given back their caches.
+    /// [`FsError::NoSpace`] or [`FsError::Quota`] if there is no room.
     pub async fn write(
         &self,
         cred: &Cred,
@@ -51,6 +53,8 @@ impl Files {
         self.volume.sync().await
     }
 
+    /// Reserves, punches or zeroes `len` bytes from `offset` on. [`FsError::NoSpace`] if `mode` reserves and there is no
+    /// room.
     pub async fn allocate(
         &self,
         cred: &Cred,
@@ -106,6 +110,7 @@ impl Files {
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
+    /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
         let done = self.volume.mkdir(cred, dir, name, set).await;
         self.await_witnesses().await;
@@ -127,6 +132,7 @@ impl Files {
         done
     }
 
+    /// Makes a symbolic link to `target`, which is not interpreted. Returns its attributes and the change of `dir`.
     pub async fn symlink(
         &self,
         cred: &Cred,
@@ -140,6 +146,7 @@ impl Files {
         done
     }
 
+    /// Gives an inode that is no directory another name. Returns its attributes and the change of `dir`.
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let done = self.volume.link(cred, ino, dir, name).await;
         self.await_witnesses().await;
@@ -154,6 +161,8 @@ impl Files {
         done
     }
 
+    /// Removes a name of anything but a directory. Returns the attributes afterwards (`nlink` may be 0) and the change of
+    /// `dir`. [`FsError::Shared`] if another door has it open and denies this.
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.before_removal(cred, dir, name).await?;
         let done = self.volume.unlink(cred, dir, name).await;
@@ -161,6 +170,8 @@ impl Files {
         done
     }
 
+    /// Removes an empty directory. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
+    /// [`FsError::Shared`] if another door has it open and denies this.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         self.before_removal(cred, dir, name).await?;
         let done = self.volume.rmdir(cred, dir, name).await;
@@ -185,12 +196,14 @@ impl Files {
         done
     }
 
+    /// Sets an extended attribute.
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let done = self.volume.setxattr(cred, ino, name, value, mode).await;
         self.await_witnesses().await;
         done
     }
 
+    /// Removes an extended attribute. [`FsError::NoAttribute`] if there is none.
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         let done = self.volume.removexattr(cred, ino, name).await;
         self.await_witnesses().await;

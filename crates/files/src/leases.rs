@@ -20,7 +20,7 @@ use parking_lot::RwLock;
 /// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has it); a little longer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What an access needs back.
+/// The part of a client's cache that an access recalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recall {
     /// Data that is written and not yet sent: before data or sizes are read.
@@ -31,6 +31,7 @@ pub enum Recall {
     Handles,
 }
 
+/// A door whose clients cache data, opens or names, and can be asked to give them back.
 pub trait Holder: Send + Sync {
     /// Whether there is something to wait for. Quick: asked before every access.
     fn holds(&self, ino: Ino, what: Recall) -> bool;

@@ -15,6 +15,7 @@
 //!   exclude each other.
 //!
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
+#![warn(missing_docs)]
 
 mod change;
 pub mod leases;
@@ -54,7 +55,7 @@ pub struct Files {
     witness_wait_max: Duration,
 }
 
-/// What all doors of one volume have in common.
+/// The state that all doors of one volume share.
 #[derive(Default)]
 struct Shared {
     leases: Leases,
@@ -104,18 +105,22 @@ impl Files {
         &self.volume
     }
 
+    /// The origin that this door's changes carry in their events.
     pub fn origin(&self) -> u32 {
         self.volume.origin()
     }
 
+    /// The id of the volume, which never changes.
     pub fn id(&self) -> uuid::Uuid {
         self.volume.id()
     }
 
+    /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
         self.volume.verifier()
     }
 
+    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
     pub fn statfs(&self) -> StatFs {
         self.volume.statfs()
     }

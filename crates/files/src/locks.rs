@@ -25,17 +25,21 @@ const LOCKS_MAX: usize = 1 << 16;
 /// Links of a chain of waiting owners that are followed.
 const CHAIN_MAX: usize = 64;
 
-/// Who has a lock: `id` is the door's own.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
+    /// The door that took it.
     pub door: u32,
+    /// The door's own number for the owner: a process, a client, an open.
     pub id: u64,
 }
 
 /// The bytes from `start` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
+    /// The first byte.
     pub start: u64,
+    /// The last byte; `u64::MAX` reaches to the end of any file.
     pub last: u64,
 }
 
@@ -58,14 +62,18 @@ enum Family {
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Its owner.
     pub owner: Owner,
+    /// The bytes that it covers.
     pub range: Range,
+    /// Whether it excludes every other lock, and not exclusive ones alone.
     pub exclusive: bool,
     /// The process that asked for it, where there is one.
     pub pid: u32,
     family: Family,
 }
 
+/// Reasons for which a lock is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockError {
     /// Another owner has it.
@@ -84,7 +92,7 @@ struct File {
 
 pub(crate) struct Locks {
     shards: [Mutex<HashMap<Ino, File>>; SHARDS],
-    /// Who waits for whom.
+    /// Each waiting owner, and the owner of the lock in its way.
     waiting: Mutex<HashMap<Owner, Owner>>,
 }
 
@@ -106,13 +114,13 @@ impl Locks {
         if change(&mut file.locks) {
             file.changes.send_modify(|()| ());
         }
-        // Who waits keeps the entry, so that it hears of the next lock's end as well.
+        // A waiting owner keeps the entry, so that it hears of the next lock's end as well.
         if file.locks.is_empty() && file.changes.is_closed() {
             shard.remove(&ino);
         }
     }
 
-    /// What keeps `wanted` from being taken.
+    /// The lock that conflicts with `wanted`.
     pub(crate) fn test(&self, ino: Ino, wanted: Held) -> Option<Held> {
         self.shard(ino).lock().get(&ino).and_then(|file| conflict(&file.locks, &wanted))
     }
@@ -237,7 +245,7 @@ impl Locks {
 
 /// POSIX locks of the door's owners; `id` tells them apart.
 impl Files {
-    /// What keeps this lock from being taken (F_GETLK).
+    /// The lock that conflicts with this one (F_GETLK).
     pub fn test_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool) -> Option<Held> {
         self.shared.locks.test(ino, Held::posix(self.owner(id), range, exclusive, 0))
     }
@@ -321,6 +329,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Held {
+    /// A lock with the rules of POSIX, for a test or a request.
     pub fn posix(owner: Owner, range: Range, exclusive: bool, pid: u32) -> Self {
         Self { owner, range, exclusive, pid, family: Family::Posix }
     }

@@ -17,22 +17,27 @@ use crate::locks::{Owner, Range};
 
 const SHARDS: usize = 32;
 
-/// What an open does, or keeps others from doing.
+/// A set of uses of a file: those of an open, or those that it denies to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses(u8);
 
 impl Uses {
+    /// Neither data nor name: attributes alone.
     pub const NOTHING: Uses = Uses(0);
+    /// Reading data.
     pub const READ: Uses = Uses(1);
+    /// Writing data.
     pub const WRITE: Uses = Uses(2);
     /// Removing and renaming.
     pub const DELETE: Uses = Uses(4);
 
+    /// Both sets together.
     #[must_use]
     pub const fn and(self, other: Uses) -> Uses {
         Uses(self.0 | other.0)
     }
 
+    /// Both sets together if `also`, else this one alone.
     #[must_use]
     pub const fn and_if(self, also: bool, other: Uses) -> Uses {
         if also { self.and(other) } else { self }

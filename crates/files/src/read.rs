@@ -1,4 +1,4 @@
-//! What changes nothing.
+//! Operations that change nothing.
 
 use std::sync::Arc;
 
@@ -82,22 +82,33 @@ impl Files {
         self.volume.acl(ino).await
     }
 
+    /// The attributes of the inode that a name in `dir` leads to. [`FsError::NotFound`] if there is no such name.
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
         self.volume.lookup(cred, dir, name, how).await
     }
 
+    /// The spelling of the entry that `name` matches without regard to case.
     pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
         self.volume.stored_name(dir, name).await
     }
 
+    /// The directory that holds the directory `dir`; the root holds itself.
     pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
         self.volume.parent(dir).await
     }
 
+    /// As [`Files::parent`], for a door whose top is the directory `top`: `top` holds itself, and so does its past in a
+    /// snapshot. [`FsError::Stale`] for a directory that does not lie below `top`.
+    pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
+        self.volume.parent_within(dir, top).await
+    }
+
+    /// The target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
         self.volume.readlink(ino).await
     }
 
+    /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission.
     pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
         self.volume.readdir(cred, dir, cookie, max, with_attrs).await
     }
@@ -115,10 +126,12 @@ impl Files {
         self.volume.readdir_before(cred, dir, cookie, end, max, with_attrs).await
     }
 
+    /// The value of an extended attribute. [`FsError::NoAttribute`] if there is none, or if `cred` may not know of it.
     pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         self.volume.getxattr(cred, ino, name).await
     }
 
+    /// The names of all extended attributes that `cred` may know of.
     pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
         self.volume.listxattr(cred, ino).await
     }

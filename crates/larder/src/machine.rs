@@ -1,4 +1,4 @@
-//! What the machine gives: memory, file descriptors, addresses, names.
+//! Resources of the machine: memory, file descriptors, addresses, names.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -20,8 +20,8 @@ pub(crate) fn memory_default() -> ByteSize {
     ByteSize((ram.min(limit) / 4).max(MEMORY_MIN.0))
 }
 
-/// What of this process's group is in use, and its limit if it has one that is less than all memory. What the kernel caches
-/// of files does not count: that it gives back by itself.
+/// Memory in use by this process's group, and its limit if that is less than all memory, both in bytes. The kernel's cache
+/// of files does not count: the kernel gives it back by itself.
 pub(crate) fn group_memory() -> Option<(u64, u64)> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     group_use(Path::new("/sys/fs/cgroup"), &groups, memory_total().0)
@@ -54,7 +54,7 @@ fn own_group() -> Option<std::path::PathBuf> {
     Some(Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')))
 }
 
-/// Where the kernel tells that memory is short: for the machine and for our group.
+/// Files in which the kernel reports that memory is short: for the machine and for our group.
 pub(crate) fn pressure_files() -> Vec<std::path::PathBuf> {
     let group = own_group().map(|group| group.join("memory.pressure"));
     [Some("/proc/pressure/memory".into()), group].into_iter().flatten().collect()
@@ -132,7 +132,7 @@ pub(crate) fn program() -> String {
     if is_own { name.to_string_lossy().into_owned() } else { own.to_string_lossy().into_owned() }
 }
 
-/// What a client on this machine connects to when the server listens at `addr`.
+/// The host that a client on this machine connects to when the server listens at `addr`.
 pub(crate) fn host_local(addr: SocketAddr) -> String {
     match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
@@ -141,7 +141,7 @@ pub(crate) fn host_local(addr: SocketAddr) -> String {
     }
 }
 
-/// What a client elsewhere connects to.
+/// The host that a client elsewhere connects to.
 pub(crate) fn host_outward(addr: SocketAddr) -> String {
     if addr.ip().is_unspecified()
         && let Some(ip) = address_outward()

@@ -30,7 +30,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub static MALLOC_CONF: &[u8; 88] =
     b"dirty_decay_ms:1000,muzzy_decay_ms:1000,background_thread:true,max_background_threads:1\0";
 
-/// What `check`, `debug` and `recover` return when they worked and not all is well.
+/// The exit code of `check`, `debug` and `recover` when they worked and not all is well.
 const EXIT_PROBLEMS: u8 = 4;
 
 fn main() -> ExitCode {
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed is no command: said as everything else is, for scripts as JSON. Help and version are no mistakes.
+/// Reports arguments that make no command, as JSON where scripts ask. Help and version are no mistakes.
 fn usage(error: &clap::Error) -> ExitCode {
     let json = std::env::args_os().any(|word| word == "--json");
     if !error.use_stderr() || !json {

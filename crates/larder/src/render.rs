@@ -97,7 +97,7 @@ fn folded_line(text: &str) -> Vec<String> {
     lines
 }
 
-/// What a pool is worth before and after a change, and what it takes.
+/// The properties of a pool before and after a change, and the work in between.
 pub(crate) fn change_plan(plan: &PoolChangePlan) -> String {
     let (before, after) = (&plan.before, &plan.after);
     let row = |name: &str, before: String, after: String| vec![name.to_owned(), before, after];

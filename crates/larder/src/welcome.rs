@@ -1,4 +1,4 @@
-//! What `larder up` says to a person: what is served, and commands to copy for each kind of client.
+//! The welcome of `larder up` to a person: the shares, and commands to copy for each kind of client.
 
 use std::path::Path;
 

@@ -1,11 +1,10 @@
 //! Disks and the wire at the same time, not through one another: what a machine has left when both are busy.
 
-use super::client::RunLimits;
 use super::error::BenchError;
 use super::iperf3::NetLoad;
 use super::load::{Load, Scene};
 use super::local::LocalLoad;
-use crate::workload::{Kind, Repeat, Workload};
+use crate::workload::{Kind, Repeat, RunLimits, Workload};
 
 pub struct BothLoad<'a> {
     pub local: LocalLoad<'a>,

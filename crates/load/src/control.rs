@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::scratch::Leftovers;
+use super::leftovers::Leftovers;
 
 /// How far one repeat is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +30,7 @@ impl Control {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Asked at least ten times a second by whoever works; then it ends and cleans up (M4).
+    /// Every worker asks at least ten times a second; once stopped, it ends and cleans up (`bench.data_taken_away`).
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! A block device as a subject: read only, unless it is empty and its serial number was typed (M4).
+//! A block device as a subject: read only, unless it is empty and its serial number was typed (`bench.serial_typed`).
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -57,7 +57,7 @@ pub struct Device {
     /// "Samsung SSD 870 (sdb), serial S5XYZ".
     pub title: String,
     pub size_bytes: u64,
-    /// What has to be typed before anything is written: its serial number, or its path where it has none.
+    /// The text that permits writing to it: its serial number, or its path where it has none.
     pub token: String,
     pub name: String,
     empty: bool,

@@ -6,7 +6,7 @@ use super::client::ClientError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// What was asked for makes no sense, or would mislead.
+    /// The request makes no sense, or its result would mislead.
     #[error("{what}")]
     Invalid { what: String, action: String },
     #[error("{program} is not installed")]
@@ -46,7 +46,7 @@ impl BenchError {
         Self::Answer { program: program.to_owned(), reason: reason.into() }
     }
 
-    /// What to do about it, where there is something.
+    /// The way out, where there is one.
     pub fn action(&self) -> Option<String> {
         match self {
             Self::Invalid { action, .. } if !action.is_empty() => Some(action.clone()),

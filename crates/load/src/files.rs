@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags};
 
+use super::caches;
 use super::control::{Control, Progress};
 use super::error::BenchError;
 use super::load::Scene;
-use super::local;
 use crate::workload::{Caches, Kind, Latency, Moment, Repeat, Workload};
 
 const TICK: Duration = Duration::from_millis(500);
@@ -22,9 +22,9 @@ const MOMENTS_MAX: usize = 200_000;
 const BUFFER_BYTES: usize = 1 << 20;
 /// One request: enough for a disk without a write cache to be kept busy, and soon over on the slowest.
 const FILL_BYTES: usize = 4 << 20;
-/// What direct I/O is aligned to: the largest sector that there is.
+/// Alignment of direct I/O: the largest sector that there is.
 const SECTOR_BYTES: usize = 4096;
-/// Who stops a bench waits no longer than a flush takes, so none is let grow beyond about this.
+/// A person who stops a bench waits as long as a flush takes, so no flush may grow much beyond this.
 const FLUSH_TIME: Duration = Duration::from_millis(500);
 const UNFLUSHED_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(256 << 20);
 /// Files of a folder.
@@ -63,7 +63,7 @@ impl Noise {
     }
 }
 
-/// What is done so far; read by a thread that keeps time.
+/// The work done so far; read by a thread that keeps time.
 #[derive(Default)]
 struct Done {
     bytes: AtomicU64,
@@ -156,8 +156,8 @@ fn go_on(control: &Control) -> Result<(), BenchError> {
 
 /// Writes a file of noise, so that what is read later lies on the disk and cannot be compressed.
 ///
-/// What memory took cannot be taken back: nobody can be stopped while a slow disk is given a gigabyte of it. So it goes
-/// to the disk directly where that can be done, and in pieces that are flushed where not.
+/// Data in memory cannot be taken back: a bench cannot be stopped while a slow disk is given a gigabyte of it. So data
+/// goes to the disk directly where that can be done, and elsewhere in pieces that are flushed.
 pub(crate) fn fill(
     path: &Path,
     bytes: u64,
@@ -369,7 +369,7 @@ impl Set {
         Ok(times)
     }
 
-    /// What was answered has to be on the disk before the clock stops.
+    /// Brings acknowledged data to the disk before the clock stops.
     fn flush(&self) -> Result<(), BenchError> {
         let above = self.top.parent().unwrap_or(&self.top);
         let folder = File::open(above).map_err(|e| BenchError::at("flush", above, e))?;
@@ -430,7 +430,7 @@ pub(crate) fn run(top: &Path, workload: &Workload, scene: &Scene) -> Result<Repe
     set.forget();
     if reads_only(workload.kind) && matches!(workload.caches, Caches::Dropped | Caches::Unknown) {
         // Making sure that all is there has put names and sizes back into memory.
-        local::drop_caches(scene.machine, scene.control)?;
+        caches::drop_caches(scene.machine, scene.control)?;
     }
     let count = set.files.len() as u64;
     let mut buffer = vec![0u8; BUFFER_BYTES];

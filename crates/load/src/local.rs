@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use super::client::RunLimits;
 use super::control::Control;
 use super::device::Device;
 use super::error::BenchError;
 use super::files;
 use super::fio::{self, FioJob, Target};
 use super::load::{Load, Scene};
-use super::process;
 use super::scratch::Scratch;
 use crate::Machine;
-use crate::workload::{Kind, Repeat, Workload};
+use crate::workload::{Kind, Repeat, RunLimits, Workload};
 
-/// Where data is put, and taken away from.
+/// A place in which data is put, and from which it is taken away.
 #[derive(Debug)]
 pub enum Place {
     Folder(Scratch),
@@ -93,7 +91,7 @@ impl<'a> LocalLoad<'a> {
     }
 
     fn will_write(&self, workload: &Workload, control: &Control) {
-        // What fio rounds up to a block may reach beyond its share.
+        // fio rounds up to a block, which may reach beyond the place's share.
         let share = workload.data_bytes / self.places.len().max(1) as u64;
         let blocks = workload.block_bytes.saturating_mul(u64::from(workload.jobs.max(1)));
         for place in &self.places {
@@ -204,21 +202,6 @@ fn engine(machine: &Machine, direct: bool) -> &'static str {
         (false, true) => "io_uring",
         (false, false) => "psync",
     }
-}
-
-/// Every cache of the kernel; root alone may. What others wrote is flushed before: that takes as long as it takes, so a
-/// program does it, which is not waited for when the bench is stopped.
-pub fn drop_caches(machine: &Machine, control: &Control) -> Result<bool, BenchError> {
-    match process::run_and_leave(machine, "sync", control) {
-        Ok(()) => {}
-        Err(BenchError::Stopped) => return Err(BenchError::Stopped),
-        Err(_) => rustix::fs::sync(),
-    }
-    Ok(std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok())
-}
-
-pub fn may_drop_caches() -> bool {
-    OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }
 
 /// Between repeats, so that one does not pay for what the one before left to be written.

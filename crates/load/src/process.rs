@@ -24,7 +24,7 @@ const LINES_MAX: usize = 64;
 const POLL: Duration = Duration::from_millis(50);
 /// Between asking a program to end and ending it.
 const GRACE: Duration = Duration::from_secs(2);
-/// What the kernel was told to kill ends only when its disk answers: some disks never do.
+/// A killed process ends only when its disk answers: some disks never do.
 const KILL_TIME_MAX: Duration = Duration::from_secs(30);
 /// For what is still in a pipe once all of its writers are gone.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -121,7 +121,7 @@ pub fn run(
     let stdout = drain(running.child.stdout.take(), Some(sender));
     let stderr = drain(running.child.stderr.take(), None);
     let code = wait(&mut running, time_max, control, &lines, said)?;
-    // What it left running would hold its pipes open.
+    // Its children would hold its pipes open.
     running.signal(Signal::KILL);
     let until = Instant::now() + DRAIN_TIME_MAX;
     let (stdout, stderr) = (drained(stdout, until), drained(stderr, until));

@@ -11,26 +11,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
-use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
 use super::error::BenchError;
+use super::leftovers::Leftovers;
+use super::removal::{Identity, MARKER, remove};
 use crate::Machine;
 
 const PREFIX: &str = ".larder-bench-";
-const MARKER: &str = "larder-bench.json";
-/// The one place in it where a bench mounts something: the pool that it made.
-const MOUNT: &str = "mount";
 const MARKER_BYTES_MAX: u64 = 4096;
 const ENTRIES_MAX: usize = 100_000;
-/// Whoever will not wait waits no longer than this.
-const ABANDON_TIME_MAX: Duration = Duration::from_secs(1);
-
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     program: String,
@@ -83,94 +76,6 @@ impl Marker {
         let gone = || !machine.exists(format!("/proc/{}", self.pid));
         let reused = |now: u64| self.pid_started > 0 && now != self.pid_started;
         boot != self.boot || machine.process_started(self.pid).map_or_else(gone, reused)
-    }
-}
-
-/// What could not be taken away, for a note at the end; shared by all folders of a bench.
-#[derive(Clone, Debug, Default)]
-pub struct Leftovers(Arc<Mutex<Left>>);
-
-#[derive(Debug, Default)]
-struct Left {
-    words: Vec<String>,
-    /// Folders that are there now.
-    folders: Vec<(PathBuf, Identity)>,
-    /// Devices that were written to.
-    devices: Vec<PathBuf>,
-    /// Of the result that is being made.
-    results: Vec<PathBuf>,
-}
-
-impl Leftovers {
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, text: String) {
-        self.left().words.push(text);
-    }
-
-    pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.left().words)
-    }
-
-    pub fn device(&self, path: &Path) {
-        let mut left = self.left();
-        if !left.devices.iter().any(|known| known == path) {
-            left.devices.push(path.to_owned());
-        }
-    }
-
-    pub fn result(&self, folder: &Path) {
-        self.left().results.push(folder.to_owned());
-    }
-
-    /// While somebody still writes there. A disk that does not answer may keep this from being done, too.
-    pub fn abandon(&self) -> Vec<String> {
-        let Left { folders, devices, results, .. } = std::mem::take(&mut *self.left());
-        let (sender, gone) = std::sync::mpsc::channel();
-        let all = folders.clone();
-        std::thread::spawn(move || {
-            for path in results {
-                let _ = fs::remove_dir_all(path);
-            }
-            let machine = Machine::this();
-            for (path, identity) in all {
-                let removed = match remove(&machine, &path, identity) {
-                    Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-                    Ok(()) => true,
-                };
-                let _ = sender.send((path, removed));
-            }
-        });
-        let until = Instant::now() + ABANDON_TIME_MAX;
-        let next = || gone.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        let removed: Vec<PathBuf> = std::iter::from_fn(next).filter(|(_, gone)| *gone).map(|(path, _)| path).collect();
-        let there = folders
-            .into_iter()
-            .filter(|(path, _)| !removed.contains(path))
-            .map(|(path, _)| format!("{} is still there: the next bench in that folder removes it", path.display()));
-        let written =
-            devices.iter().map(|path| format!("{} was written to, and may not be zeroes again", path.display()));
-        there.chain(written).collect()
-    }
-}
-
-/// Which folder it is, whatever its name says later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    /// Of a folder itself; a link to one is none.
-    fn of(path: &Path) -> std::io::Result<Self> {
-        let found = fs::symlink_metadata(path)?;
-        match found.is_dir() {
-            true => Ok(Self { device: found.dev(), inode: found.ino() }),
-            false => Err(std::io::Error::from(std::io::ErrorKind::NotADirectory)),
-        }
     }
 }
 
@@ -256,54 +161,10 @@ fn sweep_one(machine: &Machine, path: &Path) -> Option<()> {
     remove(machine, path, identity).ok()
 }
 
-/// What is mounted in it goes first: a pool that was mounted there is not for us to empty.
-fn remove(machine: &Machine, path: &Path, identity: Identity) -> std::io::Result<()> {
-    let same = || match Identity::of(path)? == identity {
-        true => Ok(()),
-        false => Err(std::io::Error::other("another folder has its name")),
-    };
-    same()?;
-    unmount(machine, &path.join(MOUNT), identity.device)?;
-    same()?;
-    empty(path)?;
-    fs::remove_file(path.join(MARKER))?;
-    fs::remove_dir(path)
-}
-
-/// All but the marker: whoever is killed in the middle of this leaves a folder that can be swept.
-fn empty(path: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => fs::remove_dir_all(entry.path())?,
-            false if entry.file_name() == MARKER => {}
-            false => fs::remove_file(entry.path())?,
-        }
-    }
-    Ok(())
-}
-
-/// Its server may be gone: such a mount cannot be looked at, but it can be unmounted.
-fn unmount(machine: &Machine, point: &Path, device: u64) -> std::io::Result<()> {
-    let mounted = || match fs::symlink_metadata(point) {
-        Ok(found) => found.is_dir() && found.dev() != device,
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-    };
-    if !mounted() {
-        return Ok(());
-    }
-    if rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_err() {
-        let _ = machine.work("fusermount3", &["-u", "-z", &point.to_string_lossy()]);
-    }
-    match mounted() {
-        true => Err(std::io::Error::other(format!("{} is still mounted", point.display()))),
-        false => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::removal::MOUNT;
 
     #[test]
     fn whoever_will_not_wait_leaves_nothing_that_can_be_taken_away() {

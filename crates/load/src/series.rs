@@ -28,7 +28,7 @@ impl Steady {
     }
 }
 
-/// What was done after `from_s`; `None` when nothing was.
+/// The work after `from_s`; `None` when there was none.
 pub(crate) fn steady(moments: &[Moment], from_s: f64) -> Option<Steady> {
     let mut found = Steady { seconds: 0.0, bytes: 0.0, operations: 0.0 };
     let mut before_ms = 0;
@@ -46,7 +46,7 @@ pub(crate) fn steady(moments: &[Moment], from_s: f64) -> Option<Steady> {
 
 /// One fall from a level to a lower one that lasts: the cut that leaves the least scatter around two levels.
 ///
-/// What comes before `warm_up_s` is not looked at.
+/// Moments before `warm_up_s` are left out.
 pub(crate) fn knee(moments: &[Moment], warm_up_s: f64) -> Option<Knee> {
     let skipped = moments.iter().take_while(|m| m.at_ms as f64 / 1e3 <= warm_up_s).count();
     let rates: Vec<f64> = moments.iter().skip(skipped).map(|m| m.bytes_per_s).collect();

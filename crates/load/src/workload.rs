@@ -1,6 +1,8 @@
-//! What is done, and what came of it.
+//! Workloads and their results.
 //!
 //! These types are part of the format of results: fields are added, never given another meaning.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +70,7 @@ impl Kind {
     }
 }
 
-/// What was known about caches when a run began.
+/// The state of caches when a run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caches {
@@ -190,7 +192,7 @@ pub struct Latency {
     pub max_us: f64,
 }
 
-/// Where a disk's fast cache was full.
+/// The moment at which a disk's fast cache was full.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Since the repeat's beginning.
@@ -218,4 +220,13 @@ pub struct Note {
     pub text: String,
     /// Numbers that it concerns prove nothing.
     pub misleading: bool,
+}
+
+/// Times of one repeat.
+#[derive(Clone, Copy, Debug)]
+pub struct RunLimits {
+    pub warm_up: Duration,
+    pub measure_max: Duration,
+    /// Whether sequential reading and writing begin anew where the data ends, until `measure_max`.
+    pub again: bool,
 }

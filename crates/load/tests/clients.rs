@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_load::Control;
-use larder_load::client::{ClientError, ClientOptions, RunLimits, ShareClient, open};
-use larder_load::workload::{Caches, Kind, Repeat, Workload};
+use larder_load::client::{ClientError, ClientOptions, ShareClient, open};
+use larder_load::workload::{Caches, Kind, Repeat, RunLimits, Workload};
 use servers::Server;
 
 const LIMITS: RunLimits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(30), again: false };

@@ -1,4 +1,4 @@
-//! What the clients of one protocol did, and how long that took.
+//! Operations of the clients of one protocol: how many, and how long they took.
 
 use std::time::Instant;
 

@@ -113,7 +113,7 @@ impl State {
     }
 }
 
-/// What one server writes into the log about its door.
+/// The log of one server's door: logins, refusals, strangers.
 #[derive(Default)]
 pub struct Door {
     state: Mutex<State>,

@@ -1,4 +1,5 @@
 //! Protocols: each a codec, a session and operations on a volume.
+#![warn(missing_docs)]
 
 mod counted;
 mod door;

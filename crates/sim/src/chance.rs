@@ -14,9 +14,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-/// Where simulated wall time begins: 2025-01-01.
+/// The start of simulated wall time: 2025-01-01.
 const WALL_START: Duration = Duration::from_secs(1_735_689_600);
-/// Where simulated monotonic time begins: not at zero, so that earlier moments exist.
+/// The start of simulated monotonic time: not zero, so that earlier moments exist.
 const UPTIME_START: Duration = Duration::from_secs(1_000_000);
 
 thread_local! {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// What a program can know of chance and time.
+    /// Everything that a program can observe of chance and time.
     fn observe(seed: u64) -> (u64, Vec<u32>, Duration, SystemTime) {
         let run = move || {
             enter(seed);

@@ -33,7 +33,7 @@ pub struct Contended {
 #[derive(Clone, Debug)]
 pub struct Under {
     begun: u64,
-    /// What may have been there when it began.
+    /// The contents that may have been there when it began.
     before: Vec<Option<Content>>,
 }
 
@@ -77,7 +77,7 @@ impl Contended {
         self.all.retain(|(begun, _)| *begun != under.begun);
     }
 
-    /// What may have been there at some time since: of a write, not counting itself.
+    /// The contents that may have been there at some time since then; for a write, without its own.
     pub fn since(&self, under: &Under) -> Vec<Option<Content>> {
         let later = self.all.iter().filter(|(begun, _)| *begun > under.begun).map(|(_, content)| *content);
         under.before.iter().copied().chain(later).collect()
@@ -110,7 +110,7 @@ impl Contended {
         self.writes.iter_mut().for_each(|write| write.ended = write.ended.or(Some(now)));
     }
 
-    /// What was found at an opening stays.
+    /// The content found at an opening is the content from now on.
     pub fn settle(&mut self, found: Option<&[u8]>) -> Result<(), String> {
         let mut known = Known { may_be: self.possible() };
         known.settle(found)?;

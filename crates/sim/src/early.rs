@@ -28,7 +28,7 @@ const LATE: Duration = Duration::from_millis(50);
 pub struct EarlyStore {
     store: Arc<dyn ObjectStore>,
     plant: Plant,
-    /// What is on its way.
+    /// Objects that are answered and not stored yet.
     late: Arc<Mutex<BTreeSet<Path>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client does to the bytes of files, and its commits.
+//! A client's operations on the bytes of files, and its commits.
 
 use bytes::Bytes;
 use larder_volume::{AllocateMode, FsError, SetAttr, Stability};

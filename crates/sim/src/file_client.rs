@@ -21,7 +21,7 @@ const NAMES: [&str; 7] = ["a", "b", "B", "c", "d", "\u{e9}", "e"];
 const PLACES_TRIED: u32 = 8;
 const NAMED: [&str; 2] = ["one", "two"];
 const XATTRS: [&str; 3] = ["user.one", "user.two", "user.three"];
-/// What is dirty is flushed when it is so old: whoever waits a little less meets the flush under way.
+/// Age at which dirty data is flushed. A client that waits a little less meets the flush under way.
 const FLUSH_AGE_MS: u64 = 3000;
 
 pub struct Client {

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is done to the bytes of a file.
+/// A change of the bytes of a file.
 #[derive(Clone, Debug)]
 pub enum Change {
     Write(usize, Arc<[u8]>),
@@ -64,13 +64,13 @@ pub struct Mark(u64);
 
 #[derive(Clone, Debug, Default)]
 pub struct FileModel {
-    /// What a reader sees now.
+    /// The bytes that a reader sees now.
     now: Vec<u8>,
     /// As it was durable before `steps`, the first of which has this number.
     base: Vec<u8>,
     steps: Vec<Step>,
     first: u64,
-    /// What follows from both.
+    /// The contents that both allow.
     image: Image,
     /// Room that must still be reserved (`filemodel.reservations_stay`).
     reserved: Spans,
@@ -132,7 +132,7 @@ impl FileModel {
         }
     }
 
-    /// What was answered last reserves a range, durably; where it was `zeroed` no data is in its place.
+    /// The change that was answered last reserves a range, durably; if it was `zeroed`, no data is in its place.
     pub fn reserved(&mut self, range: Range<usize>, zeroed: bool) {
         let mut holes = Spans(std::iter::once(range).collect());
         if !zeroed {
@@ -185,7 +185,7 @@ impl FileModel {
         Err(format!("it takes up {allocated} bytes, and {reserved} are reserved"))
     }
 
-    /// What was found is what it is.
+    /// The bytes found are the bytes from now on.
     pub fn settle(&mut self, found: Vec<u8>) {
         self.first += self.steps.len() as u64;
         self.steps.clear();
@@ -204,7 +204,7 @@ struct Layer {
     valid: Vec<Range<usize>>,
 }
 
-/// What may be found.
+/// The contents that may be found.
 #[derive(Clone, Debug, Default)]
 struct Image {
     durable: Vec<u8>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use larder_volume::{FileId, Ino};
 
 use crate::file_model::{FileModel, Mark};
-use crate::tree_model::{Files, Found, TOP, Tree, compare, settle};
+use crate::tree_model::{Files, Found, TOP, Tree, adopt, compare, settle};
 
 /// The tree after a change.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Model {
     unlinked: Vec<(u64, FileId)>,
 }
 
-/// What is durable once a commit is answered.
+/// The changes that are durable once a commit is answered.
 #[derive(Debug, Default)]
 pub struct Promise {
     version: Option<u64>,
@@ -56,6 +56,12 @@ impl Model {
     pub fn new(tree: Tree) -> Self {
         let first = Version { number: 0, tree, touched: Vec::new(), at: Some(Duration::ZERO) };
         Self { versions: [first].into(), files: Files::new(), changes: BTreeMap::new(), unlinked: Vec::new() }
+    }
+
+    /// The state found is the state from now on: the volume went back to it.
+    pub fn of(found: &Found) -> Self {
+        let (tree, files) = adopt(found);
+        Self { files, ..Self::new(tree) }
     }
 
     fn last(&self) -> usize {
@@ -131,7 +137,7 @@ impl Model {
 
     // ---- commits ----------------------------------------------------------------------------
 
-    /// What a commit of one inode that begins now makes durable.
+    /// The changes that a commit of one inode makes durable if it begins now.
     pub fn promise_of(&self, number: u64) -> Promise {
         let file = self.files.get(&number).map(|file| (number, file.mark()));
         Promise { version: self.changes.get(&number).copied(), files: file.into_iter().collect() }

@@ -58,7 +58,7 @@ enum Command {
 
 #[derive(Args)]
 struct What {
-    /// What is stored; by default the seed decides
+    /// The store to run; by default the seed decides
     #[arg(long)]
     kind: Option<Store>,
     /// A bug to plant

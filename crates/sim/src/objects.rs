@@ -32,14 +32,14 @@ impl Content {
     }
 }
 
-/// What an object may be; `None` is not there.
+/// The contents that an object may have; `None` is an absent object.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub may_be: Vec<Option<Content>>,
 }
 
 impl Known {
-    /// What it is, where that is certain.
+    /// Its content, where that is certain.
     pub fn certain(&self) -> Option<Option<Content>> {
         match self.may_be.as_slice() {
             [only] => Some(*only),

@@ -23,6 +23,8 @@ use crate::session::{Outcome, Run, Stop, text};
 /// Objects of each client.
 const PATHS: u64 = 6;
 /// Objects that all clients store.
+/// An upload is written so often before it is refused (`write.outrun`).
+const UPLOAD_ROUNDS: usize = 4;
 const CONTENDED: u64 = 2;
 /// Of the journal: beyond it a client trims before it appends.
 const LOG_USED_MAX_PERCENT: u64 = 50;
@@ -33,7 +35,7 @@ pub struct PoolRun {
     content_next: Arc<Mutex<u64>>,
 }
 
-/// What a client has in its hands.
+/// The state of a client.
 struct Client {
     run: Arc<Run>,
     model: Arc<Mutex<Objects>>,
@@ -292,7 +294,7 @@ fn stream_name(number: u64) -> String {
     format!("client-{number}")
 }
 
-/// What an administrator does meanwhile.
+/// The administrator's commands meanwhile.
 async fn administer(run: Arc<Run>, pool: Arc<Pool>) {
     for _ in 0..run.plan.operations / 8 {
         run.pause().await;
@@ -325,7 +327,7 @@ impl Client {
     async fn work(self) {
         for _ in 0..self.run.plan.operations {
             let done = match self.run.draw(|random| random.random_range(0..20)) {
-                // What the kill is to strike.
+                // An append, which the kill is to strike.
                 _ if self.run.world.kills_at_commit() && self.run.one_in(2) => self.append().await,
                 _ if self.run.plan.contends && self.run.one_in(3) => self.contend().await,
                 0..7 => self.put().await,
@@ -517,6 +519,11 @@ impl Client {
                 Err(Stop::Failed(format!("{path} was created over what was there")))
             }
             Err(Error::AlreadyExists { .. }) if creates && since.iter().any(Option::is_some) => {
+                self.contended(path, |object| object.never(&under));
+                Ok(())
+            }
+            // Quicker writers overtook it as often as an upload bears: it is refused whole, and says so.
+            Err(Error::Precondition { .. }) if uploads && !creates && since.len() > UPLOAD_ROUNDS => {
                 self.contended(path, |object| object.never(&under));
                 Ok(())
             }

@@ -65,7 +65,7 @@ enum End<'a> {
     Done(&'a str),
 }
 
-/// What clients of a volume do: the first words of what they note.
+/// Operations of a volume's clients: the first words of their notes.
 const KINDS: [&str; 23] = [
     "create",
     "mkdir",

@@ -1,4 +1,4 @@
-//! What a client does with snapshots (`snapshots.rs` judges).
+//! A client's operations on snapshots (`snapshots.rs` judges).
 
 use larder_volume::FsError;
 use rand::Rng;

@@ -37,9 +37,16 @@ struct Shot {
 pub struct Shots {
     shots: BTreeMap<String, Shot>,
     next: u32,
+    /// The snapshot that the volume was asked to go back to.
+    pub going_back: Option<String>,
 }
 
 impl Shots {
+    /// All that was found in a snapshot.
+    pub fn whole(&self, name: &str) -> Option<&Found> {
+        self.shots.get(name)?.whole.as_ref()
+    }
+
     pub fn begin(&mut self, client: String, own: Found) -> String {
         self.next += 1;
         let name = format!("s{}", self.next);
@@ -75,9 +82,9 @@ impl Shots {
         let Some(shot) = self.shots.get_mut(name) else { return Err(format!("snapshot {name} was never asked for")) };
         let (client, own) = &shot.own;
         let part = found.child(client).ok_or_else(|| format!("snapshot {name} lacks {client}"))?;
-        part.is_as(own).map_err(|why| format!("snapshot {name}, {client}{why}"))?;
+        part.is_as(own, false).map_err(|why| format!("snapshot {name}, {client}{why}"))?;
         match &shot.whole {
-            Some(whole) => found.is_as(whole).map_err(|why| format!("snapshot {name} has changed: {why}"))?,
+            Some(whole) => found.is_as(whole, false).map_err(|why| format!("snapshot {name} has changed: {why}"))?,
             None => shot.whole = Some(found),
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::file_model::FileModel;
 
 /// The directory that a client works in.
 pub const TOP: u64 = 0;
-/// What named attributes are called among the extended ones of a node.
+/// Prefix of named attributes among the extended attributes of a node.
 pub const NAMED_PREFIX: &str = "named attribute ";
 /// More than any client makes of one owner.
 const NAMED_MAX: usize = 64;
@@ -153,14 +153,14 @@ impl Tree {
             || self.names(above).is_some_and(|names| names.values().any(|child| self.is_within(directory, *child)))
     }
 
-    /// What nobody can reach by a name.
+    /// Drops the nodes that no name leads to.
     pub fn drop_unlinked(&mut self) {
         let numbers: Vec<u64> = self.nodes.keys().copied().filter(|number| *number != TOP).collect();
         numbers.into_iter().for_each(|number| self.forget(Some(number), None));
     }
 }
 
-/// What was found in a volume.
+/// An inode found in a volume.
 #[derive(Clone)]
 pub struct Found {
     id: FileId,
@@ -179,7 +179,7 @@ enum FoundBody {
     Other,
 }
 
-/// What files hold, by the number of their node.
+/// Contents of files, by the number of their node.
 pub type Files = BTreeMap<u64, FileModel>;
 
 impl Found {
@@ -208,10 +208,12 @@ impl Found {
         }
     }
 
-    /// Whether it is the same as `other`, found in a snapshot or outside. The sentence begins with a path.
-    pub fn is_as(&self, other: &Found) -> Result<(), String> {
+    /// Whether it is the same as `other`, found in a snapshot or outside; with other generations of files where it went back to it.
+    /// The sentence begins with a path.
+    pub fn is_as(&self, other: &Found, went_back: bool) -> Result<(), String> {
         let (id, wanted) = (self.id, other.id);
-        if (id.ino.0 & SAME_INO, id.generation) != (wanted.ino.0 & SAME_INO, wanted.generation) {
+        let is_other = id.generation != wanted.generation && !(went_back && matches!(self.body, FoundBody::File(..)));
+        if id.ino.0 & SAME_INO != wanted.ino.0 & SAME_INO || is_other {
             return Err(format!(" is inode {id:?}, it should be {wanted:?}"));
         }
         if (self.mode, self.nlink) != (other.mode, other.nlink) {
@@ -238,13 +240,46 @@ impl Found {
                 }
                 for (name, wanted) in wanted {
                     let found = names.get(name).ok_or_else(|| format!("/{name} is missing"))?;
-                    found.is_as(wanted).map_err(|why| format!("/{name}{why}"))?;
+                    found.is_as(wanted, went_back).map_err(|why| format!("/{name}{why}"))?;
                 }
                 Ok(())
             }
             _ => Err(" is something else than it should be".to_owned()),
         }
     }
+}
+
+/// The model of what was found.
+pub fn adopt(found: &Found) -> (Tree, Files) {
+    let (mut tree, mut files, mut known) = (Tree::new(Some(found.id)), Files::new(), BTreeMap::new());
+    adopt_node(&mut tree, &mut files, &mut known, TOP, found);
+    (tree, files)
+}
+
+fn adopt_node(tree: &mut Tree, files: &mut Files, known: &mut BTreeMap<u64, u64>, number: u64, found: &Found) {
+    let body = match &found.body {
+        FoundBody::File(bytes, _) => {
+            files.entry(number).or_default().settle(bytes.clone());
+            Body::File
+        }
+        FoundBody::Symlink(target) => Body::Symlink(target.clone()),
+        FoundBody::Other => Body::Special,
+        FoundBody::Directory(children) => {
+            let mut names = BTreeMap::new();
+            for (name, child) in children {
+                let next = tree.next;
+                let child_number = *known.entry(child.id.ino.0).or_insert(next);
+                names.insert(name.clone(), child_number);
+                if child_number == next {
+                    tree.next += 1;
+                    adopt_node(tree, files, known, child_number, child);
+                }
+            }
+            Body::Directory(names)
+        }
+    };
+    let node = Node { body, mode: found.mode, xattrs: found.xattrs.clone(), id: Some(found.id) };
+    tree.nodes.insert(number, node);
 }
 
 const PAGE: usize = 7;
@@ -350,7 +385,7 @@ fn compare_node(
     }
 }
 
-/// What was found is how things are from now on.
+/// The state found is the state from now on.
 pub fn settle(tree: &mut Tree, files: &mut Files, number: u64, found: Found) {
     let Some(node) = tree.nodes.get_mut(&number) else { return };
     node.id = Some(found.id);

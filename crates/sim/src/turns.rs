@@ -1,4 +1,4 @@
-//! Who is next: the order of work and the passing of time, from the seed.
+//! Turns: the order of work and the passing of time, from the seed.
 
 use std::sync::Arc;
 use std::time::Duration;

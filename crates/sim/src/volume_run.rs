@@ -31,7 +31,7 @@ use crate::turns::SimClock;
 
 const VOLUME: &str = "v";
 const MEMORY_BYTES: u64 = 32 << 20;
-/// What runs in the background after opening is done by then.
+/// The background work after an opening is done by then.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Whatever was answered is durable after this time, asked for or not.
 const DURABLE_AFTER: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub struct VolumeRun {
     openings: AtomicU32,
 }
 
-/// What is open.
+/// An open pool with its volume.
 struct Open {
     pool: Arc<Pool>,
     registry: Registry,
@@ -90,6 +90,7 @@ impl VolumeRun {
         }
         let Some(open) = self.start(life, is_last).await? else { return Ok(()) };
         self.verify(&open, is_last).await?;
+        let open = if !is_last && run.plan.has_snapshots && run.one_in(4) { self.go_back(open).await? } else { open };
         if !is_last {
             run.choose_end(4000);
             run.catch_up(&open.pool).await?;
@@ -211,6 +212,72 @@ impl VolumeRun {
         Ok(())
     }
 
+    /// Takes the volume back to some snapshot; power may be cut on the way.
+    async fn go_back(&self, open: Open) -> Outcome<Open> {
+        let run = &self.run;
+        let taken = self.shots.lock().taken();
+        if taken.is_empty() {
+            return Ok(open);
+        }
+        let name = taken[run.draw(|random| random.random_range(0..taken.len()))].clone();
+        if self.shots.lock().whole(&name).is_none() {
+            return Ok(open);
+        }
+        let Open { pool, registry, volume, sync } = open;
+        drop(volume);
+        run.world.note(|| format!("the volume goes back to {name}"));
+        self.shots.lock().going_back = Some(name.clone());
+        if run.one_in(2) {
+            run.world.cut_after(Some(run.draw(|random| cut_point(random, 200))));
+        }
+        let went = run.powered(registry.roll_back(VOLUME, &name)).await?;
+        let opened = match went {
+            Ok(()) => run.powered(registry.volume(VOLUME)).await?,
+            Err(error) => Err(error),
+        };
+        run.world.cut_after(None);
+        match opened {
+            Ok(volume) => {
+                let open = Open { pool, registry, volume, sync };
+                if !self.went_back(&open).await? {
+                    return Err(Stop::Failed("the volume was answered to have gone back, and has not".to_owned()));
+                }
+                Ok(open)
+            }
+            // The next opening goes on.
+            Err(_) if run.may_refuse() || run.may_be_late() => {
+                run.world.cut_now();
+                Err(Stop::Cut)
+            }
+            Err(error) => Err(run.unexpected("going back to a snapshot", error)),
+        }
+    }
+
+    /// Whether the volume has gone back to where it was asked to; then that is how things are.
+    async fn went_back(&self, open: &Open) -> Outcome<bool> {
+        let run = &self.run;
+        let Some(name) = self.shots.lock().going_back.take() else { return Ok(false) };
+        let found = match run.powered(explore(&open.volume, Ino::ROOT)).await? {
+            Ok(found) => found,
+            Err(_) if run.may_refuse() || run.is_beyond() => {
+                self.shots.lock().going_back = Some(name);
+                return Ok(false);
+            }
+            Err(error) => return Err(run.unexpected("looking where the volume went", error)),
+        };
+        let compared = self.shots.lock().whole(&name).map(|whole| found.is_as(whole, true));
+        run.world.note(|| format!("compared with {name}: {compared:?}"));
+        let is_back = compared.is_some_and(|compared| compared.is_ok());
+        if is_back {
+            for (number, model) in self.models.iter().enumerate() {
+                if let Some(own) = found.child(&format!("c{number}")) {
+                    *model.lock() = Model::of(own);
+                }
+            }
+        }
+        Ok(is_back)
+    }
+
     async fn work(&self, open: &Open) -> Outcome<()> {
         let mut tasks: Vec<BoxFuture<'static, ()>> = Vec::new();
         for (number, model) in self.models.iter().enumerate() {
@@ -308,6 +375,8 @@ impl VolumeRun {
             self.models.iter().for_each(|model| model.lock().keep_all_before(time));
         }
         let may_fail = !is_strict && (run.may_refuse() || run.is_beyond());
+        // If it has not, it is as it was.
+        self.went_back(open).await?;
         let mut unlinked = Vec::new();
         for (number, model) in self.models.iter().enumerate() {
             match self.verify_client(open, number, model, may_fail).await? {
@@ -339,7 +408,8 @@ impl VolumeRun {
         }
     }
 
-    /// What a client left; returns the inodes that must be gone before long, and nothing where it may be that it cannot be read.
+    /// Checks the tree of a client. Returns the inodes that must be gone before long, and `None` where the tree may be
+    /// unreadable.
     async fn verify_client(
         &self,
         open: &Open,

@@ -11,6 +11,12 @@ fn schedules_that_found_bugs_are_good_now() {
             3533640620,
             "a disk that came back was in sync before a dead file on it was unlinked durably: the object lived again",
         ),
+        (
+            2322994772,
+            "healing a copy of the journal was cut short, and the copy passed for a whole one when the other was gone",
+        ),
+        (793040302, "a volume that went back did not bring back dirty data of then that a crash had taken since"),
+        (2763373965, "an upload that quicker writers overtook again and again was refused, which nobody expected"),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

@@ -24,6 +24,8 @@ const PROBLEMS_MAX: usize = 1000;
 /// A volume that changes during the check is checked again, this many times at most.
 const RUNS_MAX: usize = 3;
 const DEPTH_MAX: usize = 256;
+/// Of more snapshots than these, evenly spread ones are read whole.
+const SNAPSHOTS_MAX: usize = 100;
 
 /// The content of an inode's record, and the findings in other tables about it.
 struct Seen {
@@ -67,6 +69,7 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
             run.all().await?;
             let allocated = std::mem::take(&mut run.allocated);
             state.data.check(read_data, allocated, &mut run.report).await?;
+            run.snapshots(read_data).await?;
             run.name_inodes().await?;
             // A change by another client looks like a contradiction.
             if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
@@ -94,6 +97,26 @@ impl Run<'_> {
         self.orphans().await?;
         self.judge().await?;
         self.counters().await
+    }
+
+    /// Each snapshot can be read; with `read_data` its extents lie in segments that are kept for it.
+    async fn snapshots(&mut self, read_data: bool) -> FsResult<()> {
+        let all = self.state.catalog.names();
+        let step = all.len().div_ceil(SNAPSHOTS_MAX).max(1);
+        for (at, (number, name)) in all.iter().enumerate() {
+            let outcome = match self.state.catalog.view(*number).await {
+                Ok(view) if read_data && at % step == 0 => {
+                    self.state.data.check_snapshot((*number, name), &view, &mut self.report).await
+                }
+                other => other.map(drop),
+            };
+            match outcome {
+                // Destroyed meanwhile.
+                Err(FsError::Stale) | Ok(()) => {}
+                Err(error) => self.problem(format!("snapshot {name} cannot be read: {error}")),
+            }
+        }
+        Ok(())
     }
 
     fn meta(&self) -> &dyn Meta {

@@ -17,6 +17,7 @@ use crate::data::{EXTENT_TAG, SegmentId, decode_extent, segment_of};
 use crate::keys::{self, tag};
 use crate::meta::Meta;
 use crate::registry::Registry;
+use crate::snapshots::number::catalog_of;
 use crate::state::State;
 use crate::types::*;
 
@@ -25,6 +26,8 @@ const FILES_MAX: usize = 10_000;
 /// More ranges of one file than this are joined with the last one.
 const RANGES_MAX: usize = 64;
 const DEPTH_MAX: usize = 256;
+/// Snapshots named for one damaged object.
+const SNAPSHOTS_MAX: usize = 5;
 
 /// An object with bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub struct DamagedFile {
     /// The number of its inode.
     pub ino: u64,
     /// All its names, from the top of the volume; none for a file that was removed and is still
-    /// open.
+    /// open. Of data that only snapshots have, the tops of these snapshots.
     pub paths: Vec<String>,
     /// Bytes of the file, in order.
     pub ranges: Vec<Range<u64>>,
@@ -103,8 +106,22 @@ fn files_of<'a>(
     Box::pin(async move {
         let Lost { mut files, more, used } = lost_bytes(&*state.meta, segments).await?;
         report.more += more;
-        let unused = segments.iter().filter(|(segment, _)| !used.contains(segment));
-        report.unused.extend(unused.map(|(_, (path, _))| (*path).to_owned()));
+        for (&segment, (path, _)) in segments.iter().filter(|(segment, _)| !used.contains(segment)) {
+            let readers = state.data.readers(segment);
+            let names = state.catalog.names();
+            let of_snapshots = names.iter().filter(|(number, _)| readers.contains(number)).take(SNAPSHOTS_MAX);
+            let paths: Vec<String> = of_snapshots.map(|(_, name)| format!("/.snapshots/{name}")).collect();
+            match paths.is_empty() {
+                true => report.unused.push((*path).to_owned()),
+                // Something below them.
+                false => report.files.push(DamagedFile {
+                    volume: volume.to_owned(),
+                    ino: catalog_of(Ino::ROOT).0,
+                    paths,
+                    ranges: Vec::new(),
+                }),
+            }
+        }
         let mut names = names_of(&*state.meta, &files).await?;
         let mut folders = Folders { state, known: HashMap::from([(Ino::ROOT, String::new())]) };
         for (ino, ranges) in std::mem::take(&mut files) {

@@ -11,6 +11,7 @@ use crate::inode::Inode;
 use crate::inode_core;
 use crate::keys::{self, Entry};
 use crate::names::{check_name, is_dots};
+use crate::snapshots::number::{Place, catalog_of, place_of, then};
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -21,6 +22,8 @@ const PAGE_ENTRIES_MAX: usize = 16 << 10;
 const LOADS_MAX: usize = 32;
 /// Inode numbers at most this far apart are read by one scan, if there are at least `RUN_MIN`.
 const GAP_MAX: u64 = 8;
+/// Deeper than any path of a client.
+const DEPTH_MAX: usize = 4096;
 const RUN_MIN: usize = 4;
 
 impl Volume {
@@ -72,6 +75,26 @@ impl Volume {
         let dir = self.state.directory(dir).await?;
         let core = dir.core.lock();
         if core.gone { Err(FsError::Stale) } else { Ok(core.parent) }
+    }
+
+    /// The directory above `dir`, for a door whose top is the directory `top`: `top` is above itself, and so is, in a snapshot,
+    /// what it was then, below its directory of snapshots. [`FsError::Stale`] for a directory that does not lie below `top`.
+    pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
+        let is_top = |ino: Ino| ino == top || matches!(place_of(ino), Place::Snapshot(_)) && then(ino) == top;
+        let parent = match dir {
+            dir if dir == top => return Ok(top),
+            dir if is_top(dir) => return Ok(catalog_of(top)),
+            dir => self.parent(dir).await?,
+        };
+        let mut at = parent;
+        for _ in 0..DEPTH_MAX {
+            match at {
+                at if is_top(at) => return Ok(parent),
+                Ino::ROOT => break,
+                _ => at = self.parent(at).await?,
+            }
+        }
+        Err(FsError::Stale)
     }
 
     /// Entries after `cookie` (0: from the start), at most `max` and at most 16,384. Needs read

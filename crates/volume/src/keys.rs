@@ -37,8 +37,9 @@ pub(crate) mod tag {
     pub(crate) const INTENT: u8 = b'W';
     pub(crate) const SEGMENT: u8 = b'G';
     pub(crate) const SNAPSHOT: u8 = b'P';
-    /// Kept for file data that is shared and the change index. Nothing is written under them.
-    pub(super) const UNUSED: [u8; 2] = [b'T', b'H'];
+    pub(crate) const CHANGED: u8 = b'H';
+    /// Kept for file data that is shared. Nothing is written under it.
+    pub(super) const UNUSED: u8 = b'T';
 }
 
 // `keys.one_tag_per_table`
@@ -46,7 +47,7 @@ const _: () = {
     use tag::*;
     let tags = [
         SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, SNAPSHOT, UNUSED[0], UNUSED[1],
+        SEGMENT, SNAPSHOT, CHANGED, UNUSED,
     ];
     let mut at = 0;
     while at < tags.len() {

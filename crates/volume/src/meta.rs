@@ -17,6 +17,7 @@
 
 mod batch;
 pub(crate) mod cache;
+pub(crate) mod changed;
 mod clock;
 pub(crate) mod engine;
 mod filter;
@@ -94,10 +95,12 @@ pub(crate) trait Meta: Send + Sync + 'static {
     async fn close(&self) -> FsResult<()>;
 
     /// Marks the point between the batches submitted so far and all later ones, of which `first` is
-    /// the first. Does not wait; may be called under locks. One point at a time.
-    fn cut(&self, _first: Batch) -> FsResult<Cut> {
+    /// the first; `epoch` begins with it. Does not wait; may be called under locks. One point at a time.
+    fn cut(&self, _first: Batch, _epoch: u64) -> FsResult<Cut> {
         Err(FsError::NotSupported)
     }
+    /// Which epoch the change index counts for. `None`: it is not needed.
+    fn set_epoch(&self, _epoch: Option<u64>) {}
     /// Waits until the point is stored.
     async fn store(&self, _cut: Cut) -> FsResult<Point> {
         Err(FsError::NotSupported)

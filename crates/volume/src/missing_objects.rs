@@ -15,6 +15,7 @@ use crate::damage::DamagedObject;
 use crate::data::object_path;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
+use crate::snapshots::image;
 use crate::state::State;
 use crate::types::*;
 
@@ -49,7 +50,7 @@ impl Registry {
 
 async fn missing(state: &State, store: &dyn ObjectStore, prefix: &Path) -> Result<BTreeMap<String, u64>> {
     let mut missing = needed(state, prefix);
-    for folder in [prefix.clone().join(SEGMENTS), tables_of(prefix)] {
+    for folder in [prefix.clone().join(SEGMENTS), tables_of(prefix), image::folder(prefix)] {
         let mut objects = store.list(Some(&folder));
         while let Some(object) = objects.next().await {
             missing.remove(object?.location.as_ref());
@@ -68,7 +69,7 @@ fn needed(state: &State, prefix: &Path) -> BTreeMap<String, u64> {
     let segments = segments.map(|(id, bytes)| (object_path(prefix, id).to_string(), bytes));
     let folder = tables_of(prefix);
     let tables = state.meta.tables().into_iter().map(|(name, bytes)| (folder.clone().join(name).to_string(), bytes));
-    segments.chain(tables).collect()
+    segments.chain(tables).chain(state.snapshot_objects(&folder)).collect()
 }
 
 fn tables_of(prefix: &Path) -> Path {

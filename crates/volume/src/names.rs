@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size};
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
-use crate::snapshots::number::CATALOG;
+use crate::snapshots::number::{Place, catalog_of, place_of};
 use crate::state::State;
 use crate::types::*;
 
@@ -37,17 +37,20 @@ pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
     if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
 }
 
-/// The directory of snapshots at the top of a volume that has some. An entry that a user made under this name goes first.
+/// Of every directory in a volume that has snapshots: leads to what the directory was in each. It is not listed. An entry that a user made
+/// under this name goes first.
 pub(crate) const SNAPSHOTS_NAME: &[u8] = b".snapshots";
-/// No entry of a directory has this cookie.
-const SNAPSHOTS_ENTRY: Entry = Entry { ino: CATALOG, kind: FileKind::Directory, cookie: 0 };
 
 impl State {
     /// The entry of `dir` for `name`.
     pub(crate) async fn entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
         let stored = self.stored_entry(dir, name).await?;
-        let is_catalog = stored.is_none() && name == SNAPSHOTS_NAME && dir.id.ino == Ino::ROOT;
-        Ok(if is_catalog && !self.catalog.is_empty() { Some(SNAPSHOTS_ENTRY) } else { stored })
+        let is_catalog = stored.is_none() && name == SNAPSHOTS_NAME && place_of(dir.id.ino) == Place::Head;
+        if !is_catalog || self.catalog.is_empty() {
+            return Ok(stored);
+        }
+        // No entry of a directory has this cookie.
+        Ok(Some(Entry { ino: catalog_of(dir.id.ino), kind: FileKind::Directory, cookie: 0 }))
     }
 
     /// As a user made it, from the cache or the engine.
@@ -64,6 +67,10 @@ impl State {
             Some(value) => Some(keys::decode_entry(&key, &value)?),
             None => None,
         };
+        if matches!(place_of(dir.id.ino), Place::Catalog(_)) {
+            // Snapshots come and go without a batch about their directory.
+            return Ok(entry);
+        }
         // Under `core`, so that no change comes between the comparison and the insertion
         // (`table.entries_under_core`).
         let core = dir.core.lock();

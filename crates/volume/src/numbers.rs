@@ -34,6 +34,11 @@ impl Numbers {
         Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()), seed: rand::random() }
     }
 
+    /// No number from this one on was given out.
+    pub(crate) fn peek(&self) -> u64 {
+        self.range.lock().next
+    }
+
     /// A number that was never used, and its generation: unpredictable, so that a client cannot
     /// guess handles.
     pub(crate) async fn new_id(&self, meta: &dyn Meta) -> FsResult<FileId> {

@@ -65,8 +65,9 @@ impl InodeSource for TableSource {
 }
 
 impl State {
-    /// Formats a volume without a superblock, replays, and starts the background tasks.
-    pub(crate) fn open(parts: StateParts) -> BoxFuture<'static, FsResult<Arc<State>>> {
+    /// Formats a volume without a superblock, replays, and starts the background tasks. `None`: it went back to a snapshot, and is to
+    /// be opened again.
+    pub(crate) fn open(parts: StateParts) -> BoxFuture<'static, FsResult<Option<Arc<State>>>> {
         Box::pin(async move {
             let meta = parts.meta;
             match meta.get(keys::SUPERBLOCK_KEY).await? {
@@ -82,6 +83,7 @@ impl State {
                 Catalog::open(meta, Arc::clone(&parts.store), parts.prefix.clone(), mix(parts.id.as_u64_pair().0))
                     .await?;
             let meta: Arc<dyn Meta> = Arc::new(Routed::new(Arc::clone(&catalog)));
+            meta.set_epoch((!catalog.is_empty()).then_some(epoch));
             let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
             let settings = Arc::new(DataSettings::new(&parts.properties));
             let data = Data::open(DataParts {
@@ -125,13 +127,20 @@ impl State {
                 runtime: tokio::runtime::Handle::current(),
             });
             state.set_properties(&parts.properties);
+            if state.roll_back().await? {
+                // What is cached is of later (`rollback.before_anybody`).
+                if let Err(error) = state.close().await {
+                    tracing::warn!(volume = state.name, %error, "the volume did not close cleanly after it went back to a snapshot");
+                }
+                return Ok(None);
+            }
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
                     tokio::spawn(Arc::clone(&state).sweep_images());
                 }
             }
-            Ok(state)
+            Ok(Some(state))
         })
     }
 }

@@ -86,10 +86,14 @@ impl State {
         {
             return Err(FsError::Stale);
         }
-        match self.inodes.cached(ino) {
-            Some(inode) => Ok(inode),
-            None => self.inodes.load(ino).await,
+        let inode = match self.inodes.cached(ino) {
+            Some(inode) => inode,
+            None => self.inodes.load(ino).await?,
+        };
+        if let Place::Catalog(dir) = place_of(ino) {
+            self.catalog.refresh(dir, &mut inode.core.lock())?;
         }
+        Ok(inode)
     }
 
     pub(crate) async fn directory(&self, ino: Ino) -> FsResult<Arc<Inode>> {

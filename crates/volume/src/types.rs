@@ -506,6 +506,32 @@ pub struct SnapshotInfo {
     pub holds: Vec<Hold>,
 }
 
+/// How a path differs between two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiffKind {
+    /// It is there in the later one only.
+    Created,
+    /// Its data or attributes are others; of a directory, its entries.
+    Modified,
+    /// It was there in the earlier one only.
+    Removed,
+    /// It had another path in the earlier one.
+    Renamed,
+}
+
+/// A path that differs between two moments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// How it differs.
+    pub change: DiffKind,
+    /// The type of the inode.
+    pub kind: FileKind,
+    /// The path from the top of the volume: in the earlier moment where it is removed, in the later one otherwise.
+    pub path: String,
+    /// The path in the earlier moment, where it is renamed.
+    pub from: Option<String>,
+}
+
 /// Errors of file operations: the closed set that every protocol maps to its own numbers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FsError {

@@ -65,7 +65,7 @@ struct Checker<'a> {
     system: BTreeSet<String>,
 }
 
-/// What a given path is.
+/// The kind of a given path.
 enum Target {
     Device(String),
     Folder { real: PathBuf, mount: Mount },
@@ -226,7 +226,7 @@ impl Checker<'_> {
 
     fn findings(&self, report: &DiskReport) -> Vec<Finding> {
         let mut found = Vec::new();
-        // What lies below a loop device or a volume is in use by that, which is nobody's concern; whether it itself is, is.
+        // A disk below a loop device or a volume is in use by that device, which is no finding. The device's own users are.
         let is_layered = !report.layers.is_empty();
         let whole: Vec<BlockDevice> = match (report.is_device, is_layered) {
             (false, _) => Vec::new(),
@@ -295,7 +295,7 @@ fn absent(given: &Path) -> Finding {
         .action(format!("see that the disk is mounted, then: mkdir {}", word(given)))
 }
 
-/// What only the disk itself knows.
+/// Adds properties that only the disk itself knows.
 fn learn(device: &mut BlockDevice, smart: &Smart) {
     if device.model.is_none() {
         device.model.clone_from(&smart.model);

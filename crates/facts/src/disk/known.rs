@@ -1,4 +1,4 @@
-//! What is known of certain models, and from whom. Tables, no code: add a line with its source.
+//! Knowledge of certain models, with its source. Tables, no code: add a line with its source.
 
 /// Hard disks that shingle their tracks (SMR) without telling the computer. They take writes into a cache region and
 /// rewrite whole bands later: a rebuild, which is hours of writing, slows to a few MB/s or ends in time-outs.

@@ -5,11 +5,12 @@
 //! `rules/device.rs` for one disk, `rules/health.rs` for what it says of itself, `rules/together.rs` for disks beside
 //! each other.
 //!
-//! D1. A refusal is for what breaks the durability contract or would lose data: a pool must not be built on it.
-//!     A warning is for what will hurt one day, a note for what is good to know.
-//! D2. [`check`] writes nothing but the flush test's file of 1 MiB, which it removes, and that only into a folder.
-//! D3. [`Prepare`] writes to a disk only after everything that uses it was looked for, and after its
-//!     serial number was given if it is not empty.
+//! - `disk.refusal_protects_data`: a refusal means that the disk breaks the durability contract or would lose data, so
+//!   no pool may be built on it. A warning is for a fault that will hurt one day, a note for a fact that is good to know.
+//! - `disk.check_writes_one_file`: [`check`] writes nothing but the flush test's file of 1 MiB, only into a folder, and
+//!   removes it.
+//! - `disk.users_looked_for`: [`Prepare`] writes to a disk only after a search for everything that uses it, and only
+//!   with its serial number if the disk is not empty (`prepare.serial_typed`).
 
 mod check;
 mod flush;

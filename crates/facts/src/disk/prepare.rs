@@ -1,11 +1,10 @@
 //! An empty disk becomes a member: one XFS filesystem on the whole of it, mounted now and at every start.
 //!
-//! P1. Nothing is written to a device that is in use, whatever is typed.
-//! P2. Nothing is written to a device that holds anything, or of which that cannot be known, unless its serial number
-//!     is given (its path, where it has none): a letter in `/dev/sdX` moves from boot to boot, a serial number does
-//!     not.
-//! P3. What uses it is looked for a second time right before the first write.
-//! P4. The mount is by the filesystem's own UUID.
+//! - `prepare.never_in_use`: nothing is written to a device that is in use, whatever is typed.
+//! - `prepare.serial_typed`: a device that holds data, or that may hold data, is written to only after its serial number
+//!   was typed (its path, where it has none). The letter in `/dev/sdX` moves from boot to boot; a serial number does not.
+//! - `prepare.users_looked_for_twice`: users of the device are looked for again right before the first write.
+//! - `prepare.mounted_by_uuid`: the mount is by the filesystem's own UUID.
 //!
 //! XFS, because it makes inodes as they are needed (a pool is many files of MiBs) and allocates in parallel. `crc=1`:
 //! its metadata carries checksums. `reflink=0`: the pool never shares blocks, and the room kept back for the tree
@@ -56,7 +55,7 @@ pub enum PrepareError {
     Io { what: String, source: std::io::Error },
 }
 
-/// What would be done, and to what.
+/// A plan: the device and the commands that would make it ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prepare {
     pub device: BlockDevice,
@@ -64,7 +63,7 @@ pub struct Prepare {
     pub mount: PathBuf,
     pub uuid: String,
     pub uses: Vec<Use>,
-    /// What has to be given to overwrite it: its serial number, or its path where it has none.
+    /// The text that permits overwriting it: its serial number, or its path where it has none.
     pub token: String,
     pub commands: Vec<String>,
     #[serde(skip)]
@@ -127,7 +126,8 @@ impl Prepare {
     /// Does it. `typed` is what somebody gave as the serial number, if anything was.
     pub fn run(self, machine: &Machine, typed: Option<&str>) -> Result<Prepared, PrepareError> {
         self.permitted(&self.uses, typed)?;
-        // Time has passed since it was looked at (P3), and the kernel knows of users that leave no trace in /sys.
+        // Time has passed since the first look (`prepare.users_looked_for_twice`), and some users leave no trace in /sys: the
+        // kernel knows them.
         let now = uses(machine, &self.device);
         refuse_busy(&self.device, &now)?;
         self.permitted(&now, typed)?;
@@ -149,7 +149,7 @@ impl Prepare {
         })
     }
 
-    /// P2.
+    /// `prepare.serial_typed`.
     fn permitted(&self, found: &[Use], typed: Option<&str>) -> Result<(), PrepareError> {
         let device = self.device.path.display().to_string();
         match typed.map(str::trim) {
@@ -219,7 +219,7 @@ fn whole_device(machine: &Machine, path: &Path) -> Result<BlockDevice, PrepareEr
         .ok_or_else(|| PrepareError::Invalid(format!("{show} has no medium in it")))
 }
 
-/// Where neither the kernel nor udev knows a serial number, the disk is asked.
+/// Asks the disk for its serial number if neither the kernel nor udev knows it.
 fn with_serial(machine: &Machine, mut device: BlockDevice) -> BlockDevice {
     if device.serial.is_none()
         && let SmartAnswer::Smart(smart) = machine.smart(&device)
@@ -229,7 +229,7 @@ fn with_serial(machine: &Machine, mut device: BlockDevice) -> BlockDevice {
     device
 }
 
-/// P1.
+/// `prepare.never_in_use`.
 fn refuse_busy(device: &BlockDevice, found: &[Use]) -> Result<(), PrepareError> {
     let busy: Vec<Use> = found.iter().filter(|u| matches!(u, Use::Busy(_))).cloned().collect();
     match busy.is_empty() {

@@ -1,4 +1,4 @@
-//! What a check comes to. The serialised form is versioned: fields are added, never renamed.
+//! The report of a check. The serialised form is versioned: fields are added, never renamed.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::flush::FlushRate;
 use crate::machine::{BlockDevice, Mount, Smart};
 
-/// How bad it is (D1). Ordered.
+/// Severity, the mildest first (`disk.refusal_protects_data`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -54,7 +54,7 @@ impl Finding {
     }
 }
 
-/// What could not be found out (E1).
+/// A fact that could not be found out (`facts.unknown_is_said`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unknown {
     pub what: String,
@@ -87,7 +87,7 @@ pub struct DiskReport {
     pub mount: Option<Mount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
-    /// What lies between the folder and the disks, from the top.
+    /// The layers between the folder and the disks, from the top.
     pub layers: Vec<String>,
     pub devices: Vec<DeviceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Who uses a device, and what is on it. Asked before anything is written to it (D3).
+//! Users and contents of a device. Asked before anything is written to it (`disk.users_looked_for`).
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -62,7 +62,7 @@ impl Medium {
     }
 }
 
-/// What stands between us and the disk, so that the disk itself cannot be seen.
+/// A layer that hides the disk itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Curtain {
@@ -77,7 +77,7 @@ pub enum Curtain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
-    /// What is answered may still be in memory: flushes count.
+    /// An answered write may still be in memory: flushes count.
     Back,
     /// The kernel takes answered writes for stored, and sends no flushes.
     Through,
@@ -86,7 +86,7 @@ pub enum WriteCache {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Serial {
     pub text: String,
-    /// Who said so: `sysfs`, `udev`, `vpd` or `smartctl`.
+    /// The source: `sysfs`, `udev`, `vpd` or `smartctl`.
     pub source: &'static str,
 }
 
@@ -153,7 +153,7 @@ impl BlockDevice {
             read_only: machine.flag(sys.join("ro")).unwrap_or(false),
             usb: UsbBridge::read(machine, &sys),
             sata: SataPort::read(machine, &sys),
-            pcie: PcieLink::read(machine, &sys, bus),
+            pcie: Some(bus).filter(|bus| *bus == Bus::Nvme).and_then(|_| PcieLink::read(machine, &sys)),
             name: name.to_owned(),
             number,
             bus,
@@ -242,7 +242,7 @@ fn medium(name: &str, bus: Bus, rotational: Option<bool>, hidden: bool) -> Mediu
     match (bus, rotational) {
         (Bus::Nvme | Bus::Mmc, _) => Medium::Flash,
         _ if name.starts_with("zram") || name.starts_with("ram") => Medium::Memory,
-        // What a host or a controller says of its disks is a default more often than a fact.
+        // Hosts and controllers report defaults for their disks more often than facts.
         _ if hidden => Medium::Unknown,
         (Bus::Virtio | Bus::Xen | Bus::Virtual | Bus::Unknown, _) | (_, None) => Medium::Unknown,
         (_, Some(true)) => Medium::HardDisk,

@@ -30,12 +30,12 @@ pub struct Arrangement {
     pub copies: u32,
 }
 
-/// What lies below a path.
+/// The devices and layers below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Below {
     /// Kernel names of whole devices, in order, each once.
     pub devices: Vec<String>,
-    /// What was passed on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
+    /// The layers on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
     pub layers: Vec<String>,
     /// Kernel names of what was passed: loop devices, md, dm.
     #[serde(skip)]
@@ -43,7 +43,7 @@ pub struct Below {
     /// Of the uppermost layer that has several disks, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<Arrangement>,
-    /// What is itself memory: `zram0`, `the file /tmp/x.img on tmpfs`.
+    /// Layers that are memory: `zram0`, `the file /tmp/x.img on tmpfs`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<String>,
     /// Loop devices that read and write their file through this machine's memory, whoever asks for direct I/O.

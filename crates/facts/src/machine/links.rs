@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Bus, Machine};
+use super::Machine;
 
 /// Which of the kernel's drivers speaks to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,9 +23,9 @@ pub struct UsbBridge {
     pub id: String,
     pub product: Option<String>,
     pub driver: UsbDriver,
-    /// What was negotiated: 480 is USB 2.0, 5000 USB 3.0.
+    /// The negotiated speed: 480 is USB 2.0, 5000 USB 3.0.
     pub speed_mbits: Option<u64>,
-    /// What the bridge says it can: `2.00`, `3.20`.
+    /// The USB version that the bridge claims: `2.00`, `3.20`.
     pub version: Option<String>,
     /// The port it hangs on, such as `2-1`; with a dot there is a hub in between.
     pub port: String,
@@ -100,11 +100,8 @@ pub struct PcieLink {
 }
 
 impl PcieLink {
-    /// Of an NVMe disk only: what other controllers are connected by says little about one of their disks.
-    pub(super) fn read(machine: &Machine, sys: &Path, bus: Bus) -> Option<Self> {
-        if bus != Bus::Nvme {
-            return None;
-        }
+    /// For NVMe disks only: the link of another controller says little about one of its disks.
+    pub(super) fn read(machine: &Machine, sys: &Path) -> Option<Self> {
         let own = sys.ancestors().find(|dir| machine.exists(dir.join("current_link_speed"))).map(Path::to_owned);
         let function = own.or_else(|| subsystem_function(machine, sys))?;
         Some(Self {

@@ -19,6 +19,7 @@ pub(crate) mod quota;
 mod smart;
 mod tool;
 mod zfs;
+mod zpool;
 
 pub use block::{BlockDevice, Bus, Curtain, Medium, Serial, WriteCache, whole_devices};
 pub use layers::MEMORY_FILESYSTEMS;
@@ -27,7 +28,8 @@ pub use links::{PcieLink, SataPort, UsbBridge, UsbDriver};
 pub use mounts::{Mount, Mounts};
 pub use smart::{Smart, SmartAnswer};
 pub use tool::{ToolError, ToolOutput};
-pub use zfs::{ArcStats, Vdev, ZfsPool};
+pub use zfs::ArcStats;
+pub use zpool::{Vdev, ZfsPool};
 
 /// Nothing in /sys or /proc that we ask for is longer.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -84,7 +86,7 @@ impl Machine {
         self.number(path).map(|n| n != 0)
     }
 
-    /// Where a path leads once links are followed.
+    /// The path once links are followed.
     pub fn real(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         self.inside(path.as_ref()).map(|real| self.outside(&real))
     }
@@ -109,7 +111,7 @@ impl Machine {
         self.real(path)?.file_name()?.to_str().map(str::to_owned)
     }
 
-    /// Where a link points to, whether there is something or not.
+    /// The target of a link, whether it exists or not.
     pub fn link_target(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let folder = self.inside(path.as_ref().parent()?)?;
         let target = fs::read_link(folder.join(path.as_ref().file_name()?)).ok()?;
@@ -127,7 +129,7 @@ impl Machine {
         Some(whole)
     }
 
-    /// What a program says about a subject (a device): run here, or as it was recorded.
+    /// The output of a program about a subject (a device): run here, or as it was recorded.
     pub fn run(&self, program: &str, args: &[&str], subject: &str) -> Result<ToolOutput, ToolError> {
         if self.live {
             return tool::run(program, args, tool::QUESTION_TIME_MAX);
@@ -145,12 +147,13 @@ impl Machine {
         }
     }
 
-    /// The file behind a path, to write to. Only whoever was asked to change something does (E2).
+    /// The file behind a path, to write to. Only for functions that were asked to change something
+    /// (`facts.looking_changes_nothing`).
     pub fn place(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         self.inside(path.as_ref())
     }
 
-    /// Where a program of this machine is, looked for in the system's folders. A recorded machine has none.
+    /// The path of a program of this machine, looked for in the system's folders. A recorded machine has none.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         if self.live { tool::find(name) } else { None }
     }

@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo` (proc(5)).
+//! The table of mounts, from `/proc/self/mountinfo` (proc(5)).
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub struct Mount {
     /// Not the filesystem as a whole: a bind mount, a subvolume.
     pub part: bool,
     pub filesystem: String,
-    /// What was mounted: `/dev/sda1`, `server:/export`, `tank/data`.
+    /// The mounted device or share: `/dev/sda1`, `server:/export`, `tank/data`.
     pub source: String,
     /// Of this mount and of the filesystem, each once.
     pub options: Vec<String>,
@@ -42,7 +42,7 @@ impl Mounts {
         around.max_by_key(|m| m.point.components().count())
     }
 
-    /// Where the device of this number is mounted.
+    /// The mounts of the device of this number.
     pub fn of_number(&self, number: &str) -> Vec<&Mount> {
         self.0.iter().filter(|m| m.number == number).collect()
     }

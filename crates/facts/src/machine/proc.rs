@@ -1,4 +1,4 @@
-//! What `/proc` says of the machine and of its processes (proc(5)): read here, for everybody.
+//! The machine and its processes according to `/proc` (proc(5)).
 
 use std::collections::BTreeMap;
 

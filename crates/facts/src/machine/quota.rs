@@ -14,7 +14,7 @@ const SERVERS: &[&str] =
 pub(crate) struct Group {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// What it may use, in cores.
+    /// Its limit, in cores.
     pub(crate) cores: f64,
     pub(crate) folder: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What a disk says about itself: `smartctl --json`, read without trusting that any field is there.
+//! A disk's report about itself: `smartctl --json`, read without trusting that any field is there.
 
 use serde::Serialize;
 use serde_json::Value;

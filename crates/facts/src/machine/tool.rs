@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where programs are looked for: `$PATH` belongs to whoever calls us, and root must not run what lies there.
+/// Folders in which programs are looked for. `$PATH` belongs to the caller, and root must not run programs from there.
 const FOLDERS: [&str; 6] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 /// For a question. A disk that has to spin up first needs ten seconds.
 pub(super) const QUESTION_TIME_MAX: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Ve
         if let Some(pipe) = pipe {
             let mut pipe = pipe.take(OUTPUT_BYTES_MAX);
             let _ = pipe.read_to_end(&mut bytes);
-            // What is beyond the bound is read and dropped, or the program would wait for us for ever.
+            // Output beyond the bound is read and dropped, or the program would wait for us for ever.
             let _ = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
         }
         bytes

@@ -1,5 +1,5 @@
-//! Who keeps disks from spinning down and the processor from sleeping: two looks at the kernel's counters, and what
-//! changed between them.
+//! Processes that keep disks from spinning down and the processor from sleeping: two looks at the kernel's counters, and
+//! their differences.
 //!
 //! Disks: `/proc/diskstats`. Processes: `read_bytes` and `write_bytes` of `/proc/PID/io` (a write is counted for
 //! whoever dirtied the page, not for the kernel thread that wrote it out), voluntary context switches of all threads
@@ -85,7 +85,7 @@ pub struct AwakeReport {
     pub unknown: Vec<String>,
 }
 
-/// What `AwakeReport` is made of between two snapshots.
+/// The source of an `AwakeReport`: two snapshots and the time between them.
 pub struct Activity<'a> {
     pub before: &'a Snapshot,
     pub after: &'a Snapshot,

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Profile, Tariff};
+use super::profile::Profile;
+use super::tariff::Tariff;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
@@ -11,7 +12,7 @@ pub struct Comparison {
     pub other: Yearly,
     /// Of a year; negative when this box costs more.
     pub saved_per_year: f64,
-    /// What this box cost to buy.
+    /// The price of this box.
     pub invested: f64,
     /// `null`: never.
     pub payback_years: Option<f64>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::SECONDS_PER_HOUR;
+use super::profile::SECONDS_PER_HOUR;
 
 /// Watts over time. Bounded: it keeps sums and a sample to judge idleness by, not every reading.
 #[derive(Clone, Debug, Default)]

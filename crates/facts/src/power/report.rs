@@ -3,14 +3,15 @@
 use serde::Serialize;
 
 use super::compare::Yearly;
-use super::{Profile, Tariff, kwh_per_year};
+use super::profile::{Profile, kwh_per_year};
+use super::tariff::Tariff;
 
 #[derive(Clone, Debug)]
 pub struct ReportInput {
     pub profile: Profile,
-    /// What can be stored, after redundancy.
+    /// Usable space, after redundancy.
     pub usable_bytes: Option<u64>,
-    /// What is moved under load.
+    /// Bytes moved under load.
     pub bytes_per_s: Option<f64>,
     pub tariff: Tariff,
 }

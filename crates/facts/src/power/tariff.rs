@@ -1,8 +1,8 @@
-//! What a kilowatt-hour costs, at which hour of the week.
+//! The price of a kilowatt-hour, by the hour of the week.
 
 use serde::Serialize;
 
-use super::kwh_per_year;
+use super::profile::kwh_per_year;
 
 const MINUTES_PER_DAY: u32 = 24 * 60;
 const MINUTES_PER_WEEK: u32 = 7 * MINUTES_PER_DAY;

@@ -14,7 +14,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What was read at a time since some beginning. `None`: the meter did not answer, or there is none.
+    /// Adds the reading at a time since some beginning. `None`: the meter did not answer, or there is none.
     pub fn add(&mut self, at: Duration, readout: &Readout) -> Option<f64> {
         if self.source.is_none() {
             self.source = readout.total.as_ref().map(|total| (total.source.clone(), total.basis));

@@ -27,12 +27,12 @@ pub struct Choice {
     pub job_wh: f64,
     /// And of waiting idle for the slowest.
     pub total_wh: f64,
-    /// Where somebody has said what a kWh costs.
+    /// Missing without a price of a kWh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_per_year: Option<f64>,
-    /// Where the size of the job is known.
+    /// Missing where the size of the job is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct Saving {
     pub wh: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_year: Option<f64>,
-    /// What it costs in time, each time.
+    /// The extra time of each job.
     pub seconds_longer: f64,
 }
 
@@ -72,7 +72,7 @@ pub struct WhatIf {
     pub per_year: f64,
     /// The cheapest first.
     pub choices: Vec<Choice>,
-    /// What the cheapest saves against each other setting, the least first.
+    /// Savings of the cheapest setting against each other one, the least first.
     pub savings: Vec<Saving>,
     /// One sentence.
     pub verdict: String,
@@ -179,7 +179,7 @@ pub fn check_settings(settings: &[Setting]) -> Result<(), String> {
 /// No socket of a house gives more.
 pub const WATTS_MAX: f64 = 3680.0;
 
-/// What to ask about more watts than a socket gives.
+/// The question about more watts than a socket gives.
 pub fn absurd_watts(watts: f64) -> String {
     format!("{watts:.0} W is more than a socket gives (16 A at 230 V are {WATTS_MAX:.0} W): are those milliwatts?")
 }

@@ -1,4 +1,4 @@
-//! Who works on the machine while nobody asks it for anything: two looks at the processes' times.
+//! Processes that work while nobody asks the machine for anything: two looks at their times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

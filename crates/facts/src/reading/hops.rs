@@ -21,7 +21,7 @@ pub struct Hop {
     pub kind: HopKind,
     /// `0000:01:00.0`, `2-1.3`.
     pub address: String,
-    /// What was negotiated, what this end could, and what the end nearer to the processor could.
+    /// The negotiated standard; then the best of this end, and of the end nearer to the processor.
     pub now: String,
     pub bytes_per_s: f64,
     pub own_best: Option<String>,
@@ -33,7 +33,7 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// What both ends could.
+    /// The best rate that both ends support.
     pub fn best_bytes_per_s(&self) -> Option<f64> {
         match (self.own_best_bytes_per_s, self.port_best_bytes_per_s) {
             (Some(own), Some(port)) => Some(own.min(port)),

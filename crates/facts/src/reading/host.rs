@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::bracketed;
+use super::bracketed::bracketed;
 use crate::Machine;
 
 #[derive(Clone, Debug, Serialize)]

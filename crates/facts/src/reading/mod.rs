@@ -1,7 +1,7 @@
-//! What the doctor sees of a machine by itself: every disk's way to the processor, the network, the processor, the
-//! settings, and who else works on it.
+//! A machine as the doctor reads it: every disk's way to the processor, the network, the processor, the settings, and
+//! other work on it.
 //!
-//! Facts only. What follows from them is in `findings/`.
+//! Facts only. Conclusions are the doctor's (`larder-measure`, `doctor/findings/`).
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use crate::Machine;
 use crate::disk::{CheckOptions, DiskReport, check};
 use crate::machine::{ArcStats, ZfsPool, whole_devices};
 
+mod bracketed;
 mod busy;
 mod hops;
 mod host;
@@ -19,6 +20,7 @@ mod quota;
 mod storage;
 mod stores;
 
+pub use bracketed::bracketed;
 pub use busy::{Busy, Hog};
 pub use hops::{Hop, HopKind};
 pub use host::{Host, Processor};
@@ -28,13 +30,14 @@ pub use storage::Drive;
 pub use storage::gigabits;
 pub use stores::Store;
 
-/// Everything that was read. What could not be is missing, and `unknown` says why (E1).
+/// Everything that was read. A fact that could not be read is missing, and `unknown` says why
+/// (`facts.unknown_is_said`).
 #[derive(Clone, Debug, Serialize)]
 pub struct Reading {
     pub host: Host,
     pub processor: Processor,
     pub drives: Vec<Drive>,
-    /// What is mounted from several disks at once, but for the system itself.
+    /// Filesystems over several disks at once, without the system's own.
     pub stores: Vec<Store>,
     pub zfs: Vec<ZfsPool>,
     pub arc: Option<ArcStats>,
@@ -109,10 +112,4 @@ fn second_paths(machine: &Machine, names: &[String]) -> Vec<String> {
     let multipath = |name: &&String| machine.read(sys(name).join("dm/uuid")).is_some_and(|id| id.starts_with("mpath-"));
     let paths = names.iter().filter(multipath).map(|name| machine.list(sys(name).join("slaves")));
     paths.flat_map(|paths| paths.into_iter().skip(1)).collect()
-}
-
-/// The chosen one of `a [b] c`; the only one where nothing is marked.
-pub fn bracketed(text: &str) -> Option<String> {
-    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word.to_owned());
-    inside.or_else(|| (!text.contains(' ') && !text.is_empty()).then(|| text.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Who is held back by a control group's quota.
+//! Processes that a control group's quota holds back.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ const HELD_BACK_PERCENT_MIN: f64 = 20.0;
 pub struct Quota {
     pub pid: u32,
     pub name: String,
-    /// What it may use, in cores.
+    /// Its limit, in cores.
     pub cores: f64,
     /// The part of the periods in which it was at its end, of those in which it ran.
     pub held_back_percent: f64,

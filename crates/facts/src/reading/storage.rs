@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::bracketed;
+use super::bracketed::bracketed;
 use super::hops::{Hop, hops};
 use crate::Machine;
 use crate::disk::DeviceReport;
@@ -20,7 +20,7 @@ pub struct Drive {
     pub hops: Vec<Hop>,
     /// `uas` or `usb-storage`.
     pub usb_driver: Option<UsbDriver>,
-    /// What the SATA link runs at, and what disk and port could: `6.0 Gbps`.
+    /// The speed of the SATA link, and the best of disk and port: `6.0 Gbps`.
     pub sata_now: Option<String>,
     pub sata_best: Option<String>,
     pub scheduler: Option<String>,

@@ -8,7 +8,7 @@ use crate::Machine;
 use crate::machine::Arrangement;
 
 const STORES_MAX: usize = 64;
-/// Where a system keeps itself; what it serves lies elsewhere.
+/// Mount points of the system itself; served data lies elsewhere.
 const SYSTEM: [&str; 6] = ["/", "/boot", "/boot/efi", "/usr", "/var", "/home"];
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -50,8 +50,8 @@ pub(super) struct Look {
     pub(super) quotas: BTreeMap<String, (u64, u64)>,
 }
 
-/// What does not change while a bench runs: looked for once.
-pub(super) struct Eyes {
+/// The files of the kernel's counters. They do not change while a bench runs, so they are looked for once.
+pub(super) struct Counters {
     machine: Machine,
     disks: Vec<String>,
     sensors: Vec<(String, PathBuf)>,
@@ -59,7 +59,7 @@ pub(super) struct Eyes {
     limited: Vec<(String, Group)>,
 }
 
-impl Eyes {
+impl Counters {
     pub(super) fn new(machine: &Machine) -> Self {
         let mut disks = whole_devices(machine);
         disks.retain(|name| !name.starts_with("loop"));
@@ -91,7 +91,7 @@ impl Eyes {
     }
 }
 
-/// What a link carries in one direction by its name; unknown for links that have no speed, such as loopback and bridges.
+/// The negotiated rate of a link in one direction; unknown for links without a speed, such as loopback and bridges.
 pub(super) fn link_bytes_per_s(machine: &Machine, interface: &str) -> Option<f64> {
     let megabits: f64 = machine.read(Path::new("/sys/class/net").join(interface).join("speed"))?.parse().ok()?;
     (megabits > 0.0).then_some(megabits * 1e6 / 8.0)

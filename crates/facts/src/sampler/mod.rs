@@ -1,16 +1,14 @@
-//! What the machine does while a load runs: a thread that looks at the kernel's counters.
+//! The work of the machine while a load runs: a thread that looks at the kernel's counters.
 //!
 //! It looks only while it is told to, so that neither preparing nor cleaning up is taken for the load's doing. The
 //! number of looks is bounded: what lies beyond is not kept.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Machine;
-use crate::power::Sources;
 use crate::samples::{CoreSeries, DiskSeries, NetSeries, Samples, Series};
 
 mod look;
@@ -18,16 +16,14 @@ mod watts;
 
 use crate::machine::proc::DiskCounters;
 pub use look::{CORES_MAX, DISKS_MAX, NETS_MAX, SENSORS_MAX};
-use look::{CoreTicks, Eyes, Look, NetCounts, link_bytes_per_s};
+use look::{CoreTicks, Counters, Look, NetCounts, link_bytes_per_s};
+pub use watts::Meter;
 use watts::Wattmeter;
 
 /// Below this, ticks of 10 ms are too coarse.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 /// An hour of half seconds.
 pub const LOOKS_MAX: usize = 7200;
-
-/// What reads watts, shared with whoever configured it.
-pub type Meter = Arc<Mutex<Sources>>;
 
 enum Order {
     Look,
@@ -46,13 +42,13 @@ impl Sampler {
         let (orders, received) = channel();
         let machine = machine.clone();
         let thread = std::thread::spawn(move || {
-            let eyes = Eyes::new(&machine);
-            let meter = meter.map(|meter| Wattmeter::start(meter, began));
+            let counters = Counters::new(&machine);
+            let meter = meter.map(|meter| Wattmeter::start(meter, began, INTERVAL));
             let mut recorder = Recorder::default();
             let mut last: Option<(Instant, Look)> = None;
             loop {
                 match received.recv_timeout(INTERVAL) {
-                    Ok(Order::Look) => last = Some((Instant::now(), eyes.look())),
+                    Ok(Order::Look) => last = Some((Instant::now(), counters.look())),
                     Ok(Order::Rest) => last = None,
                     Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return recorder.finish(&machine),
                     Err(RecvTimeoutError::Timeout) => {}
@@ -62,7 +58,7 @@ impl Sampler {
                     continue;
                 }
                 let watts = meter.as_ref().and_then(Wattmeter::now);
-                let (now_at, now) = (Instant::now(), eyes.look());
+                let (now_at, now) = (Instant::now(), counters.look());
                 let at_ms = u64::try_from((now_at - began).as_millis()).unwrap_or(u64::MAX);
                 recorder.add(at_ms, (now_at - *before_at).as_secs_f64(), before, &now, watts);
                 last = Some((now_at, now));
@@ -199,7 +195,7 @@ impl Recorder {
         nets.iter_mut().for_each(|i| i.bytes_per_s_max = link_bytes_per_s(machine, &i.interface));
         let mut quotas: Vec<Series> = self.quotas.into_iter().map(named).collect();
         quotas.retain(|quota| quota.values.iter().any(|v| *v > 0.0));
-        // What measured them most of the time: of two a mixture would be of neither.
+        // The source that measured most of the time: a mixture of two would be neither.
         let known = |values: &Vec<f64>| values.iter().filter(|v| v.is_finite()).count();
         let watts = self.watts.into_iter().max_by_key(|(_, values)| known(values)).map(named);
         let mut samples = Samples {

@@ -1,5 +1,8 @@
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use crate::machine::fixture::Fixture;
+use crate::power::Sources;
 
 /// A Raspberry Pi 4 with one USB disk, before and while it is busy.
 const PI: &str = "\
@@ -30,8 +33,8 @@ Tcp: 5 42
 #[test]
 fn counters_become_series() {
     let fixture = Fixture::new(PI);
-    let eyes = Eyes::new(&fixture.machine);
-    let before = eyes.look();
+    let counters = Counters::new(&fixture.machine);
+    let before = counters.look();
     fixture.write(
         "/proc/stat",
         "cpu  1 1 1 1\ncpu0 130 0 120 1000 40 5 5 0 0 0\ncpu1 100 0 100 1100 0 0 0 0 0 0\ncpu2 1 0 0 9 0 0 0 0 0 0\n",
@@ -40,7 +43,7 @@ fn counters_become_series() {
     fixture.write("/proc/net/dev", "eth0: 1000 1 0 0 0 0 0 0 118002000 2 0 0 0 0 0 0\nlo: 5 1 0 0 0 0 0 0 5 2 0 0\n");
     fixture.write("/proc/net/snmp", "Tcp: InSegs RetransSegs\nTcp: 5 45\n");
     fixture.write("/sys/devices/platform/soc/soc:firmware/get_throttled", "50004");
-    let now = eyes.look();
+    let now = counters.look();
     let mut recorder = Recorder::default();
     recorder.add(1000, 1.0, &before, &now, None);
     recorder.add(2000, 1.0, &now, &now, Some(("plug".to_owned(), 7.5)));
@@ -81,7 +84,7 @@ fn this_machine_is_sampled_only_when_told_to() {
 #[test]
 fn watts_of_two_meters_are_not_mixed() {
     let fixture = Fixture::new(PI);
-    let look = Eyes::new(&fixture.machine).look();
+    let look = Counters::new(&fixture.machine).look();
     let mut recorder = Recorder::default();
     let said = [None, Some(("only processor", 4.0)), Some(("plug", 21.0)), None, Some(("plug", 23.0))];
     for (n, watts) in said.into_iter().enumerate() {

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{INTERVAL, Meter};
-use crate::power::{Basis, Readout};
+use crate::power::{Basis, Readout, Sources};
 
-/// What was read longer ago than this is not what is drawn now: a hole is.
+/// An older reading does not count as the present one: the series has a hole instead.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// The sources of watts, shared with their owner.
+pub type Meter = Arc<Mutex<Sources>>;
 
 type Latest = Arc<Mutex<Option<(Instant, String, f64)>>>;
 
@@ -18,7 +20,7 @@ pub(super) struct Wattmeter {
 }
 
 impl Wattmeter {
-    pub(super) fn start(meter: Meter, began: Instant) -> Self {
+    pub(super) fn start(meter: Meter, began: Instant, interval: Duration) -> Self {
         let (latest, over) = (Latest::default(), Arc::new(AtomicBool::new(false)));
         let (told, ended) = (latest.clone(), over.clone());
         std::thread::spawn(move || {
@@ -27,7 +29,7 @@ impl Wattmeter {
                 let readout = meter.lock().unwrap_or_else(PoisonError::into_inner).read(began.elapsed());
                 let found = chosen(&readout).map(|(name, watts)| (Instant::now(), name, watts));
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = found;
-                std::thread::sleep(INTERVAL.saturating_sub(asked.elapsed()));
+                std::thread::sleep(interval.saturating_sub(asked.elapsed()));
             }
         });
         Self { latest, over }

@@ -33,10 +33,10 @@ pub(crate) struct UpArgs {
     /// The address that every server listens on
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<std::net::IpAddr>,
-    /// Where NFS listens: ADDR:PORT, :PORT (0 takes a free one) or off [default: 0.0.0.0:12049]
+    /// Address for NFS: ADDR:PORT, :PORT (0 takes a free one) or off [default: 0.0.0.0:12049]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) nfs: Option<String>,
-    /// Where SMB listens [default: 0.0.0.0:14445]
+    /// Address for SMB, in the same forms [default: 0.0.0.0:14445]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) smb: Option<String>,
     /// Also answer the portmapper protocol [default address: 0.0.0.0:111]
@@ -217,7 +217,7 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         how: ChangeHow,
     },
-    /// What happened to pools: disks that left and came back, first errors, scrubs, changes
+    /// The history of pools: disks that left and came back, first errors, scrubs, changes
     History {
         /// A pool's name, or the folders of its disks [default: all pools]
         #[arg(value_name = "POOL|DIR")]
@@ -356,7 +356,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
-    /// What opens an encrypted volume
+    /// The keys of an encrypted volume
     #[command(subcommand)]
     Key(KeyCommand),
     /// Delete a volume and everything in it
@@ -398,7 +398,7 @@ pub(crate) enum KeyCommand {
     Add {
         /// NAME or POOL/NAME
         name: String,
-        /// What to call it
+        /// A name for it
         #[arg(long, value_name = "LABEL", default_value = "")]
         label: String,
         /// The new way is this key file
@@ -459,7 +459,7 @@ pub(crate) struct MountArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UmountArgs {
-    /// Where it is mounted
+    /// The folder on which it is mounted
     pub(crate) dir: PathBuf,
     /// Nor mount it at the next start of larder
     #[arg(long)]
@@ -535,13 +535,13 @@ pub(crate) enum ShareCommand {
     Remove { name: String },
 }
 
-/// What a share may say.
+/// The options of a share.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ShareOptions {
-    /// Who may read and write over SMB: names with commas between them, all, or none [default: all]
+    /// Users who may read and write over SMB: names with commas between them, all, or none [default: all]
     #[arg(long, value_name = "NAMES")]
     pub(crate) users: Option<String>,
-    /// Who may only read over SMB: names with commas between them, or none
+    /// Users who may only read over SMB: names with commas between them, or none
     #[arg(long, value_name = "NAMES")]
     pub(crate) read_only_users: Option<String>,
     /// Everybody may change and delete what another made: all files belong to the share's owner
@@ -559,7 +559,7 @@ pub(crate) struct ShareOptions {
     /// Share it over SMB [default: yes]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) smb: Option<bool>,
-    /// Where NFS clients are believed who they are: ADDRESS, ADDRESS/PREFIX or private [repeat for each; default: private]
+    /// A network whose NFS clients are trusted: ADDRESS, ADDRESS/PREFIX or private [repeat for each; default: private]
     #[arg(long = "network", value_name = "NETWORK")]
     pub(crate) networks: Vec<String>,
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none

@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Read files back from whatever is left of a pool's disks, which are not changed
     Recover(super::recover::RecoverArgs),
-    /// What the structures on disks say, decoded; damage is told with its place
+    /// Decode structures on disks; damage is reported with its place
     #[command(subcommand)]
     Debug(super::debug::DebugCommand),
     /// Mount a volume of the running daemon on a folder of this machine
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// People who may log in
     #[command(subcommand)]
     User(UserCommand),
-    /// What is shared
+    /// Folders shared over NFS and SMB
     #[command(subcommand)]
     Share(ShareCommand),
     /// Disks: what they are, whether they are fit for a pool, making one ready
@@ -61,10 +61,10 @@ pub(crate) enum Command {
     /// Measure storage from the disk up: disks, pool, wire, shares
     #[command(subcommand)]
     Bench(Box<super::bench::BenchCommand>),
-    /// What the box draws and costs: watts, money, comparisons, and who keeps it awake
+    /// Power and cost of the box: watts, money, comparisons, and processes that keep it awake
     #[command(subcommand)]
     Power(super::power::PowerCommand),
-    /// What caps this machine, a bench of it or a described box, and what would help
+    /// Find the bottleneck of this machine, a bench of it or a described box, and remedies
     Doctor(super::doctor::DoctorArgs),
     /// Counters of the running daemon, as Prometheus reads them
     Metrics,

@@ -41,7 +41,7 @@ pub(crate) struct OfDisks {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DebugCommand {
-    /// Who a disk says it is: both copies of its label
+    /// The identity of a disk: both copies of its label
     Label {
         /// A disk, or a file
         #[arg(value_name = "DIR|FILE")]
@@ -58,13 +58,13 @@ pub(crate) enum DebugCommand {
         #[arg(long)]
         entries: bool,
     },
-    /// What happened to the pool, as a disk has it
+    /// The pool's history, as a disk has it
     History {
         /// A disk, or a file
         #[arg(value_name = "DIR|FILE")]
         path: PathBuf,
     },
-    /// What the scrub has come to, as a disk has it
+    /// The progress of the scrub, as a disk has it
     Scrub {
         /// A disk, or a file
         #[arg(value_name = "DIR|FILE")]
@@ -176,7 +176,7 @@ pub(super) async fn run(global: &Global, command: DebugCommand) -> Result<Outcom
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
     let mut bytes = Vec::new();
-    // What devices give has no length.
+    // A device has no length.
     let limited = std::fs::File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
     limited.and_then(|mut file| file.read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Where passwords come from: a file, a pipe, or a person typing unseen. Never an argument, which `ps` shows.
+//! Sources of passwords: a file, a pipe, or a person typing unseen. Never an argument, which `ps` shows.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -62,7 +62,7 @@ fn typed_twice(user: &str) -> Result<String, Failure> {
     }
 }
 
-/// What opens an encrypted volume: typed, or a line of standard input. A new passphrase is typed twice.
+/// A secret that opens an encrypted volume: typed, or a line of standard input. A new passphrase is typed twice.
 pub(super) fn secret_line(prompt: &str, twice: bool) -> Result<String, Failure> {
     let failed = |e: std::io::Error| Failure::io("cannot read it", &e);
     if !std::io::stdin().is_terminal() {

@@ -1,4 +1,4 @@
-//! Where the folders of a new pool lie: refused where somebody meant a disk that is not there.
+//! The place of a new pool's folders: refused where somebody meant a disk that is not mounted.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

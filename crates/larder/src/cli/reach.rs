@@ -10,7 +10,7 @@ use crate::daemon::storage::Storage;
 use crate::out::Out;
 use crate::{folder, machine};
 
-/// What a command amounts to, beyond success.
+/// The outcome of a command that did not fail.
 pub(crate) enum Outcome {
     Done,
     /// `check` or `debug` found problems, or `recover` could not bring all back.
@@ -31,7 +31,7 @@ impl Global {
     }
 }
 
-/// Who answers a command.
+/// The answering side of a command.
 pub(crate) enum Target {
     Daemon(Client),
     /// No daemon: the pools of this configuration.

@@ -40,7 +40,7 @@ pub(super) async fn run(global: &Global, command: ScrubCommand) -> Result<Outcom
     Ok(if wait && pools.iter().any(is_lost) { Outcome::Problems } else { Outcome::Done })
 }
 
-/// Who has the pools, and their names; all of them where none is named.
+/// The backend that has the pools, and their names; all of them where none is named.
 async fn backend(global: &Global, words: &[String]) -> Result<(Backend, Vec<String>), Failure> {
     let backend = match as_dirs(words)? {
         Some(dirs) => match held_by_daemon(&dirs).await {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
 use crate::config::Config;
-use crate::daemon::{Daemon, api, listen_metrics, run_memory, run_schedule};
+use crate::daemon::{Daemon, api, listen_metrics, run_memory, run_schedule, run_snapshot_schedule};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
 
@@ -67,6 +67,7 @@ pub(super) async fn until_stopped(
         listen_metrics(daemon.clone(), addr, api_stop.clone()).await?;
     }
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
+    let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
@@ -86,6 +87,7 @@ pub(super) async fn until_stopped(
     };
     tracing::info!("stopping");
     schedule.abort();
+    snapshots.abort();
     memory.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
@@ -138,14 +140,14 @@ impl Signals {
         }
     }
 
-    /// Who signals a process and its group, as timeout(1) and terminals do, means it once.
+    /// timeout(1) and terminals signal a process and its group: two signals that mean one stop.
     async fn stop_again(&mut self) {
         let until = tokio::time::Instant::now() + SAME_SIGNAL;
         while matches!(self.next().await, Word::Reload) || tokio::time::Instant::now() < until {}
     }
 }
 
-/// What `--json` says when everything is being served.
+/// The line of `--json` once everything is being served.
 pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Option<String>) -> Ready {
     let shares = daemon.shares().await;
     let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.nfs.clone());

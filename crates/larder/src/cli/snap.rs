@@ -1,11 +1,15 @@
 //! `larder snap`: snapshots of volumes.
 
+use std::io::{IsTerminal, Write};
+
 use clap::Subcommand;
-use larder_api::{Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_api::{
+    DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus,
+};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
-use super::reach::{Backend, closing};
+use super::reach::{self, Backend, closing};
 use super::volume_name::split;
 use crate::{render, times};
 
@@ -47,6 +51,31 @@ pub(crate) enum SnapCommand {
         #[command(flatten)]
         disks: Disks,
     },
+    /// What differs between two snapshots, or a snapshot and now: + created, M modified, - removed, R renamed
+    Diff {
+        /// VOLUME@NAME, the older one
+        earlier: String,
+        /// The name of the newer one [default: the volume as it is now]
+        later: Option<String>,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Make a volume what it was: everything changed since is gone from it, and kept as a snapshot of its own
+    Rollback {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// Destroy the snapshots that are later than this one
+        #[arg(long)]
+        destroy_later: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Even if somebody writes to it, or a program uses a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
     /// Keep a snapshot from being destroyed
     Hold {
         /// VOLUME@NAME
@@ -69,6 +98,11 @@ pub(crate) enum SnapCommand {
         reason: String,
         #[command(flatten)]
         disks: Disks,
+    },
+    /// Snapshots that are taken by themselves: how many are kept, the newest, and the next
+    Schedule {
+        /// NAME or POOL/NAME [default: all]
+        volume: Option<String>,
     },
 }
 
@@ -118,6 +152,40 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
             out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
         }
+        SnapCommand::Diff { earlier, later, disks } => {
+            let (volume, earlier) = named(&earlier)?;
+            // Written in full it is as good.
+            let later = later.map(|name| name.split_once('@').map_or(name.clone(), |(_, name)| name.to_owned()));
+            let request = DiffRequest { earlier, later };
+            let found: Vec<DiffEntry> = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.post(&format!("/v1/diff/{volume}"), &request).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&volume)?;
+                        pool.diff(&volume, &request).await
+                    })
+                    .await?
+                }
+            };
+            out.answer(&found, |found| diff_text(found))
+        }
+        SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let what = format!("make {volume} what it was in {snapshot}; what is there now is kept as a snapshot");
+            if !yes && !confirmed(&what)? {
+                return Err(Failure::invalid("nothing was changed"));
+            }
+            let request = SnapshotsRequest::Rollback { name, destroy_later, force };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| {
+                let full = format!("{}/{}", status.pool, status.volume);
+                let kept = match &status.saved_as {
+                    Some(saved) => format!("what was there before is kept as {full}@{saved}"),
+                    None => "the newest snapshot has what was there before".to_owned(),
+                };
+                format!("{full} is what it was in {}; {kept}", concerned(status))
+            })
+        }
         SnapCommand::Hold { snapshot, reason, until, disks } => {
             let (volume, name) = named(&snapshot)?;
             let request = SnapshotsRequest::Hold { name, reason: reason.clone(), until };
@@ -137,7 +205,43 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, request, &disks).await?;
             out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
         }
+        SnapCommand::Schedule { volume } => {
+            let schedules = schedules(global, volume).await?;
+            out.answer(&schedules, |schedules| scheduled(schedules))
+        }
     }
+}
+
+fn diff_text(found: &[DiffEntry]) -> String {
+    let line = |entry: &DiffEntry| {
+        let letter = match entry.change.as_str() {
+            "created" => "+",
+            "removed" => "-",
+            "renamed" => "R",
+            _ => "M",
+        };
+        let path = |path: &str| match entry.kind.as_str() {
+            "directory" if path != "/" => format!("{}/", render::shown(path)),
+            _ => render::shown(path).into_owned(),
+        };
+        match &entry.from {
+            Some(from) => format!("{letter}  {} -> {}", path(from), path(&entry.path)),
+            None => format!("{letter}  {}", path(&entry.path)),
+        }
+    };
+    if found.is_empty() { "nothing differs".to_owned() } else { found.iter().map(line).collect::<Vec<_>>().join("\n") }
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(what: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::invalid(format!("this would {what}")).action("if you mean it, add --yes"));
+    }
+    eprint!("This will {what}. Type yes: ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == "yes")
 }
 
 /// The full names that a request was about.
@@ -234,4 +338,82 @@ fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
         None => hold.reason.clone(),
     };
     snapshot.holds.iter().map(hold).collect::<Vec<_>>().join(", ")
+}
+
+/// Only a daemon keeps schedules.
+async fn schedules(global: &Global, volume: Option<String>) -> Result<Vec<SnapshotSchedule>, Failure> {
+    volume.as_deref().map(split).transpose()?;
+    let client = reach::daemon(global).await?;
+    let mut all: Vec<SnapshotSchedule> = client.get("/v1/snapshot-schedules").await?;
+    if let Some(name) = volume {
+        all.retain(|one| one.volume == name || format!("{}/{}", one.pool, one.volume) == name);
+        if all.is_empty() {
+            return Err(Failure::not_found(format!("no snapshots of '{name}' are scheduled")).action(
+                "write snapshots = { hourly = 24, daily = 30 } into its [[volume]] of larder.toml; then: larder reload",
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn scheduled(all: &[SnapshotSchedule]) -> String {
+    if all.is_empty() {
+        return "no snapshots are scheduled".to_owned();
+    }
+    let mut rows =
+        vec![["VOLUME", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "NEWEST", "NEXT"].map(str::to_owned).to_vec()];
+    let count = |kept: u32, keep: u32| if keep == 0 { "-".to_owned() } else { format!("{kept}/{keep}") };
+    for one in all {
+        let (kept, keep) = (&one.kept, &one.keep);
+        let next = times::local(one.next_ms);
+        rows.push(vec![
+            format!("{}/{}", one.pool, one.volume),
+            count(kept.hourly, keep.hourly),
+            count(kept.daily, keep.daily),
+            count(kept.weekly, keep.weekly),
+            count(kept.monthly, keep.monthly),
+            one.newest.clone().unwrap_or_else(|| "-".to_owned()),
+            match (&one.fault, one.changed) {
+                (Some(_), _) => "-".to_owned(),
+                (None, true) => next,
+                (None, false) => format!("{next}, if anything changes"),
+            },
+        ]);
+    }
+    let faults = all.iter().filter_map(|one| Some((one, one.fault.as_ref()?)));
+    let faults = faults.map(|(one, fault)| format!("{}/{}: {fault}\n", one.pool, one.volume));
+    format!("{}{}", render::table(&rows, &[1, 2, 3, 4]), faults.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_api::SnapshotCounts;
+
+    use super::*;
+
+    #[test]
+    fn schedules_are_shown_with_their_faults() {
+        let schedule = |volume: &str, fault: Option<&str>| SnapshotSchedule {
+            pool: "tank".to_owned(),
+            volume: volume.to_owned(),
+            keep: SnapshotCounts { hourly: 24, daily: 30, weekly: 0, monthly: 12 },
+            kept: SnapshotCounts { hourly: 24, daily: 7, weekly: 0, monthly: 1 },
+            newest: fault.is_none().then(|| "auto-2026-11-25_04-00Z".to_owned()),
+            next_ms: 1_795_582_805_000,
+            changed: volume == "files",
+            fault: fault.map(str::to_owned),
+        };
+        let next = times::local(1_795_582_805_000);
+        let all = [schedule("files", None), schedule("idle", None), schedule("secret", Some("it is locked"))];
+        let want = format!(
+            "VOLUME       HOURLY  DAILY  WEEKLY  MONTHLY  NEWEST                  NEXT
+tank/files    24/24   7/30       -     1/12  auto-2026-11-25_04-00Z  {next}
+tank/idle     24/24   7/30       -     1/12  auto-2026-11-25_04-00Z  {next}, if anything changes
+tank/secret   24/24   7/30       -     1/12  -                       -
+tank/secret: it is locked
+"
+        );
+        assert_eq!(scheduled(&all), want);
+        assert_eq!(scheduled(&[]), "no snapshots are scheduled");
+    }
 }

@@ -171,7 +171,7 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
     }
 }
 
-/// What the options say for this run, whatever the file says.
+/// Settings that the options override for this run.
 fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let host = args.listen.unwrap_or(IpAddr::from([0, 0, 0, 0]));
     let parse = |text: &Option<String>, port: u16| {
@@ -358,7 +358,8 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
         }
         for volume in names {
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
-            config.volumes.push(VolumeConfig { name: name.clone(), change: VolumeChange::default(), key: None });
+            let change = VolumeChange::default();
+            config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
             let share = default_share(&volume, name, config);
             config.shares.push(share);
         }

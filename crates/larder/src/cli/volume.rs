@@ -97,6 +97,7 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(name)?;
+                pool.check_unheld(&volume).await?;
                 // As the daemon does: first nobody wants it any more, then it goes.
                 forget(global, &VolumeName { pool: pool.name.clone(), volume: volume.clone() })?;
                 pool.destroy(&volume).await.map(|()| Done {})

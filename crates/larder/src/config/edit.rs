@@ -312,7 +312,7 @@ fn exact_size(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Where they differ; a comment behind the old one stays.
+/// Replaces a value if the new one differs; a comment behind the old value stays.
 fn replace_value(old: &mut Value, new: &Value) {
     let plain = |value: &Value| {
         let mut value = value.clone();

@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, VolumeChange};
+use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
@@ -29,6 +29,7 @@ pub(crate) mod power;
 mod raw;
 mod schedule;
 mod share;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user;
@@ -45,8 +46,8 @@ pub(crate) const SMB_PORT: u16 = 14445;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
-/// Where NFS is answered unless a share says otherwise: its clients are trusted to name their users, so
-/// only loopback and private networks.
+/// Networks in which NFS is answered, unless a share names others. Its clients are trusted to name their users, so these
+/// are loopback and private networks only.
 pub(crate) const PRIVATE_NETWORKS: [&str; 9] = [
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -100,11 +101,13 @@ pub(crate) struct PoolConfig {
 pub(crate) struct VolumeConfig {
     pub(crate) name: VolumeName,
     pub(crate) change: VolumeChange,
-    /// What opens it at every start, if it is encrypted.
+    /// The key that opens it at every start, if it is encrypted.
     pub(crate) key: Option<KeySource>,
+    /// How many automatic snapshots of each kind are kept; none are taken where nothing is said.
+    pub(crate) snapshots: Option<SnapshotCounts>,
 }
 
-/// Where the key of an encrypted volume comes from.
+/// The source of an encrypted volume's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeySource {
     File(PathBuf),
@@ -126,7 +129,7 @@ impl Config {
         Validator { text, file }.config(raw)
     }
 
-    /// What is valid and perhaps not meant, one sentence each.
+    /// Settings that are valid and perhaps not meant, one sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
         let there = machine::memory_total();
         let memory = self.memory.filter(|memory| *memory > there).map(|memory| {
@@ -380,7 +383,8 @@ impl Validator<'_> {
             quota_bytes: self.optional(raw.quota, parse_quota)?,
             sync: self.optional(raw.sync, parse_sync)?,
         };
-        Ok(VolumeConfig { name, change, key })
+        let snapshots = raw.snapshots.map(|table| self.at(&table, table.get_ref().counts())).transpose()?;
+        Ok(VolumeConfig { name, change, key, snapshots })
     }
 
     fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {

@@ -67,6 +67,7 @@ pub(super) struct RawVolume {
     pub(super) sync: Option<Spanned<String>>,
     pub(super) key_file: Option<Spanned<String>>,
     pub(super) key_command: Option<Spanned<Vec<String>>>,
+    pub(super) snapshots: Option<Spanned<super::snapshots::RawSnapshots>>,
 }
 
 #[derive(Debug, Deserialize)]

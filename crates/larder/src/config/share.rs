@@ -35,7 +35,7 @@ impl Squash {
     }
 }
 
-/// Who may read and write over SMB.
+/// Users who may read and write over SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Writers {
     /// Every user there is and will be.
@@ -52,13 +52,13 @@ pub(crate) struct ShareConfig {
     pub(crate) nfs: bool,
     pub(crate) smb: bool,
     pub(crate) read_only: bool,
-    /// Where NFS is answered; `None`: none are named.
+    /// Networks in which NFS is answered; `None`: none are named.
     pub(crate) networks: Option<Vec<Network>>,
     pub(crate) squash: Squash,
     pub(crate) anon_uid: u32,
     pub(crate) anon_gid: u32,
     pub(crate) users: Writers,
-    /// Who may read and not write, whatever `users` says of all.
+    /// Users who may read and not write, even where `users` is all.
     pub(crate) read_only_users: Vec<String>,
     pub(crate) encrypt: bool,
     pub(crate) guest: bool,
@@ -88,7 +88,7 @@ impl ShareConfig {
         }
     }
 
-    /// What its owner should know, and would not see by looking at the file.
+    /// Remarks for the owner of the share that the file does not show.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let name = &self.name;

@@ -85,6 +85,13 @@ fn complaints_name_the_place() {
     let with = |rest: &str| format!("{pool}{rest}");
     check(&with("[[volume]]\nname = \"t\""), ":5:8: 't' is not POOL/VOLUME");
     check(&with("[[volume]]\nname = \"t/v\"\nrecord_size = \"5K\""), ":6:15: ");
+    let snapshots = |counts: &str| with(&format!("[[volume]]\nname = \"t/v\"\nsnapshots = {counts}"));
+    check(&snapshots("{ hourly = 0 }"), ":6:13: snapshots keeps none: give hourly, daily, weekly or monthly a number");
+    check(&snapshots("{}"), ":6:13: snapshots keeps none");
+    check(&snapshots("{ daily = 99999 }"), ":6:13: daily = 99999 is more than a volume keeps: give at most 2500");
+    check(&snapshots("{ dayly = 1 }"), ":6:15: unknown field `dayly`");
+    check(&snapshots("{ daily = -1 }"), ":6:23: ");
+    check(&snapshots("\"daily\""), ":6:13: ");
     check(&with("[[share]]\nname = \"a/b\"\nvolume = \"t/v\""), ":5:8: ");
     check(&with("[[share]]\nname = \"ipc$\"\nvolume = \"t/v\""), "reserved");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = [\"bob\"]"), ":7:10: no user 'bob'");
@@ -224,4 +231,14 @@ fn fuzz_config() {
         uid = 1001
     "#;
     driver::drive("config", &[whole.into(), b":2049".to_vec(), b"10.0.0.0/8".to_vec(), b"128K".to_vec()], config);
+}
+
+#[test]
+fn schedules_of_snapshots() {
+    let text = "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[volume]]\nname = \"t/v\"\n";
+    assert_eq!(parse(text).unwrap().volumes[0].snapshots, None);
+    let wanted = |counts: &str| parse(&format!("{text}{counts}")).unwrap().volumes[0].snapshots.unwrap();
+    let counts = larder_api::SnapshotCounts { hourly: 24, daily: 30, ..Default::default() };
+    assert_eq!(wanted("snapshots = { hourly = 24, daily = 30 }"), counts);
+    assert_eq!(wanted("[volume.snapshots]\nhourly = 24\ndaily = 30\nweekly = 0"), counts);
 }

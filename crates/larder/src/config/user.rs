@@ -26,7 +26,7 @@ pub(crate) struct UserConfig {
     pub(crate) groups: Vec<u32>,
 }
 
-/// What is asked for; what is not is chosen.
+/// The requested properties of a new user; larder chooses the missing ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewUser {
     pub(crate) uid: Option<u32>,
@@ -110,7 +110,7 @@ pub(crate) fn password_objection(password: &str) -> Option<(String, &'static str
     Some((message, "choose a longer one; if you mean it, add --force"))
 }
 
-/// What whoever made a user should know about it.
+/// Remarks for the person who made a user.
 pub(crate) fn remarks(user: &UserConfig, config: &Config, password: &str) -> Vec<String> {
     let mut remarks = Vec::new();
     let others = config.users.iter().filter(|other| other.name != user.name && other.uid == user.uid);

@@ -80,6 +80,8 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
+        .route("/v1/snapshot-schedules", get(snapshot_schedules))
+        .route("/v1/diff/{*name}", post(diff))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -195,8 +197,24 @@ async fn snapshots_change(
     Path(name): Path<String>,
     Json(request): Json<larder_api::SnapshotsRequest>,
 ) -> Answer<larder_api::SnapshotsStatus> {
+    if let larder_api::SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
+        return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
+    }
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
+}
+
+async fn snapshot_schedules(State(daemon): Shared) -> Answer<Vec<larder_api::SnapshotSchedule>> {
+    ok(daemon.snapshot_schedules().await)
+}
+
+async fn diff(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::DiffRequest>,
+) -> Answer<Vec<larder_api::DiffEntry>> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(pool.diff(&volume, &request).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

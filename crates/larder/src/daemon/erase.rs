@@ -20,6 +20,7 @@ const FOLDERS: [&str; 2] = ["objects", "journal"];
 
 /// Closes the pool, whose volumes nobody uses any more, and erases the disks that are there.
 pub(crate) async fn destroy(pool: &OpenPool) -> Result<PoolDestroyed, Failure> {
+    pool.check_all_unheld().await?;
     let status = pool.status();
     pool.export().await?;
     let disks: Vec<PathBuf> = status.disks.into_iter().map(|disk| disk.path).chain(status.spares).collect();
@@ -63,7 +64,7 @@ fn remove_rest(disk: &Path) -> io::Result<()> {
     std::fs::File::open(disk)?.sync_all()
 }
 
-/// What is gone already is gone.
+/// A file that is gone already counts as removed.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -77,6 +78,7 @@ impl Daemon {
     pub(crate) async fn pool_destroy(&self, name: &str, request: TakeAway) -> Result<PoolDestroyed, Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
+        pool.check_all_unheld().await?;
         self.take_out(&mut state, name, request, format!("larder pool destroy {name} --force")).await?;
         destroy(&pool).await
     }

@@ -32,7 +32,7 @@ const KEYRING_BYTES_MAX: u64 = 1 << 20;
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the program of a `key_command` may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
-/// What people call the slot of the secret that a volume was made with.
+/// People's name for the slot of the secret that a volume was made with.
 const FIRST_SLOT: &str = "first";
 const RECOVERY_SLOT: &str = "recovery";
 
@@ -128,7 +128,7 @@ fn failure(error: &KeyringError) -> Failure {
     }
 }
 
-/// What a person or a file gave, as the keyring takes it.
+/// A secret from a person or a file, as the keyring takes it.
 pub(crate) fn secret_of(given: VolumeSecret) -> Result<Secret, Failure> {
     Ok(match given {
         VolumeSecret::Passphrase(text) => Secret::Passphrase(text.into()),
@@ -354,7 +354,7 @@ async fn key_of(key: &KeySource) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// What the program writes to its standard output. One that does not end is killed.
+/// The standard output of the key program. A program that does not end is killed.
 fn run_key_command(command: &[String]) -> Result<Vec<u8>, Failure> {
     let shown = command.join(" ");
     let (program, arguments) = command.split_first().ok_or_else(|| Failure::invalid("key_command is empty"))?;

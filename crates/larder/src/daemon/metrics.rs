@@ -1,5 +1,5 @@
-//! What this process tells those who watch it, in the text form of Prometheus: on the API's socket, and on an address of
-//! its own where the configuration names one.
+//! Metrics of this process in the text form of Prometheus: on the API's socket, and on an address of its own where the
+//! configuration names one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

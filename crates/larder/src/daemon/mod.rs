@@ -36,12 +36,16 @@ mod memory;
 mod metrics;
 mod mounts;
 pub(crate) mod people;
+mod retention;
+mod rollback;
 mod schedule;
 mod scrub;
 mod secrets;
 mod servers;
 mod shares;
 pub(crate) mod sharing;
+mod snapshot_runs;
+mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod storage;
 pub(crate) mod translate;
@@ -54,6 +58,7 @@ pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
 pub(crate) use shares::{default_share, take_in};
+pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
 use storage::{OpenPool, Storage};
 
 /// Changes to the configuration that hold for this run only: options of the command line.
@@ -68,6 +73,7 @@ pub(crate) struct Daemon {
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
+    snapshot_runs: snapshot_runs::SnapshotRuns,
     state: Mutex<State>,
 }
 
@@ -78,7 +84,7 @@ struct State {
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
-    /// What the log has said of this configuration.
+    /// Remarks on this configuration that are in the log already.
     noted: Vec<String>,
 }
 
@@ -103,6 +109,7 @@ impl Daemon {
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
+            snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             state: Mutex::new(state),
         })
     }
@@ -195,6 +202,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.snapshot_runs.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
@@ -394,6 +402,7 @@ impl Daemon {
         })
         .await?;
         self.mounts.remove_of(|volume| volume.pool == name).await;
+        self.snapshot_runs.forget(|volume| volume.pool == name);
         self.storage.remove(name);
         self.apply(state).await;
         Ok(())
@@ -424,6 +433,7 @@ impl Daemon {
             })
             .await?;
         }
+        self.snapshot_runs.wake();
         Ok(status)
     }
 
@@ -447,7 +457,7 @@ impl Daemon {
             KeysRequest::Lock { force } => {
                 if !force {
                     let anyway = format!("larder volume lock {name} --force");
-                    // What their clients have written and not sent yet would be lost.
+                    // Data that their clients have written and not sent yet would be lost.
                     let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
                     if writers > 0 {
                         let message = format!("{writers} files of the volume '{of}' are open for writing");
@@ -460,10 +470,13 @@ impl Daemon {
                 if let Some(forgotten) = pool.forget_keys(&volume).await? {
                     self.apply_shares(&mut state).await;
                     self.mounts.remove_of(|mounted| *mounted == of).await;
+                    self.snapshot_runs.forget(|scheduled| *scheduled == of);
                     let closed = pool.close_locked(&volume, forgotten).await;
                     if closed.is_err() {
                         self.apply_shares(&mut state).await;
                     }
+                    // The schedule says from now on why it takes none.
+                    self.snapshot_runs.wake();
                     closed?;
                 }
             }
@@ -492,6 +505,7 @@ impl Daemon {
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
+        pool.check_unheld(&volume).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         if !request.force {
             self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;
@@ -502,6 +516,7 @@ impl Daemon {
         })
         .await?;
         self.mounts.remove_of(|mounted| *mounted == name).await;
+        self.snapshot_runs.forget(|scheduled| *scheduled == name);
         pool.destroy(&name.volume).await
     }
 

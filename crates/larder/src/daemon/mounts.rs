@@ -200,7 +200,7 @@ fn in_use(dir: &Path) -> Option<Failure> {
     Some(failure.action("end what uses it, then try again"))
 }
 
-/// What the kernel says of a mount whose server is gone.
+/// Whether this is the kernel's error for a mount whose server is gone.
 pub(crate) fn is_dead(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }

@@ -68,7 +68,7 @@ pub(crate) fn add(
     Ok(UserAdded { user: user_status(&user, secrets), notes })
 }
 
-/// What removing `name` did, by the configurations before and after it.
+/// The effect of removing `name`, by the configurations before and after it.
 pub(crate) fn removed(name: &str, before: &Config, after: &Config) -> UserRemoved {
     let had = |share: &str| before.shares.iter().any(|s| s.name == share && !s.is_for_nobody());
     let lost = after.shares.iter().filter(|share| share.smb && share.is_for_nobody() && had(&share.name));

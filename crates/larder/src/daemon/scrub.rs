@@ -106,7 +106,7 @@ impl OpenPool {
         PoolStatus { damage, ..status }
     }
 
-    /// What is lost of files and metadata, and how many damaged objects are of neither.
+    /// The losses of files and metadata, and the number of damaged objects that belong to neither.
     async fn damage(&self) -> (Damage, u64) {
         self.look_for_gone().await;
         let (mut damaged, mut more) = self.pool.damage();
@@ -159,7 +159,7 @@ impl larder_pool::Users for VolumesOf {
     }
 }
 
-/// What no file uses any more is no error: garbage collection takes it away.
+/// An object that no file uses any more is no error: garbage collection removes it.
 fn without(unused: u64, scrub: ScrubStatus) -> ScrubStatus {
     ScrubStatus { unrepaired: scrub.unrepaired.saturating_sub(unused), ..scrub }
 }

@@ -34,7 +34,7 @@ struct Nfs {
     server: Mutex<Option<NfsServer>>,
 }
 
-/// What serves, once it does.
+/// The running servers.
 pub(crate) struct Serving {
     tasks: Vec<(&'static str, JoinHandle<Result<(), String>>)>,
     shutdown: CancellationToken,

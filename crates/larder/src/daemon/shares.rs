@@ -15,7 +15,7 @@ use crate::machine;
 
 /// Tag of the NFS server's volume handles in events. SMB shares and mounts choose tags of their own.
 const ORIGIN_NFS: u32 = 1;
-/// What the key is for that NFS handles of folders are sealed with.
+/// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";
 
 /// Gives the servers all shares and users of the configuration, and says how each fares.
@@ -89,7 +89,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
     }
 }
 
-/// Who may write, where not everybody may.
+/// The users who may write, where not all may.
 fn listed(share: &ShareConfig) -> &[String] {
     match &share.users {
         Writers::All => &[],
@@ -97,7 +97,7 @@ fn listed(share: &ShareConfig) -> &[String] {
     }
 }
 
-/// Who comes in by NFS, for people.
+/// The NFS clients that are let in, in words.
 fn nfs_rule(share: &ShareConfig) -> String {
     let Some(networks) = share.nfs_networks() else {
         return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
@@ -110,7 +110,7 @@ fn nfs_rule(share: &ShareConfig) -> String {
     format!("{places}{}", if share.read_only { ", read-only" } else { "" })
 }
 
-/// Who comes in by SMB, for people.
+/// The SMB users that are let in, in words.
 fn smb_rule(share: &ShareConfig) -> String {
     if !share.smb {
         return "no".to_owned();
@@ -161,7 +161,7 @@ fn fsid(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Who may do what over SMB. One who is listed as both writes.
+/// Each user's access over SMB. A user who is listed as both writes.
 fn smb_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
     let full = if share.read_only { Access::Read } else { Access::ReadWrite };
     let only_reads = |name: &String| share.read_only_users.contains(name);
@@ -247,7 +247,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What the servers would be told of the share whose options are `options`: its NFS networks, and who may do what over SMB.
+    /// The servers' view of the share with `options`: its number of NFS networks, and each user's access over SMB.
     fn told(options: &str) -> (Option<usize>, Vec<(String, Access)>, ShareStatus) {
         let text = format!(
             "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\

@@ -93,7 +93,7 @@ fn parse_networks(words: &[String]) -> Result<Vec<Network>, Failure> {
     Ok(networks)
 }
 
-/// What whoever made or changed a share should know.
+/// Remarks for the person who made or changed a share.
 fn notes(share: &ShareConfig, config: &Config) -> Vec<String> {
     let mut notes = share.notes();
     let is_around = |other: &&ShareConfig| {
@@ -298,7 +298,7 @@ impl Daemon {
     }
 }
 
-/// What differs and is only read when larder starts.
+/// Differences that take effect only when larder starts.
 fn waits(old: &Config, new: &Config) -> Vec<String> {
     let disks = |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
     let differs = [

@@ -3,9 +3,11 @@
 //! - `snapshots.ranges`: `a%b` are the snapshots from `a` to `b` by age, both included; without an end it is the oldest or the
 //!   newest. All names of a request are looked up before the first snapshot goes.
 
-use larder_api::{Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus};
+use larder_api::{
+    DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+};
 use larder_base::Timestamp;
-use larder_volume::{FsError, SnapshotInfo, Volume};
+use larder_volume::{DiffKind, Difference, FileKind, FsError, SnapshotInfo, Volume};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -24,7 +26,14 @@ impl OpenPool {
         freed_bytes: Option<u64>,
     ) -> SnapshotsStatus {
         let snapshots = open.snapshots().into_iter().map(shown).collect();
-        SnapshotsStatus { pool: self.name.clone(), volume: volume.to_owned(), concerned, freed_bytes, snapshots }
+        SnapshotsStatus {
+            pool: self.name.clone(),
+            volume: volume.to_owned(),
+            concerned,
+            saved_as: None,
+            freed_bytes,
+            snapshots,
+        }
     }
 
     pub(crate) async fn change_snapshots(
@@ -71,9 +80,50 @@ impl OpenPool {
                 released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
                 (vec![name], None)
             }
+            SnapshotsRequest::Rollback { name, destroy_later, .. } => {
+                drop(open);
+                return self.roll_back(volume, &name, destroy_later).await;
+            }
         };
         Ok(self.snapshots_shown(volume, &open, concerned, freed))
     }
+}
+
+impl OpenPool {
+    pub(crate) async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, Failure> {
+        let open = self.volume(volume).await?;
+        let all: Vec<String> = open.snapshots().into_iter().map(|info| info.name).collect();
+        let DiffRequest { earlier, later } = request;
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        if let Some(missing) = std::iter::once(earlier).chain(later).find(|name| !all.contains(name)) {
+            return Err(unknown(&full(missing)));
+        }
+        let found = open.diff(earlier, later.as_deref()).await;
+        let found = found.map_err(|error| match error {
+            FsError::Invalid(_) => {
+                Failure::invalid(format!("{} is the older one of the two", full(later.as_deref().unwrap_or_default())))
+                    .action("name the older snapshot first")
+            }
+            error => failure(&full(earlier), &error),
+        })?;
+        Ok(found.into_iter().map(difference).collect())
+    }
+}
+
+fn difference(difference: Difference) -> DiffEntry {
+    let change = match difference.change {
+        DiffKind::Created => "created",
+        DiffKind::Modified => "modified",
+        DiffKind::Removed => "removed",
+        DiffKind::Renamed => "renamed",
+    };
+    let kind = match difference.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        _ => "special",
+    };
+    DiffEntry { change: change.to_owned(), kind: kind.to_owned(), path: difference.path, from: difference.from }
 }
 
 fn shown(info: SnapshotInfo) -> SnapshotStatus {
@@ -90,7 +140,7 @@ fn shown(info: SnapshotInfo) -> SnapshotStatus {
 }
 
 /// The time in UTC; with a number behind it where there was a snapshot in this second already.
-fn free_name(volume: &Volume) -> String {
+pub(super) fn free_name(volume: &Volume) -> String {
     let now = chrono::Utc::now().format("%Y-%m-%d_%H-%M-%SZ").to_string();
     let taken: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
     let numbered = (2..).map(|number| format!("{now}-{number}"));
@@ -124,7 +174,7 @@ fn unknown(full: &str) -> Failure {
         .action(format!("see which there are with: larder snap list {volume}"))
 }
 
-fn failure(full: &str, error: &FsError) -> Failure {
+pub(super) fn failure(full: &str, error: &FsError) -> Failure {
     match error {
         FsError::NotFound => unknown(full),
         FsError::Exists => Failure::new(FailureKind::Exists, format!("there is a snapshot {full} already"))

@@ -30,6 +30,8 @@ pub(crate) struct OpenPool {
     pub(super) registry: Arc<Registry>,
     pub(super) unlocked: Arc<super::keys::Unlocked>,
     services: Services,
+    /// Volumes that are taken back to a snapshot just now.
+    closed: parking_lot::Mutex<std::collections::HashSet<String>>,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -61,7 +63,7 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                Ok(Self { name, pool, registry, unlocked, services: Services::default() })
+                Ok(Self { name, pool, registry, unlocked, services: Services::default(), closed: Default::default() })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -75,7 +77,7 @@ impl OpenPool {
     async fn look(&self) {
         match tokio::time::timeout(CHECK_WAIT_MAX, self.pool.check()).await {
             Ok(Ok(())) => {}
-            // What is known is shown all the same.
+            // The known state is shown all the same.
             Ok(Err(error)) => tracing::warn!(pool = %self.name, %error, "cannot check the disks"),
             Err(_) => tracing::warn!(pool = %self.name, "checking the disks takes long"),
         }
@@ -96,7 +98,7 @@ impl OpenPool {
         disks.filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
     }
 
-    /// Where its disks lie, if all are there and none leaves.
+    /// The folders of its disks, if all are there and none leaves.
     pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
         let status = self.pool.status();
         let is_there = |disk: &larder_pool::DiskStatus| disk.state == larder_pool::DiskState::Online && !disk.leaving;
@@ -144,13 +146,26 @@ impl OpenPool {
         translate::history(&self.name, self.pool.history())
     }
 
-    /// What doors serve.
+    /// The file service that doors share.
     pub(crate) async fn files(&self, name: &str) -> Result<Files, Failure> {
         self.volume(name).await.map(|volume| self.services.of(volume))
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
+        if self.closed.lock().contains(name) {
+            let message = format!("the volume '{}/{name}' goes back to a snapshot", self.name);
+            return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
+        }
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
+    }
+
+    /// Nobody gets the volume, until [`OpenPool::open_doors`].
+    pub(super) fn close_doors(&self, name: &str) {
+        self.closed.lock().insert(name.to_owned());
+    }
+
+    pub(super) fn open_doors(&self, name: &str) {
+        self.closed.lock().remove(name);
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
@@ -197,10 +212,29 @@ impl OpenPool {
         Ok(self.status_of(&info).await)
     }
 
+    /// Refuses while a snapshot of the volume is held. One that cannot be opened holds nothing.
+    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), Failure> {
+        let Ok(volume) = self.registry.volume(name).await else { return Ok(()) };
+        let held = volume.snapshots().into_iter().find(|info| !info.holds.is_empty());
+        held.map_or(Ok(()), |held| {
+            let full = format!("{}/{name}@{}", self.name, held.name);
+            Err(Failure::new(FailureKind::Busy, format!("the snapshot {full} is held, so its volume stays"))
+                .action(format!("see why with: larder snap list {}/{name} --holds", self.name)))
+        })
+    }
+
+    /// As [`OpenPool::check_unheld`], of all volumes.
+    pub(super) async fn check_all_unheld(&self) -> Result<(), Failure> {
+        for info in self.registry.list().await.unwrap_or_default() {
+            self.check_unheld(&info.name).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
-        // What it had lost nobody misses any more.
+        // Its lost objects are missed no more.
         if let Some(info) = infos.into_iter().find(|info| info.name == name) {
             self.pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
         }

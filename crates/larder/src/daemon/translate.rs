@@ -52,7 +52,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What helps against a volume that cannot be read.
+/// The advice for a volume that cannot be read.
 const LOOK_OR_RECOVER: &str = "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR";
 
 pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failure {

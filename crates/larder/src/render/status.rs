@@ -67,7 +67,7 @@ fn scan(pool: &PoolStatus) -> String {
     }
 }
 
-/// What a scrub is doing or came to.
+/// The progress or the result of a scrub.
 fn scrub_text(scrub: &ScrubStatus) -> String {
     let repaired = ByteSize(scrub.repaired_bytes);
     let (done, total) = (ByteSize(scrub.bytes_done), ByteSize(scrub.bytes_total));
@@ -123,7 +123,7 @@ pub(crate) fn scrubs(pools: &[PoolScrub]) -> String {
     if texts.is_empty() { "no pools".to_owned() } else { texts.join("\n") }
 }
 
-/// What is lost, at most `listed` lines of it.
+/// The losses, at most `listed` lines of them.
 fn errors(damage: &Damage, listed: usize) -> String {
     if damage.count() == 0 {
         return "No known data errors\n".to_owned();

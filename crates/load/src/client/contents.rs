@@ -1,4 +1,4 @@
-//! What a bench writes: bytes that neither compress nor repeat, made at no cost, and known again when read.
+//! Contents of a bench's files: bytes that neither compress nor repeat, made at no cost, and known again when read.
 //!
 //! Every MiB of a file is a window into one pool of random bytes, at one of two million places that follow from
 //! (seed, file, generation, number of the MiB). A client sends windows as they are, without copying; whoever reads
@@ -11,7 +11,7 @@ const UNIT_BYTES: u64 = 1 << 20;
 const POOL_BYTES: usize = 16 << 20;
 /// Generations repeat after as many: a reader accepts each of them.
 pub(super) const GENERATIONS: u64 = 4;
-/// Where what was written at one time may border on what was written at another.
+/// Alignment of the borders between writes of different times.
 pub(super) const SEAM_BYTES: u64 = 8;
 /// A reader looks at this many bytes...
 const SAMPLE_BYTES: usize = 16;
@@ -50,7 +50,7 @@ impl Contents {
         Self { pool: pool.into(), seed, thorough }
     }
 
-    /// What identifies a block wherever it is written.
+    /// A number that identifies a block wherever it is written.
     pub fn stamp(&self, file: u64, generation: u64, number: u64) -> u64 {
         mix(self.seed ^ mix(file.wrapping_mul(GENERATIONS) + generation % GENERATIONS) ^ mix(number))
     }
@@ -62,7 +62,7 @@ impl Contents {
         window + inside..window + inside + len
     }
 
-    /// What belongs at `offset`: at most `len_max` bytes, fewer where a MiB ends.
+    /// The bytes that belong at `offset`: at most `len_max`, fewer where a MiB ends.
     pub fn piece(&self, file: u64, generation: u64, offset: u64, len_max: usize) -> Bytes {
         self.pool.slice(self.range(file, generation, offset, len_max))
     }

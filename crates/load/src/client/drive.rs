@@ -7,297 +7,20 @@
 //! ```
 //! The caller's thread holds the clock: it alone moves the phase, samples the counters and tells how far it is.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use super::contents::Contents;
 use super::error::{ClientError, Outcome};
 use super::histogram::Histogram;
-use super::layout::{Layout, Shape};
+use super::job::Job;
 use super::share::Target;
-use super::{RunLimits, slots};
+use super::shared::{Gate, Phase, Shared};
+use super::slots;
 use crate::control::{Control, Progress};
-use crate::workload::{Kind, Moment, Repeat, Side, Workload};
+use crate::workload::{Kind, Moment, Repeat, RunLimits, Side};
 
 const MOMENT: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(10);
-const CONNECTIONS_MAX: u64 = 64;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Phase {
-    Setup,
-    Warm,
-    Measure,
-    Stop,
-    Abort,
-}
-
-/// What is to be done.
-#[derive(Clone)]
-pub(super) struct Job {
-    pub workload: Workload,
-    pub layout: Layout,
-    /// The bench's own, with a `/` at its end.
-    pub folder: String,
-    pub contents: Arc<Contents>,
-    pub generation: u64,
-    /// See [`RunLimits::again`].
-    pub again: bool,
-    pub connections: Option<u32>,
-}
-
-impl Job {
-    pub fn slots(&self) -> u64 {
-        match self.workload.kind {
-            Kind::Cat => 1,
-            _ => u64::from(self.workload.depth.max(1)) * self.jobs(),
-        }
-    }
-
-    pub fn jobs(&self) -> u64 {
-        match self.workload.kind {
-            Kind::Cat => 1,
-            _ => u64::from(self.workload.jobs.max(1)),
-        }
-    }
-
-    fn threads(&self) -> u64 {
-        u64::from(self.connections.unwrap_or(self.workload.jobs)).clamp(1, CONNECTIONS_MAX).min(self.slots())
-    }
-
-    pub fn blocks_per_file(&self) -> u64 {
-        (self.layout.file_bytes / self.workload.block_bytes).max(1)
-    }
-
-    /// How many units of work there are when everything is done once.
-    fn units(&self) -> u64 {
-        match self.layout.shape {
-            Shape::Large => self.layout.files * self.blocks_per_file(),
-            Shape::Small | Shape::Tree => self.layout.files,
-        }
-    }
-
-    pub fn is_random(&self) -> bool {
-        matches!(self.workload.kind, Kind::RandomRead | Kind::RandomWrite | Kind::RandomMixed)
-    }
-
-    pub fn writes(&self) -> bool {
-        use Kind::*;
-        matches!(self.workload.kind, Write | RandomWrite | RandomMixed | CreateFiles | CopyTreeIn)
-    }
-
-    /// Whether the time runs until the server has said that all of it is on its disks.
-    pub fn flushes(&self) -> bool {
-        self.writes() && self.workload.synced
-    }
-
-    /// Whether the end of the data is followed by its beginning.
-    fn goes_round(&self) -> bool {
-        self.again && matches!(self.workload.kind, Kind::Read | Kind::Cat | Kind::Write)
-    }
-
-    /// Whether everybody waits at the end of the data, until all of it is flushed (G3). An upload is so when it is answered.
-    pub fn waits_for_flush(&self, streams: bool) -> bool {
-        self.goes_round() && self.flushes() && !streams
-    }
-
-    /// What is done once cannot be warmed up; and a flush is also that of whatever was written to warm up.
-    fn can_warm_up(&self) -> bool {
-        use Kind::*;
-        !self.flushes() && !matches!(self.workload.kind, CreateFiles | DeleteFiles | CopyTreeIn | CopyTreeOut)
-    }
-}
-
-/// Where the next unit of work of a job comes from.
-pub(super) struct Cursor {
-    next: AtomicU64,
-    limit: AtomicU64,
-    pub first: u64,
-    pub units: u64,
-}
-
-impl Cursor {
-    pub fn take(&self) -> Option<u64> {
-        let taken = self.next.fetch_add(1, Ordering::Relaxed);
-        (taken < self.limit.load(Ordering::Relaxed)).then_some(taken)
-    }
-
-    pub fn has_more(&self) -> bool {
-        self.next.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
-    }
-
-    /// By one more pass over its part of the data. Those who found nothing left have counted on.
-    fn extend(&self) {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.next.store(limit, Ordering::Relaxed);
-        self.limit.store(limit.saturating_add(self.units), Ordering::Relaxed);
-    }
-}
-
-/// On a cache line of its own: its thread writes it at every request.
-#[repr(align(128))]
-#[derive(Default)]
-pub(super) struct Counter {
-    pub operations: AtomicU64,
-    pub bytes: AtomicU64,
-    /// Blocks that were written.
-    pub writes: AtomicU64,
-}
-
-#[derive(Default)]
-struct Gate {
-    ready: u64,
-    /// Threads that flushed all of this pass over the data.
-    flushed: u64,
-    ended: u64,
-    error: Option<ClientError>,
-    last_end: Option<Instant>,
-    latencies: [Histogram; 2],
-    cpu_s: f64,
-}
-
-pub(super) struct Shared {
-    pub job: Job,
-    phase: AtomicU8,
-    gate: Mutex<Gate>,
-    changed: Condvar,
-    start: tokio::sync::watch::Sender<bool>,
-    /// Folders of a tree are made or listed before its files are touched.
-    pub walked: tokio::sync::watch::Sender<bool>,
-    /// How many passes over the data were flushed, and whether another one follows.
-    passes: tokio::sync::watch::Sender<(u64, bool)>,
-    pub counters: Vec<Counter>,
-    pub cursors: Vec<Cursor>,
-}
-
-impl Shared {
-    fn new(job: Job, threads: u64, endless: bool) -> Self {
-        let parts = if job.layout.shape == Shape::Large && !job.is_random() { job.jobs() } else { 1 };
-        let units = job.units();
-        let cursor = |part: u64| {
-            let (first, end) = (part * units / parts, (part + 1) * units / parts);
-            let limit = if endless { u64::MAX } else { end - first };
-            Cursor { next: AtomicU64::new(0), limit: AtomicU64::new(limit), first, units: end - first }
-        };
-        Self {
-            phase: AtomicU8::new(Phase::Setup as u8),
-            gate: Mutex::default(),
-            changed: Condvar::new(),
-            start: tokio::sync::watch::Sender::new(false),
-            walked: tokio::sync::watch::Sender::new(false),
-            passes: tokio::sync::watch::Sender::new((0, true)),
-            counters: (0..threads).map(|_| Counter::default()).collect(),
-            cursors: (0..parts).map(cursor).filter(|c| c.units > 0).collect(),
-            job,
-        }
-    }
-
-    pub fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Setup,
-            1 => Phase::Warm,
-            2 => Phase::Measure,
-            3 => Phase::Stop,
-            _ => Phase::Abort,
-        }
-    }
-
-    fn set_phase(&self, phase: Phase) {
-        self.phase.fetch_max(phase as u8, Ordering::Relaxed);
-    }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Until everybody is ready.
-    pub async fn wait_for_start(&self) {
-        self.gate().ready += 1;
-        self.changed.notify_all();
-        let mut start = self.start.subscribe();
-        // The sender is in `self`: it cannot be gone.
-        let _ = start.wait_for(|go| *go).await;
-    }
-
-    /// Whether all of it is written once more. Every thread asks when it has flushed, and waits for the others.
-    pub async fn writes_again(&self) -> bool {
-        let mut passes = self.passes.subscribe();
-        let passed = passes.borrow_and_update().0;
-        self.flushed();
-        // The sender is in `self`: it cannot be gone.
-        passes.wait_for(|(now, _)| *now > passed).await.is_ok_and(|next| next.1)
-    }
-
-    /// The last one of all begins the next pass: nobody takes anything meanwhile.
-    fn flushed(&self) {
-        let mut gate = self.gate();
-        gate.flushed += 1;
-        if gate.flushed < self.counters.len() as u64 {
-            return;
-        }
-        gate.flushed = 0;
-        let goes_on = self.phase() == Phase::Measure;
-        self.cursors.iter().filter(|_| goes_on).for_each(Cursor::extend);
-        self.passes.send_modify(|(passed, more)| (*passed, *more) = (*passed + 1, goes_on));
-    }
-
-    /// Operations, bytes, and how many of the operations wrote.
-    fn totals(&self) -> (u64, u64, u64) {
-        let sum = |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
-        // A write is counted after its operation: looked at before, there are never more of them.
-        let writes: u64 = sum(|c| &c.writes);
-        let operations: u64 = sum(|c| &c.operations);
-        // Two counters of a running thread never belong to the same moment; of blocks one is enough.
-        let bytes = match self.job.layout.shape {
-            Shape::Large => operations * self.job.workload.block_bytes,
-            Shape::Small | Shape::Tree => sum(|c| &c.bytes),
-        };
-        (operations, bytes, writes)
-    }
-
-    /// From now on it counts, and what has an end is done once more.
-    fn begin_measuring(&self) {
-        if !self.job.is_random() && !self.job.goes_round() {
-            for cursor in &self.cursors {
-                let now = cursor.next.load(Ordering::Relaxed);
-                cursor.limit.store(now.saturating_add(cursor.units), Ordering::Relaxed);
-            }
-        }
-        self.set_phase(Phase::Measure);
-    }
-
-    fn ended(&self, outcome: Outcome<slots::End>) {
-        let mut gate = self.gate();
-        gate.ended += 1;
-        match outcome {
-            Ok(end) => {
-                gate.latencies.iter_mut().zip(&end.latencies).for_each(|(all, own)| all.add(own));
-                gate.cpu_s += end.cpu_s;
-                gate.last_end = gate.last_end.max(Some(end.at));
-            }
-            Err(error) => {
-                // The first one tells the reason, the others are its consequence.
-                gate.error.get_or_insert(error);
-                self.set_phase(Phase::Abort);
-            }
-        }
-        self.changed.notify_all();
-    }
-}
-
-/// A runtime for one thread. Everything that a share starts runs on it too, so its time is that of the thread.
-pub(super) fn block_on<R>(work: impl Future<Output = Outcome<R>>) -> Outcome<R> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|e| ClientError::Local { what: "a thread of the bench".into(), reason: e.to_string() })?;
-    let outcome = tokio::task::LocalSet::new().block_on(&runtime, work);
-    // A name that is just being looked up must not hold up a person who wants to stop.
-    runtime.shutdown_background();
-    outcome
-}
-
 pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control: &Control) -> Outcome<Repeat> {
     let threads = job.threads();
     let (warm_up, measure_max) = match job.can_warm_up() {
@@ -374,7 +97,7 @@ impl Watch<'_> {
         self.result(begun, from, until)
     }
 
-    /// Where the part that counts began, and where it was cut off, if it was.
+    /// The beginning of the part that counts, and its end if it was cut off.
     fn clock(&mut self, begun: Mark, warm_up: Duration, measure_max: Duration) -> (Mark, Option<Mark>) {
         let (mut from, mut until, mut last) = (begun, None, begun);
         let threads = self.threads;
@@ -470,10 +193,14 @@ impl Watch<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
 
+    use super::super::contents::Contents;
+    use super::super::layout::Layout;
     use super::super::share::{Entry, Identity, Share};
     use super::*;
-    use crate::workload::Caches;
+    use crate::workload::{Caches, Workload};
 
     const FLUSH: Duration = Duration::from_millis(250);
 

@@ -1,4 +1,4 @@
-//! What goes wrong between a bench and a share, said so that a person can act on it.
+//! Errors between a bench and a share, worded so that a person can act on them.
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {

@@ -7,18 +7,21 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use larder_base::units::ByteSize;
 
 use super::contents::{Contents, GENERATIONS};
-use super::copy::{self, Steps};
-use super::drive::{Job, block_on};
+use super::drive::drive;
 use super::error::{ClientError, Outcome};
+use super::job::Job;
 use super::layout::{LARGE_FILES_MAX, Layout, Shape, is_made};
 use super::leftover;
+use super::options::ClientOptions;
 use super::patience::{self, CLEAN_UP_TIME_MAX, OPEN_TIME_MAX, PRESENCE_TIME_MAX, within};
+use super::runtime::block_on;
 use super::share::{Entry, Identity, Share, Target, check_supported};
-use super::{ClientOptions, RunLimits, ShareClient};
+use super::share_client::ShareClient;
+use super::steps::{self, Steps};
 use crate::control::Control;
-use crate::workload::{Caches, Kind, Repeat, Workload};
+use crate::workload::{Caches, Kind, Repeat, RunLimits, Workload};
 
-/// What is made beforehand is made in parallel, in large blocks.
+/// Files are prepared in parallel, in large blocks.
 const FILL_DEPTH: u32 = 16;
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
 /// Of a protocol that writes files as a whole: seconds on a slow share.
@@ -42,7 +45,7 @@ pub(super) struct Client<T: Target> {
     free_bytes: Option<u64>,
 }
 
-/// What lies in the folder.
+/// The contents of the folder.
 struct Files {
     layout: Layout,
     contents: Arc<Contents>,
@@ -113,12 +116,12 @@ impl<T: Target + 'static> Client<T> {
         Ok(contents)
     }
 
-    /// Also sweeps what a killed bench left (G6).
+    /// Also sweeps what a killed bench left (`load.one_folder`).
     fn make_folder(&mut self, control: &Control) -> Outcome<()> {
         let folder = self.folder.clone();
         self.tried = true;
         on_thread(&self.target, Until::Stopped(control), async move |share: T::Share| {
-            // What could not be swept is said at the end.
+            // A folder that could not be swept is reported at the end.
             let _ = sweep(&share).await;
             share.make_folder(&folder).await
         })?;
@@ -195,7 +198,7 @@ impl<T: Target + 'static> Client<T> {
             synced: layout.shape == Shape::Large,
         };
         let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::MAX, again: false };
-        self.target.drive(self.job(workload, layout, contents, 0, limits.again), &limits, control)?;
+        drive(&self.target, self.job(workload, layout, contents, 0, limits.again), &limits, control)?;
         if let Some(files) = &mut self.files {
             files.complete = true;
         }
@@ -234,7 +237,7 @@ impl<T: Target + 'static> ShareClient for Client<T> {
         let layout = self.layout(workload)?;
         self.generation = (self.generation + 1) % GENERATIONS;
         let job = self.job(workload.clone(), layout, contents, self.generation, limits.again);
-        let outcome = self.target.drive(job, limits, control);
+        let outcome = drive(&self.target, job, limits, control);
         if let Some(files) = &mut self.files {
             let all = outcome.as_ref().is_ok_and(|r| is_everything(workload, &layout, r));
             match workload.kind {
@@ -274,7 +277,7 @@ impl<T: Target + 'static> ShareClient for Client<T> {
         let (folder, block_bytes) = (self.folder.clone(), workload.block_bytes);
         T::block_on(async {
             let share = self.target.connect(None).await?;
-            copy::Worker { share, layout, folder, block_bytes, identity: &identity }.work::<T>(steps).await
+            steps::Worker { share, layout, folder, block_bytes, identity: &identity }.work::<T>(steps).await
         })
     }
 
@@ -333,7 +336,7 @@ fn seed(folder: &str) -> u64 {
     folder.bytes().fold(0, |h, b| super::contents::mix(h ^ u64::from(b)))
 }
 
-/// What ends a piece of work before its time: a person, or a clock where nobody is asked any more.
+/// The end of a piece of work before its time: by a person, or by a clock where nobody is asked any more.
 enum Until<'a> {
     Stopped(&'a Control),
     At(Duration),
@@ -450,7 +453,7 @@ async fn remove_files<S: Share>(share: &S, folder: &str, files: Vec<Entry>) -> O
 mod tests {
     use super::*;
 
-    /// What a clock may have to wait for is seconds of uploading, and every job has as many files.
+    /// A clock may have to wait for seconds of uploading, and every job has as many files.
     #[test]
     fn uploads_are_short() {
         for (data_mib, block_kib, jobs, files, found) in [

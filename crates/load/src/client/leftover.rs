@@ -1,5 +1,5 @@
 //! The name of a bench's folder says whose it is, so that what a killed one left can be told from what another one
-//! is using (G6): `.larder-bench-MACHINE-PID-START-NUMBER`.
+//! is using (`load.one_folder`): `.larder-bench-MACHINE-PID-START-NUMBER`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,23 +1,25 @@
 //! Our own load over a share's protocol, by URL, without mounting.
 //!
 //! ```text
-//!   open(url) -> ShareClient     mod.rs: what others see
+//!   open(url) -> ShareClient     mod.rs; share_client.rs: the face of a client; options.rs, url.rs: its arguments
 //!   Client<Target>               folder.rs: the bench's folder: made, filled, removed
-//!   drive()                      drive.rs: threads, slots, clock, stop
-//!   copy()                       copy.rs: from one of them to another; local.rs: a folder as an end
-//!   Share / Target               share.rs: what a protocol can do
+//!   drive(Job)                   drive.rs: the clock; slots.rs: the work of a thread; shared.rs: state of both; job.rs
+//!   copy()                       copy.rs: from one client to another; steps.rs: one end's part; local.rs: a folder as an end
+//!   Share / Target               share.rs: the operations of a protocol
 //!   nfs/ smb/ sftp/ webdav/
 //! ```
 //!
-//! G1. As many requests are in flight as the workload says, jobs times depth, spread over the connections.
-//! G2. Contents do not compress unless asked, no two blocks are alike, and what is read is compared with it.
-//! G3. The clock begins when every connection stands and every file is open. Where data has to be on disk it ends when
-//!     the server has said so.
-//!     What is written a second time was flushed before, or it would never get to a disk.
-//! G4. An error ends the repeat: a fast failure is no result.
-//! G5. Whatever comes from a server is bounded before it is believed.
-//! G6. All that was made lies in one folder, `.larder-bench-*`, which goes at the end; one that a killed bench of this
-//!     machine left goes at the beginning of the next.
+//! - `load.jobs_times_depth`: the workload's number of requests, jobs times depth, is in flight, spread over the
+//!   connections.
+//! - `load.contents_differ`: contents do not compress unless asked, no two blocks are alike, and every read is compared
+//!   with them.
+//! - `load.clock_ends_on_disk`: the clock starts once every connection stands and every file is open. Where data has to
+//!   be on disk, the clock stops when the server has said so. A block is flushed before it is written a second time;
+//!   otherwise its first contents would never reach a disk.
+//! - `load.error_ends_repeat`: an error ends the repeat: a fast failure is no result.
+//! - `load.answers_bounded`: every answer of a server is bounded before it is believed.
+//! - `load.one_folder`: everything that was made lies in one folder, `.larder-bench-*`, which is removed at the end. A
+//!   folder left by a killed bench of this machine is removed at the beginning of the next.
 
 mod contents;
 mod copy;
@@ -25,89 +27,41 @@ mod drive;
 mod error;
 mod folder;
 mod histogram;
+mod job;
 mod layout;
 mod leftover;
 mod local;
 mod nfs;
+mod options;
 mod patience;
+mod runtime;
 mod sftp;
 mod share;
+mod share_client;
+mod shared;
 mod slots;
 mod smb;
+mod steps;
 mod url;
 mod webdav;
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use crate::control::Control;
-use crate::workload::{Repeat, Workload};
-
-pub use copy::{Steps, copy};
+pub use copy::copy;
 pub use error::ClientError;
+pub use options::ClientOptions;
+pub use share_client::ShareClient;
+pub use steps::Steps;
 pub use url::shown as shown_url;
 
-/// One share of one server, being measured.
-pub trait ShareClient: Send {
-    /// `nfs3`, `smb3`, `sftp`, or `webdav`.
-    fn access(&self) -> &str;
-    /// How it is reached, for a person: protocol version, transfer sizes, signing or cipher, fingerprint.
-    fn describe(&self) -> String;
-    /// What encrypts or signs on the way, in a word or two; `none`.
-    fn encryption(&self) -> String;
-    /// Of the share when it was opened, where its protocol tells. More than half of it is never used.
-    fn free_bytes(&self) -> Option<u64>;
-    /// Makes the files that a workload needs. Those of the last one are used again where they fit.
-    fn prepare(&mut self, workload: &Workload, control: &Control) -> Result<(), ClientError>;
-    /// One repeat.
-    ///
-    /// Random workloads end at `measure_max`, sequential ones too if they go over the data `again`; else, as those on many
-    /// files, when all of it went through once after warming up. Making and deleting files and copying trees have no
-    /// warm-up, for nothing could be done twice. Stopped: [`ClientError::Stopped`], within a tenth of a second.
-    fn run(&mut self, workload: &Workload, limits: &RunLimits, control: &Control) -> Result<Repeat, ClientError>;
-    /// Makes ready for a copy: the source its files, the target an empty folder.
-    fn prepare_copy(&mut self, workload: &Workload, source: bool, control: &Control) -> Result<(), ClientError>;
-    /// Does the steps of a copy until there are no more; see [`copy`].
-    fn serve_copy(&mut self, workload: &Workload, steps: Steps) -> Result<(), ClientError>;
-    /// Removes everything that was made. Also after an error, a stop, or nothing at all.
-    fn clean_up(&mut self) -> Result<(), ClientError>;
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct RunLimits {
-    pub warm_up: Duration,
-    pub measure_max: Duration,
-    /// Whether sequential reading and writing begin anew where the data ends, until `measure_max`.
-    pub again: bool,
-}
-
-/// What a URL does not say.
-#[derive(Clone, Default)]
-pub struct ClientOptions {
-    /// Those in the URL come first.
-    pub user: Option<String>,
-    pub password: Option<String>,
-    /// A private key in OpenSSH's format, for SFTP.
-    pub key_file: Option<PathBuf>,
-    /// As many as the workload has jobs, if not given.
-    pub connections: Option<u32>,
-    /// Of AUTH_SYS; our own if not given.
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    /// Certificates are not checked: many a NAS has one that it made itself.
-    pub any_certificate: bool,
-    /// Every byte that is read is compared, not just samples.
-    pub verify_all: bool,
-}
+use url::PASSWORD_FILE;
 
 /// The machine that a URL names.
 pub fn host_of(url: &str) -> Option<String> {
     url::ShareUrl::parse(url).ok().map(|url| url.host).filter(|host| !host.is_empty())
 }
 
-/// In a URL's query: a file whose first line is this share's password. Shares of several owners are measured at once.
-const PASSWORD_FILE: &str = "password-file";
 /// Options that a URL of these schemes may have.
 const OPTIONS: &[(&[&str], &[&str])] = &[
     (&["nfs"], &["version", "vers", "nfsport", "mountport"]),

@@ -6,7 +6,7 @@ use super::error::{ClientError, Outcome};
 
 /// Disks that sleep take up to half of it to wake.
 pub(super) const REPLY_TIME_MAX: Duration = Duration::from_secs(60);
-/// What a server's memory holds may be minutes of its disks' work.
+/// A server's memory may hold minutes of its disks' work.
 pub(super) const FLUSH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Of a first connection, which asks several things.
 pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(120);
@@ -15,7 +15,7 @@ pub(super) const PRESENCE_TIME_MAX: Duration = Duration::from_secs(15);
 /// Of removing everything: each reply may be just in time.
 pub(super) const CLEAN_UP_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// What a server replies, within the time for one reply.
+/// A server's reply, within the time for one reply.
 pub(super) async fn reply<R>(server: &str, answer: impl Future<Output = Outcome<R>>) -> Outcome<R> {
     reply_within(REPLY_TIME_MAX, server, answer).await
 }

@@ -1,13 +1,11 @@
-//! What the driver asks of a protocol. One [`Share`] is one connection, used by many slots of one thread.
+//! The operations of a protocol. One [`Share`] is one connection, used by many slots of one thread.
 
 use std::time::Duration;
 
-use super::RunLimits;
 use super::contents::Contents;
-use super::drive::{Job, block_on, drive};
 use super::error::{ClientError, Outcome};
-use crate::control::Control;
-use crate::workload::{Kind, Repeat, Workload};
+use super::runtime::block_on;
+use crate::workload::{Kind, Workload};
 
 /// Which bytes a file holds, so that they can be written and known again.
 #[derive(Clone, Copy)]
@@ -32,7 +30,7 @@ pub(super) struct Entry {
     pub folder: bool,
 }
 
-/// Where shares come from.
+/// A server's share, to which connections are made.
 pub(super) trait Target: Sized + Send + Sync {
     type Share: Share;
     /// `nfs3`, `smb3`, ...
@@ -43,7 +41,7 @@ pub(super) trait Target: Sized + Send + Sync {
     fn connect(&self, workload: Option<&Workload>) -> impl Future<Output = Outcome<Self::Share>>;
     fn describe(&self) -> String;
 
-    /// What encrypts or signs on the way, once connected.
+    /// The cipher or signature on the way, once connected.
     fn encryption(&self) -> String {
         "none".to_owned()
     }
@@ -55,10 +53,6 @@ pub(super) trait Target: Sized + Send + Sync {
 
     async fn sleep(time: Duration) {
         tokio::time::sleep(time).await;
-    }
-
-    fn drive(&self, job: Job, limits: &RunLimits, control: &Control) -> Outcome<Repeat> {
-        drive(self, job, limits, control)
     }
 }
 
@@ -75,7 +69,7 @@ pub(super) trait Share: 'static {
         Ok(true)
     }
     async fn remove(&self, path: &str) -> Outcome<()>;
-    /// Where the protocol tells: how much a user may still write.
+    /// The bytes that a user may still write, if the protocol tells.
     async fn free_bytes(&self) -> Outcome<Option<u64>> {
         Ok(None)
     }
@@ -135,7 +129,7 @@ pub(super) trait Share: 'static {
     }
 }
 
-/// What a protocol without writing in the middle cannot do.
+/// Refuses workloads that a protocol without writing in the middle cannot do.
 pub(super) fn check_supported<T: Target>(workload: &Workload) -> Outcome<()> {
     match workload.kind {
         Kind::RandomWrite | Kind::RandomMixed if T::STREAMS => Err(ClientError::Unsupported {
@@ -149,7 +143,7 @@ pub(super) fn check_supported<T: Target>(workload: &Workload) -> Outcome<()> {
 /// Of a folder: more than any bench makes in one, and little enough for memory.
 const LISTING_ENTRIES_MAX: usize = 1_000_000;
 
-/// A listing that comes in parts ends somewhere (G5).
+/// A listing that comes in parts ends somewhere (`load.answers_bounded`).
 pub(super) fn check_listing(path: &str, entries: usize) -> Outcome<()> {
     match entries > LISTING_ENTRIES_MAX {
         true => Err(ClientError::protocol(path, format!("a folder of more than {LISTING_ENTRIES_MAX} entries"))),

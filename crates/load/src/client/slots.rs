@@ -1,4 +1,4 @@
-//! What a thread of the load does: connect, open, keep its slots busy, flush.
+//! The work of one thread of the load: connect, open, keep its slots busy, flush.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -8,25 +8,16 @@ use futures::stream::{FuturesUnordered, TryStreamExt};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::contents::mix;
-use super::drive::{Cursor, Phase, Shared};
 use super::error::{ClientError, Outcome};
 use super::histogram::Histogram;
 use super::layout::Shape;
 use super::share::{Identity, Share, Target};
+use super::shared::{Cursor, End, Phase, Shared};
 use crate::workload::Kind;
 
 const ABORT_LOOK: Duration = Duration::from_millis(20);
 /// Prime and larger than any number of files: multiplying with it visits each file once, out of order.
 const STRIDE: u64 = 2_654_435_761;
-
-/// What a thread hands back.
-pub(super) struct End {
-    pub at: Instant,
-    /// Of reads and everything else, and of writes.
-    pub latencies: [Histogram; 2],
-    /// Processor time of the part that counts.
-    pub cpu_s: f64,
-}
 
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -98,8 +98,10 @@ pub fn shown(url: &str) -> String {
     format!("{scheme}://{place}{path}{query}")
 }
 
+/// In a URL's query: a file whose first line is this share's password. Shares of several owners are measured at once.
+pub(super) const PASSWORD_FILE: &str = "password-file";
 /// Of a query.
-const WAYS: [&str; 4] = [super::PASSWORD_FILE, "nfsport", "mountport", "any-certificate"];
+const WAYS: [&str; 4] = [PASSWORD_FILE, "nfsport", "mountport", "any-certificate"];
 
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {

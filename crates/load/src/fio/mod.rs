@@ -12,14 +12,13 @@ mod log;
 
 pub(crate) use job::{FioJob, Target};
 
-use super::client::RunLimits;
 use super::control::Progress;
 use super::error::BenchError;
 use super::load::Scene;
 use super::process;
 use super::series;
 use crate::Machine;
-use crate::workload::{Kind, Repeat, Side};
+use crate::workload::{Kind, Repeat, RunLimits, Side};
 
 /// A histogram of each of 64 jobs.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -126,10 +125,10 @@ fn logs_of(folder: &Path, job: &FioJob) -> Vec<crate::workload::Moment> {
     log::moments(&of("bw"), &of("iops"), job::LOG_MS)
 }
 
-/// What fio counted, which for writing is all of it until the last flush was over.
+/// The counts of fio, which for writing include everything until the last flush was over.
 ///
-/// Where a disk's fast cache was full in the middle, sequential writing counts from there on; but never for more than the
-/// whole: what memory took is no rate of a disk, however steadily it took it.
+/// If a disk's fast cache filled up in the middle, sequential writing counts from there on, but never for more than the
+/// whole: the rate of memory is no rate of a disk, however steady it is.
 fn repeat(job: &FioJob, found: &answer::Answer, moments: &[crate::workload::Moment]) -> Repeat {
     let mut repeat = Repeat {
         seconds: found.seconds,

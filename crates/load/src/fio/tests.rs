@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::answer::{parse, progress};
 use super::*;
 
-/// What fio 3.33 said of two jobs of 75/25 random I/O, with fewer bins.
+/// The output of fio 3.33 for two jobs of 75/25 random I/O, with fewer bins.
 const MIXED: &str = include_str!("mixed.json");
 
 fn job(kind: Kind) -> FioJob {
@@ -101,7 +101,7 @@ fn job_files_say_what_is_measured() {
         &["rw=read", "size=33554432", "offset_increment=33554432", "ramp_time=1", "runtime=3"],
         &["refill_buffers", "end_fsync", "fsync"],
     );
-    // What is written again is on the disk before: after each pass over a job's part there is a flush.
+    // Data is on the disk before it is written again: after each pass over a job's part there is a flush.
     check(job(Kind::Write), &["rw=write", "runtime=4", "time_based=1", "fsync=8192"], &["ramp_time"]);
     // Without direct I/O nothing is read a second time.
     let cached = FioJob { direct: false, jobs: 1, compressible: true, ..job(Kind::Write) };

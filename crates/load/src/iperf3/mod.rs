@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::RunLimits;
 use super::control::Progress;
 use super::error::BenchError;
 use super::load::{Load, Scene};
 use super::process;
 use crate::Machine;
-use crate::workload::{Kind, Moment, Repeat, Workload};
+use crate::workload::{Kind, Moment, Repeat, RunLimits, Workload};
 
 pub const PORT: u16 = 5201;
 /// For connecting, and for its own beginning and end.
@@ -136,7 +135,7 @@ fn parse(bytes: &[u8], kind: Kind) -> Result<Repeat, BenchError> {
         return Err(BenchError::tool("iperf3", error.trim_start_matches("error - ").to_owned()));
     }
     let end = &json["end"];
-    // What arrived counts; what was sent may still be on its way.
+    // Received bytes count; sent ones may still be on their way.
     let ways: &[(&str, &str)] = match kind {
         Kind::SendReceive => &[("sum_received", "sum_sent"), ("sum_received_bidir_reverse", "sum_sent_bidir_reverse")],
         _ => &[("sum_received", "sum_sent")],

@@ -1,7 +1,7 @@
 use super::*;
 use crate::workload::Caches;
 
-/// What iperf3 3.12 said over loopback, without its single streams.
+/// The output of iperf3 3.12 over loopback, without its single streams.
 const SEND: &str = include_str!("send.json");
 const RECEIVE: &str = include_str!("recv.json");
 const BOTH_WAYS: &str = include_str!("bidir.json");

@@ -1,4 +1,4 @@
-//! What disturbs a measurement before it has begun.
+//! Disturbances of a measurement that are there before it begins.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What one core of this machine encrypts: which kind is worth its price is a question of the processor first.
+//! The rates at which one core of this machine encrypts: the price of a cipher depends on the processor first.
 //!
 //! The same library as below TLS, SSH and SMB here. What a kernel does (dm-crypt) is as fast where both use the processor's
 //! own instructions for AES, and as slow where there are none.

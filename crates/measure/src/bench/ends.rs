@@ -4,14 +4,14 @@ use super::far::{FarError, Visit};
 use super::result::Samples;
 use larder_facts::sampler::Sampler;
 
-/// Rules N1 to N4 in `far/mod.rs`: what goes wrong at the other end ends nothing here.
+/// A failure at the other end ends nothing here (`far.absence_is_a_note`).
 pub(super) struct Ends {
     near: Sampler,
     far: Option<Visit>,
     lost: Option<FarError>,
 }
 
-/// What both saw.
+/// The samples of both ends.
 pub(super) struct Seen {
     pub(super) near: Samples,
     pub(super) far: Option<Samples>,

@@ -1,4 +1,4 @@
-//! What a folder lies on, and whether a measurement there would mislead.
+//! The ground below a folder, and whether a measurement there would mislead.
 
 use std::path::{Path, PathBuf};
 
@@ -142,7 +142,7 @@ impl Ground {
         Ok((less, Some(Note { code: "less-data".to_owned(), text, misleading: false })))
     }
 
-    /// What is known about caches, and what a reader has to know about that.
+    /// The state of caches, and a note for the reader.
     pub(super) fn caches(
         &self,
         direct: bool,

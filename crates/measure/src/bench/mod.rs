@@ -1,12 +1,13 @@
 //! Measuring storage from the disk up: disks, pool, wire, shares.
 //!
-//! M1. Whatever is measured ends as a [`BenchResult`]: tables, plots, comparisons and the doctor read nothing else.
-//! M2. A number is never alone: beside it stand how it was measured, how much repeats differ, and what processor,
-//!     disks and network did meanwhile.
-//! M3. Data is incompressible and larger than memory, or caches are dropped; the result says which. What could not
-//!     be done properly is a [`Note`], never silence.
-//! M4. What a bench wrote it takes away, also when it is interrupted. It never writes to a device that holds data
-//!     unless its serial was typed.
+//! - `bench.one_result`: every measurement ends as a [`BenchResult`]: tables, plots, comparisons and the doctor read nothing
+//!   else.
+//! - `bench.numbers_explained`: a number is never alone. Beside it stand its method, the spread of its repeats, and the load
+//!   of processor, disks and network meanwhile.
+//! - `bench.no_caches`: data is incompressible and larger than memory, or caches are dropped; the result says which. A step
+//!   that could not be done properly is a [`Note`], never silence.
+//! - `bench.data_taken_away`: a bench removes everything that it wrote, even when it is interrupted.
+//! - `bench.serial_typed`: a bench writes to a device that holds data only after its serial number was typed.
 
 mod before;
 mod ciphers;

@@ -9,7 +9,7 @@ use larder_load::{BenchError, Control, iperf3_version, process};
 use super::far::Listener;
 use crate::Machine;
 
-/// Where the other end offers its samples, unless a person says otherwise.
+/// The port at which the other end offers its samples, unless a person says otherwise.
 pub fn samples_port(port: u16) -> u16 {
     port.checked_add(1).unwrap_or(port - 1)
 }

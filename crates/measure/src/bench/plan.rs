@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::result::{Caches, Kind, Note, Workload};
-use larder_load::client::RunLimits;
+use larder_load::RunLimits;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What opening files, flushing and dropping caches takes beside each repeat.
+/// Time for opening files, flushing and dropping caches beside each repeat.
 const OVERHEAD_S: f64 = 1.5;
 /// All of `quick`, with some room below two minutes for making the data.
 const QUICK_S: f64 = 105.0;
@@ -71,7 +71,7 @@ impl FromStr for Preset {
     }
 }
 
-/// What a person may change about a preset.
+/// A person's changes of a preset.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Of the data on each subject.
@@ -292,7 +292,7 @@ impl Plan {
         self
     }
 
-    /// What to say where time was left for fewer repeats than tell how much they differ.
+    /// A note where time was left for fewer repeats than show their spread.
     pub fn few_repeats(&self, changes: &Changes) -> Option<Note> {
         let few = self.repeats < REPEATS_MIN && changes.repeats.is_none();
         let text = format!(
@@ -311,7 +311,7 @@ impl Plan {
         }
     }
 
-    /// What one shape takes on one subject.
+    /// The time of one shape on one subject.
     pub fn run_seconds(&self) -> f64 {
         f64::from(self.repeats) * (self.warm_up_s + self.measure_s + OVERHEAD_S)
     }

@@ -1,4 +1,4 @@
-//! What a bench found out: the JSON of `--json`, of the history and of `compare`.
+//! The result of a bench: the JSON of `--json`, of the history and of `compare`.
 //!
 //! Rates are per second, bytes are bytes, times of day are milliseconds since 1970. Fields are added, never
 //! given another meaning; one that has to change makes a new [`VERSION`].
@@ -27,7 +27,7 @@ pub struct BenchResult {
     pub version: u32,
     /// Unique in the history: the time it began and what was measured.
     pub id: String,
-    /// What a person calls it: `disk /mnt/a`, `share nfs://nas/data`.
+    /// Its name for a person: `disk /mnt/a`, `share nfs://nas/data`.
     pub title: String,
     pub preset: String,
     pub started_ms: u64,
@@ -39,7 +39,7 @@ pub struct BenchResult {
     /// The other end, where a larder answered there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_machine: Option<FarMachine>,
-    /// What one core of this machine encrypts, where kinds of encryption were compared.
+    /// The rates at which one core of this machine encrypts, where kinds of encryption were compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ciphers: Vec<CipherRate>,
     pub runs: Vec<Run>,
@@ -64,7 +64,7 @@ pub struct FarMachine {
     pub machine: MachineFacts,
 }
 
-/// Where a byte was measured, from the bottom to the top.
+/// The layer at which a byte was measured, from the bottom to the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
@@ -88,14 +88,14 @@ pub enum Layer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub layer: Layer,
-    /// What was measured: a path, a host, a URL without its password. Several of them with `, ` between.
+    /// The measured thing: a path, a host, a URL without its password. Several of them with `, ` between.
     pub subject: String,
     /// How it was reached: `local`, `nfs3`, `smb3`, `sftp`, `webdav`, `mount`, `tcp`.
     pub access: String,
     /// Of a share: whether the machine that measures serves it itself. Where nobody has looked it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub here: Option<bool>,
-    /// What a comparison is about: `encryption`, `compression`, `layout`, `disk`, ... and its value.
+    /// The properties that a comparison is about: `encryption`, `compression`, `layout`, `disk`, ... and their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variant: BTreeMap<String, String>,
     pub workload: Workload,

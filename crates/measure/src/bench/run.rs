@@ -73,7 +73,7 @@ pub struct Host {
     pub port: u16,
 }
 
-/// What is measured. From the bottom to the top, whatever of it is given.
+/// The things to measure, from the bottom to the top. Each may be missing.
 #[derive(Clone, Debug, Default)]
 pub struct Subjects {
     pub disks: Vec<DiskTarget>,
@@ -99,10 +99,10 @@ pub struct Request {
     pub ciphers: bool,
     /// Kept with every run, for comparisons: `encryption` = `aes-256-gcm`.
     pub labels: BTreeMap<String, String>,
-    /// What a person calls the result; else it is what was asked for.
+    /// A person's title for the result; otherwise it names the subjects.
     pub title: Option<String>,
     pub client: ClientOptions,
-    /// Where results are kept.
+    /// The folder of results.
     pub history: PathBuf,
     /// This program, to make a pool with.
     pub program: PathBuf,
@@ -113,7 +113,7 @@ pub struct Request {
 
 pub struct Finished {
     pub result: BenchResult,
-    /// Where the result and all that belongs to it was kept.
+    /// The folder of the result and all that belongs to it.
     pub folder: PathBuf,
     /// Why it is not whole.
     pub failure: Option<BenchError>,
@@ -151,7 +151,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
     watch.planned(bench.seconds());
     let ended = bench.all(&mut runner);
     runner.note_unmeasured();
-    // What was cut short may have had more kinds to come.
+    // A bench that was cut short may have had more kinds to come.
     if request.preset == Preset::Encryption && ended.is_ok() {
         one_kind(&runner.runs).into_iter().for_each(|note| runner.note(note));
     }
@@ -334,7 +334,7 @@ fn noted(runner: &mut Runner, what: &str, ended: Result<(), BenchError>) -> Resu
     }
 }
 
-/// What a person wanted to compare was the same everywhere.
+/// A note where the property to compare was the same everywhere.
 fn one_kind(runs: &[Run]) -> Option<Note> {
     let kinds: BTreeSet<&String> = runs.iter().filter_map(|run| run.variant.get(ENCRYPTION)).collect();
     let kind = kinds.first().filter(|_| kinds.len() == 1)?;

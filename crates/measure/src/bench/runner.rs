@@ -16,13 +16,13 @@ use crate::Machine;
 use larder_facts::sampler::{Meter, Sampler};
 use larder_load::BenchError;
 use larder_load::Control;
-use larder_load::client::RunLimits;
+use larder_load::RunLimits;
 use larder_load::{Load, Scene};
 use larder_load::{SETTLE, drop_caches};
 
 /// (Largest - smallest) / median beyond which a median is a matter of luck.
 const SPREAD_MAX: f64 = 0.25;
-/// What is left of a repeat without warming up, or after a knee.
+/// The least part of a repeat that counts, without warming up or after a knee.
 const COUNTED_S_MIN: f64 = 1.0;
 /// Seconds of a repeat that are enough.
 const SECONDS_ADVISED: u32 = 5;
@@ -30,7 +30,7 @@ const SECONDS_ADVISED: u32 = 5;
 const STEAL_PERCENTS: [f64; 4] = [50.0, 25.0, 10.0, 3.0];
 /// TCP segments sent again, of all of them.
 const RETRANSMIT_SHARE_MAX: f64 = 0.001;
-/// What fits into one segment on Ethernet.
+/// Payload of one TCP segment on Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
 
 /// Told how far a bench is; from any thread.
@@ -77,7 +77,7 @@ pub(super) struct Runner<'a> {
     pub(super) notes: Vec<Note>,
     /// The last workload that could not be measured, and why.
     pub(super) failed: Option<BenchError>,
-    /// What could not be measured: subject, why, and which workloads, for one note of all of them.
+    /// Workloads that could not be measured: subject, reason and workloads, for one note of all of them.
     unmeasured: Vec<(String, String, Vec<String>)>,
     /// Counts runs, also those that failed, for the names of what is kept.
     count: usize,
@@ -215,7 +215,8 @@ impl<'a> Runner<'a> {
         load.prepare(&spec.workload, &self.scene(0))
     }
 
-    /// Of the far end, where it has a part in this. One that does not answer is not asked again (N4).
+    /// A visit to the far end, where it has a part in this. A far end that does not answer is not asked again
+    /// (`far.absence_is_a_note`).
     fn visit(&mut self, spec: &Spec) -> Option<Visit> {
         let end = self.far.as_ref().filter(|_| spec.far)?;
         match Visit::begin(end, self.now_ms()) {
@@ -333,7 +334,7 @@ pub fn title(workload: &Workload) -> String {
     }
 }
 
-/// What a run says about itself once it is over.
+/// Notes on a run from its own figures, once it is over.
 fn after(run: &Run, planned: Duration) -> Vec<Note> {
     let told = [read_again(run), short(run, planned), uneven(run), knee(run), throttled(&run.samples)];
     told.into_iter().chain([stolen(&run.samples), sent_again(run)]).flatten().collect()
@@ -359,7 +360,7 @@ fn short(run: &Run, planned: Duration) -> Option<Note> {
     );
     let (brief, hurried) = (shortest < COUNTED_S_MIN, planned.as_secs_f64() < MEASURE_S_MIN);
     let least_s = if brief { COUNTED_S_MIN } else { MEASURE_S_MIN };
-    // Where the data ended before the time, more time changes nothing.
+    // More time changes nothing if the data ended first.
     let way_out = match brief && !hurried && run.workload.data_bytes > 0 {
         true => format!("More data takes longer: --size {}M", enough_mib(&run.workload, shortest)),
         false => format!("Measure longer, with --seconds {}", SECONDS_ADVISED),
@@ -387,7 +388,7 @@ fn read_again(run: &Run) -> Option<Note> {
     if by_url && most > 1.0 { note("read-again", false, text) } else { None }
 }
 
-/// Where the other end has said how much memory it has, it is known whether the data was in it.
+/// Corrects the state of caches once the other end has told the size of its memory.
 fn know_memory(run: &mut Run, name: &str, memory_bytes: u64) {
     use Kind::*;
     let kind = run.workload.kind;

@@ -9,7 +9,7 @@ const DISK_PERCENT: f64 = 95.0;
 const LINK_SHARE: f64 = 0.9;
 /// Of the periods of a quota: in each of them who is held back waits for the next.
 const QUOTA_PERCENT: f64 = 50.0;
-/// What was at its end for less than this part of a run did not limit it.
+/// A resource that was saturated for less than this part of a run did not limit it.
 const SHARE_MIN: f64 = 0.1;
 
 /// The longest first.

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Measured, Path, What};
 use super::questions::{Question, questions};
 use super::sentences::{Words, what_words};
 use super::words::{bytes_words, rate_words};
 use crate::bench::show::words::{folded, shortened};
+use crate::describe::{Described, Measured, Path, What};
 use crate::reason::{
     Basis, Confidence, Contrast, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId, Rig,
     SPREAD, Stage, Table, Verdict, asked_about, chain, contrasts, differing_properties, fixes, judge, sort,
@@ -18,12 +18,12 @@ pub struct Finding {
     /// The way in words, and what tells it from the others.
     pub title: String,
     pub measured: Measured,
-    /// What limits, where something was found.
+    /// The bottleneck, where one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceId>,
     /// Its name, or why there is none.
     pub limit: String,
-    /// What speaks for it, or what to measure next.
+    /// The evidence for it, or the next measurement to take.
     pub why: String,
     pub evidence: Evidence,
     /// The row of the ranking of evidence that decided.
@@ -57,7 +57,7 @@ pub struct Diagnosis {
     /// Rows that differ in one property alone, and gave different rates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contrasts: Vec<ToldContrast>,
-    /// What is known beside the verdict: disks that differ from their siblings.
+    /// Remarks beside the verdict: disks that differ from their siblings.
     pub remarks: Vec<String>,
     /// At most three, the greatest gain first.
     pub advice: Vec<Advice>,
@@ -91,7 +91,7 @@ pub struct ToldContrast {
     pub sentence: String,
 }
 
-/// What would help, and how much of it would arrive.
+/// A remedy, and its gain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     pub what: String,
@@ -104,12 +104,12 @@ pub struct Advice {
     pub path: Path,
     pub of: What,
     pub rate_before: f64,
-    /// What the next stage allows.
+    /// The rate that the next stage allows.
     pub rate_after: f64,
     /// MB/s; of operations, times their size.
     pub gain_mb_per_s: f64,
     pub gain_percent: f64,
-    /// What limits then.
+    /// The next bottleneck.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub then: Option<String>,
     pub sentence: String,
@@ -267,7 +267,7 @@ fn is_slower_without_limit(words: Words, row: usize, verdict: &Verdict) -> bool 
     open && !m.setup.is_random() && m.rate < carries * WIRE_FULL.start()
 }
 
-/// What stands on top: the whole sentence, or as much of it as fits.
+/// The headline: the whole sentence, or as much of it as fits.
 fn lead(words: Words, verdict: &Verdict, rows: &[usize], fits: impl Fn(&str) -> bool) -> String {
     let row = rows.first().copied().unwrap_or_default();
     let whole = match rows {
@@ -469,7 +469,7 @@ fn slow_siblings(words: Words, findings: &[Finding]) -> Vec<Slow> {
         told.push(Slow { name, what: finding.measured.what, rate: one.rate, others });
     }
     let typed = typed_siblings(words);
-    // What was measured says more than what was typed.
+    // A measured figure says more than a typed one.
     let new = |slow: &Slow| !told.iter().any(|known| known.name == slow.name && known.what == slow.what);
     let typed: Vec<Slow> = typed.into_iter().filter(new).collect();
     told.extend(typed);

@@ -5,15 +5,15 @@
 use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{BadDescription, Described, Disk, Layout, Network, Path, Shape, What};
-use super::limits::{DiskKind, Wire};
 use super::sentences::{Words, what_words};
 use super::words::rate_words;
+use crate::describe::limits::{DiskKind, Wire};
+use crate::describe::{BadDescription, Described, Disk, Layout, Network, Path, Shape, What};
 use crate::reason::{Basis, ResourceId, Rig, Stage, Table, asked_about, expected, in_another_rig, judge};
 
 type Change = fn(&mut Described, &str) -> Option<ResourceId>;
 
-/// What can be assumed: its key, how its value is written, and the change. A new one is a row here.
+/// The assumptions: key, form of the value, and change. A new one is a row here.
 const ASSUMPTIONS: &[(&str, &str, Change)] = &[
     ("nic", "2.5g, 10g or a name such as Wi-Fi 6", |described, value| {
         let wire = wire(value)?;
@@ -73,7 +73,7 @@ fn wire(text: &str) -> Option<Wire> {
     }
 }
 
-/// What a box would give with something changed.
+/// The predicted rates of a box with one part changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assumed {
     pub version: u32,
@@ -90,7 +90,7 @@ pub struct AssumedWay {
     pub rate_now: f64,
     pub is_measured: bool,
     pub rate_then: f64,
-    /// What limits then.
+    /// The bottleneck then.
     pub limit: String,
     /// How that limit is known.
     pub basis: Option<Basis>,
@@ -154,7 +154,7 @@ fn imagined_name(described: &Described, stage: &Stage) -> String {
     Rig::new(described).name(stage.resource)
 }
 
-/// What a box would give each client, before it is bought.
+/// The predicted rates of a box for each client, before it is bought.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub version: u32,
@@ -174,7 +174,7 @@ pub struct PlannedWay {
     pub rate: f64,
     pub limit: String,
     pub basis: Basis,
-    /// What would limit if that were wider.
+    /// The next bottleneck, if that one were wider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

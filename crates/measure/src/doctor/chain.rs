@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::describe::{Described, Disk, Link, Network, Shape};
-use super::limits::{DiskKind, Duplex, Wire};
+use crate::describe::limits::{DiskKind, Duplex, Wire};
+use crate::describe::{Described, Disk, Link, Network, Shape};
 use larder_facts::machine::{Bus, Medium, UsbDriver};
 use larder_facts::reading::{Drive, Hop, HopKind, Nic, Reading, gigabits};
 
-/// What is in the machine, without any measurement.
+/// The parts of the machine as a description, without any measurement.
 pub(super) fn chain(reading: &Reading) -> Described {
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     let mut disks: Vec<Disk> = reading.drives.iter().map(|drive| disk(drive, &mut links)).collect();
@@ -119,7 +119,7 @@ fn sata(speed: &str) -> Option<Wire> {
 /// So much more than what was agreed on is another speed or width.
 const MORE: f64 = 1.02;
 
-/// What both ends of a hop can, where they agreed on less.
+/// The best that both ends of a hop support, where they agreed on less.
 fn could(hop: &Hop) -> Option<Wire> {
     let best = match (hop.own_best_bytes_per_s, hop.port_best_bytes_per_s) {
         (Some(own), Some(port)) if port < own => hop.port_best.as_deref(),
@@ -150,7 +150,7 @@ fn network(nic: &Nic, links: &mut BTreeMap<String, Link>) -> Option<Network> {
     let wire = Wire::ethernet_of(mbits as f64 * 1e6 / 8.0);
     let via = nic.hops.iter().map(|hop| link(hop, links)).collect();
     Some(Network {
-        bonded: super::describe::is_bond(&nic.name),
+        bonded: crate::describe::is_bond(&nic.name),
         name: format!("{} ({})", nic.name, wire.as_ref().map_or(format!("{mbits} Mbit/s"), |w| w.name.clone())),
         bytes_per_s: wire.as_ref().map_or(mbits as f64 * 1e6 / 8.0 * 0.94, |w| w.practical),
         wire,

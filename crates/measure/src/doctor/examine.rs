@@ -4,16 +4,16 @@ use serde::Serialize;
 
 use super::answer::{Advice, Diagnosis, Finding, NamedStage, diagnose, paper};
 use super::chain::chain;
-use super::describe::{BadDescription, Described, Path};
 use super::findings::{FAILING, Notice, notices};
 use super::from_bench;
 use crate::Machine;
 use crate::bench::BenchResult;
+use crate::describe::{BadDescription, Described, Path};
 use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind, order};
 use larder_facts::disk::Level;
 use larder_facts::reading::Reading;
 
-/// What `larder doctor` answers about a machine.
+/// The answer of `larder doctor` about a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Examination {
     pub version: u32,
@@ -23,7 +23,7 @@ pub struct Examination {
     pub notices: Vec<Notice>,
 }
 
-/// What a measurement says of the box. `reading`: of this machine, unless another one was measured.
+/// The sources of an examination. `reading`: of this machine, unless another one was measured.
 #[derive(Debug, Default)]
 pub struct Sources<'a> {
     pub bench: Option<&'a BenchResult>,
@@ -67,7 +67,7 @@ fn is_here(reading: &Reading, sources: &Sources) -> bool {
     sources.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name)
 }
 
-/// What a result says by itself, wherever it was measured.
+/// The diagnosis from a result alone, wherever it was measured.
 pub(crate) fn judge_result(bench: &BenchResult) -> Diagnosis {
     diagnose(&from_bench::described(bench, None, &Machine::unknown()))
 }
@@ -122,7 +122,7 @@ fn stands_out(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notic
     diagnosis.verdict = format!("{sentence}{paper}; to know, measure: larder bench all");
 }
 
-/// What a notice of these codes is about.
+/// Codes of notices, by the resource that they concern.
 const PROCESSOR: &[&str] = &[
     "governor",
     "ondemand-io",
@@ -202,7 +202,7 @@ fn concerned(finding: &Finding, kind: ResourceKind) -> &'static [&'static str] {
     }
 }
 
-/// What was noticed about the very thing that is the limit is the cheapest fix.
+/// Adds the fixes of notices about a bottleneck to its finding: they are the cheapest.
 fn join(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice], reading: &Reading) {
     if !diagnosis.questions.is_empty() {
         return;
@@ -223,7 +223,7 @@ fn join(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice], re
     diagnosis.advice.truncate(FIXES_MAX);
 }
 
-/// What was noticed about a disk or card concerns what passed it.
+/// A notice about a disk or card concerns every measurement that passed it.
 fn is_about(notice: &Notice, finding: &Finding, rig: crate::reason::Rig, limit: ResourceId, reading: &Reading) -> bool {
     let cards = || reading.nics.iter().filter(|nic| notice.devices.contains(&nic.name));
     let drives = reading.drives.iter().filter(|drive| notice.devices.contains(&drive.name));
@@ -274,7 +274,7 @@ fn advice(finding: &Finding, limit: ResourceId, kind: ResourceKind, notice: &Not
     Some(Advice::new(measured, notice.what.clone(), cost, how, finding.title.clone(), after, then))
 }
 
-/// What the busiest core of an end could do, were it full.
+/// The rate at which the busiest core of an end would be full.
 fn spare(finding: &Finding, end: End) -> Option<f64> {
     let cores = match end {
         End::Server => &finding.measured.cores_percent,

@@ -1,10 +1,12 @@
 //! Applies changes that are safe, hold until the next start only, and can be taken back.
 //!
-//! F1. Only files that a rule may write, and only values: a state file is trusted no more than any other file.
-//! F2. What was there before is on disk before anything is written, so that an interrupted fix can be undone.
-//! F3. A change is checked by reading it back: the kernel may refuse silently, or take less. What it took is recorded.
-//! F4. Undoing leaves alone what somebody else has changed since, and remembers it.
-//! F5. No change outlives a restart, and no record does.
+//! - `fix.allowed_files_only`: only values are written, and only to files that a rule may write. A state file is trusted no
+//!   more than any other file.
+//! - `fix.recorded_before`: the old value is on disk before a new one is written, so that an interrupted fix can be undone.
+//! - `fix.read_back`: a change is checked by reading it back: the kernel may refuse silently, or take less. The record holds
+//!   the value that it took.
+//! - `fix.others_left_alone`: undoing leaves alone a value that somebody else has changed since, and remembers it.
+//! - `fix.ends_at_restart`: neither a change nor its record outlives a restart.
 
 use std::fs;
 use std::io::Write;
@@ -42,7 +44,7 @@ pub struct Done {
     pub after: String,
 }
 
-/// What came of undoing one.
+/// The outcome of undoing one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Undone {
     pub file: String,
@@ -52,7 +54,7 @@ pub struct Undone {
     pub left: Option<String>,
 }
 
-/// What came of one, with why not.
+/// The outcome of writing an old value back, with the reason of a failure.
 enum Back {
     Done,
     /// It stays on record.
@@ -63,13 +65,13 @@ enum Back {
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     version: u32,
-    /// Of the start that the changes belong to (F5).
+    /// Identifies the start that the changes belong to (`fix.ends_at_restart`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot_id: Option<String>,
     changes: Vec<Done>,
 }
 
-/// F1: the beginning and the end of what may be written.
+/// Beginning and end of each path that may be written (`fix.allowed_files_only`).
 const ALLOWED: &[(&str, &str)] = &[
     ("/sys/devices/system/cpu/cpufreq/policy", "/scaling_governor"),
     ("/sys/devices/system/cpu/cpufreq/policy", "/scaling_max_freq"),
@@ -106,7 +108,7 @@ impl<'a> Fixer<'a> {
         Self { machine, state: state.to_owned() }
     }
 
-    /// Writes one value, after its record (F2), and reads it back (F3).
+    /// Writes one value, after its record (`fix.recorded_before`), and reads it back (`fix.read_back`).
     pub fn apply(&self, change: &Change) -> Result<Done, FixError> {
         allowed(&change.file)?;
         let before = self.value(&change.file)?;
@@ -138,7 +140,7 @@ impl<'a> Fixer<'a> {
         self.save(state)
     }
 
-    /// What is on record.
+    /// The recorded changes.
     pub fn recorded(&self) -> Result<Vec<Done>, FixError> {
         Ok(self.load()?.changes)
     }
@@ -190,7 +192,7 @@ impl<'a> Fixer<'a> {
         self.write_back(done).unwrap_or_else(|error| Back::Later(error.to_string()))
     }
 
-    /// Reads back as well (F3).
+    /// Reads back as well (`fix.read_back`).
     fn write_back(&self, done: &mut Done) -> Result<Back, FixError> {
         self.write(&done.file, &done.before)?;
         let now = self.value(&done.file)?;
@@ -219,7 +221,7 @@ impl<'a> Fixer<'a> {
         opened.write_all(format!("{value}\n").as_bytes()).map_err(io)
     }
 
-    /// Without what a restart has taken back already (F5).
+    /// Without the changes that a restart has taken back already (`fix.ends_at_restart`).
     fn load(&self) -> Result<State, FixError> {
         let state = self.load_any()?;
         let boot_id = self.machine.boot_id();

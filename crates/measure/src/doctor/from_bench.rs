@@ -8,12 +8,12 @@ use std::path::Path as FilePath;
 use larder_base::units::ByteSize;
 
 use super::chain::chain;
-use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
-use super::limits::Wire;
 use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, SCRUB, Samples};
+use crate::describe::limits::Wire;
+use crate::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use larder_facts::machine::{Below, BlockDevice};
 use larder_facts::reading::Reading;
 
@@ -48,7 +48,7 @@ pub(crate) fn described(result: &BenchResult, reading: Option<&Reading>, machine
         described.memory_bytes = Some(result.machine.memory_bytes);
     }
     let sides = Sides::of(result);
-    // Where only shares of another machine were measured, that one is the box.
+    // If only shares of another machine were measured, that one is the box.
     if let Some(far) = result.far_machine.as_ref().filter(|_| sides.has_remote_share && !sides.has_disks) {
         described.name.clone_from(&far.name);
     }
@@ -126,7 +126,7 @@ fn bulk_speaks(best: Vec<&Run>) -> Vec<&Run> {
     found
 }
 
-/// What one connection carried on a wire where several carried much more: a share has one.
+/// The run of one connection on a wire where several carried much more: a share has one.
 fn single_stream<'a>(runs: &'a [Run], best: &Run) -> Option<&'a Run> {
     let alike = |r: &&Run| {
         r.layer == Layer::Net && same_way(r, best) && r.workload.kind == best.workload.kind && r.workload.jobs == 1
@@ -280,7 +280,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     let doubt = run.notes.iter().find(|n| n.misleading && (run.workload.caches != Warm || what.writes()));
     let load = &run.workload;
     let by_url = path == Path::Share && run.access != "mount";
-    // What was flushed, passed the caches or was larger than them is honest, and says so itself.
+    // Data that was flushed, bypassed the caches or exceeded them is honest, and says so itself.
     let honest = matches!(load.caches, Bypassed | Dropped | TooSmall) || (what.writes() && load.synced);
     // Cores that were full while the load itself hardly ran were full of somebody else's work.
     let own = run.repeats.iter().map(|r| r.load_cpu_s.map(|cpu_s| cpu_s / r.seconds.max(1e-9)));
@@ -320,7 +320,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
                 .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1)) * at_once(run)),
             latency_s: latency_s(run).filter(|_| what.is_random()),
             sync: false,
-            // What a server had in its memory came over the wire all the same: the file's size says what it proves.
+            // Data from a server's memory came over the wire all the same: the file's size decides what it proves.
             caches: (load.caches == Warm && !honest && !by_url).then_some(Caching::Warm),
             encryption: run.variant.get(ENCRYPTION).filter(|kind| !PLAIN.contains(&kind.as_str())).cloned(),
             doubt: doubt.map(|note| note.text.clone()),
@@ -453,7 +453,7 @@ fn cores(samples: &Samples, run: &Run) -> Vec<f64> {
     let peak = (0..moments).map(|at| samples.cores.iter().map(|c| busy(c, at)).fold(0.0, f64::max)).sum::<f64>()
         / moments as f64;
     let own = std::ptr::eq(samples, &run.samples);
-    // What is of the other end begins with its name.
+    // Resources of the other end begin with its name.
     let core = |what: &str| if own { what.starts_with("core ") } else { what.contains(": core ") };
     let said = run.saturated.iter().any(|s| core(&s.what) && s.share >= FULL_TIME_SHARE);
     if let Some(busiest) = means.iter_mut().max_by(|a, b| a.total_cmp(b))
@@ -527,7 +527,7 @@ fn below(machine: &Machine, subject: &str) -> Below {
 
 /// The wire as it was measured, where no card says what it is.
 fn network_measured(measured: &[Measured]) -> Option<Network> {
-    // What a core was too slow for says nothing of the wire, unless it is just a wire's rate.
+    // A rate that a core limited says nothing of the wire, unless it is exactly a wire's rate.
     let full = |m: &Measured| m.cores_percent.iter().chain(&m.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT);
     let slow = |wire: &Wire| wire.practical <= SLOW_WIRE_BYTES_PER_S;
     let just =

@@ -5,10 +5,10 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, is_bond};
-use super::limits::{DiskKind, Physical, Wire};
 use super::sentences::time_words;
 use super::words::bytes_words;
+use crate::describe::limits::{DiskKind, Physical, Wire};
+use crate::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, is_bond};
 
 /// A wire's rate is exact, a clock's error aside.
 const SLACK_WIRE: f64 = 1.05;
@@ -224,7 +224,7 @@ fn answers_too_soon(described: &Described) -> Vec<Question> {
     soon.collect()
 }
 
-/// What speaks NVMe has no SATA plug.
+/// An NVMe disk has no SATA plug.
 fn plugs(described: &Described) -> Vec<Question> {
     let nvme = described.disks.iter().filter(|disk| disk.kind == Some(DiskKind::Nvme));
     let on_sata = nvme.filter_map(|disk| {

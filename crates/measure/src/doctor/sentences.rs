@@ -2,15 +2,15 @@
 
 use larder_base::units::ByteSize;
 
-use super::describe::{Described, Measured, Path, What};
-use super::limits::Wire;
 use super::words::{bytes_words, rate_words};
+use crate::describe::limits::Wire;
+use crate::describe::{Described, Measured, Path, What};
 use crate::reason::{
     Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Measurement, Misfit, Mode, Property,
     ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
 };
 
-/// What is said of the rows of one box.
+/// Sentences about the rows of one box.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a> {
     pub rig: Rig<'a>,
@@ -54,7 +54,7 @@ impl<'a> Words<'a> {
         self.measured(row).map_or(String::new(), |m| rate_words(m.rate, m.what))
     }
 
-    /// What was measured: `reading over the network with mac`, and the program where several did the same.
+    /// The measured way: `reading over the network with mac`, and the program where several did the same.
     pub fn way(&self, row: usize) -> String {
         let Some(m) = self.measured(row) else { return String::new() };
         let way = way(self.described(), m);
@@ -130,7 +130,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What limits a row, where something does.
+    /// The bottleneck of a row, where there is one.
     pub fn limit(&self, row: usize, verdict: &Verdict) -> Option<Limit> {
         let resource = verdict.resource?;
         let name = self.resource(verdict.row, resource);
@@ -146,7 +146,7 @@ impl<'a> Words<'a> {
                 return None;
             }
         };
-        // What was found further down is named with the measurement that found it.
+        // A bottleneck that was found further down is named with the measurement that found it.
         let below = verdict.stages.iter().find_map(|stage| stage.row).filter(|_| verdict.row != row);
         let slower = matches!(verdict.evidence, Evidence::Reached { mode, .. } if mode != Mode::Normal);
         Some(match below {
@@ -300,7 +300,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What alone was different in another row, and what that gave.
+    /// The single difference of another row, and its rate.
     pub fn differs(&self, row: usize, contrast: Contrast) -> String {
         let wire = self.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Net);
         let resource = if wire { ResourceId::Connection } else { ResourceId::Requests };
@@ -423,7 +423,7 @@ impl<'a> Words<'a> {
         .to_owned()
     }
 
-    /// What to measure next: the property that nobody has varied, as something to do.
+    /// The next measurement to take: the property that nobody has varied, as something to do.
     pub fn next(&self, row: usize, verdict: &Verdict, property: Property) -> String {
         let Some(m) = self.table.rows.get(row) else { return String::new() };
         let has = |kind: ResourceKind| {
@@ -458,7 +458,7 @@ impl<'a> Words<'a> {
         .to_owned()
     }
 
-    /// What was seen of a row that is not explained, and what to measure next.
+    /// The observations on a row that is not explained, and the next measurement to take.
     pub fn open(&self, row: usize, verdict: &Verdict, property: Property) -> String {
         let next = self.next(row, verdict, property);
         let seen = match property {
@@ -519,7 +519,7 @@ impl<'a> Words<'a> {
         .to_owned()
     }
 
-    /// What a remedy is, in words.
+    /// The name of a remedy.
     pub fn remedy(&self, fix: &Fix) -> String {
         let at = self.rig.name(fix.at);
         let thing = fix.thing.as_deref().unwrap_or("another one");
@@ -530,7 +530,7 @@ impl<'a> Words<'a> {
         fix.remedy.how().replace("{at}", &self.rig.name(fix.at))
     }
 
-    /// What limits after a fix.
+    /// The bottleneck after a fix.
     pub fn then(&self, fix: &Fix) -> Option<String> {
         let name = self.resource(fix.row, fix.then?);
         let usage = self.table.rows.get(fix.row).map(|m| &m.usage)?;
@@ -544,7 +544,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What tells two measurements of the same way apart.
+/// Differences that tell two measurements of the same way apart.
 const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
     |words, row| {
         let m = words.measured(row)?;

@@ -1,6 +1,6 @@
 //! Figures in words.
 
-use super::describe::What;
+use crate::describe::What;
 
 /// MB/s as bench tools write them, or operations.
 pub fn rate_words(rate: f64, what: What) -> String {

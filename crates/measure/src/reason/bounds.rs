@@ -4,12 +4,12 @@
 
 use serde::Serialize;
 
-use super::chain::{Basis, Stage};
-use super::evidence::Case;
+use super::case::Case;
 use super::rig::ResourceId;
+use super::stage::{Basis, Stage};
 use super::table::Measurement;
-use crate::doctor::describe::{Path, What};
-use crate::doctor::limits::{DiskKind, Physical};
+use crate::describe::limits::{DiskKind, Physical};
+use crate::describe::{Path, What};
 
 /// A figure beside a rate that cannot be of the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,69 +3,21 @@
 //! A limit is in the unit of the measurement: bytes, or operations of its block size. How it is known decides how much
 //! a rate may exceed it before the two contradict each other.
 
-use serde::Serialize;
-
 use super::disks::{Storage, least_of_kind};
 use super::rig::{End, ResourceId, ResourceKind, Rig};
-use super::table::{Direction, Measurement, Pattern, Setup, Table};
-use crate::doctor::describe::{Path, Side};
-use crate::doctor::limits::{BOT, DiskKind, Duplex};
-
-/// How a limit is known, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Basis {
-    Measured,
-    Typed,
-    /// From a standard's name, or computed from times and depths.
-    Standard,
-    /// What is usual of such a thing: a range.
-    Usual,
-    /// What no such thing exceeds: it finds contradictions, and caps nothing.
-    Physics,
-}
+use super::stage::{Basis, Stage};
+use super::table::{Direction, Measurement, Pattern, Setup, Table, is_asked_as_hard};
+use crate::describe::limits::{BOT, DiskKind, Duplex};
+use crate::describe::{Path, Side};
 
 /// A limit that is a range wider than this says nothing.
 pub(super) const RANGE_MAX: f64 = 12.0;
-/// Read-ahead cuts larger blocks into such pieces.
-const LARGE_BLOCK_BYTES: u64 = 1 << 20;
 /// Two figures of one wire, by name and as measured, differ by less.
 const SAME_WIRE: f64 = 0.95;
 /// Cores that did less than this share of the work's need show that the work costs less than its figure.
 const WORK_SEEN: f64 = 0.8;
 /// Flash behind a bulk-only bridge answers so many random reads, one at a time.
 const BULK_ONLY_PER_S: (f64, f64) = (1500.0, 10e3);
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stage {
-    pub resource: ResourceId,
-    /// How often a byte of data crosses it.
-    pub crossings: f64,
-    /// Bytes or operations per second.
-    pub limit: f64,
-    /// The lower end, where the limit is a range.
-    pub limit_low: f64,
-    pub basis: Basis,
-    /// The row of the table that gave the limit.
-    pub row: Option<usize>,
-    /// A wait for a flush, a window or a request: read-ahead and write-behind exceed it unless they cannot.
-    pub strict: bool,
-}
-
-impl Stage {
-    pub(super) fn new(resource: ResourceId, limit: f64, basis: Basis) -> Self {
-        Self { resource, crossings: 1.0, limit, limit_low: limit, basis, row: None, strict: true }
-    }
-
-    /// Whether the limit is measured further down on the same way.
-    pub(crate) fn is_below(&self) -> bool {
-        self.row.is_some()
-    }
-
-    pub(crate) fn is_range(&self) -> bool {
-        self.limit_low < self.limit
-    }
-}
 
 /// The stages of a row's way, the lowest limit first.
 pub(crate) fn chain(rig: Rig, table: &Table, at: usize) -> Vec<Stage> {
@@ -142,7 +94,7 @@ fn records(storage: &Storage) -> Option<Stage> {
     let mut stage = Stage::new(ResourceId::Disks, bytes / record, basis);
     stage.limit_low = bytes_low / record;
     // A head moves to each record before it passes.
-    let turns = |disk: &crate::doctor::describe::Disk| disk.kind.is_some_and(DiskKind::turns);
+    let turns = |disk: &crate::describe::Disk| disk.kind.is_some_and(DiskKind::turns);
     let heads = storage.rig.disks(&setup.disks).iter().all(|(disk, _)| turns(disk));
     if let Some((seek, seek_low, _)) = disks_for(storage, setup.direction, Pattern::Random).filter(|_| heads) {
         stage.limit = both(stage.limit, seek);
@@ -183,7 +135,7 @@ fn ports(storage: &Storage) -> Option<Stage> {
 fn bulk_only(rig: Rig, setup: &Setup) -> Option<Stage> {
     let disks = rig.disks(&setup.disks);
     let (slow, fast) = BULK_ONLY_PER_S;
-    let waits = |disk: &crate::doctor::describe::Disk| {
+    let waits = |disk: &crate::describe::Disk| {
         let bridged = disk.connection.as_ref().is_some_and(|wire| wire.name.ends_with(BOT));
         let turns = disk.kind.is_none_or(DiskKind::turns);
         let timed = disk.latency_s.is_some() || disk.rate(setup.what()).is_some_and(|rate| rate < fast);
@@ -265,7 +217,7 @@ fn requests(storage: &Storage, stages: &[Stage]) -> Option<Stage> {
     if disks.iter().any(|(disk, _)| disk.connection.as_ref().is_some_and(|wire| wire.name.ends_with(BOT))) {
         in_flight = in_flight.min(f64::from(setup.disk_count()));
     }
-    let slowest = |time: fn(&crate::doctor::describe::Disk) -> Option<f64>| {
+    let slowest = |time: fn(&crate::describe::Disk) -> Option<f64>| {
         disks.iter().filter_map(|(disk, _)| time(disk)).reduce(f64::max)
     };
     let flushed = setup.sync && setup.writes();
@@ -331,7 +283,7 @@ pub(super) fn cores_of(measurement: &Measurement, end: End) -> &[f64] {
     }
 }
 
-/// What was measured further down is all that arrives further up.
+/// Limits measured further down: no more than that arrives further up.
 fn below(storage: &Storage) -> Vec<Stage> {
     let upper = &storage.measurement.setup;
     let same_disks = |m: &Measurement| m.setup.disks == upper.disks && m.setup.server == upper.server;
@@ -366,22 +318,6 @@ fn below(storage: &Storage) -> Vec<Stage> {
         push(ResourceId::Disks, disks.rate / storage.amplification(), row);
     }
     stages
-}
-
-/// Whether block, depth and flush of the lower measurement are no excuse for being slower than the upper one.
-pub(super) fn is_asked_as_hard(lower: &Setup, upper: &Setup) -> bool {
-    let in_flight = match (lower.in_flight, upper.in_flight) {
-        (Some(lower), Some(upper)) => lower >= upper,
-        // One request at a time says little of many.
-        (Some(lower), None) => lower > 1.0,
-        _ => true,
-    };
-    let blocks = match (lower.block_bytes, upper.block_bytes) {
-        (Some(lower), Some(large)) if upper.is_random() => lower == large,
-        (Some(lower), Some(large)) => lower >= large.min(LARGE_BLOCK_BYTES),
-        _ => true,
-    };
-    in_flight && blocks && (upper.sync || !lower.sync)
 }
 
 /// A single disk's figure that is what a link on its way carries was measured through that link: it is the link's.

@@ -1,12 +1,12 @@
 //! Contrasts: two measurements that differ in exactly one property.
 //!
-//! What alone was different is the reason for what came out different. A property that either row leaves open does not
-//! count as different, because nobody said that it was.
+//! A single difference between two rows is the reason for their different rates. A property that either row leaves open
+//! does not count as different, because nobody said that it was.
 
 use serde::Serialize;
 
-use super::stats;
 use super::table::{Measurement, Setup, Table};
+use crate::stats;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,7 +24,7 @@ pub enum Property {
     Program,
     Server,
     Encryption,
-    /// What a resource did meanwhile: nobody watched it.
+    /// The load of cores meanwhile: nobody watched it.
     CoresWatched,
     ClientCoresWatched,
     /// At which standard the ends of a wire agreed.

@@ -1,10 +1,10 @@
-//! What disks give: one by itself, and several as a layout puts them together.
+//! The rates of disks: one by itself, and several as a layout puts them together.
 
-use super::chain::{Basis, is_asked_as_hard};
 use super::rig::Rig;
-use super::table::{Direction, Measurement, Pattern, Setup, Table};
-use crate::doctor::describe::{Disk, Layout, Path, RANDOM_BLOCK_BYTES, What};
-use crate::doctor::limits::{DiskKind, Physical};
+use super::stage::Basis;
+use super::table::{Direction, Measurement, Pattern, Setup, Table, is_asked_as_hard};
+use crate::describe::limits::{DiskKind, Physical};
+use crate::describe::{Disk, Layout, Path, RANDOM_BLOCK_BYTES, What};
 
 /// A measurement within this share of a figure confirms it; below, the measured rate replaces the figure.
 const CONFIRMS: f64 = 0.95;
@@ -81,7 +81,7 @@ impl Storage<'_> {
         rows.filter(|m| is_asked_as_hard(&m.setup, &asked)).map(|m| m.rate).reduce(f64::max)
     }
 
-    /// What a shared link let through says less of the disk than its own figure.
+    /// Whether a shared link held the disk: then its rate says less of the disk than its own figure.
     fn is_held_by_link(&self, disk: &Disk, alone: f64) -> bool {
         let links = self.rig.described.links.iter().filter(|link| disk.via.contains(&link.name));
         let rates = links.map(|link| if self.setup().reads() { link.read } else { link.write });
@@ -234,7 +234,7 @@ impl Storage<'_> {
     }
 }
 
-/// What the slowest disk of its kind gives without any wire; of an unknown kind a hard disk's rate.
+/// The rate of the slowest disk of its kind without any wire; a hard disk's rate for an unknown kind.
 pub(super) fn least_of_kind(disk: &Disk, what: What) -> f64 {
     disk.kind.unwrap_or(DiskKind::Hdd).physical().usual(what).0
 }

@@ -1,6 +1,6 @@
 //! Measurements that could not have measured what they say: of memory, or of another thing than disks and networks.
 
-use crate::doctor::describe::{Caching, Described, Measured, Path};
+use crate::describe::{Caching, Described, Measured, Path};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {

@@ -5,15 +5,15 @@
 use serde::Serialize;
 
 use super::bounds::Misfit;
-use super::chain::{Basis, Stage, cores_of};
+use super::case::{CORE_FULL_PERCENT, Case};
 use super::contrast::{Contrast, Property, SPREAD, differing_properties};
-use super::disks::Storage;
-use super::rig::{End, ResourceId, ResourceKind, Rig};
-use super::table::{Measurement, Pattern, Table};
-use crate::doctor::describe::{Disk, Layout, Path, What};
-use crate::doctor::limits::{DiskKind, Duplex, Wire};
+use super::rig::{End, ResourceId, ResourceKind};
+use super::stage::{Basis, Stage};
+use super::table::{Measurement, Pattern};
+use crate::describe::limits::{DiskKind, Duplex, Wire};
+use crate::describe::{Disk, Layout, Path, What};
 
-/// A slower way in which a resource works. `modes.rs` has nothing more than this list: each is found by one function.
+/// A slower way in which a resource works. Each is found by one function of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -47,7 +47,7 @@ pub enum Mode {
     Between,
 }
 
-/// What was seen busy.
+/// A resource that was seen busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Use {
@@ -116,16 +116,6 @@ impl Found {
     }
 }
 
-/// One row, with all that is known of it.
-pub(super) struct Case<'a> {
-    pub rig: Rig<'a>,
-    pub table: &'a Table,
-    pub at: usize,
-    pub measurement: &'a Measurement,
-    pub stages: Vec<Stage>,
-    pub contrasts: Vec<Contrast>,
-}
-
 /// From this share of a limit on it is reached: protocols and gaps take the rest.
 pub(super) const REACHED: f64 = 0.80;
 /// Beside a full core only this share counts: below, the core may have kept the rest from being used.
@@ -135,8 +125,6 @@ const REACHED_SLOW_WIRE: f64 = 0.70;
 pub(super) const SLOW_WIRE_BYTES_PER_S: f64 = 12.5e6;
 /// Below this share losses keep a wire from being full; a full wire drops what is too much.
 const FULL_WITH_LOSSES: f64 = 0.94;
-/// A core this busy has no more to give.
-pub(crate) const CORE_FULL_PERCENT: f64 = 95.0;
 /// From here on short waits hide the rest.
 const CORE_NEARLY_FULL_PERCENT: f64 = 85.0;
 const LOSSES_PERCENT: f64 = 0.5;
@@ -149,95 +137,6 @@ const IOWAIT_PERCENT: f64 = 25.0;
 pub(super) const STRONG: f64 = 1.5;
 /// Directions of one negotiated wire never differ by this factor.
 const DIRECTIONS: f64 = 5.0;
-
-impl<'a> Case<'a> {
-    fn rate(&self) -> f64 {
-        self.measurement.rate
-    }
-
-    pub(super) fn storage(&self) -> Storage<'a> {
-        Storage { rig: self.rig, table: self.table, at: self.at, measurement: self.measurement }
-    }
-
-    fn disks(&self) -> Vec<(&'a Disk, u32)> {
-        self.rig.disks(&self.measurement.setup.disks)
-    }
-
-    fn disk_count(&self) -> f64 {
-        f64::from(self.measurement.setup.disk_count())
-    }
-
-    fn layer(&self) -> Path {
-        self.measurement.setup.layer
-    }
-
-    fn is_remote(&self) -> bool {
-        self.measurement.setup.is_remote()
-    }
-
-    fn writes_to_disks(&self) -> bool {
-        self.layer() != Path::Net && self.measurement.setup.writes()
-    }
-
-    pub(super) fn full_cores(&self, end: End) -> usize {
-        cores_of(self.measurement, end).iter().filter(|busy| **busy >= CORE_FULL_PERCENT).count()
-    }
-
-    pub(super) fn has_full_core(&self) -> bool {
-        self.full_cores(End::Server) + self.full_cores(End::Client) > 0
-    }
-
-    fn busiest(&self, end: End) -> Option<f64> {
-        cores_of(self.measurement, end).iter().copied().reduce(f64::max)
-    }
-
-    /// The lowest limit that is known.
-    pub(super) fn lowest(&self) -> Option<&Stage> {
-        self.stages.iter().find(|stage| stage.basis != Basis::Usual)
-    }
-
-    /// Whether disks, or what was measured of them, are the narrowest of what is known.
-    fn stands_at_disks(&self) -> bool {
-        let first = self.stages.first().map(|stage| self.rig.kind(stage.resource));
-        matches!(first, None | Some(ResourceKind::Disks | ResourceKind::Link))
-    }
-
-    fn disk_stage(&self) -> Option<&Stage> {
-        self.stages.iter().find(|stage| stage.resource == ResourceId::Disks && !stage.is_below())
-    }
-
-    pub(super) fn known_disk_stage(&self) -> Option<&Stage> {
-        self.disk_stage().filter(|stage| stage.basis != Basis::Usual)
-    }
-
-    fn all_turn(&self) -> bool {
-        let disks = self.disks();
-        !disks.is_empty() && disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns))
-    }
-
-    /// The strongest contrast in one property in which the other row was faster by this factor.
-    fn faster(&self, property: Property, factor: f64) -> Option<Contrast> {
-        self.contrasts.iter().find(|c| c.property == property && c.ratio >= factor).copied()
-    }
-
-    /// Rows over the same network and client.
-    fn over_this_wire(&self) -> impl Iterator<Item = &'a Measurement> + '_ {
-        let client = self.measurement.setup.client;
-        let rows = self.table.rows.iter().filter(|m| m.doubt.is_none());
-        rows.filter(move |m| m.setup.is_remote() && m.setup.client == client)
-    }
-
-    /// The wire alone in the other direction, where it carries this many times the rate.
-    fn other_direction(&self, factor: f64) -> Option<&'a Measurement> {
-        let rate = self.measurement.bytes_per_s();
-        let other = |m: &&Measurement| {
-            m.setup.layer == Path::Net
-                && m.setup.direction != self.measurement.setup.direction
-                && m.rate >= rate * factor
-        };
-        self.over_this_wire().filter(other).max_by(|a, b| a.rate.total_cmp(&b.rate))
-    }
-}
 
 /// The rate is near the lowest known limit.
 pub(super) fn limit(case: &Case) -> Option<Found> {
@@ -504,7 +403,7 @@ pub(super) fn between(case: &Case) -> Option<Found> {
     Found::mode(ResourceId::UnknownLink, Mode::Between, case.rate() / lowest.limit)
 }
 
-/// What alone was different, where nothing stronger explains the rate.
+/// A single difference, where nothing stronger explains the rate.
 pub(super) fn any_contrast(case: &Case) -> Option<Found> {
     let setup = &case.measurement.setup;
     let single = |row: usize| case.table.rows.get(row).is_some_and(|other| other.setup.disk_count() == 1);
@@ -800,7 +699,7 @@ pub(super) fn few_in_flight(case: &Case) -> Option<Found> {
 fn is_fewer_than_disks(case: &Case) -> bool {
     let setup = &case.measurement.setup;
     // Read-ahead asks several disks for one program.
-    let alone = setup.is_random() || setup.caches == Some(crate::doctor::describe::Caching::Bypassed);
+    let alone = setup.is_random() || setup.caches == Some(crate::describe::Caching::Bypassed);
     alone && setup.in_flight.is_some_and(|depth| depth < case.disk_count())
 }
 

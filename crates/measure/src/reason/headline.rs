@@ -3,7 +3,7 @@
 use super::evidence::Evidence;
 use super::table::{Measurement, Table};
 use super::verdict::Verdict;
-use crate::doctor::describe::{Path, What};
+use crate::describe::{Path, What};
 
 /// One row for each direction and pattern of the outermost layer that was measured.
 pub(crate) fn asked_about(table: &Table, verdicts: &[Verdict]) -> Vec<usize> {

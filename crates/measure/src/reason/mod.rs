@@ -1,4 +1,4 @@
-//! What limits a box, reasoned from one table of measurements and one chain of stages.
+//! The bottleneck of a box, reasoned from one table of measurements and one chain of stages.
 //!
 //! A byte crosses resources on its way from a disk to a client: the disks, their ports, the links that they share,
 //! processors, the network, the client. [`chain()`] says what each of them allows for one setup. A measurement beside
@@ -15,6 +15,7 @@
 //! Everything here works on ids and numbers. Names and sentences are made last, and nothing reads them back.
 
 mod bounds;
+mod case;
 mod chain;
 mod contrast;
 mod disks;
@@ -24,7 +25,7 @@ mod headline;
 mod plan;
 mod remedies;
 mod rig;
-pub(crate) mod stats;
+mod stage;
 mod table;
 mod verdict;
 
@@ -32,12 +33,11 @@ mod verdict;
 mod tests;
 
 pub use bounds::Misfit;
+pub(crate) use case::CORE_FULL_PERCENT;
 pub(crate) use chain::chain;
-pub use chain::{Basis, Stage};
 pub use contrast::Property;
 pub(crate) use contrast::{Contrast, SPREAD, contrasts, differing_properties};
 pub(crate) use doubt::{Doubt, MISLEADING};
-pub(crate) use evidence::CORE_FULL_PERCENT;
 pub use evidence::{Evidence, Mode, Use};
 pub(crate) use headline::asked_about;
 pub(crate) use plan::expected;
@@ -45,6 +45,7 @@ pub use remedies::{Cost, Remedy};
 pub(crate) use remedies::{FIXES_MAX, Fix, fixes, in_another_rig, order, rate_of_full_core, sort};
 pub(crate) use rig::Rig;
 pub use rig::{End, ResourceId, ResourceKind};
+pub use stage::{Basis, Stage};
 pub(crate) use table::{Measurement, Table};
 pub use verdict::Confidence;
 pub(crate) use verdict::{Verdict, judge};

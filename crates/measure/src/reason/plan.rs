@@ -1,11 +1,12 @@
-//! What a box would give: nobody measured it, or something in it is assumed to be different.
+//! Predictions for a box that nobody measured, or with a part that is assumed to be different.
 //!
-//! Both are answers of the same chain. What was measured further down counts as long as it did not cross what changes.
+//! Both are answers of the same chain. Measurements further down count as long as they did not cross a part that changes.
 
-use super::chain::{Stage, chain};
+use super::chain::chain;
 use super::rig::Rig;
+use super::stage::Stage;
 use super::table::Table;
-use crate::doctor::describe::{Described, Measured, Path, What};
+use crate::describe::{Described, Measured, Path, What};
 
 /// The chain of a way that nobody measured: to this client, or to any.
 pub(crate) fn expected(described: &Described, path: Path, what: What, client: Option<&str>) -> Vec<Stage> {

@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use super::table::Setup;
-use crate::doctor::describe::{Client, Described, Disk, Link, Network, Side, Work};
-use crate::doctor::limits::{Duplex, Wire};
+use crate::describe::limits::{Duplex, Wire};
+use crate::describe::{Client, Described, Disk, Link, Network, Side, Work};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,7 +39,7 @@ pub enum ResourceId {
     ClientDisk(usize),
     /// The client's program, settings or protocol.
     ClientSide,
-    /// What encrypts on the way or below: nobody knows at which end it is slow.
+    /// The cipher on the way or below: nobody knows at which end it is slow.
     Cipher,
 }
 

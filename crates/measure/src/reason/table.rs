@@ -1,9 +1,12 @@
 //! The table of measurements. A run of the bench and a typed `[[measured]]` become the same row.
 
-use crate::doctor::describe::{Caching, Described, Measured, Path, RANDOM_BLOCK_BYTES, Shape, What};
+use crate::describe::{Caching, Described, Measured, Path, RANDOM_BLOCK_BYTES, Shape, What};
 
 use super::doubt::{Doubt, doubt};
-use super::stats::Sample;
+use crate::stats::Sample;
+
+/// Read-ahead cuts larger blocks into such pieces.
+const LARGE_BLOCK_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -38,7 +41,7 @@ pub(crate) struct Setup {
     pub program: Option<String>,
     /// The machine that serves, where that is not the rig.
     pub server: Option<String>,
-    /// What encrypted it, as it was named; nothing where it was plain.
+    /// The cipher, as it was named; nothing where it was plain.
     pub encryption: Option<String>,
 }
 
@@ -86,7 +89,7 @@ impl Setup {
     }
 }
 
-/// What was seen of resources meanwhile, in percent of the time.
+/// The load of resources meanwhile, in percent of the time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     pub cores: Vec<f64>,
@@ -206,4 +209,20 @@ fn disks(described: &Described, measured: &Measured) -> Vec<(usize, u32)> {
     let count = |name: &str, all: u32| if measured.disks.is_empty() { all } else { of(name) };
     let all = described.disks.iter().enumerate().map(|(at, disk)| (at, count(&disk.name, disk.count)));
     all.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Whether block, depth and flush of the lower measurement are no excuse for being slower than the upper one.
+pub(super) fn is_asked_as_hard(lower: &Setup, upper: &Setup) -> bool {
+    let in_flight = match (lower.in_flight, upper.in_flight) {
+        (Some(lower), Some(upper)) => lower >= upper,
+        // One request at a time says little of many.
+        (Some(lower), None) => lower > 1.0,
+        _ => true,
+    };
+    let blocks = match (lower.block_bytes, upper.block_bytes) {
+        (Some(lower), Some(large)) if upper.is_random() => lower == large,
+        (Some(lower), Some(large)) => lower >= large.min(LARGE_BLOCK_BYTES),
+        _ => true,
+    };
+    in_flight && blocks && (upper.sync || !lower.sync)
 }

@@ -7,7 +7,7 @@ use super::contrast::contrasts;
 use super::remedies::REMEDIES;
 use super::*;
 use crate::boxes;
-use crate::doctor::describe::Described;
+use crate::describe::Described;
 use crate::doctor::from_bench;
 use crate::fixture::Fixture;
 use larder_facts::reading::{ReadOptions, Reading};

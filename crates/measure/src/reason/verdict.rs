@@ -3,13 +3,15 @@
 use serde::Serialize;
 
 use super::bounds::{bounds, misfit};
-use super::chain::{Basis, Stage, chain, is_of_cores};
+use super::case::{CORE_FULL_PERCENT, Case};
+use super::chain::{chain, is_of_cores};
 use super::contrast::{Property, contrasts};
 use super::doubt::Doubt;
-use super::evidence::{self as find, CORE_FULL_PERCENT, Case, Evidence, Found, Mode};
+use super::evidence::{self as find, Evidence, Found, Mode};
 use super::rig::{End, ResourceId, ResourceKind, Rig};
+use super::stage::{Basis, Stage};
 use super::table::{Measurement, Table};
-use crate::doctor::describe::Path;
+use crate::describe::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -30,14 +30,26 @@ pub fn heal(members: &Members, sources: &[u8], file: u32, found: &replay::Scanne
     behind
 }
 
-/// Writes the merged bytes of a segment to one disk.
+/// Writes the merged bytes of a segment to one disk, the beginning last: until then the copy is none.
+/// Cut short from front to back it would pass for a whole one that ends earlier, and take the place
+/// of the others when their disks are gone (`journal.healed_backwards`).
 pub fn heal_copy(members: &Members, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
     let io = members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-    let pieces: Vec<(usize, Vec<u8>)> = found.pieces().map(|(at, piece)| (at, piece.to_vec())).collect();
+    let mut pieces: Vec<(usize, Vec<u8>)> = found.pieces().map(|(at, piece)| (at, piece.to_vec())).collect();
+    if let Some((at, first)) = pieces.first_mut()
+        && first.len() > ALIGN_BYTES as usize
+    {
+        let rest = first.split_off(ALIGN_BYTES as usize);
+        let behind = *at + ALIGN_BYTES as usize;
+        pieces.insert(1, (behind, rest));
+    }
     members.work.on_disk(&io, move |io| {
         io.make_directory(DIRECTORY)?;
         let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
-        for (at, piece) in &pieces {
+        for (place, (at, piece)) in pieces.iter().enumerate().rev() {
+            if place == 0 {
+                target.sync()?;
+            }
             target.write_at(&mut [IoSlice::new(piece)], *at as u64)?;
         }
         target.sync()?;

@@ -28,6 +28,9 @@
 //!   anew. Without copies nothing is accepted.
 //! - `journal.copies_replenished`: a copy counts for as long as its disk is in use. While there are
 //!   too few copies, further disks are tried again and again.
+//! - `journal.healed_backwards`: at opening, copies that differ are made equal from the newest
+//!   segment to the oldest, and each segment from its end to its beginning. A copy whose healing was
+//!   cut short lacks its beginning, not its end, and that is noticed.
 //! - `journal.loss_refused`: a journal is damaged when its copies do not reach what the labels
 //!   prove (`label.journal_batch_proven`), or when nothing is left of it. Then the pool is not
 //!   opened and nothing is written, unless a person accepts the loss.

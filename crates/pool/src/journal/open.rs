@@ -30,7 +30,8 @@ pub fn open_writer(
     let (proven, mut lacking) = (members.label().journal_batch, BTreeSet::new());
     let last = images.keys().next_back().copied();
     let mut current = None;
-    for (sequence, (file, image, bad)) in &images {
+    // `journal.healed_backwards`
+    for (sequence, (file, image, bad)) in images.iter().rev() {
         let found = replay::scan(members.id, image);
         // In earlier segments the records after a hole tell what is missing.
         if last == Some(*sequence) && may_hide_a_batch(members.id, image, found.end, bad) {
@@ -45,6 +46,9 @@ pub fn open_writer(
             behind.extend(flush(&members, &sources, *file));
             current = go_on(members.id, image, found.end, *file);
         }
+    }
+    for (sequence, (file, image, _)) in &images {
+        let found = replay::scan(members.id, image);
         sequence_last = sequence_last.max(*sequence);
         batch_last = batch_last.max(found.batch_last);
         segments.add(*sequence, *file, image.header.bytes);

@@ -8,8 +8,8 @@ use larder_base::Timestamp;
 use larder_volume::{AllocateMode, Attr, FileKind, FsError, SetTime};
 use rustix::io::Errno as Os;
 
-/// What `stat` tells programs as the size worth reading and writing at a time: stdio buffers that much,
-/// which matters because every write of a program is one request here (there is no write-back cache).
+/// `st_blksize`: the size worth reading and writing at a time. stdio buffers that much, which matters because every
+/// write of a program is one request here (there is no write-back cache).
 const BLOCK_BYTES: u32 = 128 << 10;
 
 const FALLOC_KEEP_SIZE: i32 = 0x01;
@@ -112,7 +112,7 @@ pub(super) fn set_time(time: Option<TimeOrNow>) -> Option<SetTime> {
     })
 }
 
-/// What fallocate(2) asks for; `None` for what no volume does (collapse, insert, unshare).
+/// The request of fallocate(2); `None` for modes that no volume has (collapse, insert, unshare).
 pub(super) fn allocate_mode(mode: i32) -> Option<AllocateMode> {
     const PUNCH: i32 = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
     const ZERO_KEEP: i32 = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;

@@ -1,4 +1,4 @@
-//! What a mount decodes: requests of the kernel (by the library), and the kernel's words in them (by us).
+//! Input that a mount decodes: requests of the kernel (by the library), and the kernel's words in them (by us).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -174,7 +174,7 @@ impl Drop for Invalidator {
 
 enum Batch {
     Nothing,
-    /// What the mount itself found out.
+    /// Findings of the mount itself.
     Own,
     Some(Vec<Stale>),
     Everything,
@@ -185,7 +185,7 @@ fn page_range(offset: u64, len: u64) -> (i64, i64) {
     (i64::try_from(offset).unwrap_or(i64::MAX), i64::try_from(len).unwrap_or(0))
 }
 
-/// What an event makes stale in the cache of a kernel whose own operations carry `origin`.
+/// The entries that an event makes stale in the cache of a kernel whose own operations carry `origin`.
 fn stale_by(event: &Event, origin: u32) -> Vec<Stale> {
     match event {
         Event::Attr { origin: by, ino } if *by != origin => vec![Stale::Attr(*ino)],

@@ -72,19 +72,24 @@ const MOMENT: Duration = Duration::from_millis(250);
 /// How long the end of a mount may take in each of its steps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Options of a local mount, in the terms of mount(8).
 #[derive(Clone, Debug)]
 pub struct MountOptions {
+    /// Nothing can be changed through this mount (`-o ro`).
     pub read_only: bool,
     /// Other users than the one who mounts may use it; needs `user_allow_other` in /etc/fuse.conf unless root mounts.
     pub allow_other: bool,
+    /// Set-user-ID and set-group-ID bits take effect (`-o suid`).
     pub honour_suid: bool,
+    /// Device nodes take effect (`-o dev`).
     pub honour_devices: bool,
+    /// Programs can be executed (`-o exec`).
     pub execute: bool,
     /// Reading moves a file's access time, as relatime does.
     pub access_times: bool,
     /// Every change is durable before it is answered (`-o sync`).
     pub synchronous: bool,
-    /// What `mount` and `df` show as the source.
+    /// The source that `mount` and `df` show.
     pub source: String,
 }
 
@@ -129,7 +134,7 @@ impl MountOptions {
     }
 }
 
-/// What [`MountOptions::take`] understands.
+/// The words that [`MountOptions::take`] understands.
 pub const WORDS: &str =
     "ro, rw, noatime, relatime, nosuid, suid, nodev, dev, noexec, exec, sync, async, allow_other, private";
 
@@ -186,6 +191,7 @@ impl FuseMount {
         Ok(FuseMount { place, session, ended, finished: AtomicBool::new(false), stop })
     }
 
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.place.dir
     }
@@ -240,7 +246,7 @@ impl FuseMount {
         while !self.session.tasks.is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
-        // What was answered is durable when the mount is gone. An error is the volume's to report: it is poisoned then.
+        // Acknowledged changes are durable once the mount is gone. An error is the volume's to report: it is poisoned then.
         let sync = async { tokio::time::timeout(PATIENCE, self.session.files.sync()).await };
         if !matches!(self.session.runtime.block_on(sync), Ok(Ok(()))) {
             tracing::warn!(dir = %self.place.dir.display(), "the last changes by the mount are not durable yet");
@@ -325,7 +331,7 @@ fn explain(dir: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot mount on {}: {error}: {way_out}", dir.display()))
 }
 
-/// What all mounts of this process have done.
+/// Operations of all mounts of this process.
 pub fn metrics(out: &mut larder_base::metrics::Metrics) {
     session::COUNTED.metrics(out);
 }

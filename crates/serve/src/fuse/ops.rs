@@ -57,7 +57,7 @@ fn has(flags: i32, flag: OFlags) -> bool {
     OFlags::from_bits_retain(flags as u32).contains(flag)
 }
 
-/// What an open with these flags does.
+/// The uses of an open with these flags.
 fn uses(flags: i32) -> Uses {
     match OFlags::from_bits_retain(flags as u32) & OFlags::RWMODE {
         OFlags::WRONLY => Uses::WRITE,
@@ -70,7 +70,7 @@ fn with_mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() }
 }
 
-/// What the kernel may do by itself or in larger steps. Deliberately not asked for:
+/// Capabilities that let the kernel act by itself or in larger steps. Deliberately left out:
 /// - the write-back cache: it would make the kernel the owner of size and times, behind the back of the
 ///   other protocols;
 /// - automatic invalidation of data: it drops the kernel's own pages after its own writes; changes of others

@@ -41,7 +41,7 @@ const ATTR_TTL_YOUNG: Duration = Duration::from_secs(1);
 /// The kernel takes 1024 pieces in one call, one of them the header's.
 const PIECES_MAX: usize = 1000;
 
-/// What requests are counted as.
+/// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     Lookup,

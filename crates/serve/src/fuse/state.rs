@@ -1,4 +1,4 @@
-//! What the mount remembers of the kernel's doings: which inodes it knows, which files it holds open.
+//! The mount's memory of the kernel: inodes that it knows, files that it holds open.
 //!
 //! Both are bounded by the kernel: it sends a forget for every inode it drops from its cache and a release for
 //! every file closed. Nothing in the volume is pinned by a known inode; only an open file pins its inode. Of one that is
@@ -30,7 +30,7 @@ struct Inode {
     remains: Option<Box<Remains>>,
 }
 
-/// What is left of an inode whose last name was removed.
+/// The remains of an inode whose last name was removed.
 #[derive(Clone)]
 pub(super) struct Remains {
     pub attr: Attr,
@@ -76,7 +76,7 @@ impl KernelInodes {
         }
     }
 
-    /// What is left of `ino`, after `change`.
+    /// The remains of `ino`, after `change`.
     pub(super) fn remains(&self, ino: Ino, change: impl FnOnce(&mut Attr)) -> Option<Remains> {
         let mut shard = self.shard(ino.0).lock();
         let remains = shard.get_mut(&ino.0)?.remains.as_mut()?;
@@ -123,14 +123,14 @@ struct Table {
 
 pub(super) struct Open {
     _file: OpenFile,
-    /// Where a listing under way ends.
+    /// The cookie at which a listing under way ends.
     list_end: u64,
-    /// Who has locked something by it.
+    /// Owners of locks that were taken through it.
     pub(super) lock_owners: Vec<u64>,
 }
 
 impl Handles {
-    /// Where the listing by this handle ends.
+    /// The cookie at which the listing by this handle ends.
     pub(super) fn list_end(&self, handle: u64) -> u64 {
         self.with(handle, |open| open.list_end).unwrap_or(u64::MAX)
     }

@@ -141,7 +141,7 @@ pub struct Connection {
     bytes_under_way: usize,
     /// The client has sent its last byte, or the server stops.
     input_ended: bool,
-    /// What was received may hold another complete message.
+    /// The received bytes may hold another complete message.
     may_have_message: bool,
     tracker: TaskTracker,
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,

@@ -68,7 +68,7 @@ pub struct Cache {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// What to do with a call.
+/// The way to handle a call.
 pub enum Begin<'a> {
     /// It is new: carry it out, then [`Ticket::finish`].
     Run(Ticket<'a>),

@@ -18,15 +18,17 @@ use larder_volume::{Cred, Ino};
 use super::handle::{ExportKey, Seal};
 use super::rpc::Auth;
 
-/// What `nobody` is on Debian, and what other servers use.
+/// The uid and gid of `nobody` on Debian; other servers use it, too.
 pub const ANON_ID: u32 = 65534;
 
 /// One volume, or a folder of it, offered to clients.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients mount: absolute, such as "/tank".
+    /// The path that clients mount: absolute, such as "/tank".
     pub path: String,
+    /// The service of its volume.
     pub files: Files,
+    /// Access by network; the first rule that contains the client's address applies. Clients in none are refused.
     pub rules: Vec<Rule>,
     /// The `fsid` that clients see, unique among exports and the same after a restart: it is part of handles.
     pub fsid: u64,
@@ -39,11 +41,15 @@ pub struct Export {
 /// Access for some networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
+    /// The networks that the rule is for.
     pub networks: Vec<Network>,
+    /// Changes are refused with NFS3ERR_ROFS (RFC 1813, 2.6).
     pub read_only: bool,
+    /// The callers whose ids are replaced.
     pub squash: Squash,
     /// Whom squashed and unauthenticated callers become.
     pub anon_uid: u32,
+    /// Their group, which also takes the place of group 0 where root is squashed.
     pub anon_gid: u32,
 }
 
@@ -54,12 +60,18 @@ impl Rule {
     }
 }
 
+/// Replacement of the ids that a caller claims in AUTH_SYS (RFC 5531, appendix A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
     /// Root becomes the anonymous user.
     Root,
     /// Everybody becomes this user.
-    All { uid: u32, gid: u32 },
+    All {
+        /// Its user id.
+        uid: u32,
+        /// Its group id.
+        gid: u32,
+    },
     /// Root is root.
     None,
 }
@@ -67,11 +79,14 @@ pub enum Squash {
 /// Addresses that share their first `prefix` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
+    /// Any address of the network.
     pub address: IpAddr,
+    /// Length of the prefix in bits: 0 to 32 for IPv4, 0 to 128 for IPv6.
     pub prefix: u8,
 }
 
 impl Network {
+    /// Whether `client` is in the network. An IPv4 address that is mapped into IPv6 counts as IPv4.
     pub fn contains(&self, client: IpAddr) -> bool {
         match (self.address, client.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(ip)) => {
@@ -87,6 +102,7 @@ impl Network {
     }
 }
 
+/// Text that is no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network: write an address or address/prefix, such as 192.168.1.0/24 or fd00::/8")]
 pub struct BadNetwork(pub String);

@@ -1,4 +1,4 @@
-//! What the NFS server decodes: records, calls, arguments, handles, the mount protocol.
+//! Input that the NFS server decodes: records, calls, arguments, handles, the mount protocol.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::task::{Context, Poll, Waker};
@@ -47,6 +47,7 @@ fn receive(stream: &[u8], step: usize) -> (Vec<usize>, bool) {
     (messages, false)
 }
 
+/// The header of a call (RFC 5531, 9); the claimed groups stay within the bound of AUTH_SYS.
 pub fn rpc_call(data: &[u8]) {
     if let Ok(call) = parse_call(data) {
         assert!(call.args.remaining() <= data.len());
@@ -76,12 +77,14 @@ pub fn some_handle() -> Vec<u8> {
     handle::encode(&ExportKey { volume: [7; 16], fsid: 2 }, None, FileId { ino: Ino(9), generation: 5 }).to_vec()
 }
 
+/// File handles. A handle that is taken encodes to itself.
 pub fn nfs_handle(data: &[u8]) {
     if let Some((key, id)) = handle::decode(data) {
         assert!(handle::encode(&key, None, id) == *data || !handle::is_of(data, None));
     }
 }
 
+/// Calls of the mount protocol (RFC 1813, 5).
 pub fn mount(data: &[u8]) {
     let Ok(call) = parse_call(data) else { return };
     let (exports, mounts) = (Exports::default(), Mounts::default());

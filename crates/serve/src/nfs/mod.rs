@@ -70,16 +70,20 @@ impl NfsHandle {
         self.shared.set_exports(exports);
     }
 
+    /// The counters at this moment.
     pub fn stats(&self) -> NfsStats {
         self.shared.stats.snapshot()
     }
 
+    /// Adds the counters to `out`, in the form of Prometheus.
     pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         self.shared.stats.metrics(out);
     }
 }
 
 impl NfsServer {
+    /// Binds `addr` (port 0 takes a free one), and the portmapper's address where `config` names one, so that a port in
+    /// use is reported here. Nothing is answered before [`NfsServer::serve`].
     pub async fn bind(addr: SocketAddr, config: NfsConfig) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let portmapper = match config.portmapper {
@@ -95,15 +99,17 @@ impl NfsServer {
         Ok(Self { listener, portmapper, shared, local_addr })
     }
 
+    /// The address that is bound.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Where the portmapper answers, if there is one.
+    /// The address at which the portmapper answers, if there is one.
     pub fn portmapper_addr(&self) -> Option<SocketAddr> {
         self.portmapper.as_ref().and_then(|(tcp, _)| tcp.local_addr().ok())
     }
 
+    /// As [`NfsHandle::set_exports`].
     pub fn set_exports(&self, exports: Vec<Export>) {
         self.shared.set_exports(exports);
     }

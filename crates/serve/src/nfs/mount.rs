@@ -21,7 +21,7 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const MOUNT_V3: u32 = 3;
 /// MNTPATHLEN and MNTNAMLEN (5.1.4).
 const PATH_BYTES_MAX: usize = 1024;
-/// Who mounted what is kept for DUMP alone: a courtesy with a bound.
+/// Mounts are remembered for DUMP alone: a courtesy with a bound.
 const MOUNTS_MAX: usize = 1024;
 /// Why a client is refused whose address is in none of the networks of an export.
 pub const OUTSIDE: &str = "its address is in none of the networks that the share is exported to";

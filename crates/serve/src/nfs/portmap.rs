@@ -10,7 +10,7 @@ pub const PORTMAP_PROGRAM: u32 = 100_000;
 const PORTMAP_V2: u32 = 2;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
-/// Where everybody looks for a portmapper.
+/// The port of every portmapper (RFC 1833, 3).
 const PORTMAP_PORT: u16 = 111;
 const SERVICES: [(u32, u32); 4] =
     [(NFS_PROGRAM, NFS_V3), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];

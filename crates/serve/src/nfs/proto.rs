@@ -40,7 +40,7 @@ pub enum Proc {
 
 pub const PROCS: usize = 22;
 
-/// What follows the status of a failed call (each procedure's `resfail`).
+/// The attributes that follow the status of a failed call (each procedure's `resfail`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailShape {
     Nothing,
@@ -298,7 +298,7 @@ pub fn check_name(name: &[u8]) -> Result<(), Fail> {
 pub const ATTR_BYTES: usize = 84;
 pub const POST_ATTR_BYTES: usize = 4 + ATTR_BYTES;
 
-/// What chown(2) says where an owner stays; nobody has it.
+/// The id with which chown(2) leaves an owner as it is. No user has it.
 const NO_ID: u32 = u32::MAX;
 
 impl Writer {

@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::rpc::{LAST_FRAGMENT, parse_call};
 use super::xdr::padding;
 
-/// What the shared buffer holds.
+/// Size of the shared buffer.
 pub const BUFFER_BYTES: usize = 64 << 10;
 /// Messages above this which are not complete yet are looked at for a payload.
 const LARGE_BYTES: usize = 16 << 10;
@@ -86,7 +86,7 @@ pub struct Receiver {
     partial: Partial,
     /// The last message had a payload of its own; so will the next.
     after_payload: bool,
-    /// What is kept of the payload of a WRITE.
+    /// A longer payload of a WRITE is cut to this many bytes.
     payload_bytes_max: usize,
     message_bytes_max: usize,
 }

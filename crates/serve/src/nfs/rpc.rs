@@ -57,7 +57,7 @@ impl Gids<'_> {
     }
 }
 
-/// Who calls, by their own word.
+/// The caller, by its own word.
 #[derive(Clone, Copy, Debug)]
 pub enum Auth<'a> {
     None,

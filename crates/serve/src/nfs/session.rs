@@ -34,7 +34,7 @@ pub enum Service {
     Portmapper,
 }
 
-/// What needs a volume.
+/// Calls that need a volume.
 pub enum Work {
     Nfs(Call),
     Mnt(mount::Mnt, Arc<Shared>),

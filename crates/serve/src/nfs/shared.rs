@@ -1,4 +1,4 @@
-//! What all connections of a server have in common: configuration, exports, caches, counters.
+//! The state that all connections of a server share: configuration, exports, caches, counters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::door::{Door, Strangers};
 /// Limits, all of them bounds on memory.
 #[derive(Clone, Debug)]
 pub struct NfsConfig {
+    /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
     /// Calls of one connection that may be under way.
     pub requests_max: usize,
@@ -27,7 +28,7 @@ pub struct NfsConfig {
     /// File data of all connections under way. A connection may always have one call beyond it, so
     /// that none starves because others do not read.
     pub total_bytes_max: usize,
-    /// Where to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
+    /// The address at which to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
     pub portmapper: Option<SocketAddr>,
     /// How long calls under way may take to finish at shutdown.
     pub drain_secs: u64,
@@ -160,7 +161,9 @@ pub struct Stats {
 /// One procedure's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcStats {
+    /// The procedure's name (RFC 1813, 3).
     pub name: &'static str,
+    /// Calls answered since the server started.
     pub calls: u64,
     /// Answered with an error status.
     pub failed: u64,
@@ -169,14 +172,23 @@ pub struct ProcStats {
 /// [`Stats`] at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsStats {
+    /// Counters of each procedure, in the order of their numbers.
     pub procedures: Vec<ProcStats>,
+    /// Bytes of files read by clients.
     pub read_bytes: u64,
+    /// Bytes of files written by clients.
     pub written_bytes: u64,
+    /// Calls answered again without being carried out again.
     pub replayed: u64,
+    /// Messages that were no calls, or calls to no program of ours.
     pub rejected: u64,
+    /// Connections that stand now.
     pub connections_open: u64,
+    /// Connections accepted since the server started.
     pub connections_accepted: u64,
+    /// Connections closed at once because there were too many.
     pub connections_refused: u64,
+    /// Connections closed for malformed messages, or for not reading their answers.
     pub connections_dropped: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What the SMB server decodes: frames, requests, what they carry, logons, remote procedure calls. The decoders are the
-//! library's (`larder_smb::fuzzing`); names, rules and times are ours.
+//! Input that the SMB server decodes: frames, requests and their contents, logons, remote procedure calls. The decoders
+//! are the library's (`larder_smb::fuzzing`); names, rules and times are ours.
 
 use larder_smb::fuzzing as library;
 
@@ -17,12 +17,12 @@ pub fn smb_request(data: &[u8]) {
     library::bodies(data);
 }
 
-/// What requests carry: security descriptors, copy-chunk, targets of renames, paths, patterns.
+/// Contents of requests: security descriptors, copy-chunk, targets of renames, paths, patterns.
 pub fn smb_input(data: &[u8]) {
     library::inputs(data);
 }
 
-/// What comes with a CREATE, and the answers to breaks.
+/// Contexts of a CREATE, and the answers to breaks.
 pub fn smb_context(data: &[u8]) {
     library::durable_ask(data);
     library::durable_context(data);
@@ -30,15 +30,18 @@ pub fn smb_context(data: &[u8]) {
     library::lease_ack(data);
 }
 
+/// Tokens of a logon: SPNEGO (RFC 4178) and NTLM (MS-NLMP).
 pub fn smb_logon(data: &[u8]) {
     library::spnego(data);
     library::ntlm(data);
 }
 
+/// The header of an encrypted message (MS-SMB2 2.2.41).
 pub fn smb_encrypted(data: &[u8]) {
     library::transform(data);
 }
 
+/// Remote procedure calls over a pipe: their packets, associations, and requests to the server service (MS-SRVS).
 pub fn smb_rpc(data: &[u8]) {
     library::rpc_pdu(data);
     library::rpc_association(data);

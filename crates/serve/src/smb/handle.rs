@@ -32,7 +32,7 @@ use super::{names, rights, security, times};
 
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
-/// Where users' extended attributes are.
+/// The namespace of users' extended attributes.
 const USER_SPACE: &[u8] = b"user.";
 /// Allocation sizes are told in these units, as `volume_info` says.
 pub const ALLOCATION_BYTES: u64 = 4096;
@@ -40,13 +40,13 @@ pub const ALLOCATION_BYTES: u64 = 4096;
 pub struct FileHandle {
     pub core: Arc<Core>,
     pub who: Cred,
-    /// Where the data is.
+    /// The inode that holds the data.
     pub ino: Ino,
     /// The file that a stream belongs to (`streams.attributes_of_the_file`).
     pub base: Option<(Ino, Open)>,
     pub name: String,
     pub rights: u32,
-    /// Where a listing under way ends; set by its first page.
+    /// The cookie at which a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
     pub open: Open,
     pub _hold: FeedHold,

@@ -1,4 +1,4 @@
-//! Where SMB clients may open further connections for a session: the machine's addresses, with the speed of each.
+//! Addresses at which SMB clients may open further connections for a session, with the speed of each.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
 const SYS: &str = "/sys/class/net";
-/// What a client is told of an interface that knows no speed, such as a bridge: as Samba does.
+/// The speed that clients are told for an interface without one, such as a bridge. As in Samba.
 const UNKNOWN_MEGABITS: u64 = 1000;
 
 /// The addresses that the server answers at when it listens at `listen`: those of the machine's networks, or the one it was told.

@@ -60,13 +60,18 @@ use volume_door::VolumeDoors;
 const IO_BYTES: u32 = 4 << 20;
 const CONNECTIONS_MAX: usize = 4096;
 
+/// A user that can log in (MS-SMB2 3.3.1.8).
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmbUser {
+    /// The name to log in with.
     pub name: String,
     /// Unsealed: see [`secret`].
     pub nt_hash: [u8; 16],
+    /// The POSIX user that the user's files belong to.
     pub uid: u32,
+    /// The primary group.
     pub gid: u32,
+    /// Further groups.
     pub groups: Vec<u32>,
 }
 
@@ -83,12 +88,16 @@ impl SmbUser {
     }
 }
 
+/// A user's access to a share, within the permissions of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// Reading alone.
     Read,
+    /// Reading and changing.
     ReadWrite,
 }
 
+/// Encryption of a share's traffic (MS-SMB2 3.3.1.6, Share.EncryptData).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
     /// A client that asks for it gets it.
@@ -97,46 +106,62 @@ pub enum Encryption {
     Required,
 }
 
+/// A folder offered to SMB clients.
 #[derive(Clone)]
 pub struct SmbShare {
+    /// The share's name, as in `\\server\name`.
     pub name: String,
+    /// The service of its volume.
     pub files: Files,
     /// The directory that is shared: [`Ino::ROOT`] for the whole volume.
     pub root: Ino,
     /// Everybody is this uid and gid here, so that all files are everybody's.
     pub act_as: Option<(u32, u32)>,
+    /// The users that may come in, each with its access.
     pub users: Vec<(String, Access)>,
+    /// Nobody may change anything, whatever `users` says.
     pub read_only: bool,
+    /// Whether traffic must be encrypted.
     pub encryption: Encryption,
     /// Anybody may read, and write unless `read_only`, without a password; unsigned and not encrypted.
     pub guest: bool,
 }
 
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct SmbConfig {
+    /// The address to listen at; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Refuse sessions of users that do not sign (guests never do).
     pub require_signing: bool,
-    /// What the server calls itself; the host's name if `None`.
+    /// The server's own name; the host's name if `None`.
     pub netbios_name: Option<String>,
 }
 
 impl SmbConfig {
+    /// Signing required, the host's name.
     pub fn new(listen: SocketAddr) -> Self {
         Self { listen, require_signing: true, netbios_name: None }
     }
 }
 
+/// Reasons for which the server does not start, or stops.
+#[expect(missing_docs, reason = "each variant's message names its fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum SmbError {
+    /// The address cannot be bound.
     #[error("SMB cannot listen on {addr}: {source}")]
     Listen { addr: SocketAddr, source: std::io::Error },
+    /// The settings contradict each other.
     #[error("SMB configuration: {0}")]
     Build(#[from] larder_smb::BuildError),
+    /// A user or a share is not taken.
     #[error("SMB configuration: {0}")]
     Config(#[from] ConfigError),
+    /// The listener failed.
     #[error("the SMB server stopped: {0}")]
     Serve(std::io::Error),
+    /// [`SmbServer::serve`] was called twice.
     #[error("the SMB server runs already")]
     Running,
 }
@@ -153,7 +178,7 @@ pub struct SmbServer {
     applied: Mutex<Applied>,
 }
 
-/// What the library was told last.
+/// The users and shares that the library has now.
 #[derive(Default)]
 struct Applied {
     users: HashMap<String, SmbUser>,
@@ -197,10 +222,12 @@ impl SmbServer {
         })
     }
 
+    /// The address that is bound.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
+    /// Adds the counters to `out`, in the form of Prometheus.
     pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         self.stats.metrics(out);
     }

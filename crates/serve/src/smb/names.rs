@@ -20,7 +20,7 @@
 
 use std::borrow::Cow;
 
-/// Where `"` to `|` go, in this order from U+F020 on.
+/// Characters that Windows forbids in names. They are mapped to U+F020 and on, in this order.
 const RESERVED: [u8; 8] = [b'"', b'*', b':', b'<', b'>', b'?', b'\\', b'|'];
 const RESERVED_AT: u32 = 0xf020;
 const FINAL_SPACE: char = '\u{f028}';

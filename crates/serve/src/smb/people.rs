@@ -1,4 +1,4 @@
-//! Who a session's user is on a share: POSIX ids, and reading or writing.
+//! The user of a session on a share: POSIX ids, and the right to read or write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct People {
     pub access: HashMap<String, Access>,
     /// Anybody may come in, and write.
     pub guest: bool,
-    /// Who everybody is, if not themselves.
+    /// The identity that every user of the share acts under, if not their own.
     pub act_as: Option<Cred>,
 }
 

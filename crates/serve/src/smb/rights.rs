@@ -17,7 +17,7 @@ pub const DOS_SPARSE: u32 = 0x200;
 /// READONLY, HIDDEN, SYSTEM, ARCHIVE, TEMPORARY, OFFLINE, NOT_CONTENT_INDEXED: what a client may set.
 pub const DOS_SETTABLE: u32 = 0x1 | 0x2 | 0x4 | 0x20 | 0x100 | 0x1000 | 0x2000;
 
-/// What an open with `access` does to the file, as other protocols know it.
+/// The uses of an open with `access`, as other protocols know them.
 pub fn uses(access: u32) -> Uses {
     Uses::NOTHING
         .and_if(access & (READ_DATA | EXECUTE) != 0, Uses::READ)
@@ -25,7 +25,7 @@ pub fn uses(access: u32) -> Uses {
         .and_if(access & DELETE != 0, Uses::DELETE)
 }
 
-/// What an open that shares the file for `share` (MS-SMB2 2.2.13, ShareAccess) denies to others.
+/// The uses that an open with ShareAccess `share` (MS-SMB2 2.2.13) denies to others.
 pub fn denied(share: u32) -> Uses {
     const SHARE_READ: u32 = 1;
     const SHARE_WRITE: u32 = 2;
@@ -36,8 +36,8 @@ pub fn denied(share: u32) -> Uses {
         .and_if(share & SHARE_DELETE == 0, Uses::DELETE)
 }
 
-/// What the mode bits of one class (rwx) say, in rights: what the volume makes of them, and DELETE, which is
-/// the directory's to grant, with writing.
+/// The rights of one class's mode bits (rwx): those that the volume derives from them. Writing includes DELETE, although
+/// the directory grants it.
 pub fn of_bits(bits: u32, directory: bool) -> u32 {
     let mut rights = ALWAYS;
     if bits & 4 != 0 {

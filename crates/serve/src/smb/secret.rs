@@ -24,16 +24,23 @@ const HASH_BYTES: usize = 16;
 /// Format and version of a sealed hash: this, then nonce, ciphertext and tag in hexadecimal.
 const PREFIX: &str = "nt1:";
 
+/// Reasons for which a password cannot be sealed or unsealed.
+#[expect(missing_docs, reason = "each variant's message names its fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
+    /// The key file cannot be read or made.
     #[error("key file {path}: {source}")]
     KeyFile { path: PathBuf, source: io::Error },
+    /// Others than its owner may read the key file.
     #[error("key file {path} is readable by others (mode {mode:o}): chmod 600 it, and change the passwords")]
     Exposed { path: PathBuf, mode: u32 },
+    /// The key file has another length.
     #[error("key file {path} is not {KEY_BYTES} bytes long")]
     KeyLength { path: PathBuf },
+    /// The sealed hash is damaged, belongs to another user, or was sealed with another key.
     #[error("the stored password of user {user} is damaged, or was sealed with another key file: set it anew")]
     Unsealable { user: String },
+    /// The system gives no random numbers.
     #[error("no random numbers: {0}")]
     Random(String),
 }
@@ -81,6 +88,8 @@ impl SealKey {
         hmac::sign(&self.derive, what.as_bytes()).as_ref().first_chunk().copied().unwrap_or_default()
     }
 
+    /// Seals an NT hash for `user`: a line of text that only this key opens, and only for this user (AES-256-GCM under a
+    /// random nonce, with the name as associated data).
     pub fn seal(&self, user: &str, hash: &[u8; HASH_BYTES]) -> Result<String, SecretError> {
         let mut nonce = [0; NONCE_BYTES];
         random(&mut nonce)?;
@@ -91,6 +100,8 @@ impl SealKey {
         Ok(nonce.iter().chain(&sealed).fold(PREFIX.to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
     }
 
+    /// Opens a sealed NT hash. [`SecretError::Unsealable`] if the text is damaged, or was sealed with another key or for
+    /// another user.
     pub fn unseal(&self, user: &str, sealed: &str) -> Result<[u8; HASH_BYTES], SecretError> {
         self.try_unseal(user, sealed).ok_or_else(|| SecretError::Unsealable { user: user.to_owned() })
     }

@@ -100,7 +100,7 @@ fn rules(attr: &Attr) -> Vec<Ace> {
     rules
 }
 
-/// What setting a descriptor does: attributes, and the list where the descriptor has a DACL.
+/// The effect of setting a descriptor: attributes, and the list where the descriptor has a DACL.
 #[derive(Debug, PartialEq)]
 pub struct Change {
     pub set: SetAttr,

@@ -1,4 +1,4 @@
-//! What SMB's clients did.
+//! Operations of SMB clients.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use larder_base::metrics::Metrics;
 
 use crate::counted::{Counted, Names};
 
-/// What requests are counted as.
+/// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
 pub enum Op {
     Open,

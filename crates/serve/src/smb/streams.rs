@@ -20,7 +20,7 @@ use super::tree::{Attempt, Tree};
 
 /// Names of one page when streams are listed.
 const PAGE_ENTRIES: usize = 256;
-/// What is listed of one file at most, as a client takes no more than 64 KiB at once.
+/// Streams listed of one file, as a client takes no more than 64 KiB at once.
 const LISTED_MAX: usize = 4096;
 
 impl Tree {

@@ -41,7 +41,7 @@ const PENDING_MAX: usize = 4096;
 const RACES_MAX: usize = 8;
 const SECTOR_BYTES: u32 = 512;
 
-/// What all users of a share have in common.
+/// The state that all users of a share have in common.
 pub struct Core {
     pub files: Files,
     /// The directory that is shared.
@@ -249,7 +249,7 @@ impl Tree {
         if let Some(descriptor) = &opts.security {
             self.describe(&attr, descriptor).await?;
         }
-        // Who makes a file may use what it asked for, whatever mode it came to have.
+        // The maker of a file gets the access that it asked for, whatever mode the file came to have.
         let Some(rights) = self.rights(&attr, Some(dir)).await? else { return Ok(Attempt::Raced) };
         let rights = rights | opts.access;
         match self.handle(attr.id.ino, None, name, rights).await? {
@@ -261,12 +261,12 @@ impl Tree {
     /// Gives a file that was just made the descriptor that its maker sent with it (MS-SMB2 2.2.13.2.2).
     async fn describe(&self, attr: &Attr, descriptor: &SecurityDescriptor) -> SmbResult<()> {
         let who = Cred { checked: true, ..self.who.clone() };
-        // What is made belongs to its maker, whatever the descriptor says.
+        // A new file belongs to its maker, whatever the descriptor says.
         let rules = SecurityDescriptor { owner: None, group: None, ..descriptor.clone() };
         security::set(&self.core.files, &who, attr.id.ino, &rules).await
     }
 
-    /// What the user may do with a file of `dir`. `None` when it went away since it was looked up.
+    /// The user's rights to a file of `dir`. `None` when the file went away since it was looked up.
     pub(super) async fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> SmbResult<Option<u32>> {
         let parent = dir.map(|dir| dir.id.ino);
         let rights = match self.core.files.rights(&self.who, attr.id.ino, parent).await {

@@ -20,14 +20,14 @@ enum Pending {
     Length(u64),
 }
 
-/// What a power cut leaves of what was not synced.
+/// The part of unsynced changes that survives a power cut.
 #[derive(Clone, Copy, Debug)]
 pub enum Survival {
     Nothing,
     Everything,
     /// Each piece with this chance out of 256.
     Each(u8),
-    /// What came before some moment.
+    /// Changes before some moment.
     Before,
 }
 

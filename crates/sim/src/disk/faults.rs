@@ -1,4 +1,4 @@
-//! What may be wrong with a disk, and the bugs that tests plant.
+//! Faults of disks, and the bugs that tests plant.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Fault {
     ];
 }
 
-/// What somebody does to the journal's copy on one disk while the pool is closed.
+/// Damage to the journal's copy on one disk, done while the pool is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalDamage {
     /// Its folder is gone.
@@ -54,7 +54,7 @@ pub enum JournalDamage {
     Zeroed,
 }
 
-/// What happened to the disks so far.
+/// Events of the disks so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub crashes: u64,

@@ -33,7 +33,7 @@ pub struct SimDisk {
     pub plug: u64,
 }
 
-/// What an operation does to a disk.
+/// Kinds of operations of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -147,7 +147,7 @@ impl State {
     }
 }
 
-/// What was answered after the power was cut was never answered.
+/// An answer after the power cut never reached anybody.
 fn alive(state: &State) -> io::Result<()> {
     if state.has_power { Ok(()) } else { Err(no_power()) }
 }
@@ -374,7 +374,7 @@ impl SimFile {
 }
 
 impl State {
-    /// Where a write goes that was meant for `file` at `offset`: elsewhere in it, or into another file.
+    /// The place that a misdirected write for `file` at `offset` hits: elsewhere in it, or in another file.
     fn astray(&mut self, number: usize, file: u64, offset: u64) -> (u64, u64) {
         self.counts.add(Fault::Misdirected);
         let State { disks, random, .. } = self;

@@ -38,10 +38,10 @@ use names::Names;
 const TRACE_MAX: usize = 4000;
 /// After so many removals files without a name are forgotten.
 const SWEEP_EVERY: u64 = 256;
-/// What files take up is a multiple of it.
+/// The room of a file is a multiple of it.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What a disk is made of.
+/// The properties of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskPlan {
     pub capacity_bytes: u64,
@@ -201,7 +201,7 @@ impl World {
         if is_killed { self.restart_process() } else { self.restore_power() }
     }
 
-    /// What was not durable is decided, and power is back.
+    /// Decides the fate of changes that were not durable, and brings the power back.
     pub fn restore_power(&self) {
         let mut state = self.state.lock();
         let State { disks, random, .. } = &mut *state;
@@ -255,7 +255,7 @@ impl World {
         self.state.lock().plant
     }
 
-    /// What would survive of a disk now.
+    /// The state of a disk after a power cut at this moment.
     pub fn image(&self, disk: usize) -> Image {
         let mut state = self.state.lock();
         let State { disks, random, .. } = &mut *state;

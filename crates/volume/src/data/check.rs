@@ -14,6 +14,7 @@ use super::segment::{HEADER_BYTES, segment_of, verify_header};
 use super::segments::Segment;
 use super::shared::{Data, Inner, store_error};
 use crate::keys::{decode_inode, inode_key, range_of, table_range};
+use crate::snapshots::View;
 use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
@@ -53,12 +54,11 @@ impl Data {
     ) -> FsResult<()> {
         let inner = &self.0;
         let _still = inner.gc_running.lock().await;
-        let table: BTreeMap<SegmentId, Segment> =
-            inner.segments.lock().iter().map(|(id, segment)| (id, segment.clone())).collect();
+        let (table, used) = inner.table();
         report.segments += table.len() as u64;
-        inner.check_objects(&table, report).await?;
+        inner.check_objects(&used, report).await?;
         if read_data {
-            inner.check_frames(&table, report).await;
+            inner.check_frames(&used, report).await;
         }
         let mut seen = SeenExtents::default();
         let (mut from, to) = table_range(EXTENT_TAG);
@@ -86,6 +86,45 @@ impl Data {
         inner.check_allocated_to_nothing(allocated, report).await?;
         compare_counts(&table, &seen, report);
         Ok(())
+    }
+
+    /// For `check`: the extents of a snapshot against the segment table. `name` is for people.
+    pub(crate) async fn check_snapshot(
+        &self,
+        (number, name): (u64, &str),
+        view: &View,
+        report: &mut CheckReport,
+    ) -> FsResult<()> {
+        let (table, _) = self.0.table();
+        let (mut from, to) = table_range(EXTENT_TAG);
+        loop {
+            let pairs = view.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                let (ino, offset, extent) = match decode_extent(key, value) {
+                    Ok(decoded) => decoded,
+                    Err(error) => {
+                        problem(report, format!("snapshot {name}: {error}"));
+                        continue;
+                    }
+                };
+                let Some(record) = extent.record() else { continue };
+                let end = u64::from(record.position) + u64::from(record.stored_len);
+                let lives = |s: &&Segment| s.birth <= number && (s.death == 0 || s.death > number);
+                if table.get(&record.segment).filter(lives).is_none_or(|segment| segment.object_bytes < end) {
+                    let segment = record.segment.0;
+                    problem(
+                        report,
+                        format!(
+                            "snapshot {name}: inode {}: the data at offset {offset} is lost: segment {segment:016x} is not kept \
+                             for it",
+                            ino.0
+                        ),
+                    );
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { return Ok(()) };
+            from = [last, &[0][..]].concat().into();
+        }
     }
 }
 
@@ -166,6 +205,16 @@ fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &SeenExtents, repo
 }
 
 impl Inner {
+    /// The segment table, and the part of it whose objects must be there.
+    fn table(&self) -> (BTreeMap<SegmentId, Segment>, BTreeMap<SegmentId, Segment>) {
+        let table = self.segments.lock();
+        let copy = |(id, segment): (SegmentId, &Segment)| (id, segment.clone());
+        (
+            table.iter().map(copy).collect(),
+            table.iter().filter(|(_, segment)| table.is_used(segment)).map(copy).collect(),
+        )
+    }
+
     /// Turns to the extents of `ino`: judges the previous owner.
     async fn turn_to(
         &self,
@@ -284,7 +333,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn check_objects(&self, table: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) -> FsResult<()> {
+    async fn check_objects(&self, used: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) -> FsResult<()> {
         let prefix = self.parts.prefix.clone().join("seg");
         let mut sizes = BTreeMap::new();
         let mut objects = self.parts.store.list(Some(&prefix));
@@ -294,7 +343,7 @@ impl Inner {
                 sizes.insert(id, object.size);
             }
         }
-        for (id, segment) in table.iter().filter(|(_, segment)| segment.extents > 0) {
+        for (id, segment) in used {
             match sizes.get(id) {
                 None => problem(report, format!("segment {:016x} is missing in the store: its data is lost", id.0)),
                 Some(&size) if size != segment.object_bytes => {
@@ -308,8 +357,8 @@ impl Inner {
     }
 
     /// Header and index of every segment: a volume without metadata is read back from them.
-    async fn check_frames(&self, table: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) {
-        for (&id, _) in table.iter().filter(|(_, segment)| segment.extents > 0) {
+    async fn check_frames(&self, used: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) {
+        for &id in used.keys() {
             let header = self.get_segment(id, 0..HEADER_BYTES as u64).await;
             let bad = match (header, self.read_index(id).await) {
                 (Ok(header), Ok(_)) => verify_header(id, &header).err().map(str::to_owned),

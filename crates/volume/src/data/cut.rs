@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::copies::{Copy, Facts};
+use super::extents::SegmentId;
 use super::file::FileData;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
@@ -76,7 +77,8 @@ impl Data {
         inner.check_poison()?;
         let _nobody = inner.cut.gate.write();
         let mut table = inner.segments.lock();
-        let cut = inner.parts.meta.cut(first(table.epoch() + 1))?;
+        let next = table.epoch() + 1;
+        let cut = inner.parts.meta.cut(first(next), next)?;
         let usage = inner.parts.meta.usage();
         let number = table.begin_snapshot();
         inner.cut.epoch.store(table.epoch(), Ordering::Release);
@@ -101,6 +103,11 @@ impl Data {
         Ok(inner.cut.copies.lock().take().unwrap_or_default())
     }
 
+    /// The epoch of the volume as it is now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.segments.lock().epoch()
+    }
+
     /// There is no such snapshot from `ticket` on, finished or not.
     pub(crate) fn end_snapshot(&self, number: u64, ticket: Ticket) {
         let inner = &self.0;
@@ -112,6 +119,11 @@ impl Data {
     pub(crate) fn abandon(&self, number: u64) {
         self.0.cut.copies.lock().take();
         self.end_snapshot(number, self.0.parts.meta.newest());
+    }
+
+    /// The snapshots that may read a segment.
+    pub(crate) fn readers(&self, segment: SegmentId) -> Vec<u64> {
+        self.0.segments.lock().readers(segment)
     }
 
     /// Bytes of segments that these snapshots keep, and no other.

@@ -69,7 +69,7 @@ pub(crate) use file::FileState;
 pub(crate) use gate::margin;
 pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
-pub(crate) use patch::Patch;
+pub(crate) use patch::{Patch, Restored};
 pub(crate) use reserved::{RESERVED_TAG, decode_reserved};
 #[cfg(any(test, fuzzing))]
 pub(crate) use reserved::{encode_reserved, reserved_key};

@@ -9,7 +9,7 @@ use super::commit::put_ops;
 use super::copies::{Copy, Facts};
 use super::cut::Forming;
 use super::dirty::{Payload, Taken};
-use super::extents::{ExtentMap, ExtentOps, SegmentId, WINDOW_BYTES, decode_extent, extent_key};
+use super::extents::{EXTENT_TAG, ExtentMap, ExtentOps, SegmentId, WINDOW_BYTES, decode_extent, extent_key};
 use super::flush::{BuildInode, Out, build};
 use super::segment::object_path;
 use super::segments::Tally;
@@ -33,7 +33,43 @@ pub(crate) struct Patch {
     segments: Vec<(SegmentId, u64, u32)>,
 }
 
+/// Rows that are put back as they were.
+pub(crate) enum Restored<'a> {
+    /// Of one table: the key, the row now, the row then.
+    Rows(&'a [(Bytes, Option<Bytes>, Option<Bytes>)]),
+    Nothing,
+}
+
 impl Data {
+    /// Puts rows back, with all else in `batch`, and counts the extents among them. Nobody may have the volume open.
+    pub(crate) fn restore(&self, restored: Restored<'_>, mut batch: Batch) -> FsResult<Ticket> {
+        let mut tally = Tally::default();
+        if let Restored::Rows(rows) = restored {
+            for (key, now, then) in rows {
+                if key.first() == Some(&EXTENT_TAG) {
+                    let mut count = |row: &Option<Bytes>, kept: bool| -> FsResult<()> {
+                        if let Some(row) = row {
+                            tally.count(&decode_extent(key, row)?.2, kept);
+                        }
+                        Ok(())
+                    };
+                    count(now, false)?;
+                    count(then, true)?;
+                }
+                match then {
+                    Some(then) => batch.put(key.clone(), then.clone()),
+                    None => batch.delete(key.clone()),
+                }
+            }
+        }
+        self.0.submit(batch, tally)
+    }
+
+    /// Collection stands still meanwhile.
+    pub(crate) async fn still(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.gc_running.lock().await
+    }
+
     /// Stores the data that was dirty at the cut. `view` is the engine's point. On an error nothing of it is left.
     pub(crate) async fn patch(&self, forming: &mut Forming, view: &View) -> FsResult<Patch> {
         let copies = self.copies(forming).await?;

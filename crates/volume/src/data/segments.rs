@@ -149,6 +149,18 @@ impl Segments {
         segment.birth < death && self.snapshots.range(segment.birth..death).next().is_some()
     }
 
+    /// Whether its object must be there.
+    pub(crate) fn is_used(&self, segment: &Segment) -> bool {
+        !segment.pending && (segment.extents > 0 || self.is_pinned(segment))
+    }
+
+    /// The snapshots that may read a segment.
+    pub(crate) fn readers(&self, id: SegmentId) -> Vec<u64> {
+        let Some(segment) = self.map.get(&id) else { return Vec::new() };
+        let death = if segment.death == 0 { self.epoch } else { segment.death };
+        self.snapshots.range(segment.birth..death.max(segment.birth)).copied().collect()
+    }
+
     /// Bytes that collection cannot give back.
     fn useful(&self, segment: &Segment) -> u64 {
         if self.is_pinned(segment) { segment.object_bytes } else { segment.useful_bytes() }

@@ -223,10 +223,10 @@ impl Data {
         self.0.removals.load(Ordering::Acquire) > 0
     }
 
-    /// Segments that extents refer to, and the lengths of their objects.
+    /// Segments that extents refer to, now or in a snapshot, and the lengths of their objects.
     pub(crate) fn segments_in_use(&self) -> Vec<(SegmentId, u64)> {
         let segments = self.0.segments.lock();
-        let in_use = segments.iter().filter(|(_, segment)| segment.extents > 0 && !segment.pending);
+        let in_use = segments.iter().filter(|(_, segment)| segments.is_used(segment));
         in_use.map(|(id, segment)| (id, segment.object_bytes)).collect()
     }
 

@@ -45,7 +45,22 @@ pub(super) fn manifest_path(path: &Path, id: u64) -> Path {
     manifests(path).join(format!("{id:020}.manifest"))
 }
 
-struct FrozenDb(DbReader);
+struct FrozenDb {
+    reader: Arc<DbReader>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Drop for FrozenDb {
+    fn drop(&mut self) {
+        // Its tasks hold it until they are told to end.
+        let reader = Arc::clone(&self.reader);
+        self.runtime.spawn(async move {
+            if let Err(error) = reader.close().await {
+                tracing::debug!(%error, "a reader of a snapshot did not close cleanly");
+            }
+        });
+    }
+}
 
 /// Opens a reader that sees the engine as `manifest` has it, and shares the cache of its tables.
 pub(super) async fn open(parts: &FrozenParts, id: u64, manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
@@ -74,13 +89,13 @@ pub(super) async fn open(parts: &FrozenParts, id: u64, manifest: Bytes) -> FsRes
         .build()
         .await
         .map_err(engine_error)?;
-    Ok(Arc::new(FrozenDb(reader)))
+    Ok(Arc::new(FrozenDb { reader: Arc::new(reader), runtime: tokio::runtime::Handle::current() }))
 }
 
 #[async_trait]
 impl Frozen for FrozenDb {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
-        self.0.get(key).await.map_err(engine_error)
+        self.reader.get(key).await.map_err(engine_error)
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
@@ -89,7 +104,7 @@ impl Frozen for FrozenDb {
         }
         let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
         let options = scan_options(limit, IterationOrder::Ascending);
-        let mut rows = self.0.scan_with_options(range, &options).await.map_err(engine_error)?;
+        let mut rows = self.reader.scan_with_options(range, &options).await.map_err(engine_error)?;
         let mut pairs = Vec::new();
         while pairs.len() < limit
             && let Some(pair) = next_pair(&mut rows).await?

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use slatedb::CheckpointHandle;
 use tokio::sync::{Notify, oneshot};
 
+use super::changed::Changed;
 use super::point::Cut;
 use super::{Batch, Ticket, Usage};
 use crate::keys;
@@ -62,6 +63,7 @@ pub(crate) struct Carried {
 struct OverlayState {
     pending: Group,
     sealed: Option<Sealed>,
+    changed: Changed,
     flying: Option<Arc<Group>>,
     usage: Usage,
     newest: u64,
@@ -82,7 +84,12 @@ impl Overlay {
         Self { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }
     }
 
-    pub(crate) fn submit(&self, batch: Batch) -> FsResult<Ticket> {
+    /// Which epoch changes belong to from now on. `None`: nobody asks.
+    pub(crate) fn set_epoch(&self, epoch: Option<u64>) {
+        self.state.lock().changed.set_epoch(epoch);
+    }
+
+    pub(crate) fn submit(&self, mut batch: Batch) -> FsResult<Ticket> {
         assert!(batch.records.is_empty(), "`meta.records_at_submit`: `submit_with_records` has encoded them");
         let mut state = self.state.lock();
         if let Some(error) = &state.stopped {
@@ -93,6 +100,7 @@ impl Overlay {
         if batch.ops.is_empty() && batch.usage.is_zero() {
             return Ok(Ticket(state.newest));
         }
+        state.changed.note(&mut batch);
         if !batch.usage.is_zero() {
             state.usage = state.usage.plus(batch.usage);
             let value = keys::encode_usage(state.usage);
@@ -134,8 +142,8 @@ impl Overlay {
         }
     }
 
-    /// Seals what was submitted so far and submits `first` behind it (`overlay.cut_between_groups`).
-    pub(crate) fn cut(&self, first: Batch) -> FsResult<Cut> {
+    /// Seals what was submitted so far and submits `first` behind it (`overlay.cut_between_groups`); `epoch` begins.
+    pub(crate) fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
         let (begun, receiver) = oneshot::channel();
         {
             let mut state = self.state.lock();
@@ -146,6 +154,7 @@ impl Overlay {
                 return Err(FsError::Busy("another snapshot is being taken"));
             }
             state.sealed = Some(Sealed { group: Arc::new(std::mem::take(&mut state.pending)), begun });
+            state.changed.set_epoch(Some(epoch));
         }
         self.submit(first)?;
         self.work.notify_one();
@@ -193,6 +202,10 @@ impl Overlay {
         drop(state);
         self.work.notify_one();
         self.room.notify_waiters();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped.is_some()
     }
 
     pub(crate) fn newest(&self) -> Ticket {

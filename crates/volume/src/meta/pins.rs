@@ -57,6 +57,12 @@ impl Pins {
         state.tables.retain(|_, r| snapshots.range(r.first..=r.last).next().is_some());
     }
 
+    /// Every table that a snapshot reads, and its length.
+    pub(crate) fn all(&self) -> Vec<(Ulid, u64)> {
+        let state = self.0.lock();
+        state.tables.iter().filter(|(id, _)| state.is_pinned(**id)).map(|(&id, readers)| (id, readers.bytes)).collect()
+    }
+
     /// Bytes of tables that these snapshots read, and neither others nor the tree (`in_tree`).
     pub(crate) fn of_only(&self, numbers: &BTreeSet<u64>, in_tree: &HashSet<Ulid>) -> u64 {
         let state = self.0.lock();

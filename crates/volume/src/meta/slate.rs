@@ -304,6 +304,8 @@ impl TrimmedLog {
 /// then answer at once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
+/// How often a caller that waits for a cut looks whether the engine is still there.
+const CUT_PATIENCE: Duration = Duration::from_secs(5);
 /// The engine keeps the tables of a point for this long, unless they are pinned before.
 const POINT_LIFETIME: Duration = Duration::from_secs(3600);
 /// A point waits this long for the store: shorter than its lifetime.
@@ -518,13 +520,25 @@ impl Meta for SlateMeta {
         tables.collect()
     }
 
-    fn cut(&self, first: Batch) -> FsResult<Cut> {
-        self.overlay.cut(first)
+    fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
+        self.overlay.cut(first, epoch)
+    }
+
+    fn set_epoch(&self, epoch: Option<u64>) {
+        self.overlay.set_epoch(epoch);
     }
 
     async fn store(&self, cut: Cut) -> FsResult<Point> {
         let gone = || FsError::Poisoned("the volume is closed".into());
-        let handle = cut.begun.await.map_err(|_| gone())??;
+        let mut begun = cut.begun;
+        let handle = loop {
+            match tokio::time::timeout(CUT_PATIENCE, &mut begun).await {
+                Ok(begun) => break begun.map_err(|_| gone())??,
+                // The carrier ended before it came to the cut.
+                Err(_) if self.overlay.is_stopped() => return Err(gone()),
+                Err(_) => {}
+            }
+        };
         let late = || FsError::Io("the store did not take the metadata of the snapshot in time".into());
         let stored = tokio::time::timeout(POINT_WAIT_MAX, handle.wait()).await.map_err(|_| late())?;
         let stored = stored.map_err(engine_error)?;

@@ -135,8 +135,13 @@ impl Registry {
         Ok(info)
     }
 
-    /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open.
+    /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open, or one of its snapshots is held; holds of a
+    /// volume that cannot be opened count for nothing.
     pub async fn destroy(&self, name: &str) -> FsResult<()> {
+        let is_held = |volume: Volume| volume.snapshots().iter().any(|info| !info.holds.is_empty());
+        if self.volume(name).await.is_ok_and(is_held) {
+            return Err(FsError::Busy("a snapshot of the volume is held"));
+        }
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;
@@ -229,6 +234,26 @@ impl Registry {
         open.values().map(|volume| (volume.state.name.clone(), volume.clone())).collect()
     }
 
+    /// Takes a volume back to a snapshot. [`FsError::Busy`] while somebody uses it, [`FsError::NotFound`] if there is no such
+    /// snapshot. Snapshots stay, also later ones; all that has changed since the snapshot is gone from the volume itself.
+    pub async fn roll_back(&self, name: &str, snapshot: &str) -> FsResult<()> {
+        let id = self.volume(name).await?.id();
+        {
+            // Nobody gets a handle meanwhile.
+            let mut open = self.open.lock().await;
+            let volume = open.get(&id).ok_or(FsError::Busy("the volume is being closed"))?;
+            if Arc::strong_count(&volume.state) > 1 {
+                return Err(FsError::Busy("the volume is open"));
+            }
+            volume.ask_back(snapshot).await?;
+            if let Err(error) = close_unused(&mut open, id).await {
+                // What was not stored is gone from the volume anyway, and the log has the rest.
+                tracing::warn!(volume = name, %error, "the volume did not close cleanly before it goes back to a snapshot");
+            }
+        }
+        self.volume(name).await.map(drop)
+    }
+
     /// Flushes and closes one volume. [`FsError::Busy`] while somebody uses it.
     pub async fn close_volume(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;
@@ -256,6 +281,14 @@ impl Registry {
     }
 
     async fn open_state(&self, entry: &VolumeEntry) -> FsResult<Arc<State>> {
+        match self.try_open_state(entry).await? {
+            Some(state) => Ok(state),
+            // It went back to a snapshot.
+            None => self.try_open_state(entry).await?.ok_or(FsError::Busy("the volume keeps going back")),
+        }
+    }
+
+    async fn try_open_state(&self, entry: &VolumeEntry) -> FsResult<Option<Arc<State>>> {
         check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
@@ -338,9 +371,10 @@ async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<()
     if Arc::strong_count(&volume.state) > 1 {
         return Err(FsError::Busy("the volume is open"));
     }
-    volume.state.close().await?;
+    let closed = volume.state.close().await;
+    // What is closed serves nobody, however that went: the next caller opens it anew.
     open.remove(&id);
-    Ok(())
+    closed
 }
 
 fn handle(state: Arc<State>) -> Volume {

@@ -10,17 +10,19 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::image;
-use super::number::{CATALOG, within};
+use super::number::{catalog_of, within};
 use super::row::{self, Row};
 use super::view::View;
-use crate::inode_core::{FIRST_COOKIE, directory_size, new_core};
+use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size, new_core};
 use crate::keys::{self, Entry, table_range};
 use crate::meta::Meta;
+use crate::numbers::mix;
 use crate::types::*;
 
 /// Readers that stay open: each holds the index of its tables.
 const VIEWS_MAX: usize = 32;
 const PAGE: usize = 512;
+const LOOKED_AT_MAX: usize = 256;
 
 #[derive(Default)]
 struct State {
@@ -32,6 +34,8 @@ struct State {
     used: VecDeque<u64>,
     /// Grows with every change of the directory.
     change: u64,
+    /// Directories whose snapshots somebody looked at, the latest last: a mount's kernel may have names of them.
+    looked_at: VecDeque<Ino>,
 }
 
 pub(crate) struct Catalog {
@@ -42,8 +46,8 @@ pub(crate) struct Catalog {
     prefix: Path,
     /// Snapshots are made and removed one at a time.
     pub(super) changing: tokio::sync::Mutex<()>,
-    /// Of the directory: as the volume's root was made.
-    generation: u64,
+    /// Mixed into generations of its directories, so that a client cannot guess handles.
+    seed: u64,
 }
 
 impl Catalog {
@@ -52,7 +56,7 @@ impl Catalog {
         head: Arc<dyn Meta>,
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        generation: u64,
+        seed: u64,
     ) -> FsResult<(Arc<Catalog>, u64)> {
         let (mut state, mut epoch) = (State::default(), 1);
         let (mut from, to) = table_range(keys::tag::SNAPSHOT);
@@ -60,7 +64,8 @@ impl Catalog {
             let pairs = head.scan(&from, &to, PAGE).await?;
             for (key, value) in &pairs {
                 match row::decode_key(key)? {
-                    None => epoch = row::decode_epoch(value)?,
+                    None if key == row::EPOCH_KEY => epoch = row::decode_epoch(value)?,
+                    None => {}
                     Some(number) => state.insert(number, row::decode(key, value)?),
                 }
             }
@@ -75,7 +80,7 @@ impl Catalog {
         }
         state.change = epoch;
         let changing = tokio::sync::Mutex::new(());
-        Ok((Arc::new(Catalog { state: Mutex::new(state), head, store, prefix, changing, generation }), epoch))
+        Ok((Arc::new(Catalog { state: Mutex::new(state), head, store, prefix, changing, seed }), epoch))
     }
 
     pub(crate) fn head(&self) -> &Arc<dyn Meta> {
@@ -93,6 +98,11 @@ impl Catalog {
     /// The numbers of all snapshots.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.state.lock().rows.keys().copied().collect()
+    }
+
+    /// The numbers and names of all snapshots, oldest first.
+    pub(crate) fn names(&self) -> Vec<(u64, String)> {
+        self.state.lock().rows.iter().map(|(&number, row)| (number, row.name.clone())).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
@@ -159,26 +169,60 @@ impl Catalog {
         Ok(Arc::new(View::new(engine, image.rows)))
     }
 
+    /// The directories whose snapshots somebody looked at.
+    pub(super) fn looked_at(&self) -> Vec<Ino> {
+        self.state.lock().looked_at.iter().copied().collect()
+    }
+
+    /// Somebody looks at the snapshots of `dir`.
+    pub(super) fn look_at(&self, dir: Ino) {
+        let mut state = self.state.lock();
+        if state.looked_at.back() != Some(&dir) {
+            state.looked_at.retain(|&other| other != dir);
+            state.looked_at.push_back(dir);
+            if state.looked_at.len() > LOOKED_AT_MAX {
+                state.looked_at.pop_front();
+            }
+        }
+    }
+
+    /// Brings the record in memory of the directory for `dir` up to date.
+    pub(crate) fn refresh(&self, dir: Ino, core: &mut InodeCore) -> FsResult<()> {
+        if core.attr.change != self.state.lock().change {
+            let fresh = keys::decode_inode(catalog_of(dir), &self.directory(dir))?;
+            (core.attr, core.entries, core.next_cookie) = (fresh.attr, fresh.entries, fresh.next_cookie);
+        }
+        Ok(())
+    }
+
     // ------------------------------------------------------------------------------- the directory
 
-    /// The record of the directory.
-    pub(super) fn directory(&self) -> Bytes {
+    /// The record of the directory that lists the snapshots of `dir`.
+    pub(super) fn directory(&self, dir: Ino) -> Bytes {
         let state = self.state.lock();
-        let changed = state.rows.values().map(|row| row.created).max().unwrap_or_default();
-        let id = FileId { ino: CATALOG, generation: self.generation };
-        let mut core = new_core(id, FileKind::Directory, Ino::ROOT, changed);
+        let rows = || state.rows.iter().filter(|(_, row)| dir.0 < row.next_ino);
+        let changed = rows().map(|(_, row)| row.created).max().unwrap_or_default();
+        let ino = catalog_of(dir);
+        let id = FileId { ino, generation: mix(self.seed ^ ino.0) };
+        let mut core = new_core(id, FileKind::Directory, dir, changed);
         core.attr.mode = 0o555;
-        core.entries = state.rows.len() as u64;
+        core.entries = rows().count() as u64;
         core.attr.nlink = u32::try_from(core.entries + 2).unwrap_or(LINKS_MAX);
         core.attr.size = directory_size(core.entries);
         core.attr.change = state.change;
         core.next_cookie = state.rows.last_key_value().map_or(FIRST_COOKIE, |(&number, _)| cookie_of(number) + 1);
-        keys::encode_inode(CATALOG, &core).1
+        keys::encode_inode(ino, &core).1
     }
 
-    pub(super) fn entry(&self, name: &[u8]) -> Option<Entry> {
-        let number = self.find(std::str::from_utf8(name).ok()?)?;
-        Some(entry_of(number))
+    /// Where `name` leads in that directory: to `dir` as it was then, if it was.
+    pub(super) async fn entry(&self, dir: Ino, name: &[u8]) -> FsResult<Option<Entry>> {
+        let Some(number) = std::str::from_utf8(name).ok().and_then(|name| self.find(name)) else { return Ok(None) };
+        let was_there = match self.view(number).await {
+            Ok(view) => view.get(&keys::inode_key(dir)).await?.is_some(),
+            Err(FsError::Stale) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(was_there.then(|| entry_of(dir, number)))
     }
 
     /// The names that fold to `folded` and are not their own folding.
@@ -192,10 +236,10 @@ impl Catalog {
     }
 
     /// Entries from a cookie on: cookie, entry and name.
-    pub(super) fn listed(&self, from: u64, to: u64, limit: usize) -> Vec<(u64, Entry, String)> {
+    pub(super) fn listed(&self, dir: Ino, from: u64, to: u64, limit: usize) -> Vec<(u64, Entry, String)> {
         let state = self.state.lock();
-        let cookies = state.rows.range(from.saturating_sub(FIRST_COOKIE - 1)..);
-        let entries = cookies.map(|(&number, row)| (cookie_of(number), entry_of(number), row.name.clone()));
+        let cookies = state.rows.range(from.saturating_sub(FIRST_COOKIE - 1)..).filter(|(_, row)| dir.0 < row.next_ino);
+        let entries = cookies.map(|(&number, row)| (cookie_of(number), entry_of(dir, number), row.name.clone()));
         entries.take_while(|(cookie, ..)| *cookie < to).take(limit).collect()
     }
 }
@@ -205,8 +249,8 @@ fn cookie_of(number: u64) -> u64 {
     number + FIRST_COOKIE - 1
 }
 
-pub(super) fn entry_of(number: u64) -> Entry {
-    Entry { ino: within(number, Ino::ROOT), kind: FileKind::Directory, cookie: cookie_of(number) }
+fn entry_of(dir: Ino, number: u64) -> Entry {
+    Entry { ino: within(number, dir), kind: FileKind::Directory, cookie: cookie_of(number) }
 }
 
 impl State {

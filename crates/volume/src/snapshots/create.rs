@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
 
 use super::image::{self, Image};
@@ -62,10 +63,11 @@ impl State {
         // A change that comes in between counts as later, which costs no more than a snapshot.
         self.changed.store(false, Ordering::Release);
         let cut = self.data.cut(first);
+        let next_ino = self.numbers.peek();
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
-        let outcome = self.store_snapshot(name, created, &mut forming, cut).await;
-        if outcome.is_err() {
+        let outcome = self.store_snapshot(name, (created, next_ino), &mut forming, cut).await;
+        if let Err(error) = outcome {
             self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
             if let Some(pins) = self.meta.pins() {
@@ -73,43 +75,45 @@ impl State {
             }
             // It is no snapshot without a row; what is left is swept at the next opening.
             let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
+            return Err(error);
         }
-        outcome?;
-        self.note_snapshot(name, Some(number)).await?;
+        // If that fails nobody knows whether the row will be there: what it needs stays, and the next opening finds out.
+        outcome??;
+        self.note_snapshot(name, Some(number));
         self.snapshot_info(number).ok_or(FsError::NotFound)
     }
 
     async fn store_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        then: (Timestamp, u64),
         forming: &mut Forming,
         cut: meta::Cut,
-    ) -> FsResult<()> {
+    ) -> FsResult<FsResult<()>> {
         let point = self.meta.store(cut).await?;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
-        let stored = self.enter_snapshot(name, created, forming, &point, &patch).await;
-        match stored {
-            Ok(()) => self.catalog.keep_view(forming.number, View::new(engine, patch.rows)),
-            Err(error) => {
-                self.data.discard(patch).await;
-                return Err(error);
+        let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;
+        match &stored {
+            Ok(Ok(())) => {
+                self.catalog.keep_view(forming.number, View::new(engine, patch.rows));
+                self.meta.release(&point).await;
             }
+            Ok(Err(_)) => {}
+            Err(_) => self.data.discard(patch).await,
         }
-        self.meta.release(&point).await;
-        Ok(())
+        stored
     }
 
-    /// Puts the image, then the row (`snap.row_is_the_snapshot`).
+    /// Puts the image, then the row (`snap.row_is_the_snapshot`). The inner result says whether the row became durable.
     async fn enter_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        (created, next_ino): (Timestamp, u64),
         forming: &Forming,
         point: &Point,
         patch: &Patch,
-    ) -> FsResult<()> {
+    ) -> FsResult<FsResult<()>> {
         let (catalog, number) = (&self.catalog, forming.number);
         let image =
             Image { manifest_id: point.manifest_id, manifest: point.manifest.clone(), rows: patch.rows.clone() };
@@ -124,6 +128,7 @@ impl State {
         let row = Row {
             name: name.to_owned(),
             created,
+            next_ino,
             usage: forming.usage.plus(patch.usage),
             image_bytes,
             holds: Vec::new(),
@@ -133,8 +138,10 @@ impl State {
         batch.put(row::snapshot_key(number), row::encode(&row));
         self.meta.admit().await?;
         let ticket = self.data.finish(number, patch, batch)?;
-        self.meta.durable(ticket).await?;
-        catalog.put(number, row);
-        Ok(())
+        let durable = self.meta.durable(ticket).await;
+        if durable.is_ok() {
+            catalog.put(number, row);
+        }
+        Ok(durable)
     }
 }

@@ -7,14 +7,13 @@ use std::sync::atomic::Ordering;
 use futures::StreamExt;
 use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
+use object_store::path::Path;
 use ulid::Ulid;
 
-use super::catalog::entry_of;
 use super::create::check_name;
 use super::image;
-use super::number::CATALOG;
+use super::number::catalog_of;
 use super::row::{self, NAME_LEN_MAX, Row};
-use crate::keys;
 use crate::meta::Batch;
 use crate::names::SNAPSHOTS_NAME;
 use crate::state::State;
@@ -62,8 +61,9 @@ impl Volume {
             return if name == to { Ok(()) } else { Err(FsError::Exists) };
         }
         state.change_row(number, |row| to.clone_into(&mut row.name)).await?;
-        state.note_snapshot(name, None).await?;
-        state.note_snapshot(to, Some(number)).await
+        state.note_snapshot(name, None);
+        state.note_snapshot(to, Some(number));
+        Ok(())
     }
 
     /// Keeps a snapshot from being destroyed, until it is released or `until`. A hold with an end cannot be released before,
@@ -105,6 +105,17 @@ impl Volume {
             .await
     }
 
+    /// The volume goes back to the snapshot when it is opened next. Durable.
+    pub(crate) async fn ask_back(&self, name: &str) -> FsResult<()> {
+        let state = &self.state;
+        let _alone = state.catalog.changing.lock().await;
+        let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
+        let mut batch = Batch::default();
+        batch.put(row::ROLLBACK_KEY, row::encode_epoch(number));
+        let ticket = state.meta.write(batch).await?;
+        state.meta.durable(ticket).await
+    }
+
     /// Ends a hold. [`FsError::NotFound`] if there is none for this reason, [`FsError::NotPermitted`] if it has an end that is
     /// still to come.
     pub async fn release_snapshot(&self, name: &str, reason: &str) -> FsResult<()> {
@@ -140,8 +151,12 @@ impl State {
         // Nothing that it needs goes before its row is durably gone (`snap.row_is_the_snapshot`).
         self.meta.durable(ticket).await?;
         catalog.remove(number);
-        self.note_snapshot(name, None).await?;
+        self.note_snapshot(name, None);
         self.data.end_snapshot(number, ticket);
+        if catalog.is_empty() {
+            self.meta.set_epoch(None);
+        }
+        self.spawn(Arc::clone(self).sweep_changes());
         if let Some(pins) = self.meta.pins() {
             pins.remove(number);
         }
@@ -168,6 +183,16 @@ impl State {
 
     pub(super) fn snapshot_info(&self, number: u64) -> Option<SnapshotInfo> {
         self.snapshot_infos().into_iter().find(|info| info.number == number)
+    }
+
+    /// Paths and lengths of the objects that snapshots need beside segments; `tables` is the folder of tables.
+    pub(crate) fn snapshot_objects(&self, tables: &Path) -> Vec<(String, u64)> {
+        let catalog = &self.catalog;
+        let of_image =
+            |(number, row): (u64, Row)| (image::image_path(catalog.prefix(), number).to_string(), row.image_bytes);
+        let pinned = self.meta.pins().map(|pins| pins.all()).unwrap_or_default();
+        let of_table = |(id, bytes): (Ulid, u64)| (tables.clone().join(format!("{id}.sst")).to_string(), bytes);
+        catalog.rows().into_iter().map(of_image).chain(pinned.into_iter().map(of_table)).collect()
     }
 
     /// The engine's tables of the volume as it is now.
@@ -198,28 +223,22 @@ impl State {
         self.catalog.rows().into_iter().map(info).collect()
     }
 
-    /// The directory of snapshots has a new name, or lacks one: brings what is cached up to date, and tells the doors.
-    pub(super) async fn note_snapshot(&self, name: &str, number: Option<u64>) -> FsResult<()> {
-        let dir = self.inode(CATALOG).await?;
+    /// Directories of snapshots have a new name, or lack one: tells the doors.
+    pub(super) fn note_snapshot(&self, name: &str, number: Option<u64>) {
         let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-        {
-            let mut core = dir.core.lock();
-            let fresh = keys::decode_inode(CATALOG, &self.catalog.directory())?;
-            (core.attr, core.entries, core.next_cookie) = (fresh.attr, fresh.entries, fresh.next_cookie);
-            self.note_entry(&dir, &name, number.map(entry_of));
-        }
         let (origin, kind) = (0, FileKind::Directory);
-        match number {
-            Some(number) => {
-                // With the first one the directory itself appears.
-                let catalog = bytes::Bytes::from_static(SNAPSHOTS_NAME);
-                self.events.send(|| Event::Added { origin, dir: Ino::ROOT, name: catalog, kind });
-                tracing::debug!(number, "a snapshot has a name");
-                self.events.send(|| Event::Added { origin, dir: CATALOG, name, kind });
+        for dir in self.catalog.looked_at() {
+            let (dir, name) = (catalog_of(dir), name.clone());
+            match number {
+                Some(_) => self.events.send(|| Event::Added { origin, dir, name, kind }),
+                None => self.events.send(|| Event::Removed { origin, dir, name, ino: dir, kind }),
             }
-            None => self.events.send(|| Event::Removed { origin, dir: CATALOG, name, ino: CATALOG, kind }),
         }
-        Ok(())
+        if number.is_some() {
+            // With the first one the directory itself appears.
+            let name = bytes::Bytes::from_static(SNAPSHOTS_NAME);
+            self.events.send(|| Event::Added { origin, dir: Ino::ROOT, name, kind });
+        }
     }
 
     /// Deletes images without a row: of snapshots that a crash kept from being finished, or from going whole.

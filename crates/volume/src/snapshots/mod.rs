@@ -24,13 +24,17 @@
 //!   [`route`] refuses batches about it.
 //!
 //! Rooms: `number`, `row`, `image` are pure; `view` reads one snapshot, `route` leads each key to the head or to a view;
-//! `catalog` knows which there are; `create` and `manage` are the operations.
+//! `catalog` knows which there are; `create`, `manage`, `rollback` and `diff` are the operations; `changes` says what may
+//! differ between two moments.
 
 mod catalog;
+mod changes;
 mod create;
+mod diff;
 pub(crate) mod image;
 mod manage;
 pub(crate) mod number;
+mod rollback;
 pub(crate) mod route;
 pub(crate) mod row;
 mod view;

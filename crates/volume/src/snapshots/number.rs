@@ -8,16 +8,14 @@ const INO_BITS: u32 = 40;
 pub(crate) const HEAD_END: u64 = 1 << INO_BITS;
 /// The greatest number of a snapshot.
 pub(crate) const EPOCH_MAX: u64 = (1 << (64 - INO_BITS)) - 2;
-/// The directory that lists the snapshots: it is in none of them.
-pub(crate) const CATALOG: Ino = Ino(((EPOCH_MAX + 1) << INO_BITS) | 1);
 
 /// The place of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The volume as it is now.
     Head,
-    /// The directory of snapshots.
-    Catalog,
+    /// The directory that lists the snapshots of a directory.
+    Catalog(Ino),
     /// The snapshot of this epoch.
     Snapshot(u64),
 }
@@ -25,9 +23,15 @@ pub(crate) enum Place {
 pub(crate) fn place_of(ino: Ino) -> Place {
     match ino.0 >> INO_BITS {
         0 => Place::Head,
-        epoch if epoch > EPOCH_MAX => Place::Catalog,
+        epoch if epoch > EPOCH_MAX => Place::Catalog(then(ino)),
         epoch => Place::Snapshot(epoch),
     }
+}
+
+/// The directory that lists the snapshots of a directory of the head. It is in none of them.
+pub(crate) fn catalog_of(dir: Ino) -> Ino {
+    assert!(dir.0 < HEAD_END, "snapshots have no snapshots");
+    Ino(((EPOCH_MAX + 1) << INO_BITS) | dir.0)
 }
 
 /// The inode of then, as a snapshot shows it. The parent of the root is the directory of snapshots.
@@ -45,7 +49,7 @@ pub(crate) fn then(ino: Ino) -> Ino {
 pub(crate) fn check_changeable(ino: Ino) -> FsResult<()> {
     match place_of(ino) {
         Place::Head => Ok(()),
-        Place::Catalog | Place::Snapshot(_) => Err(read_only()),
+        Place::Catalog(_) | Place::Snapshot(_) => Err(read_only()),
     }
 }
 
@@ -63,9 +67,9 @@ mod tests {
         assert_eq!(place_of(Ino(HEAD_END - 1)), Place::Head);
         assert_eq!(place_of(within(1, Ino::ROOT)), Place::Snapshot(1));
         assert_eq!(place_of(within(EPOCH_MAX, Ino(HEAD_END - 1))), Place::Snapshot(EPOCH_MAX));
-        assert_eq!(place_of(CATALOG), Place::Catalog);
         assert_eq!(then(within(77, Ino(1234))), Ino(1234));
+        assert_eq!(place_of(catalog_of(Ino(7))), Place::Catalog(Ino(7)));
         assert!(check_changeable(Ino(5)).is_ok());
-        assert!(check_changeable(within(1, Ino(5))).is_err() && check_changeable(CATALOG).is_err());
+        assert!(check_changeable(within(1, Ino(5))).is_err() && check_changeable(catalog_of(Ino::ROOT)).is_err());
     }
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::catalog::Catalog;
-use super::number::{self, CATALOG, Place, place_of, within};
+use super::number::{self, Place, catalog_of, place_of, within};
 use super::view::View;
 use crate::inode_core::FIRST_COOKIE;
 use crate::keys::{self, Entry, tag};
@@ -79,7 +79,7 @@ fn raise_value(number: u64, key: &Bytes, value: Bytes) -> FsResult<Option<Bytes>
             let ino = within(number, keys::ino_of(key)?);
             let mut core = keys::decode_inode(ino, &value)?;
             let is_root = number::then(ino) == Ino::ROOT;
-            core.parent = if is_root { CATALOG } else { raised(number, key, core.parent)? };
+            core.parent = if is_root { catalog_of(Ino::ROOT) } else { raised(number, key, core.parent)? };
             // Reserved room belongs to the volume as it is now.
             core.has_reserved = false;
             keys::encode_inode(ino, &core).1
@@ -125,23 +125,27 @@ async fn scan_in(number: u64, view: &View, from: &[u8], to: &[u8], limit: usize)
 }
 
 impl Catalog {
-    fn get_own(&self, key: &[u8]) -> Option<Bytes> {
+    async fn get_own(&self, dir: Ino, key: &[u8]) -> FsResult<Option<Bytes>> {
         match key.first() {
-            Some(&tag::INODE) => Some(self.directory()),
-            Some(&tag::ENTRY) => self.entry(&key[9..]).map(keys::encode_entry),
-            _ => None,
+            Some(&tag::INODE) => {
+                self.look_at(dir);
+                Ok(Some(self.directory(dir)))
+            }
+            Some(&tag::ENTRY) => Ok(self.entry(dir, &key[9..]).await?.map(keys::encode_entry)),
+            _ => Ok(None),
         }
     }
 
-    fn scan_own(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Bytes)> {
+    fn scan_own(&self, dir: Ino, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Bytes)> {
+        let own = catalog_of(dir);
         let cookie = |key: &[u8]| key.get(9..17).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
-        let is_own = keys::ino_of(to).is_ok_and(|ino| ino == CATALOG);
+        let is_own = keys::ino_of(to).is_ok_and(|ino| ino == own);
         match from.first() {
             Some(&tag::COOKIE) => {
                 let to = if is_own { cookie(to).unwrap_or(0) } else { u64::MAX };
-                let listed = self.listed(cookie(from).unwrap_or(FIRST_COOKIE), to, limit);
+                let listed = self.listed(dir, cookie(from).unwrap_or(FIRST_COOKIE), to, limit);
                 let row = |(cookie, entry, name): (u64, Entry, String)| {
-                    (keys::cookie_key(CATALOG, cookie), keys::encode_cookie(entry.ino, entry.kind, name.as_bytes()))
+                    (keys::cookie_key(own, cookie), keys::encode_cookie(entry.ino, entry.kind, name.as_bytes()))
                 };
                 listed.into_iter().map(row).collect()
             }
@@ -149,10 +153,10 @@ impl Catalog {
                 let folded = from.get(9..from.len().saturating_sub(1)).unwrap_or_default();
                 let mut names = self.folded(folded);
                 names.truncate(limit);
-                let row = |name: String| (keys::folded_key(CATALOG, folded, name.as_bytes()), keys::MARK);
+                let row = |name: String| (keys::folded_key(own, folded, name.as_bytes()), keys::MARK);
                 names.into_iter().map(row).collect()
             }
-            Some(&tag::INODE) => vec![(keys::inode_key(CATALOG), self.directory())],
+            Some(&tag::INODE) => vec![(keys::inode_key(own), self.directory(dir))],
             _ => Vec::new(),
         }
     }
@@ -163,7 +167,7 @@ impl Meta for Routed {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
         match place_in(key) {
             Place::Head => self.head.get(key).await,
-            Place::Catalog => Ok(self.catalog.get_own(key)),
+            Place::Catalog(dir) => self.catalog.get_own(dir, key).await,
             Place::Snapshot(number) => get_in(number, &*self.catalog.view(number).await?, key).await,
         }
     }
@@ -171,7 +175,7 @@ impl Meta for Routed {
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
         match place_in(from) {
             Place::Head => self.head.scan(from, to, limit).await,
-            Place::Catalog => Ok(self.catalog.scan_own(from, to, limit)),
+            Place::Catalog(dir) => Ok(self.catalog.scan_own(dir, from, to, limit)),
             Place::Snapshot(number) => scan_in(number, &*self.catalog.view(number).await?, from, to, limit).await,
         }
     }
@@ -216,8 +220,12 @@ impl Meta for Routed {
         self.head.close().await
     }
 
-    fn cut(&self, first: Batch) -> FsResult<Cut> {
-        self.head.cut(first)
+    fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
+        self.head.cut(first, epoch)
+    }
+
+    fn set_epoch(&self, epoch: Option<u64>) {
+        self.head.set_epoch(epoch);
     }
 
     async fn store(&self, cut: Cut) -> FsResult<Point> {
@@ -251,7 +259,7 @@ mod tests {
         assert_eq!(raise(0x0A_0B0C, &below), key);
         assert_eq!(place_in(&key), Place::Snapshot(0x0A_0B0C));
         assert_eq!(place_in(&below), Place::Head);
-        assert_eq!(place_in(&keys::inode_key(CATALOG)), Place::Catalog);
+        assert_eq!(place_in(&keys::inode_key(catalog_of(Ino(9)))), Place::Catalog(Ino(9)));
     }
 
     #[test]

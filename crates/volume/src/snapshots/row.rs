@@ -9,6 +9,8 @@ use crate::meta::Usage;
 use crate::types::{FsResult, Hold};
 
 pub(crate) const EPOCH_KEY: &[u8] = &[tag::SNAPSHOT];
+/// The number of the snapshot that the volume goes back to when it is opened next; coded as the epoch is.
+pub(crate) const ROLLBACK_KEY: &[u8] = &[tag::SNAPSHOT, b'R'];
 const VERSION: u8 = 1;
 /// The longest name of a snapshot, and of the reason of a hold, in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 200;
@@ -27,6 +29,8 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) created: Timestamp,
+    /// Inodes that were made later have this number or a higher one.
+    pub(crate) next_ino: u64,
     /// The counters of the volume at that moment.
     pub(crate) usage: Usage,
     /// The length of its image.
@@ -42,9 +46,9 @@ pub(crate) fn snapshot_key(epoch: u64) -> Bytes {
     key.freeze()
 }
 
-/// Of the key of a snapshot; `None`: it is the key of the epoch.
+/// Of the key of a snapshot; `None`: it is one of the other two.
 pub(crate) fn decode_key(key: &[u8]) -> FsResult<Option<u64>> {
-    if key == EPOCH_KEY {
+    if key == EPOCH_KEY || key == ROLLBACK_KEY {
         return Ok(None);
     }
     let number = key.get(1..).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
@@ -72,13 +76,14 @@ fn put_text(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// Version; created (s, ns); inodes, logical, stored and reserved bytes; bytes of the image; name; holds (reason, end in
+/// Version; created (s, ns); next inode number; inodes, logical, stored and reserved bytes; bytes of the image; name; holds (reason, end in
 /// seconds since 1970); tables (id, bytes).
 pub(crate) fn encode(row: &Row) -> Bytes {
     let mut out = BytesMut::with_capacity(80 + row.tables.len() * 24);
     out.put_u8(VERSION);
     out.put_i64(row.created.secs);
     out.put_u32(row.created.nanos);
+    out.put_u64(row.next_ino);
     let Usage { inodes, logical_bytes, stored_bytes, reserved_bytes } = row.usage;
     [inodes, logical_bytes, stored_bytes, reserved_bytes].into_iter().for_each(|count| out.put_i64(count));
     out.put_u64(row.image_bytes);
@@ -99,6 +104,7 @@ pub(crate) fn encode(row: &Row) -> Bytes {
 pub(crate) fn decode(key: &[u8], value: &[u8]) -> FsResult<Row> {
     let mut r = Reader::new(key, value)?;
     let created = Timestamp::new(r.i64()?, r.u32()?);
+    let next_ino = r.u64()?;
     let usage = Usage { inodes: r.i64()?, logical_bytes: r.i64()?, stored_bytes: r.i64()?, reserved_bytes: r.i64()? };
     let image_bytes = r.u64()?;
     let text = |r: &mut Reader<'_>| -> FsResult<String> {
@@ -118,7 +124,7 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> FsResult<Row> {
         tables.push(Table { id, bytes: r.u64()? });
     }
     r.finish()?;
-    Ok(Row { name, created, usage, image_bytes, holds, tables })
+    Ok(Row { name, created, next_ino, usage, image_bytes, holds, tables })
 }
 
 #[cfg(test)]
@@ -131,6 +137,7 @@ mod tests {
         let row = Row {
             name: "before".into(),
             created: Timestamp::new(0x1234, 5),
+            next_ino: 0x77,
             usage: Usage { inodes: 1, logical_bytes: 2, stored_bytes: 3, reserved_bytes: 4 },
             image_bytes: 0x99,
             holds: vec![
@@ -141,7 +148,7 @@ mod tests {
         };
         let value = encode(&row);
         let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-        let want = "01 0000000000001234 00000005 0000000000000001 0000000000000002 0000000000000003 0000000000000004 \
+        let want = "01 0000000000001234 00000005 0000000000000077 0000000000000001 0000000000000002 0000000000000003 0000000000000004 \
                     0000000000000099 06 6265666f7265 0002 01 61 7fffffffffffffff 01 62 0000000000000007 00000001 \
                     abababababababababababababababab 0000000000001000";
         assert_eq!(hex, want.replace([' ', '\n'], ""));
@@ -153,6 +160,7 @@ mod tests {
         }
         assert_eq!(decode_key(&key).unwrap(), Some(9));
         assert_eq!(decode_key(EPOCH_KEY).unwrap(), None);
+        assert_eq!(decode_key(ROLLBACK_KEY).unwrap(), None);
         assert!(decode_key(b"P12").is_err());
         assert_eq!(decode_epoch(&encode_epoch(6)).unwrap(), 6);
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::keys::{self, tag};
 use crate::meta::Frozen;
 use crate::meta::overlay::Changes;
-use crate::types::FsResult;
+use crate::types::{FsResult, Ino};
 
 pub(crate) struct View {
     engine: Arc<dyn Frozen>,
@@ -17,6 +18,12 @@ pub(crate) struct View {
 impl View {
     pub(crate) fn new(engine: Arc<dyn Frozen>, over: Changes) -> Self {
         Self { engine, over }
+    }
+
+    /// The inodes whose records the image has: what was dirty then is in no table, and may never have come into one.
+    pub(crate) fn patched(&self) -> impl Iterator<Item = Ino> + '_ {
+        let records = self.over.keys().filter(|key| key.first() == Some(&tag::INODE));
+        records.filter_map(|key| keys::ino_of(key).ok())
     }
 
     pub(crate) async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {

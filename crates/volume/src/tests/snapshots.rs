@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use larder_base::Timestamp;
+use object_store::ObjectStoreExt;
 
 use super::*;
 
@@ -223,7 +224,7 @@ async fn a_snapshot_is_one_moment() {
             opened = place.open().await;
         }
         let volume = &opened.1;
-        let mut last = vec![0; 8];
+        let mut last = [0; 8];
         for (name, took) in &answered {
             let top = view(volume, name).await.unwrap();
             for (writer, last) in last.iter_mut().enumerate() {
@@ -329,6 +330,260 @@ async fn a_crash_leaves_a_whole_snapshot_or_none() {
     }
 }
 
+/// Back and forth between snapshots, with changes of every kind in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_goes_back_and_forth() {
+    let place = Box_::new();
+    let (registry, mut volume) = place.open().await;
+    let mut random = 7u64;
+    let mut next = |max: u64| {
+        random = crate::numbers::mix(random + 1);
+        random % max
+    };
+    let mut then = BTreeMap::new();
+    let mut change = 0;
+    for round in 0..8u64 {
+        let folder = dir(&volume, Ino::ROOT, &format!("d{round}")).await;
+        for at in 0..12u64 {
+            let name = format!("f{}", next(10));
+            let at_home = if next(2) == 0 { Ino::ROOT } else { folder };
+            let ino = match find(&volume, at_home, &name).await {
+                Ok(ino) => ino,
+                Err(_) => file(&volume, at_home, &name).await,
+            };
+            match next(7) {
+                0 => drop(volume.unlink(&root(), at_home, name.as_bytes()).await.unwrap()),
+                1 => drop(
+                    volume
+                        .rename(&root(), at_home, name.as_bytes(), folder, b"moved", RenameMode::Replace)
+                        .await
+                        .unwrap(),
+                ),
+                2 => volume.setxattr(&root(), ino, b"user.round", &[round as u8], XattrMode::Set).await.unwrap(),
+                3 => {
+                    let set = SetAttr { size: Some(next(50_000)), ..SetAttr::default() };
+                    volume.setattr(&root(), ino, set).await.unwrap();
+                }
+                4 => drop(volume.link(&root(), ino, folder, format!("link{at}").as_bytes()).await),
+                5 => {
+                    volume.allocate(&root(), ino, next(10_000), 30_000, AllocateMode::PunchHole).await.unwrap();
+                }
+                _ => {
+                    let bytes = (0..next(60_000) + 1).map(|at| crate::numbers::mix(at ^ round) as u8).collect();
+                    put(&volume, ino, next(80_000), bytes, Stability::Unstable).await;
+                }
+            }
+        }
+        let name = format!("s{round}");
+        then.insert(name.clone(), tree(&volume, Ino::ROOT).await);
+        volume.snapshot(&name).await.unwrap();
+        if round % 3 == 2 {
+            // Beside what was stored, something that never was.
+            let ino = file(&volume, folder, "late").await;
+            put(&volume, ino, 0, vec![9; 4000], Stability::Unstable).await;
+            let back = format!("s{}", next(round + 1));
+            let held = volume.open(ino).await.unwrap();
+            assert!(matches!(registry.roll_back("v", &back).await, Err(FsError::Busy(_))));
+            drop((held, volume));
+            registry.roll_back("v", &back).await.unwrap();
+            volume = registry.volume("v").await.unwrap();
+            assert_eq!(tree(&volume, Ino::ROOT).await, then[&back], "round {round}");
+            check_clean(&registry).await;
+            for (name, then) in &then {
+                assert_eq!(
+                    &tree(&volume, view(&volume, name).await.unwrap()).await,
+                    then,
+                    "{name} after going back to {back}"
+                );
+            }
+        }
+        let now = volume.getattr(Ino::ROOT).await.unwrap().change;
+        assert!(now >= change, "change numbers never go back");
+        change = now;
+    }
+    assert!(matches!(registry.roll_back("v", "none").await, Err(FsError::Busy(_))));
+    drop(volume);
+    assert!(matches!(registry.roll_back("v", "none").await, Err(FsError::NotFound)));
+    // The newest that there is, forward again.
+    registry.roll_back("v", "s7").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    assert_eq!(tree(&volume, Ino::ROOT).await, then["s7"]);
+    for name in then.keys() {
+        volume.destroy_snapshot(name).await.unwrap();
+    }
+    check_clean(&registry).await;
+    assert_eq!(tree(&volume, Ino::ROOT).await, then["s7"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_differs_is_told_by_path() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (a, b) = (dir(&volume, Ino::ROOT, "a").await, dir(&volume, Ino::ROOT, "b").await);
+    let mut made = BTreeMap::new();
+    for name in ["same", "written", "gone", "moved", "linked", "dirty", "listed", "chmod"] {
+        let ino = file(&volume, a, name).await;
+        put(&volume, ino, 0, name.as_bytes().to_vec(), Stability::FileSync).await;
+        made.insert(name, ino);
+    }
+    put(&volume, made["dirty"], 0, vec![1; 100_000], Stability::Unstable).await;
+    let deep = dir(&volume, b, "deep").await;
+    file(&volume, deep, "inside").await;
+    volume.snapshot("one").await.unwrap();
+    assert_eq!(volume.diff("one", None).await.unwrap(), [], "storing what was dirty is no change");
+    put(&volume, made["written"], 3, b"x".to_vec(), Stability::Unstable).await;
+    volume.unlink(&root(), a, b"gone").await.unwrap();
+    volume.rename(&root(), a, b"moved", b, b"here", RenameMode::Replace).await.unwrap();
+    volume.link(&root(), made["linked"], b, b"second").await.unwrap();
+    volume.setxattr(&root(), made["listed"], b"user.a", b"1", XattrMode::Create).await.unwrap();
+    volume.setattr(&root(), made["chmod"], SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    volume.rename(&root(), b, b"deep", a, b"deeper", RenameMode::Replace).await.unwrap();
+    let new = dir(&volume, Ino::ROOT, "new").await;
+    file(&volume, new, "file").await;
+    read_all(&volume, made["same"]).await;
+    // Replaced under its name, as editors do it.
+    let draft = file(&volume, a, "draft").await;
+    put(&volume, draft, 0, b"better".to_vec(), Stability::FileSync).await;
+    volume.rename(&root(), a, b"draft", a, b"dirty", RenameMode::Replace).await.unwrap();
+    let shown = |all: Vec<Difference>| -> Vec<String> {
+        let letter = |change| match change {
+            DiffKind::Created => "+",
+            DiffKind::Modified => "M",
+            DiffKind::Removed => "-",
+            DiffKind::Renamed => "R",
+        };
+        all.into_iter()
+            .map(|d| {
+                format!("{} {}{}", letter(d.change), d.path, d.from.map_or(String::new(), |f| format!(" from {f}")))
+            })
+            .collect()
+    };
+    let want = [
+        "M /",
+        "M /a",
+        "M /a/chmod",
+        "R /a/deeper from /b/deep",
+        "+ /a/dirty",
+        "- /a/dirty",
+        "- /a/gone",
+        "M /a/listed",
+        "M /a/written",
+        "M /b",
+        "R /b/here from /a/moved",
+        "+ /b/second",
+        "+ /new",
+        "+ /new/file",
+    ];
+    assert_eq!(shown(volume.diff("one", None).await.unwrap()), want);
+    volume.snapshot("two").await.unwrap();
+    assert_eq!(shown(volume.diff("one", Some("two")).await.unwrap()), want);
+    assert_eq!(volume.diff("two", None).await.unwrap(), []);
+    assert!(matches!(volume.diff("two", Some("one")).await, Err(FsError::Invalid(_))));
+    assert!(matches!(volume.diff("none", None).await, Err(FsError::NotFound)));
+    drop(volume);
+    registry.roll_back("v", "one").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    let back: Vec<String> = shown(volume.diff("two", None).await.unwrap());
+    assert!(
+        back.contains(&"R /b/deep from /a/deeper".to_owned()) && back.contains(&"+ /a/gone".to_owned()),
+        "{back:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_goes_back_is_another() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (same, changed) = (file(&volume, Ino::ROOT, "same").await, file(&volume, Ino::ROOT, "changed").await);
+    put(&volume, same, 0, b"same".to_vec(), Stability::FileSync).await;
+    put(&volume, changed, 0, b"then".to_vec(), Stability::FileSync).await;
+    volume.snapshot("s").await.unwrap();
+    put(&volume, changed, 0, b"later".to_vec(), Stability::Unstable).await;
+    let created = file(&volume, Ino::ROOT, "created").await;
+    let mut ids = Vec::new();
+    for ino in [same, changed, created, Ino::ROOT] {
+        ids.push(volume.getattr(ino).await.unwrap().id);
+    }
+    drop(volume);
+    registry.roll_back("v", "s").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    let mut kept = Vec::new();
+    for id in ids {
+        kept.push(volume.resolve(id).await.is_ok());
+    }
+    assert_eq!(kept, [true, false, false, true], "handles of what was put back, or is gone, are stale");
+    assert_eq!(read_all(&volume, changed).await, b"then");
+}
+
+/// What a share of a folder shows, and what it never leads to.
+#[tokio::test]
+async fn every_directory_leads_to_its_own_past() {
+    let (_registry, volume) = fresh().await;
+    let shared = dir(&volume, Ino::ROOT, "shared").await;
+    let inner = dir(&volume, shared, "inner").await;
+    let secret = file(&volume, Ino::ROOT, "secret").await;
+    volume.snapshot("a").await.unwrap();
+    let late = dir(&volume, shared, "late").await;
+    volume.rename(&root(), Ino::ROOT, b"shared", inner, b"x", RenameMode::Replace).await.unwrap_err();
+    volume.rename(&root(), Ino::ROOT, b"shared", Ino::ROOT, b"moved", RenameMode::Replace).await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"secret").await.unwrap();
+    volume.snapshot("b").await.unwrap();
+    let names_of = async |dir: Ino| list(&volume, find(&volume, dir, ".snapshots").await.unwrap()).await;
+    assert_eq!(names_of(shared).await, ["a", "b"]);
+    assert_eq!(names_of(late).await, ["b"], "it was not there before");
+    let catalog = find(&volume, late, ".snapshots").await.unwrap();
+    assert!(matches!(find(&volume, catalog, "a").await, Err(FsError::NotFound)));
+    let catalog = find(&volume, shared, ".snapshots").await.unwrap();
+    let then = find(&volume, catalog, "a").await.unwrap();
+    assert_eq!(list(&volume, then).await, ["inner"]);
+    // The way up ends at the top of the door.
+    let inner_then = find(&volume, then, "inner").await.unwrap();
+    assert_eq!(volume.parent_within(inner_then, shared).await.unwrap(), then);
+    assert_eq!(volume.parent_within(then, shared).await.unwrap(), catalog);
+    assert_eq!(volume.parent_within(catalog, shared).await.unwrap(), shared);
+    assert_eq!(volume.parent_within(shared, shared).await.unwrap(), shared);
+    let above = volume.parent(then).await.unwrap();
+    assert!(matches!(volume.parent_within(above, shared).await, Err(FsError::Stale)));
+    assert!(matches!(volume.parent_within(Ino::ROOT, shared).await, Err(FsError::Stale)));
+    assert_eq!(
+        volume.getattr(find(&volume, above, "secret").await.unwrap()).await.unwrap().id.ino.0 & 0xFF_FFFF_FFFF,
+        secret.0
+    );
+    assert!(find(&volume, then, ".snapshots").await.is_err(), "the past has no past");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_of_a_snapshot_is_named() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    put(&volume, ino, 0, (0..200_000u32).map(|at| crate::numbers::mix(at.into()) as u8).collect(), Stability::FileSync)
+        .await;
+    volume.sync().await.unwrap();
+    volume.snapshot("s").await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
+    volume.sync().await.unwrap();
+    assert_eq!(registry.missing_objects().await.unwrap().objects, []);
+    check_clean(&registry).await;
+    let objects: Vec<_> = place.store.list(None).map_ok(|object| object.location).try_collect().await.unwrap();
+    for kind in ["/seg/", "/snap/"] {
+        let path = objects.iter().find(|path| path.as_ref().contains(kind)).unwrap();
+        let bytes = place.store.get(path).await.unwrap().bytes().await.unwrap();
+        place.store.delete(path).await.unwrap();
+        drop(volume.state.catalog.view(1).await);
+        let missing = registry.missing_objects().await.unwrap();
+        assert_eq!(missing.objects.iter().map(|object| object.path.as_str()).collect::<Vec<_>>(), [path.as_ref()]);
+        if kind == "/seg/" {
+            let report = registry.check("v", true).await.unwrap();
+            assert!(report.problems.iter().any(|problem| problem.contains("missing in the store")), "{report:?}");
+            let damage = registry.damaged_files(&missing.objects).await.unwrap();
+            assert_eq!(damage.files[0].paths, ["/.snapshots/s"]);
+        }
+        place.store.put(path, bytes.into()).await.unwrap();
+    }
+    check_clean(&registry).await;
+}
+
 #[tokio::test]
 async fn a_volume_knows_whether_it_changed() {
     let place = Box_::new();
@@ -356,7 +611,7 @@ async fn a_volume_knows_whether_it_changed() {
 
 #[tokio::test]
 async fn holds_keep_a_snapshot() {
-    let (_registry, volume) = fresh().await;
+    let (registry, volume) = fresh().await;
     volume.snapshot("s").await.unwrap();
     volume.hold_snapshot("s", "backup", None).await.unwrap();
     assert_eq!(err(volume.destroy_snapshot("s").await), "busy: the snapshot is held");
@@ -376,4 +631,7 @@ async fn holds_keep_a_snapshot() {
     assert!(matches!(volume.hold_snapshot("t", "old", Some(past)).await, Err(FsError::Invalid(_))));
     assert_eq!(volume.snapshots()[0].holds.len(), 1);
     assert!(view(&volume, "t").await.is_ok() && view(&volume, "s").await.is_err());
+    drop(volume);
+    assert_eq!(err(registry.destroy("v").await), "busy: a snapshot of the volume is held");
+    assert!(registry.volume("v").await.is_ok());
 }

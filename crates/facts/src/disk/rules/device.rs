@@ -23,7 +23,7 @@ pub(in crate::disk) fn device(disk: &BlockDevice, smart: Option<&Smart>) -> Vec<
     found
 }
 
-/// What nobody can see from here.
+/// Facts that are hidden from this machine.
 pub(in crate::disk) fn unknown(disk: &BlockDevice) -> Vec<Unknown> {
     let what = format!("what {} really is, its health, and what becomes of a flush", disk.title());
     let (why, action) = match &disk.curtain {

@@ -1,4 +1,4 @@
-//! What a folder lies on: the filesystem, how it is mounted, its room.
+//! The filesystem below a folder: its kind, its mount options, its room.
 
 use larder_base::units::ByteSize;
 
@@ -141,7 +141,7 @@ pub(in crate::disk) fn space(space: &Space) -> Vec<Finding> {
     found
 }
 
-/// What lies between the filesystem and the disks.
+/// The layers between the filesystem and the disks.
 pub(in crate::disk) fn layers(layers: &[String], devices: usize) -> Vec<Finding> {
     let mut found = Vec::new();
     let path = layers.join(" on ");

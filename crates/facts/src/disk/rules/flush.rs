@@ -1,4 +1,4 @@
-//! What the measured time of a flush says about the disk below.
+//! Conclusions about a disk from the measured time of its flushes.
 
 use crate::disk::flush::{FlushRate, SPINNING_PER_S_MAX};
 use crate::disk::report::{Finding, Level, Unknown};

@@ -1,4 +1,4 @@
-//! What a disk says of its own health.
+//! A disk's own account of its health.
 
 use crate::disk::report::{Finding, Level};
 use crate::machine::{BlockDevice, Medium, Smart};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::error::HttpError;
 use super::login::Credentials;
 
 /// A plug on the same network answers in milliseconds; one that is gone must not hold up a reading.
@@ -13,28 +14,6 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// And one that says a little now and then no longer than this.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-
-#[derive(Debug)]
-pub(super) enum HttpError {
-    Unreachable(String),
-    /// It wants to be logged in to, and nobody gave a password.
-    Locked,
-    WrongPassword,
-    Status(u16),
-    NotUnderstood(&'static str),
-}
-
-impl std::fmt::Display for HttpError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
-            Self::Locked => write!(f, "asks for a password, and larder has none for it"),
-            Self::WrongPassword => write!(f, "does not take this user and password"),
-            Self::Status(code) => write!(f, "answers with HTTP status {code}"),
-            Self::NotUnderstood(why) => write!(f, "answers in a way that is not understood: {why}"),
-        }
-    }
-}
 
 /// `address`: HOST or HOST:PORT.
 ///
@@ -73,10 +52,10 @@ fn exchange(address: &str, path: &str, authorization: Option<&str>) -> io::Resul
         clean(address)
     );
     stream.write_all(request.as_bytes())?;
-    let (mut patient, mut answer, mut part) = (Patient::new(stream), Vec::new(), [0; 4096]);
+    let (mut timed, mut answer, mut part) = (TimedStream::new(stream), Vec::new(), [0; 4096]);
     // Some keep the connection, whatever they were asked for.
     while !is_whole(&answer) {
-        match patient.read(&mut part)? {
+        match timed.read(&mut part)? {
             0 => break,
             n => answer.extend_from_slice(part.get(..n).unwrap_or_default()),
         }
@@ -94,19 +73,19 @@ fn is_whole(answer: &[u8]) -> bool {
     Answer::parse(answer).is_ok_and(ends)
 }
 
-/// What somebody says, as long as all of it comes in time.
-pub(super) struct Patient {
+/// A connection whose answer has to be complete in time.
+pub(super) struct TimedStream {
     stream: TcpStream,
     until: Instant,
 }
 
-impl Patient {
+impl TimedStream {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, until: Instant::now() + ANSWER_TIME_MAX }
     }
 }
 
-impl Read for Patient {
+impl Read for TimedStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.until.saturating_duration_since(Instant::now()).min(TIMEOUT);
         let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time");

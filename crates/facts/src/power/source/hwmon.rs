@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Basis, Reading, Scope};
+use super::reading::{Basis, Reading, Scope};
 use crate::Machine;
 
 const FOLDER: &str = "/sys/class/hwmon";
@@ -44,7 +44,7 @@ fn read_chip(machine: &Machine, dir: &Path) -> Vec<Reading> {
     readings
 }
 
-/// What the well-known chips sit at. An INA with one channel is the supply of a board; with three, its rails.
+/// The place of a well-known chip. An INA with one channel is the supply of a board; with three, its rails.
 fn scope(name: &str, label: &str) -> Scope {
     let label = label.to_lowercase();
     match name {

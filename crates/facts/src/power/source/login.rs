@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::SourceError;
-use super::http::HttpError;
+use super::error::{HttpError, SourceError};
 use crate::base64;
 
 /// A password is a line.
 const FILE_BYTES_MAX: u64 = 4096;
 /// Of realm and nonce, which the plug chooses.
 const CHALLENGE_BYTES_MAX: usize = 512;
-/// What plugs call their only user, unless somebody renamed him (Shelly Gen1).
+/// The name of a plug's only user, unless it was renamed (Shelly Gen1).
 pub(super) const USER: &str = "admin";
 
 #[derive(Clone, PartialEq, Eq)]

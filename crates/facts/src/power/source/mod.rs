@@ -1,5 +1,4 @@
-//! Where watts come from. What this machine has by itself (RAPL, sensors) is found; plugs and UPS are named in the
-//! configuration.
+//! Sources of watts. Those of the machine itself (RAPL, sensors) are found; plugs and UPS are named in the configuration.
 
 use std::time::Duration;
 
@@ -7,79 +6,24 @@ use serde::Serialize;
 
 use crate::Machine;
 
+mod error;
 mod http;
 mod hwmon;
 mod login;
 mod model;
 mod plug;
 mod rapl;
+mod reading;
 mod ups;
 
+pub use error::SourceError;
 pub use login::Login;
 use model::Model;
 pub use model::PartSpec;
+pub use reading::{Basis, Reading, Scope, Total};
 
 /// More meters than this on one machine are a mistake.
 const SOURCES_MAX: usize = 64;
-
-/// Of what the watts are (W2). The better for the total first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// Everything that hangs on the plug, losses of the power supply included.
-    Outlet,
-    /// The machine behind its power supply.
-    Board,
-    /// A processor, a graphics card, a rail.
-    Part,
-}
-
-/// How a figure came about (W1). The better first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    Measured,
-    Typed,
-    Estimated,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reading {
-    pub source: String,
-    /// What it measures, in words.
-    pub of: String,
-    pub scope: Scope,
-    pub basis: Basis,
-    pub watts: f64,
-    /// Since the meter was reset, where it counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub energy_wh: Option<f64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
-#[error("{source_name}: {why}")]
-pub struct SourceError {
-    #[serde(rename = "source")]
-    pub source_name: String,
-    pub why: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub action: Option<String>,
-    /// It waits for a password that nobody has given.
-    #[serde(skip)]
-    pub locked: bool,
-}
-
-impl SourceError {
-    fn new(source: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { source_name: source.into(), why: why.into(), action: None, locked: false }
-    }
-
-    #[must_use]
-    fn action(mut self, action: impl Into<String>) -> Self {
-        self.action = Some(action.into());
-        self
-    }
-}
 
 /// A meter named in the configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,15 +49,6 @@ pub enum SourceSpec {
     },
 }
 
-/// The machine as a whole.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Total {
-    pub watts: f64,
-    pub source: String,
-    pub scope: Scope,
-    pub basis: Basis,
-}
-
 #[derive(Debug)]
 enum Source {
     Rapl(rapl::Rapl),
@@ -129,7 +64,7 @@ pub struct Sources {
     model: Option<Model>,
 }
 
-/// What one look at everything gave.
+/// The readings of one look at all sources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Readout {
     /// Of the whole machine; `null` when nothing can tell.
@@ -180,7 +115,7 @@ impl Sources {
         }
     }
 
-    /// What a person typed for a source that was locked (`source_name` of its error).
+    /// Takes the password that a person typed for a source that was locked (`source_name` of its error).
     pub fn unlock(&mut self, source_name: &str, password: &str) {
         for source in &mut self.sources {
             let (kind, address, login) = match source {
@@ -224,7 +159,8 @@ impl Source {
     }
 }
 
-/// Measured before typed before estimated, and the wall before the board; parts never make a whole (W2).
+/// Measured before typed before estimated, and the wall before the board; parts never make a whole
+/// (`power.parts_are_no_whole`).
 fn total(readings: &[Reading]) -> Option<Total> {
     let best = readings.iter().filter(|r| r.scope != Scope::Part).min_by_key(|r| (r.basis, r.scope))?;
     Some(Total { watts: best.watts, source: best.source.clone(), scope: best.scope, basis: best.basis })

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::{Basis, Reading, Scope};
+use super::reading::{Basis, Reading, Scope};
 use crate::Machine;
 use crate::machine::{BlockDevice, Bus, Curtain, Medium, whole_devices};
 use crate::power::Profile;

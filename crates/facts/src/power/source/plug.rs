@@ -9,9 +9,10 @@
 
 use serde_json::Value;
 
-use super::http::{HttpError, escaped, get_json};
+use super::error::{HttpError, SourceError};
+use super::http::{escaped, get_json};
 use super::login::{Credentials, Login, Scheme, USER};
-use super::{Basis, Reading, Scope, SourceError};
+use super::reading::{Basis, Reading, Scope};
 
 pub(super) fn shelly(address: &str, channel: u8, login: &Login) -> Result<Reading, SourceError> {
     let failed = |e: HttpError| fault("Shelly", address, &e);

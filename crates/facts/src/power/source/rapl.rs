@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Basis, Reading, Scope, SourceError};
+use super::error::SourceError;
+use super::reading::{Basis, Reading, Scope};
 use crate::Machine;
 
 const FOLDER: &str = "/sys/class/powercap";

@@ -27,7 +27,7 @@ fn plug(answers: &'static [(&'static str, &'static str)]) -> SocketAddr {
     locked_plug(answers, Lock::Open)
 }
 
-/// What a plug says to whoever has not proved the password: status line and headers.
+/// The answer of a plug to a client that has not proved the password: status line and headers.
 fn refusal(lock: Lock, path: &str, request: &str) -> Option<String> {
     let authorization = request.lines().find_map(|line| line.strip_prefix("Authorization: ")).unwrap_or_default();
     let unauthorized = |challenge: &str| Some(format!("401 Unauthorized\r\nWWW-Authenticate: {challenge}"));

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 
-use super::http::{Patient, connect};
-use super::{Basis, Reading, Scope, SourceError};
+use super::error::SourceError;
+use super::http::{TimedStream, connect};
+use super::reading::{Basis, Reading, Scope};
 
 const PORT: u16 = 3493;
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -40,7 +41,7 @@ fn ask(address: &str, ups: &str) -> Result<BTreeMap<String, String>, Refusal> {
     let mut stream = connect(address, PORT).map_err(Refusal::Io)?;
     let name: String = ups.chars().filter(|c| !c.is_control() && !c.is_whitespace()).collect();
     stream.write_all(format!("LIST VAR {name}\n").as_bytes()).map_err(Refusal::Io)?;
-    let reader = BufReader::new(Patient::new(stream.try_clone().map_err(Refusal::Io)?).take(ANSWER_BYTES_MAX));
+    let reader = BufReader::new(TimedStream::new(stream.try_clone().map_err(Refusal::Io)?).take(ANSWER_BYTES_MAX));
     let mut variables = BTreeMap::new();
     for line in reader.lines() {
         let line = line.map_err(Refusal::Io)?;

@@ -109,7 +109,7 @@ pub(crate) struct How {
     /// Kept with every run, for comparisons, such as encryption=aes-256-gcm [repeat for each]
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// What the result is called [default: what is measured]
+    /// Title of the result [default: the subject that is measured]
     #[arg(long, value_name = "TEXT", value_parser = title)]
     pub(crate) title: Option<String>,
     /// The result as one table in Markdown, for a forum
@@ -182,7 +182,7 @@ pub(crate) struct NetArgs {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SamplesPort {
-    /// Where the other end tells what its machine does [default: the port after that of iperf3]
+    /// Port at which the other end reports the load of its machine [default: the port after that of iperf3]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     samples_port: Option<u16>,
 }
@@ -196,7 +196,7 @@ impl SamplesPort {
 /// How to log in.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Login {
-    /// Who logs in, where the URL does not say
+    /// User who logs in, if the URL names none
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// The first line is the password, where the URL does not say. For shares with passwords of their own:
@@ -229,10 +229,10 @@ pub(crate) struct ShareArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// Where the bench makes files and reads them: a folder, or a URL as for `bench share`
+    /// Source, in which the bench makes files: a folder, or a URL as for `bench share`
     #[arg(value_name = "FROM")]
     pub(crate) from: String,
-    /// Where it copies them to: a folder or a URL
+    /// Target of the copy: a folder or a URL
     #[arg(value_name = "TO")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -262,7 +262,7 @@ pub(crate) struct AllArgs {
     /// The machine at the other end of the wire
     #[arg(long)]
     pub(crate) host: Option<String>,
-    /// Where `larder bench net --listen` or iperf3 listens there
+    /// Port of `larder bench net --listen` or iperf3 there
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
     #[command(flatten)]

@@ -304,7 +304,7 @@ fn leave(control: &Control) -> ! {
     std::process::exit(EXIT_INTERRUPTED)
 }
 
-/// Where results are kept.
+/// The folder in which results are kept.
 fn folder(global: &Global, kept: &KeptArgs) -> Result<PathBuf, Failure> {
     if let Some(output) = &kept.output {
         return absolute(output);
@@ -338,7 +338,7 @@ fn list(global: &Global, kept: &KeptArgs) -> Result<(), Failure> {
     })
 }
 
-/// What happened, and the way out.
+/// The error, and the way out.
 fn failure(error: &BenchError) -> Failure {
     let message = error.to_string();
     let failure = match error {

@@ -108,8 +108,8 @@ impl State {
         let whole = self.planned_s.max(past).max(1.0);
         let filled = ((past / whole) * BAR_CHARS as f64) as usize;
         let bar = format!("{}{}", "#".repeat(filled.min(BAR_CHARS)), ".".repeat(BAR_CHARS - filled.min(BAR_CHARS)));
-        // What was planned takes longer in truth, by as much as it did until now. Of the first minute nearly all is making
-        // data, which comes once: until more is known the plan is believed.
+        // The rest of the plan will run late by the same factor as the part that is done. The first minute goes almost
+        // entirely into making data, which happens once: until more is known the plan is believed.
         let believed_s = whole * BELIEVED_PART;
         let stretch = ((now - self.began).as_secs_f64() + believed_s) / (past + believed_s);
         let left = (whole - past) * stretch.clamp(1.0, 3.0);
@@ -189,7 +189,7 @@ impl Drop for Drawing {
     }
 }
 
-/// What a run came to, in a line.
+/// The result of a run, in a line.
 fn line(run: &Run) -> String {
     let median = run.median().unwrap_or(0.0);
     let figure = match run.workload.kind {
@@ -239,7 +239,7 @@ mod tests {
             minutes.parse::<u64>().unwrap() * 60 + seconds.parse::<u64>().unwrap()
         };
         assert_eq!((left_s(0), left_s(15)), (600, 750));
-        // What takes three times as long all the time is believed to go on so.
+        // A plan that takes three times as long throughout is believed to go on so.
         shown.began("/mnt/a: write", 1, 3, 200.0);
         shown.began("/mnt/a: write", 2, 3, 200.0);
         assert!((900..1100).contains(&left_s(600)), "{}", left_s(600));

@@ -69,7 +69,7 @@ pub(crate) struct PrepareArgs {
     /// The filesystem's label, at most 12 characters [default: larder- and the end of the serial number]
     #[arg(long, value_name = "NAME")]
     label: Option<String>,
-    /// Where to mount it [default: /mnt/LABEL]
+    /// Mount point [default: /mnt/LABEL]
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// The disk's serial number: overwrites whatever is on it, without asking. Its path, if it has none
@@ -78,7 +78,7 @@ pub(crate) struct PrepareArgs {
     /// Do not ask about a disk that is empty
     #[arg(long)]
     yes: bool,
-    /// Where mounts are remembered
+    /// The table of mounts
     #[arg(long, value_name = "FILE", default_value = "/etc/fstab")]
     fstab: PathBuf,
     /// Only say what would be done
@@ -194,7 +194,7 @@ fn asked(plan: &Prepare) -> Result<Option<String>, Failure> {
     }
 }
 
-/// What happened, and the way out.
+/// The error, and the way out.
 fn failure(error: &PrepareError) -> Failure {
     let message = error.to_string();
     match error {

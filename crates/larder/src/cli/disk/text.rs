@@ -52,7 +52,7 @@ pub(super) fn report(report: &CheckReport, colour: bool) -> String {
     format!("{}\nverdict: {}", disks.join("\n"), painted(report.verdict, verdict, colour))
 }
 
-/// What is the case, and the disks of which it is true.
+/// A statement, and the disks of which it is true.
 type Fact<'a> = (&'a str, Vec<String>);
 
 /// One line for each kind of warning, with all disks that it concerns.

@@ -23,7 +23,7 @@ mod fix;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A thorough bench of many disks with its samples.
 const BENCH_BYTES_MAX: u64 = 256 << 20;
-/// Where what `--fix` changed is kept, below the machine's root.
+/// The record of changes by `--fix`, below the machine's root.
 const STATE: &str = "var/lib/larder/doctor-changes.json";
 
 #[derive(Debug, Args)]
@@ -34,13 +34,13 @@ pub(crate) struct DoctorArgs {
     /// Show the chain of every measurement: each stage's limit, how it is known, and what decided
     #[arg(long, conflicts_with_all = ["fix", "undo", "assume", "plan"])]
     why: bool,
-    /// What the box would give with something changed: nic=2.5g, client=, disks=, kind=, layout=, record=
+    /// Predict rates with one part changed: nic=2.5g, client=, disks=, kind=, layout=, record=
     #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["fix", "undo"])]
     assume: Vec<String>,
-    /// What a described box would give each client, before its parts are bought
+    /// Predict each client's rates from a described box, before its parts are bought
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "bench", "client", "machine", "fix", "undo", "assume"])]
     plan: Option<PathBuf>,
-    /// What a bench measured: its JSON
+    /// Result of a bench: its JSON
     #[arg(long, value_name = "FILE")]
     bench: Option<PathBuf>,
     /// The other end, in TOML: the fields of one [[client]] of docs/doctor.md
@@ -55,7 +55,7 @@ pub(crate) struct DoctorArgs {
     /// Put back what --fix changed
     #[arg(long)]
     undo: bool,
-    /// Where --fix keeps what was there before [default: /var/lib/larder/doctor-changes.json]
+    /// File in which --fix keeps the old values [default: /var/lib/larder/doctor-changes.json]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     #[command(flatten)]

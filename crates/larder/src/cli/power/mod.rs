@@ -54,10 +54,10 @@ pub(crate) enum PowerCommand {
     Report {
         #[command(flatten)]
         box_: BoxArgs,
-        /// What can be stored after redundancy, for watts per TB [default: the daemon's pools]
+        /// Usable space after redundancy, for watts per TB [default: the daemon's pools]
         #[arg(long, value_name = "SIZE")]
         usable: Option<ByteSize>,
-        /// What is moved per second under load, for joules per GiB
+        /// Bytes moved per second under load, for joules per GiB
         #[arg(long, value_name = "SIZE")]
         rate: Option<ByteSize>,
     },
@@ -71,7 +71,7 @@ pub(crate) enum PowerCommand {
         /// The other box under load [default: as idle]
         #[arg(long, value_name = "WATTS", value_parser = watts)]
         other_load: Option<f64>,
-        /// What this box costs to buy
+        /// Price of this box
         #[arg(long, value_name = "MONEY", default_value = "0", value_parser = money)]
         cost: f64,
     },
@@ -82,14 +82,14 @@ pub(crate) enum PowerCommand {
         settings: Vec<Setting>,
         #[command(flatten)]
         box_: BoxArgs,
-        /// What the job reads or writes
+        /// Bytes that the job reads or writes
         #[arg(long, value_name = "SIZE")]
         size: Option<ByteSize>,
         /// How often it is done in a year
         #[arg(long, default_value = "12", value_name = "TIMES", value_parser = money)]
         per_year: f64,
     },
-    /// Who keeps disks from spinning down and the processor from sleeping
+    /// Find processes that keep disks from spinning down and the processor from sleeping
     Awake {
         /// How long to watch
         #[arg(long, default_value = "10", value_parser = seconds)]
@@ -247,11 +247,11 @@ fn now(global: &Global, config: &PowerConfig, machine: &Machine) -> Result<(), F
     global.out().answer(&Answer::new(basis, found), text::readout)
 }
 
-/// What `watch` ends with.
+/// The summary at the end of `watch`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Watched {
     pub(crate) summary: Option<Summary>,
-    /// Where all readings came from.
+    /// The source of all readings, where they have one in common.
     pub(crate) source: Option<String>,
     pub(crate) estimated: bool,
     /// How often it did not answer: what lies between is taken for even.
@@ -275,7 +275,7 @@ async fn watch(
     let moved_before = power::moved_bytes(machine);
     let end = seconds.map(Duration::from_secs_f64);
     let mut tick = tokio::time::interval(Duration::from_secs_f64(interval));
-    // What a slow plug held up is not made up for by asking it all the more often.
+    // Readings that a slow plug delayed are not made up for by asking it more often.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let stop = tokio::signal::ctrl_c();
     tokio::pin!(stop);
@@ -397,7 +397,7 @@ async fn report(
     global.out().answer(&found, text::report)
 }
 
-/// What the pools of the daemon can hold, if one runs.
+/// Bytes that the daemon's pools can hold, if a daemon runs.
 async fn pools_bytes(global: &Global) -> Option<u64> {
     let super::reach::Target::Daemon(client) = super::reach::maybe_target(global).await.ok()?? else { return None };
     let pools: Vec<larder_api::PoolListed> = client.get("/v1/pools/list").await.ok()?;

@@ -28,7 +28,7 @@ pub(crate) struct RecoverArgs {
     /// A disk of the pool, or what is left of it [repeat for each disk]
     #[arg(long = "disk", value_name = "DIR", required = true, num_args = 1..)]
     pub(crate) disks: Vec<PathBuf>,
-    /// Where the files go: a folder that is empty or not there, not on these disks
+    /// Target folder: empty or missing, and not on these disks
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub(crate) to: Option<PathBuf>,
     /// The pool's name or id, where the disks hold several
@@ -44,7 +44,7 @@ pub(crate) struct RecoverArgs {
     pub(crate) key: KeyArgs,
 }
 
-/// What `--list` answers.
+/// The answer of `--list`.
 #[derive(serde::Serialize)]
 struct Listing {
     pool: SalvageReport,
@@ -83,7 +83,7 @@ pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, F
     Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Problems })
 }
 
-/// What is left of the pool on these disks, for reading only. Also for `debug`.
+/// The remains of the pool on these disks, for reading only. Also for `debug`.
 pub(crate) async fn open_pool(disks: &[PathBuf], pool: Option<String>) -> Result<Salvage, Failure> {
     let disks = disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?;
     let options = SalvageOptions { pool, ..SalvageOptions::new(disks) };
@@ -164,7 +164,7 @@ fn folder_name(volume: &VolumeFound) -> String {
 /// Makes the folder for what is recovered. Never on the disks: what is written there could cover what is to be read.
 fn claim_folder(to: &Path, disks: &[PathBuf]) -> Result<PathBuf, Failure> {
     let show = to.display();
-    // What is not there yet will lie in the nearest folder that is.
+    // A missing folder will lie in its nearest ancestor that exists.
     let real = to.ancestors().find_map(|folder| folder.canonicalize().ok()).unwrap_or_else(|| to.to_owned());
     for disk in disks {
         if disk.canonicalize().is_ok_and(|disk| real.starts_with(disk)) {

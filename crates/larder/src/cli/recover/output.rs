@@ -18,7 +18,7 @@ use larder_volume::FileKind;
 use larder_volume::salvage::{Node, Plan, Salvage};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
-/// What became of a file's content.
+/// The outcome of writing a file's content.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) bytes: u64,

@@ -1,4 +1,5 @@
-//! What was recovered: `report.json` and `report.txt`, written as the work goes on, so that millions of files need no memory.
+//! The report of a recovery: `report.json` and `report.txt`, written as the work goes on, so that millions of files need
+//! no memory.
 
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -72,7 +73,7 @@ pub(super) fn pairs(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
     ranges.iter().map(|range| (range.start, range.end)).collect()
 }
 
-/// What became of one volume.
+/// The outcome for one volume.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct VolumeSummary {
     pub(super) name: String,

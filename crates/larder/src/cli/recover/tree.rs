@@ -166,7 +166,7 @@ impl Rescue<'_> {
         self.report.entry(&entry, written.bytes)
     }
 
-    /// What further names of it are worth.
+    /// Gives further names of the inode the same outcome.
     fn remember(&mut self, ino: Ino, state: State) {
         if let Some((_, known)) = self.places.get_mut(&ino) {
             *known = state;

@@ -6,8 +6,8 @@ use super::NfsShare;
 use super::proto::{self, Handle};
 use super::rpc::{Answer, Connection, resolve};
 use super::xdr::{Reader, Writer};
-use crate::client::ClientOptions;
 use crate::client::error::{ClientError, Outcome};
+use crate::client::options::ClientOptions;
 use crate::client::share::Target;
 use crate::client::url::ShareUrl;
 use crate::workload::Workload;
@@ -28,7 +28,7 @@ pub(in crate::client) struct NfsTarget {
     found: Mutex<Option<Found>>,
 }
 
-/// What the first connection found out serves all the others.
+/// Findings of the first connection, which serve all others.
 #[derive(Clone)]
 struct Found {
     nfs_port: u16,

@@ -46,7 +46,7 @@ pub(super) struct NfsShare {
 pub(super) struct NfsFile {
     name: String,
     handle: Handle,
-    /// What COMMIT has to confirm, with the verifier that the server gave (RFC 1813 4.8).
+    /// Writes that COMMIT has to confirm, with the verifier that the server gave (RFC 1813 4.8).
     uncommitted: RefCell<Vec<Written>>,
     verifier: Cell<Option<u64>>,
     forgot: Cell<bool>,
@@ -390,7 +390,7 @@ impl Share for NfsShare {
         Ok(())
     }
 
-    /// What fits into one request is written and on disk with it, as any client does.
+    /// A file that fits into one request is written and flushed with it, as by any client.
     async fn put(
         &self,
         path: &str,

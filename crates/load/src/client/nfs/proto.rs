@@ -1,4 +1,4 @@
-//! What MOUNT (RFC 1813 5), NFSv3 (RFC 1813 3) and the portmapper (RFC 1833 3) say, as values.
+//! Messages of MOUNT (RFC 1813 5), NFSv3 (RFC 1813 3) and the portmapper (RFC 1833 3), as values.
 
 use super::xdr::{Reader, Short, Writer};
 use crate::client::error::ClientError;

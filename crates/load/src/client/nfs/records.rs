@@ -12,7 +12,7 @@ pub(super) enum RecordError {
     TooLong,
 }
 
-/// What becomes of the record that begins so.
+/// The handling of a record, by its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     /// Collected, and handed over at its end.

@@ -34,7 +34,7 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 600..1023;
 const VERIFIER_BYTES_MAX: usize = 400;
 
-/// What a READ should find.
+/// The data that a READ should find.
 pub(super) struct Expected {
     pub contents: Arc<Contents>,
     pub file: u64,
@@ -429,7 +429,7 @@ impl Receiver for Shared {
 
     fn piece(&mut self, data: &[u8]) {
         let Some(incoming) = &mut self.incoming else { return };
-        // What follows is padding.
+        // The rest is padding.
         let data = &data[..data.len().min(incoming.left as usize)];
         let expected = self.slots.get(incoming.slot).and_then(|slot| slot.expected.as_ref());
         if let Some(expected) = expected

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::proto;
 use super::xdr::{Reader, Writer};
 use crate::Control;
-use crate::client::{ClientError, ClientOptions, RunLimits, open};
-use crate::workload::{Caches, Kind, Workload};
+use crate::client::{ClientError, ClientOptions, open};
+use crate::workload::{Caches, Kind, RunLimits, Workload};
 
 /// How it behaves, and what it saw.
 #[derive(Default)]

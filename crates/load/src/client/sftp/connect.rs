@@ -9,16 +9,18 @@ use russh::client::{AuthResult, Config, Handle, Handler, Msg};
 use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate, load_secret_key};
 use russh::{Channel, Names, Preferred, cipher};
 
-use super::SftpTarget;
 use crate::client::error::{ClientError, Outcome};
+use crate::client::options::ClientOptions;
+use crate::client::url::ShareUrl;
 
+const PORT: u16 = 22;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 /// As OpenSSH's own client (64 packets of 32 KiB). More than a switch holds for one port is lost, and TCP slows down: with
 /// 16 MiB a gigabit wire gave a fifth of its rate.
 const WINDOW_BYTES: u32 = 2 << 20;
 const PACKET_BYTES: u32 = 64 << 10;
 
-/// What the key exchange showed.
+/// Findings of the key exchange.
 #[derive(Default)]
 pub(super) struct Seen {
     pub fingerprint: String,
@@ -95,6 +97,35 @@ fn own_keys() -> Vec<PathBuf> {
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
     let names = ["id_ed25519", "id_ecdsa", "id_rsa"];
     names.iter().map(|name| home.join(".ssh").join(name)).filter(|path| path.is_file()).collect()
+}
+
+pub(in crate::client) struct SftpTarget {
+    pub(super) url: ShareUrl,
+    pub(super) port: u16,
+    pub(super) base: String,
+    pub(super) user: String,
+    password: Option<String>,
+    key_file: Option<PathBuf>,
+    config: Arc<russh::client::Config>,
+    pub(super) seen: Arc<Mutex<Seen>>,
+    pub(super) transfers: Mutex<Option<(u64, u64)>>,
+}
+
+impl SftpTarget {
+    pub(in crate::client) fn new(url: &ShareUrl, options: &ClientOptions) -> Outcome<Self> {
+        let own = || std::env::var("USER").ok().filter(|u| !u.is_empty()).unwrap_or_else(|| "root".into());
+        Ok(Self {
+            port: url.port.unwrap_or(PORT),
+            base: format!("/{}", url.parts()?.join("/")),
+            user: url.user.clone().or_else(|| options.user.clone()).unwrap_or_else(own),
+            password: url.password.clone().or_else(|| options.password.clone()),
+            key_file: options.key_file.clone(),
+            config: Arc::new(config(url.option("cipher"))?),
+            seen: Arc::default(),
+            transfers: Mutex::new(None),
+            url: url.clone(),
+        })
+    }
 }
 
 impl SftpTarget {

@@ -5,59 +5,25 @@ mod connect;
 mod packet;
 mod session;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-
 use futures::stream::{self, StreamExt, TryStreamExt};
 use russh::client::Handle;
 
-use super::ClientOptions;
 use super::error::{ClientError, Outcome};
 use super::patience;
 use super::share::{Entry, Identity, Share, Target, check_listing, ended_early, parts};
-use super::url::ShareUrl;
 use crate::workload::Workload;
-use connect::{Seen, Watch};
+pub(super) use connect::SftpTarget;
+use connect::Watch;
 use packet::{Reply, Request};
 use session::Session;
 
-const PORT: u16 = 22;
-/// What every server takes (draft 3); OpenSSH says how much more.
+/// The transfer size that every server takes (draft 3); OpenSSH says how much more it takes.
 const TRANSFER_BYTES: u64 = 32 << 10;
 const TRANSFER_BYTES_MAX: u64 = 255 << 10;
 const PARTS_AT_ONCE: usize = 16;
 const LISTING_PARTS_MAX: u32 = 1_000_000;
 const LIMITS: &str = "limits@openssh.com";
 const FSYNC: &str = "fsync@openssh.com";
-
-pub(super) struct SftpTarget {
-    url: ShareUrl,
-    port: u16,
-    base: String,
-    user: String,
-    password: Option<String>,
-    key_file: Option<PathBuf>,
-    config: Arc<russh::client::Config>,
-    seen: Arc<Mutex<Seen>>,
-    transfers: Mutex<Option<(u64, u64)>>,
-}
-
-impl SftpTarget {
-    pub fn new(url: &ShareUrl, options: &ClientOptions) -> Outcome<Self> {
-        let own = || std::env::var("USER").ok().filter(|u| !u.is_empty()).unwrap_or_else(|| "root".into());
-        Ok(Self {
-            port: url.port.unwrap_or(PORT),
-            base: format!("/{}", url.parts()?.join("/")),
-            user: url.user.clone().or_else(|| options.user.clone()).unwrap_or_else(own),
-            password: url.password.clone().or_else(|| options.password.clone()),
-            key_file: options.key_file.clone(),
-            config: Arc::new(connect::config(url.option("cipher"))?),
-            seen: Arc::default(),
-            transfers: Mutex::new(None),
-            url: url.clone(),
-        })
-    }
-}
 
 impl Target for SftpTarget {
     type Share = SftpShare;
@@ -142,7 +108,7 @@ impl SftpShare {
         Ok(())
     }
 
-    /// What is wrong with the folder is said at once.
+    /// Lists the folder, so that a fault of it is reported at once.
     async fn list_exists(&self) -> Outcome<()> {
         let base = self.path("");
         let found = self.session.ask(packet::STAT, 0, |r| r.string(base.as_bytes())).await?;

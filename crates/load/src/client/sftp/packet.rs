@@ -133,7 +133,7 @@ pub(super) enum Reply {
         text: String,
     },
     Handle(Vec<u8>),
-    /// Where in the packet it begins.
+    /// File data, a slice of the packet.
     Data(Bytes),
     Names(Vec<Entry>),
     Size(Option<u64>),

@@ -1,4 +1,4 @@
-//! What an SMB server's refusals mean to a person.
+//! The meaning of an SMB server's refusals to a person.
 
 use smb2::types::status::NtStatus;
 use smb2::{Error, ErrorKind};

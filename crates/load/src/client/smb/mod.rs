@@ -17,8 +17,8 @@ use smb2::types::flags::FileAccessMask;
 use smb2::types::status::NtStatus;
 use smb2::types::{Command, CreditCharge, FileId, OplockLevel};
 
-use super::ClientOptions;
 use super::error::{ClientError, Outcome};
+use super::options::ClientOptions;
 use super::patience;
 use super::share::{Entry, Identity, Share, Target, ended_early, parts};
 use super::url::ShareUrl;
@@ -53,7 +53,7 @@ pub(super) struct SmbTarget {
     found: Mutex<Option<Found>>,
 }
 
-/// What was agreed on, for a person.
+/// The negotiated dialect and sizes, for a person.
 #[derive(Clone)]
 struct Found {
     protection: String,

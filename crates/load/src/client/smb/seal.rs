@@ -14,7 +14,7 @@ const NEGOTIATE: [u8; 2] = [0, 0];
 const CAPABILITIES_AT: usize = 64 + 8;
 const CAP_ENCRYPTION: u8 = 0x40;
 
-/// What was really exchanged: keys are derived from every byte of it (MS-SMB2 3.1.4.4.1).
+/// The exchanged messages: keys are derived from every byte of them (MS-SMB2 3.1.4.4.1).
 #[derive(Default)]
 struct Negotiation {
     request: Vec<u8>,
@@ -70,7 +70,7 @@ pub(super) async fn connect(address: &str, host: &str, options: ConnectOptions) 
     let seen: Arc<Mutex<Negotiation>> = Arc::default();
     let transport = Arc::new(Sealing { tcp, seen: seen.clone() });
     let mut connection = Connection::from_transport(Box::new(Half(transport.clone())), Box::new(Half(transport)), host);
-    connection.set_response_timeout(Some(super::patience::FLUSH_TIME_MAX));
+    connection.set_response_timeout(Some(crate::client::patience::FLUSH_TIME_MAX));
     connection.negotiate().await?;
     let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     connection.with_preauth_hasher_mut(|hasher| {

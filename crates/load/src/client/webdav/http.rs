@@ -85,7 +85,7 @@ impl Body for Payload {
     }
 }
 
-/// Where a share is, and how to get there.
+/// The place of a share, and the way to it.
 #[derive(Clone)]
 pub(super) struct Place {
     pub host: String,
@@ -152,7 +152,7 @@ impl Pool {
         }
     }
 
-    /// What is sent at once, and answered in time.
+    /// A request that is sent at once and answered in time.
     pub async fn ask(&self, request: impl Fn() -> Request<Payload>) -> Outcome<(Response<Incoming>, Lease<'_>)> {
         patience::reply(&self.place.host, self.ask_long(request, true)).await
     }

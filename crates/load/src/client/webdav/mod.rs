@@ -17,8 +17,8 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, RANGE};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::ClientOptions;
 use super::error::{ClientError, Outcome};
+use super::options::ClientOptions;
 use super::patience;
 use super::share::{Entry, Identity, Share, Target, ended_early};
 use super::url::{ShareUrl, decode, encode_path};
@@ -37,7 +37,7 @@ pub(super) struct DavTarget {
     base: String,
     user: Option<String>,
     authorization: Option<String>,
-    /// What encrypts, and all of it for a person.
+    /// The cipher, and the whole connection in words.
     found: Mutex<Option<(String, String)>>,
 }
 

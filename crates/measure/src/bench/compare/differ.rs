@@ -1,7 +1,8 @@
-//! What was not the same, in words.
+//! Differences in words.
 
-use super::rows::properties;
-use super::{Difference, Effect};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::comparison::{Difference, Effect};
 use crate::bench::before::DISTURBANCES;
 use crate::bench::result::{BenchResult, Caches, Kind, Run};
 use crate::bench::show::{size, words};
@@ -30,7 +31,7 @@ pub(super) fn results(a: &BenchResult, b: &BenchResult) -> Vec<Difference> {
     found.into_iter().flatten().collect()
 }
 
-/// What disturbs a bench all the time its repeats agree on: only beside another bench does it show.
+/// A disturbance that lasts for a whole bench does not show in its repeats, only beside another bench.
 pub(super) fn disturbances(result: &BenchResult) -> String {
     let known = DISTURBANCES.iter().filter(|code| result.notes.iter().any(|note| note.code == **code));
     let codes: Vec<&str> = known.copied().collect();
@@ -79,7 +80,7 @@ fn flight(run: &Run) -> String {
     format!("{} of each of {}", run.workload.depth, run.workload.jobs)
 }
 
-/// Where caches play a part, how much data there was does too.
+/// The amount of data matters where caches play a part.
 fn data(a: &Run, b: &Run) -> Option<Difference> {
     let (da, db) = (a.workload.data_bytes, b.workload.data_bytes);
     let apart = da.max(db) as f64 / da.min(db).max(1) as f64;
@@ -113,4 +114,14 @@ fn misleading(run: &Run) -> String {
 fn both_misleading(a: &Run, b: &Run) -> Option<Difference> {
     let (a, b) = (misleading(a), misleading(b));
     (a == b && a != "no").then(|| Difference { what: "misleading".to_owned(), a, b, effect: Effect::OtherMethod })
+}
+
+/// Each property of either, with its two values. What only says the subject again is none.
+pub(super) fn properties<'a>(
+    a: &'a Run,
+    b: &'a Run,
+) -> impl Iterator<Item = (&'a String, Option<&'a String>, Option<&'a String>)> {
+    let (a, b): (BTreeMap<_, _>, BTreeMap<_, _>) = (words::told_variant(a).collect(), words::told_variant(b).collect());
+    let keys: BTreeSet<&String> = a.keys().chain(b.keys()).copied().collect();
+    keys.into_iter().map(move |key| (key, a.get(key).copied(), b.get(key).copied()))
 }

@@ -1,7 +1,7 @@
 //! A comparison as one HTML file, in the same frame as a result's report.
 
+use super::comparison::{Comparison, Row, Verdict};
 use super::text::{name, side, spread};
-use super::{Comparison, Row, Verdict};
 use crate::bench::show::figures::{Chapter, Figure, Grid};
 use crate::bench::show::html::wrapped;
 use crate::bench::show::html::{Page, figure, grid};

@@ -1,12 +1,11 @@
 //! Which runs belong to each other, and what two of them say.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::comparison::{Difference, Effect, Figures, Row, Verdict};
+use super::differ::{self, properties};
 use super::sampling::{self, SEED, resampled, sampled};
-use super::{CHANCE, Difference, Effect, Figures, Row, SAME_WITHIN, Verdict, differ};
 use crate::bench::result::{BenchResult, Run};
 use crate::bench::show::{median_p99_us, ratio, runs, words};
-use crate::reason::stats::{self, Random};
+use crate::stats::{self, CHANCE, Random, SAME_WITHIN};
 
 pub(super) struct Matched<'a> {
     pub(super) pairs: Vec<(&'a Run, &'a Run)>,
@@ -17,27 +16,17 @@ pub(super) struct Matched<'a> {
 /// How nearly two runs are the same, the best first. What comes later only finds what is left: at last what one property
 /// tells apart, for that is what somebody compares who measured once with it and once without.
 const LIKENESS: [fn(&Role<'_>, &Role<'_>) -> bool; 6] = [
-    |a, b| apart(a, b) == 0 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
-    |a, b| apart(a, b) == 0 && a.subject == b.subject && same_workload(a.run, b.run),
-    |a, b| apart(a, b) == 0 && a.run.subject == b.run.subject,
-    |a, b| apart(a, b) == 0 && a.subject == b.subject,
-    |a, b| apart(a, b) == 1 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
-    |a, b| apart(a, b) == 1 && a.subject == b.subject && same_workload(a.run, b.run),
+    |a, b| differing_count(a, b) == 0 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
+    |a, b| differing_count(a, b) == 0 && a.subject == b.subject && same_workload(a.run, b.run),
+    |a, b| differing_count(a, b) == 0 && a.run.subject == b.run.subject,
+    |a, b| differing_count(a, b) == 0 && a.subject == b.subject,
+    |a, b| differing_count(a, b) == 1 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
+    |a, b| differing_count(a, b) == 1 && a.subject == b.subject && same_workload(a.run, b.run),
 ];
 
 /// In how many of their properties two runs differ.
-fn apart(a: &Role<'_>, b: &Role<'_>) -> usize {
+fn differing_count(a: &Role<'_>, b: &Role<'_>) -> usize {
     properties(a.run, b.run).filter(|(_, a, b)| a != b).count()
-}
-
-/// Each property of either, with its two values. What only says the subject again is none.
-pub(super) fn properties<'a>(
-    a: &'a Run,
-    b: &'a Run,
-) -> impl Iterator<Item = (&'a String, Option<&'a String>, Option<&'a String>)> {
-    let (a, b): (BTreeMap<_, _>, BTreeMap<_, _>) = (words::told_variant(a).collect(), words::told_variant(b).collect());
-    let keys: BTreeSet<&String> = a.keys().chain(b.keys()).copied().collect();
-    keys.into_iter().map(move |key| (key, a.get(key).copied(), b.get(key).copied()))
 }
 
 /// `compression zstd, encryption none / aes-256-gcm`
@@ -73,7 +62,7 @@ fn roles(result: &BenchResult) -> Vec<Role<'_>> {
     found
 }
 
-/// What two runs must share to be compared at all.
+/// Whether two runs can be compared at all.
 fn related(a: &Run, b: &Run) -> bool {
     a.layer == b.layer && a.access == b.access && a.workload.kind == b.workload.kind
 }

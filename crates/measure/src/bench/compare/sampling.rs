@@ -1,7 +1,7 @@
-//! What the repeats of one run prove.
+//! The proof in the repeats of one run.
 
 use crate::bench::result::{Repeat, Run};
-use crate::reason::stats::{self, Random, Sample};
+use crate::stats::{self, Random, Sample};
 
 /// The same two results always give the same answer.
 pub(super) const SEED: u64 = 0x6c61_7264_6572;
@@ -22,7 +22,7 @@ pub(super) fn resampled(run: &Run, random: &mut Random) -> Vec<Vec<f64>> {
     run.repeats.iter().take(64).filter_map(|r| stats::block_bootstrap(&steady(r), random)).collect()
 }
 
-/// What the repeats of a run prove, for whoever holds it against another.
+/// The repeats of a run as a sample, to be held against another.
 pub(crate) fn sample(run: &Run) -> Sample {
     sampled(&values(run), &resampled(run, &mut Random::new(SEED)))
 }

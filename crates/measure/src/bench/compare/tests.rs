@@ -1,7 +1,7 @@
 use super::*;
-use crate::bench::result::{Caches, Note, Run};
+use crate::bench::result::{Caches, Layer, Note, Run};
 use crate::bench::show::{Style, sample, words};
-use crate::reason::stats;
+use crate::stats;
 
 /// Every rate of it times `factor(run, repeat)`.
 fn scaled(result: &BenchResult, factor: impl Fn(&Run, usize) -> f64) -> BenchResult {
@@ -288,7 +288,7 @@ fn what_one_property_tells_apart_is_compared() {
     check(&plain, "", 0);
     check(&bench("/mnt/luks", &[("disk", "/mnt/luks")]), "", 0);
     check(&bench("/mnt/plain", &[("disk", "/mnt/plain"), ("encryption", "xts")]), "encryption - / xts", 1);
-    // Where both have the same and another one, like goes with like.
+    // With one equal and one other run on both sides, like goes with like.
     let both = bench("/mnt/plain", &[("layout", "mirror")]);
     let mut more = bench("/mnt/plain", &[("layout", "raidz1")]);
     more.runs.extend(both.runs.clone());

@@ -1,6 +1,6 @@
 //! A comparison for terminals and forums.
 
-use super::{Comparison, Difference, Effect, Row, Side, Verdict};
+use super::comparison::{Comparison, Difference, Effect, Row, Side, Verdict};
 use crate::bench::show::markdown::{escaped, table as table_of};
 use crate::bench::show::text::{Align, Cell, Paint, Table, fact, finished, heading};
 use crate::bench::show::{Style, figure_of, ratio, units, words};
@@ -74,7 +74,7 @@ fn differences(list: &[Difference], style: &Style) -> String {
     format!("\n{}", table.render(style, 2))
 }
 
-/// What is compared, in as few words as tell it from the others.
+/// The name of a row, in as few words as tell it from the others.
 pub(super) fn name(row: &Row) -> String {
     let access = if row.access == "local" { String::new() } else { format!(", {}", row.access) };
     let variant = if row.variant.is_empty() { String::new() } else { format!(" ({})", row.variant) };

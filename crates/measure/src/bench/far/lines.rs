@@ -1,4 +1,4 @@
-//! Lines of JSON over TCP: bounded in length and in time, and given up as soon as nobody wants them any more (N2).
+//! Lines of JSON over TCP: bounded in length and in time, and given up as soon as nobody wants them any more (`far.no_trust`).
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ pub(in super::super) enum LineError {
 
 pub(super) struct Lines<'a> {
     stream: TcpStream,
-    /// What came after the last line.
+    /// Bytes received after the last line.
     rest: Vec<u8>,
     over: &'a (dyn Fn() -> bool + Sync),
 }

@@ -11,12 +11,13 @@
 //!                             far  {"error": "..."}       instead of any answer; then it closes
 //! ```
 //!
-//! N1. Times count from the near end's beginning: it says which of its milliseconds it is. Half a round trip is far below
-//!     the half second between two looks.
-//! N2. Neither end trusts the other. Lines, requests, looks, values, names and connections are bounded, every wait ends,
-//!     and no control character gets through.
-//! N3. The far end tells what any user of its machine could read, changes nothing, and speaks only when spoken to.
-//! N4. A far end that is not there or goes away is a note, and the measurement goes on.
+//! - `far.near_clock`: times count from the near end's beginning, and the near end sends its time. Half a round trip is far
+//!   below the half second between two looks.
+//! - `far.no_trust`: neither end trusts the other. Lines, requests, looks, values, names and connections are bounded, every
+//!   wait ends, and no control character gets through.
+//! - `far.changes_nothing`: the far end tells only facts that any user of its machine could read, changes nothing, and
+//!   speaks only when spoken to.
+//! - `far.absence_is_a_note`: a far end that is absent or goes away is a note, and the measurement goes on.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What may be believed of samples from elsewhere (N2).
+//! The part of another machine's samples that may be believed (`far.no_trust`).
 
 use super::super::result::{MachineFacts, Samples, Series};
 use super::{NAME_CHARS_MAX, VALUES_MAX};

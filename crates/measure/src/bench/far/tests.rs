@@ -68,7 +68,7 @@ fn a_machine_is_watched_while_it_is_asked_to() {
         visit.rest().unwrap();
         std::thread::sleep(Duration::from_millis(800));
         let samples = visit.end(100_000 + started.elapsed().as_millis() as u64).unwrap();
-        // N1, and nothing is kept while it rests.
+        // `far.near_clock`; and nothing is kept while the far end rests.
         assert!(samples.at_ms.iter().all(|at| (100_400..101_400).contains(at)), "{:?}", samples.at_ms);
         assert!((1..=3).contains(&samples.at_ms.len()) && !samples.cores.is_empty());
     });

@@ -45,7 +45,7 @@ pub(in super::super) struct Visit {
 }
 
 impl Visit {
-    /// `at_ms`: now, since the bench began (N1).
+    /// `at_ms`: now, since the bench began (`far.near_clock`).
     pub(in super::super) fn begin(end: &FarEnd, at_ms: u64) -> Result<Self, FarError> {
         let mut lines = Lines::new(connected(end)?, &|| false)?;
         lines.write(&Hello { magic: MAGIC.to_owned(), version: VERSION, at_ms }, ANSWER_TIME_MAX)?;
@@ -71,7 +71,7 @@ impl Visit {
         self.ask(Ask::Rest)
     }
 
-    /// What it saw. `at_ms`: now.
+    /// The samples of the far end. `at_ms`: now.
     pub(in super::super) fn end(mut self, at_ms: u64) -> Result<Samples, FarError> {
         self.lines.write(&Request { ask: Ask::Samples }, ANSWER_TIME_MAX)?;
         let answer = answer(&mut self.lines, ANSWER_BYTES_MAX, SAMPLES_TIME_MAX)?;

@@ -27,7 +27,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// What a reader of one kind of workload has to know.
+    /// Notes for the reader of one kind of workload.
     fn notes_for(&self, kind: Kind) -> impl Iterator<Item = Note> {
         self.notes.iter().filter(move |note| !only_writes(kind) || note.code != "memory-measured").cloned()
     }
@@ -172,7 +172,7 @@ pub(super) fn caches_of(kind: Kind, caches: Caches) -> Caches {
     if !blocks && caches == Caches::Bypassed { Caches::Dropped } else { caches }
 }
 
-/// What is only written counts when it is flushed, whatever memory it goes through.
+/// Whether a workload only writes. Such data counts when it is flushed, whatever memory it goes through.
 pub(super) fn only_writes(kind: Kind) -> bool {
     matches!(kind, Kind::Write | Kind::RandomWrite | Kind::CreateFiles | Kind::DeleteFiles | Kind::CopyTreeIn)
 }

@@ -121,7 +121,7 @@ impl Bench<'_> {
         for shape in &plan.shapes {
             let mut workload = plan.workload(shape);
             let (caches, note) = caches(&workload, memory_bytes, is_root());
-            // What is only written counts when it is flushed.
+            // Data that is only written counts when it is flushed.
             let note = note.filter(|_| !only_writes(shape.kind));
             workload.caches = caches;
             runner.measure(

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use larder_load::client::RunLimits;
+use larder_load::RunLimits;
 use larder_load::{BenchError, Control, Load, LocalLoad, Place, Progress, Scene, Scratch, process};
 
 use super::super::ground::Ground;
@@ -33,7 +33,7 @@ struct Scrubber<'a> {
     only: bool,
 }
 
-/// What `pool scrub status --json` says of it.
+/// The fields of `pool scrub status --json`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 struct Status {
     phase: String,
@@ -243,7 +243,7 @@ impl Bench<'_> {
     }
 }
 
-/// What people do while a pool is scrubbed.
+/// Whether people do this while a pool is scrubbed.
 fn is_use(shape: &Shape) -> bool {
     matches!(shape.kind, Kind::Read | Kind::Write | Kind::RandomRead)
 }

@@ -41,7 +41,7 @@ pub(super) fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Res
     Ok((most, Some(Note { code: "less-data".to_owned(), text, misleading: false })))
 }
 
-/// What is the same in every run of a share.
+/// The properties that every run of a share has in common.
 struct Share {
     subject: String,
     caches: Caches,
@@ -113,7 +113,7 @@ impl Bench<'_> {
         let measured = self.measure_share(runner, &mut load, &plan, &share);
         let cleaned = load.clean_up();
         match measured {
-            // Who is told that it was stopped takes what was written for removed.
+            // A person who reads that the bench was stopped takes its files for removed.
             Err(BenchError::Stopped) => {
                 if cleaned.is_err() {
                     let text =

@@ -71,7 +71,7 @@ impl Bench<'_> {
             workload: load.wire,
             with,
             repeats,
-            // What was too short for the disks was so for the wire.
+            // A run that was too short for the disks was too short for the wire.
             notes: disks.notes.iter().filter(|note| note.misleading).cloned().collect(),
             ..disks.clone()
         };

@@ -175,7 +175,7 @@ fn the_other_ends_memory_is_held_against_the_data() {
         });
     };
     check(Kind::RandomRead, 1, 24, Caches::Warm, Some(true));
-    // What the wire carries it carries, wherever it comes from.
+    // A wire carries cached data as well as any other.
     check(Kind::Read, 1, 24, Caches::Warm, Some(false));
     check(Kind::Read, 48, 24, Caches::TooSmall, None);
     check(Kind::Write, 1, 24, Caches::Unknown, None);

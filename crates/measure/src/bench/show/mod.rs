@@ -10,6 +10,7 @@ pub(crate) mod html;
 pub(crate) mod markdown;
 pub(crate) mod plot;
 pub(crate) mod scale;
+mod style;
 pub(crate) mod text;
 pub(crate) mod units;
 mod view;
@@ -23,24 +24,8 @@ pub(crate) use view::{capital, runs};
 
 pub use html::{html, svg, svg_names};
 pub use markdown::markdown;
+pub use style::Style;
 pub use text::text;
-
-/// How text is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
-    /// Columns of the terminal; 100 where there is none.
-    pub width: usize,
-    /// Escape sequences. Never the only sign of anything.
-    pub colour: bool,
-    /// Otherwise plain ASCII.
-    pub unicode: bool,
-}
-
-impl Default for Style {
-    fn default() -> Self {
-        Self { width: 100, colour: false, unicode: true }
-    }
-}
 
 /// With its unit, by the unit's name in a comparison.
 pub(crate) fn figure_of(unit: &str, value: Option<f64>) -> String {

@@ -1,6 +1,6 @@
 //! From values to places on an axis, and the round numbers beside it.
 
-/// Where an axis begins and ends.
+/// The range of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     pub(crate) low: f64,
@@ -33,7 +33,7 @@ impl Scale {
         Self { low, high, kind: ScaleKind::Linear }
     }
 
-    /// What is there with a little room, not from zero: for spreads.
+    /// The range of the values with a little room, not from zero: for spreads.
     pub(crate) fn around(values: impl IntoIterator<Item = f64>, ticks_max: usize) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let room = ((high - low) * 0.1).max(high.abs() * 0.005).max(1e-9);

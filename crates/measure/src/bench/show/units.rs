@@ -1,10 +1,10 @@
 //! Numbers as people read them. One unit per quantity, everywhere: rates in MB/s of 10^6 bytes as bench tools
 //! write them, sizes in KiB of 2^10 bytes, times of requests in microseconds or milliseconds.
 
-/// What stands where nothing is known.
+/// The sign for an unknown value.
 pub(crate) const UNKNOWN: &str = "-";
 
-/// What an axis or a column counts.
+/// The unit of an axis or a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Bytes per second, shown as MB/s.

@@ -1,4 +1,4 @@
-//! What a result says, arranged for showing: the chain of layers, sums, sweeps, comparisons and the headline.
+//! A result arranged for showing: the chain of layers, sums, sweeps, comparisons and the headline.
 //! Text, HTML and SVG only draw what is decided here.
 //!
 //! A run that is marked misleading is shown, but never speaks for its layer.
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{units, words};
 use crate::bench::compare::sample;
 use crate::bench::result::{BenchResult, Caches, ENCRYPTION, Kind, Layer, Note, Run, Saturation};
-use crate::reason::stats;
+use crate::stats;
 
 /// A result has hundreds of runs at most; whatever a file claims, no more are shown.
 pub(crate) const RUNS_MAX: usize = 600;
@@ -135,8 +135,8 @@ fn share_name(result: &BenchResult, run: &Run) -> String {
     }
 }
 
-/// What had no more to give. A core is left out where all cores of its end are told, and it was full for hardly longer
-/// than they: what counts is how long it was full by itself, at either end.
+/// The saturated resources. A core is left out where all cores of its end are named, and it was full for hardly longer
+/// than they: only the time in which it was full by itself counts, at either end.
 pub(crate) fn saturated(run: &Run) -> Vec<Saturation> {
     let all = |end: &str| {
         let same = |s: &&Saturation| s.what.strip_suffix("all cores") == Some(end);
@@ -182,7 +182,7 @@ impl Sum<'_> {
     }
 }
 
-/// What its disks did one by one, if each of them was measured with the same workload.
+/// The rates of its disks one by one, if each of them was measured with the same workload.
 fn sum<'a>(result: &BenchResult, run: &'a Run) -> Option<Sum<'a>> {
     if run.layer != Layer::Disks {
         return None;
@@ -335,7 +335,7 @@ pub(crate) fn main_runs(result: &BenchResult) -> Vec<&Run> {
 pub(crate) struct Compared<'a> {
     /// `encryption`, `access`, `disk`.
     pub(crate) key: String,
-    /// What stayed the same.
+    /// The properties that stayed the same.
     pub(crate) fixed: String,
     pub(crate) workloads: Vec<String>,
     pub(crate) rows: Vec<(String, Vec<Option<&'a Run>>)>,
@@ -374,13 +374,13 @@ impl<'a> Compared<'a> {
 pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
     let mut found: Vec<Compared<'_>> = Vec::new();
     let main = main_runs(result);
-    // What shares are compared to: the pool, or the disks where there is none.
+    // Shares are compared to the pool, or to the disks where there is none.
     let bases = [Layer::Pool, Layer::Disks, Layer::Disk];
     let base = bases.into_iter().find(|l| main.iter().any(|r| r.layer == *l)).unwrap_or(Layer::Disk);
     let sharing = main.iter().any(|r| r.layer == Layer::Share);
     let kinds: BTreeSet<&String> = main.iter().filter_map(|r| encrypts_subject(r)).collect();
     for run in main {
-        // What encrypts below a folder, or on the way to a share, is a property of that folder or share.
+        // Encryption below a folder, or on the way to a share, is a property of that folder or share.
         let encrypts = encrypts_subject(run);
         if let Some(kind) = encrypts.filter(|_| kinds.len() > 1) {
             let value = format!("{}: {}", words::clean(kind), words::clean(&run.subject));
@@ -433,7 +433,7 @@ fn place<'a>(found: &mut Vec<Compared<'a>>, key: &str, fixed: String, value: Str
     found.push(compared);
 }
 
-/// What somebody may quote: what the top reaches, and what the doctor concludes.
+/// A sentence to quote: the rates at the top, and the doctor's conclusion.
 pub(crate) fn headline(result: &BenchResult) -> String {
     let copies = alone(result, Kind::Copy);
     if let Some(run) = runs(result).iter().find(|run| run.layer == Layer::Copy).filter(|_| !copies.is_empty()) {

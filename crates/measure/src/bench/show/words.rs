@@ -112,7 +112,7 @@ pub(crate) fn several(subject: &str) -> String {
     }
 }
 
-/// What of its variant neither the subject nor the layer says already.
+/// The properties of a run that neither its subject nor its layer says already.
 pub(crate) fn told_variant(run: &Run) -> impl Iterator<Item = (&String, &String)> {
     run.variant.iter().filter(|(key, value)| **value != run.subject && *key != "beside")
 }

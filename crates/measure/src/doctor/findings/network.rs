@@ -1,6 +1,6 @@
 //! Cards, queues, buffers.
 
-use super::{Gain, Noticed, Rule, noticed};
+use super::notice::{Gain, Noticed, Rule, noticed};
 use larder_facts::disk::Level;
 use larder_facts::reading::{Nic, Reading};
 

@@ -1,6 +1,6 @@
 //! Governor, heat, instructions, and who else works.
 
-use super::{Gain, Noticed, Rule, noticed};
+use super::notice::{Change, Gain, Noticed, Rule, noticed};
 use larder_facts::disk::Level;
 use larder_facts::reading::{Hog, Reading};
 
@@ -91,7 +91,7 @@ fn governor(reading: &Reading) -> Vec<Noticed> {
         let file = format!("/sys/devices/system/cpu/cpufreq/{}/scaling_governor", policy.name);
         match found.first_mut() {
             Some(first) => {
-                first.changes.push(super::Change { file, value: "performance".to_owned() });
+                first.changes.push(Change { file, value: "performance".to_owned() });
             }
             None => {
                 let what = format!("the processor's governor is {}", policy.governor);

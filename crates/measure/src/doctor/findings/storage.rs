@@ -1,6 +1,6 @@
 //! Queues, mounts and power states of disks.
 
-use super::{Gain, Noticed, Rule, noticed};
+use super::notice::{Gain, Noticed, Rule, noticed};
 use larder_facts::disk::Level;
 use larder_facts::machine::{Bus, Medium, UsbDriver};
 use larder_facts::reading::{Drive, Reading};
@@ -131,7 +131,7 @@ fn scheduler(reading: &Reading) -> Vec<Noticed> {
     reading.drives.iter().filter(|d| !d.hidden).filter_map(wrong).collect()
 }
 
-/// What reading ahead is raised to.
+/// The read-ahead that the fix sets.
 const READ_AHEAD_KIB: u64 = 1024;
 
 fn read_ahead(reading: &Reading) -> Vec<Noticed> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Gain, Noticed, Rule, noticed};
-use crate::doctor::limits::Wire;
+use super::notice::{Gain, Noticed, Rule, noticed};
+use crate::describe::limits::Wire;
 use crate::doctor::words::bytes_words;
 use larder_facts::disk::Level;
 use larder_facts::reading::{Drive, Hop, HopKind, Reading, gigabits};
@@ -89,7 +89,7 @@ fn least_name(hop: &Hop) -> Option<String> {
 }
 
 fn pcie_slot(reading: &Reading) -> Vec<Noticed> {
-    // What hangs on a controller is not what its slot holds.
+    // A disk behind a controller is not the card in the slot.
     let title = |drive: &Drive, hop: &Hop| match drive.bus {
         larder_facts::machine::Bus::Nvme => drive.title.clone(),
         _ => format!("the controller at {} (of {})", hop.address, on_it(reading, hop)),
@@ -192,7 +192,7 @@ fn shared(reading: &Reading) -> Vec<Noticed> {
     found.into_iter().map(|(_, n)| n).collect()
 }
 
-/// What an ordinary disk of its kind reads.
+/// The read rate of an ordinary disk of its kind.
 pub(in crate::doctor) fn usual_bytes_per_s(drive: &Drive) -> f64 {
     use larder_facts::machine::{Bus, Medium};
     let own = drive.hops.first().filter(|h| h.role.is_empty()).map_or(f64::INFINITY, |h| h.bytes_per_s);

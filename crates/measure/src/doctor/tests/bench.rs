@@ -149,7 +149,7 @@ fn cores_full_of_others_work_are_told() {
     assert!(!found.verdict.contains("watch"), "{}", found.verdict);
 }
 
-/// What people mean by how fast it writes is no tree of small files, and `cat` alone is no reading.
+/// A write rate, as people mean it, is no tree of small files, and `cat` alone is no reading.
 #[test]
 fn bulk_speaks_where_trees_and_cat_were_measured_too() {
     use Kind::*;
@@ -191,7 +191,7 @@ fn the_busy_end_has_its_name() {
         let (_, sentence) = found(&full, &idle);
         assert!(sentence.contains("limited by the client's processor (elsewhere): 1 of 2 cores full"), "{sentence}");
     }
-    // What was slow on the wire is named where the share shows it.
+    // A slow wire is named where the share shows it.
     let found = watched(vec![wire(&idle, &full), share()]);
     assert!(found.verdict.contains("limited by the processor of nas: the wire alone"), "{}", found.verdict);
     // Whoever measures disks and no share is the box: what it receives is written to it.
@@ -275,7 +275,7 @@ fn the_best_of_a_sweep_counts() {
     assert_eq!(found.findings[0].measured.rate, 800e6);
 }
 
-/// What the disks of a pool would give, by its layout.
+/// The predicted rate of a pool's disks, by its layout.
 fn disks_allow(kind: Kind, layout: &str) -> f64 {
     let disks = ["a", "b", "c", "d"];
     let mut runs: Vec<Run> = disks.iter().map(|disk| run(Layer::Disk, disk, kind, 100e6)).collect();
@@ -294,7 +294,7 @@ fn a_pool_counts_with_its_own_layout() {
         (Kind::Write, "raidz2", 200.0),
         (Kind::Write, "mirror", 200.0),
         (Kind::Read, "mirror", 400.0),
-        // What nobody knows is taken for a stripe.
+        // An unknown layout is taken for a stripe.
         (Kind::Read, "x", 400.0),
     ] {
         assert_eq!(disks_allow(kind, layout) / 1e6, mb_per_s, "{kind:?} {layout}");
@@ -459,7 +459,7 @@ fn each_machine_has_its_own_memory() {
     }
 }
 
-/// What was noticed on this machine is of whichever end it is, and lifts no wire that is full.
+/// Notices about this machine belong to whichever end it is, and lift no wire that is full.
 #[test]
 fn notices_are_of_the_end_that_they_were_made_at() {
     let fixes = |runs: Vec<Run>| {
@@ -520,13 +520,13 @@ fn one_connection_of_a_share_is_named() {
     let found = diagnosed(vec![net(488e6, 1), net(1.17e9, 4), share()]);
     assert!(found.verdict.contains("a single TCP connection"), "{}", found.verdict);
     assert_eq!((found.findings.len(), found.advice[0].rate_after), (3, 1.17e9));
-    // Where one carries nearly as much nobody needs two figures of the wire.
+    // If one carries nearly as much, nobody needs two figures of the wire.
     let found = diagnosed(vec![net(1.1e9, 1), net(1.17e9, 4), share()]);
     assert_eq!(found.findings.len(), 2);
     assert!(!found.verdict.contains("connection"), "{}", found.verdict);
 }
 
-/// What one core encrypts is a stage of a way that is encrypted.
+/// The cipher's rate on one core is a stage of a way that is encrypted.
 #[test]
 fn a_cipher_that_fills_a_core_is_named() {
     let share = |rate: f64, kind: &str| {

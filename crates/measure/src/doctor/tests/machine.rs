@@ -4,8 +4,8 @@ use larder_facts::reading::{Busy, Hog, ReadOptions, Reading};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::describe::Layout;
 use super::super::*;
+use crate::describe::Layout;
 use crate::fixture::Fixture;
 
 fn read(fixture: &Fixture) -> Reading {
@@ -198,7 +198,7 @@ fn fixes_are_taken_back() {
     fixer.apply(&Change { file: governor.to_owned(), value: "ondemand".to_owned() }).unwrap();
     let mine = fixer.recorded().unwrap().into_iter().find(|d| d.file == governor).unwrap();
     assert_eq!((mine.before.as_str(), mine.after.as_str()), ("powersave", "ondemand"));
-    // What somebody else has changed since is theirs.
+    // A value that somebody else has changed since is theirs.
     fixture.write("/proc/irq/39/smp_affinity_list", "3\n");
     let undone = fixer.undo().unwrap();
     let left: Vec<&str> = undone.iter().filter(|u| u.left.is_some()).map(|u| u.file.as_str()).collect();

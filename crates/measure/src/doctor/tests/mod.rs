@@ -3,6 +3,7 @@
 use super::*;
 use crate::bench::show::Style;
 use crate::boxes;
+use crate::describe;
 
 mod assume;
 mod bench;

@@ -1,6 +1,7 @@
 //! Two measurements with one thing different.
 
 use super::*;
+use crate::stats;
 
 fn boxed(rest: &str) -> Boxed {
     Boxed::parse(&format!(
@@ -84,7 +85,7 @@ fn not_explained_names_the_next_measurement() {
     assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::CoresWatched));
 }
 
-/// What costs a share its rate is the cipher, where the same without it was faster.
+/// The cipher costs a share its rate, where the same without it was faster.
 #[test]
 fn plain_against_encrypted_is_a_contrast() {
     let one = boxed(
@@ -100,7 +101,7 @@ fn plain_against_encrypted_is_a_contrast() {
     assert_ne!(contrast(&one, 1), Some((Property::Encryption, 0)));
 }
 
-/// What alone was different outranks "not explained".
+/// A single difference outranks "not explained".
 #[test]
 fn any_single_difference_is_named() {
     let pairs = [

@@ -1,7 +1,7 @@
 //! Properties that hold for every box.
 
 use super::*;
-use crate::doctor::describe::Path;
+use crate::describe::Path;
 
 /// A verdict knows ids, so other names change nothing. Names have meaning only where a description is read.
 #[test]
@@ -66,7 +66,7 @@ fn raising_a_limit_that_is_far_changes_nothing() {
             let verdict = one.verdict(row);
             let stage = verdict.stages.iter().find(|s| s.resource == ResourceId::Network && s.row.is_none());
             let far = stage.is_some_and(|s| s.limit > one.table.rows[row].rate * 4.0);
-            // What is named must be another thing: a slower mode of the network is a statement about it.
+            // The bottleneck must be another thing: a slower mode of the network is a statement about it.
             let network = verdict.resource == Some(ResourceId::Network);
             (far && !network).then(|| (row, one.kind(row)))
         };

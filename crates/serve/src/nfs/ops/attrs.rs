@@ -18,9 +18,6 @@ const ACCESS3_EXTEND: u32 = 0x08;
 const ACCESS3_DELETE: u32 = 0x10;
 const ACCESS3_EXECUTE: u32 = 0x20;
 
-/// Folders below each other that are climbed; a path of them is longer than any client writes.
-const DEPTH_MAX: usize = 4096;
-
 /// FSF3_LINK, FSF3_SYMLINK, FSF3_HOMOGENEOUS, FSF3_CANSETTIME (3.3.19).
 const FSF3_ALL: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
@@ -65,7 +62,7 @@ impl Call {
             b".." if root != Ino::ROOT => {
                 // Searching the directory is needed for "..", too.
                 self.files().lookup(&self.cred, self.id.ino, b".", NameMatch::Exact).await?;
-                let parent = if dir.id.ino == root { root } else { self.parent_within(self.id.ino).await? };
+                let parent = self.parent_within(dir.id.ino).await?;
                 self.files().getattr(parent).await?
             }
             _ => self.files().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?,
@@ -77,20 +74,10 @@ impl Call {
         Ok(())
     }
 
-    /// The parent of a directory that is not the export's root. A directory that was moved out of the export
-    /// is stale (`export.nothing_outside`).
+    /// The parent of a directory; that of the export's root is the root. A directory that was moved out of the export is stale
+    /// (`export.nothing_outside`).
     pub(super) async fn parent_within(&self, dir: Ino) -> Result<Ino, Fail> {
-        let root = self.export.export.root;
-        let parent = self.files().parent(dir).await?;
-        let mut at = parent;
-        for _ in 0..DEPTH_MAX {
-            match at {
-                at if at == root => return Ok(parent),
-                Ino::ROOT => break,
-                _ => at = self.files().parent(at).await?,
-            }
-        }
-        Err(Status::Stale.into())
+        Ok(self.files().parent_within(dir, self.export.export.root).await?)
     }
 
     /// 3.3.4

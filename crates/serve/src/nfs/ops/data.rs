@@ -39,7 +39,7 @@ impl Call {
         let mut args = self.args();
         let (offset, count) = (args.u64()?, args.u32()?.min(IO_BYTES_MAX));
         let attr = self.file(&[ACCESS_READ, ACCESS_EXECUTE]).await?;
-        // Where the file ends is for the read to say: another door's client may have more to come.
+        // Only the read knows the end of the file: another door's client may have more to come.
         let read = if count == 0 {
             ReadData { eof: offset >= attr.size, ..ReadData::default() }
         } else {

@@ -31,9 +31,9 @@ struct Page<'a> {
     call: &'a Call,
     w: &'a mut Writer,
     plus: bool,
-    /// What is left of READDIR's count or READDIRPLUS's maxcount.
+    /// The rest of READDIR's count or READDIRPLUS's maxcount.
     room_bytes: usize,
-    /// What is left of READDIRPLUS's dircount: file ids, names and cookies alone.
+    /// The rest of READDIRPLUS's dircount, which counts file ids, names and cookies alone.
     names_room_bytes: usize,
     entries: usize,
 }
@@ -151,11 +151,9 @@ impl Call {
         Ok(())
     }
 
-    /// What ".." is. The parent of the export's root is that root; a parent that is being removed shows as the directory.
+    /// The directory behind "..". The parent of the export's root is that root; a parent that is being removed shows as the
+    /// directory itself.
     async fn parent(&self, dir: &Attr) -> Result<Attr, Fail> {
-        if dir.id.ino == self.export.export.root {
-            return Ok(*dir);
-        }
         let parent = self.parent_within(dir.id.ino).await?;
         Ok(self.files().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
     }

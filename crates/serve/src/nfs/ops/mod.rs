@@ -41,7 +41,7 @@ pub struct Call {
     pub proc: Proc,
     pub xid: u32,
     pub message: Bytes,
-    /// Where in `message` the arguments behind the first handle begin.
+    /// Offset in `message` of the arguments behind the first handle, in bytes.
     pub args_at: usize,
     /// The payload of a large WRITE, behind `message`.
     pub tail: Option<Bytes>,
@@ -51,7 +51,7 @@ pub struct Call {
     pub scratch: Vec<u8>,
 }
 
-/// What a procedure answers with: encoded results and file data behind them.
+/// The answer of a procedure: encoded results, and file data behind them.
 struct Answer {
     w: Writer,
     data: Vec<Bytes>,

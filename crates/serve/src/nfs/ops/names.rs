@@ -27,7 +27,7 @@ fn check_new_name(name: &[u8]) -> Result<(), Fail> {
     if is_dots(name) { Err(Status::Exist.into()) } else { Ok(()) }
 }
 
-/// What RENAME and REMOVE may not touch (RFC 1813 3.3.12 to 3.3.14).
+/// Refuses names that RENAME and REMOVE may not touch (RFC 1813 3.3.12 to 3.3.14).
 fn check_old_name(name: &[u8]) -> Result<(), Fail> {
     check_name(name)?;
     if is_dots(name) { Err(Status::Inval.into()) } else { Ok(()) }
@@ -43,7 +43,7 @@ fn create_how(args: &mut Reader<'_>) -> Result<(CreateMode, SetAttr), Fail> {
 }
 
 impl Call {
-    /// What CREATE, MKDIR, SYMLINK and MKNOD answer: post_op_fh3, post_op_attr, wcc_data of the directory.
+    /// The results of CREATE, MKDIR, SYMLINK and MKNOD: post_op_fh3, post_op_attr, wcc_data of the directory.
     fn made(&self, out: &mut Answer, made: &Attr, dir: &Changed) {
         out.w.status(Status::Ok);
         out.w.bool(true);

@@ -97,7 +97,7 @@ pub struct Client {
     pub root: Handle,
 }
 
-/// What came back: (accept_stat or u32::MAX for a denied call, the words behind it).
+/// An answer: its accept_stat (u32::MAX for a denied call), and the words behind it.
 pub struct Answer {
     pub accept: u32,
     pub body: Vec<u8>,

@@ -117,7 +117,7 @@ async fn shutdown_lets_calls_finish() {
     }
 }
 
-/// What a call's future takes: it is moved once per call, so large states belong behind a box.
+/// A call's future is moved once per call, so large states belong behind a box.
 #[test]
 fn futures_are_small() {
     fn size<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {

@@ -1,4 +1,4 @@
-//! What each procedure does, and what it refuses.
+//! Each procedure: its effects and its refusals.
 
 use super::super::proto::{Proc, Status};
 use super::super::xdr::Writer;

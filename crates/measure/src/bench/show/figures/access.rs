@@ -1,7 +1,8 @@
 //! Block sizes, and everything that compares ways to the same data.
 
-use super::{Chapter, Figure, Grid};
+use super::figure::{Chapter, Figure, Grid, ROWS_MAX};
 use crate::bench::result::{BenchResult, Run};
+use crate::bench::show::facts;
 use crate::bench::show::plot::panels::COLOURS;
 use crate::bench::show::plot::{Axis, Panel, Panels, Plot, Row, Rows, Series};
 use crate::bench::show::scale::{Scale, ScaleKind};
@@ -86,19 +87,13 @@ fn bars(n: usize, compared: &Compared<'_>, (unit, word, axis): (Unit, &str, &str
                 Some((value, run, run.median().filter(|m| m.is_finite())?))
             })
             .collect();
-        if cells.len() < 2 || rows.len() > super::ROWS_MAX {
+        if cells.len() < 2 || rows.len() > ROWS_MAX {
             continue;
         }
         rows.push(Row { label: workload.clone(), heading: true, ..Row::default() });
         for (value, run, median) in cells {
             let (_, part) = view::beside_best(run, best);
-            grid.rows.push(vec![
-                workload.clone(),
-                value.clone(),
-                unit.show(median),
-                part.clone(),
-                super::facts::spread(run),
-            ]);
+            grid.rows.push(vec![workload.clone(), value.clone(), unit.show(median), part.clone(), facts::spread(run)]);
             rows.push(Row {
                 label: value.clone(),
                 bar: Some(median),

@@ -1,6 +1,6 @@
-//! What the machine did during a run: cores, disks, network, heat and power.
+//! The machine during a run: cores, disks, network, heat and power.
 
-use super::{Chapter, Figure, Grid, name};
+use super::figure::{Chapter, Figure, Grid, name};
 use crate::bench::result::{CoreSeries, Run, Samples};
 use crate::bench::show::plot::panels::COLOURS;
 use crate::bench::show::plot::{Axis, Panel, Panels, Plot, Series};

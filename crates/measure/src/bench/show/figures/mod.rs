@@ -1,8 +1,12 @@
 //! The plots of a result, each with a title, a sentence and the table of its figures.
 
 mod access;
+mod figure;
 mod machine;
 mod time;
+
+pub(crate) use figure::{Chapter, Figure, Grid};
+use figure::{ROWS_MAX, name};
 
 use super::facts;
 use super::plot::{Axis, Dot, Plot, Row, Rows};
@@ -12,47 +16,8 @@ use super::view::{self, Way};
 use super::words;
 use crate::bench::result::{BenchResult, Latency, Run};
 
-/// Rows beyond these are in the tables only.
-const ROWS_MAX: usize = 48;
 /// Runs whose machine is shown in detail.
 pub(crate) const DETAILS_MAX: usize = 32;
-
-/// Figures behind a plot, as text.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Grid {
-    pub(crate) head: Vec<String>,
-    pub(crate) rows: Vec<Vec<String>>,
-}
-
-impl Grid {
-    fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|h| (*h).to_owned()).collect(), rows: Vec::new() }
-    }
-}
-
-/// Where in a report it belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Chapter {
-    Overview,
-    BlockSize,
-    Compared,
-    OverTime,
-    Repeats,
-    Latency,
-    /// What the machine did during the n-th of the main runs.
-    Run(usize),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Figure {
-    pub(crate) chapter: Chapter,
-    /// Unique in the report, safe as an id and as a file name.
-    pub(crate) id: String,
-    pub(crate) title: String,
-    pub(crate) desc: String,
-    pub(crate) plot: Plot,
-    pub(crate) grid: Grid,
-}
 
 pub(crate) fn all(result: &BenchResult) -> Vec<Figure> {
     let mut found: Vec<Figure> = overview(result).into_iter().collect();
@@ -131,10 +96,6 @@ fn overview(result: &BenchResult) -> Option<Figure> {
         plot: Plot::Rows(Rows { x, rows, names: Vec::new(), line_at: None }),
         grid,
     })
-}
-
-fn name(run: &Run) -> String {
-    format!("{}: {}", words::subject(run), words::workload(&run.workload))
 }
 
 /// The subject once over the rows of its workloads: both do not fit beside a plot.

@@ -1,6 +1,6 @@
 //! Throughput as time goes by: of one run its repeats, of one workload all that have a knee.
 
-use super::{Chapter, Figure, Grid, name};
+use super::figure::{Chapter, Figure, Grid, name};
 use crate::bench::result::{BenchResult, Repeat, Run};
 use crate::bench::show::plot::panels::COLOURS;
 use crate::bench::show::plot::{Axis, Panel, Panels, Plot, Series};

@@ -1,7 +1,8 @@
 //! The frame of a page: head with its policy, body, data, script.
 
-use super::escape;
+use super::parts::json as escaped_json;
 use crate::bench::show::plot::colours;
+use crate::bench::show::plot::svg::escape;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -37,7 +38,7 @@ impl Page {
 
     /// The JSON that was shown, to be taken out again.
     pub(crate) fn embed(&mut self, json: &str) {
-        self.embedded = super::json(json);
+        self.embedded = escaped_json(json);
     }
 
     pub(crate) fn finish(self) -> String {

@@ -1,8 +1,10 @@
-//! What a report has, from its headline to its data.
+//! The sections of a report, from its headline to its data.
 
-use super::{Page, escape, figure, grid, wrapped};
+use super::page::Page;
+use super::parts::{figure, grid, wrapped};
 use crate::bench::result::{BenchResult, Layer, Run};
 use crate::bench::show::figures::{self, Chapter, Figure, Grid};
+use crate::bench::show::plot::svg::escape;
 use crate::bench::show::text::{UNITS, all_notes, far_end, machine, method, urgency};
 use crate::bench::show::{facts, units, view, words};
 

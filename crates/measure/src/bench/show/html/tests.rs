@@ -1,3 +1,4 @@
+use super::parts::json;
 use super::*;
 use crate::bench::result::{BenchResult, FarMachine, Note};
 use crate::bench::show::{sample, words};
@@ -144,7 +145,7 @@ fn without_a_chain_the_page_says_why() {
     assert!(!result.runs.is_empty() && part(&result).contains("No bulk transfer was measured"), "{}", part(&result));
 }
 
-/// Who reads only the beginning has to know that somebody else's work is in every figure.
+/// A person who reads only the beginning has to know that somebody else's work is in every figure.
 #[test]
 fn what_was_in_the_way_of_all_figures_stands_above_them() {
     for code in ["machine-busy", "governor", "on-battery"] {

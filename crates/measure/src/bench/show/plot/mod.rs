@@ -1,60 +1,22 @@
-//! Plots as SVG: geometry only. What is plotted is decided in `figures`, what it looks like in `plot.css`.
+//! Plots as SVG: geometry only. `figures` chooses the data, `plot.css` the looks.
 //!
-//! V1. A plot is complete without scripts and without its page: axes, ticks, legend, title and description are in it.
-//! V2. It is as large as its kind, never as its data: series come thinned, rows are counted before.
-//! V3. Every coordinate is finite and inside the view box.
-//! V4. Text from elsewhere passes [`svg::escape`]; colours and dashes are classes, so that a page may forbid inline
-//!     styles.
+//! - `plot.complete_alone`: a plot is complete without scripts and without its page: axes, ticks, legend, title and
+//!   description are in it.
+//! - `plot.size_by_kind`: the size of a plot depends on its kind, never on its data: series come thinned, rows are counted
+//!   before.
+//! - `plot.inside_view_box`: every coordinate is finite and inside the view box.
+//! - `plot.no_inline_styles`: text from elsewhere passes [`svg::escape`]; colours and dashes are classes, so that a page
+//!   may forbid inline styles.
 
 pub(crate) mod colours;
 pub(crate) mod panels;
+mod parts;
 pub(crate) mod rows;
 pub(crate) mod svg;
 
 pub(crate) use panels::{Panel, Panels, Series};
+pub(crate) use parts::{Axis, Head, Size};
 pub(crate) use rows::{Dot, Row, Rows};
-
-use super::scale::Scale;
-use super::units::Unit;
-
-/// Two drawings of each plot, as text does not shrink with a picture: one for desks and paper, one for phones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    Wide,
-    Narrow,
-}
-
-impl Size {
-    pub(crate) fn width(self) -> f64 {
-        match self {
-            Self::Wide => 720.0,
-            Self::Narrow => 360.0,
-        }
-    }
-
-    /// Points of one series; more than pixels show nothing more.
-    pub(crate) fn points_max(self) -> usize {
-        match self {
-            Self::Wide => 300,
-            Self::Narrow => 150,
-        }
-    }
-
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Self::Wide => "w",
-            Self::Narrow => "n",
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) scale: Scale,
-    pub(crate) unit: Unit,
-    /// Beside the axis; with its unit.
-    pub(crate) name: String,
-}
 
 #[derive(Clone, Debug)]
 pub(crate) enum Plot {
@@ -69,16 +31,6 @@ impl Plot {
             Self::Rows(r) => r.svg(head, size),
         }
     }
-}
-
-/// What every plot has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) title: &'a str,
-    pub(crate) desc: &'a str,
-    /// With its own colours, to stand alone.
-    pub(crate) alone: bool,
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Series over a common x: one panel, or small ones side by side; lines, or areas stacked upon each other.
 
+use super::parts::{Axis, Head, Size};
 use super::svg::{self, px};
-use super::{Axis, Head, Size};
 use crate::bench::show::units::Unit;
-use crate::reason::stats::thinned;
+use crate::stats::thinned;
 
 /// One line or one layer of a stack.
 #[derive(Clone, Debug, Default)]

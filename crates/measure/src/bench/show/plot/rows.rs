@@ -1,7 +1,7 @@
 //! Rows with names, over one axis: bars, or dots that show each repeat.
 
+use super::parts::{Axis, Head, Size};
 use super::svg;
-use super::{Axis, Head, Size};
 use crate::bench::show::units::Unit;
 
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub(crate) struct Row {
     /// A heading over the rows that follow; its own row has nothing else.
     pub(crate) heading: bool,
     pub(crate) bar: Option<f64>,
-    /// What would have been possible: an outline behind the bar.
+    /// The best that was possible: an outline behind the bar.
     pub(crate) ghost: Option<f64>,
     pub(crate) dots: Vec<Dot>,
     /// An upright stroke: the median of dots.

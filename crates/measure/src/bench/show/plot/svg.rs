@@ -1,6 +1,7 @@
 //! The letters of SVG.
 
-use super::{Head, Size, colours};
+use super::colours;
+use super::parts::{Head, Size};
 use crate::bench::show::words;
 
 /// Of text of 12 pixels in common sans-serif fonts, a little generous.

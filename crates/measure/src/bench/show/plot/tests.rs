@@ -2,7 +2,8 @@ use super::*;
 use crate::bench::result::Moment;
 use crate::bench::show::figures::{self, Figure};
 use crate::bench::show::sample;
-use crate::bench::show::scale::ScaleKind;
+use crate::bench::show::scale::{Scale, ScaleKind};
+use crate::bench::show::units::Unit;
 
 fn drawn(figure: &Figure, size: Size) -> String {
     let head = Head { id: &figure.id, title: &figure.title, desc: &figure.desc, alone: false };

@@ -1,6 +1,6 @@
 //! Bars made of characters.
 
-use super::Style;
+use crate::bench::show::Style;
 
 /// A bar of `columns` at most; eighths of a column, or whole ones.
 pub(super) fn bar(part: f64, columns: usize, style: &Style) -> String {

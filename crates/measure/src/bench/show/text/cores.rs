@@ -1,12 +1,11 @@
-//! What each core did while a run ran: a strip of heights, one character per moment, and where the time went.
+//! Each core during a run: a strip of heights, one character per moment, and the shares of its time.
 
-use super::Style;
 use super::chart::level;
-use super::heading;
 use super::paint::Paint;
+use super::parts::heading;
 use super::table::{Align, Cell, Table};
 use crate::bench::result::{BenchResult, CoreSeries, Run, Samples, Saturation};
-use crate::bench::show::{facts, units, view, words};
+use crate::bench::show::{Style, facts, units, view, words};
 
 /// The busiest of them say enough.
 const CORES_MAX: usize = 8;
@@ -79,8 +78,7 @@ fn strips(samples: &Samples, style: &Style) -> String {
     for core in cores {
         let percent = |values: &[f64]| Cell::from(mean(values).map_or(String::new(), |m| units::percent(m / 100.0)));
         let busy = busy(core);
-        let strip: String =
-            crate::reason::stats::thinned(&busy, columns).into_iter().map(|p| level(p, style)).collect();
+        let strip: String = crate::stats::thinned(&busy, columns).into_iter().map(|p| level(p, style)).collect();
         let full = mean(&busy).is_some_and(|m| m >= 85.0);
         let paint = if full { Paint::Bad } else { Paint::Line(0) };
         let user: Vec<f64> = core.user.iter().zip(&core.nice).map(|(u, n)| u + n).collect();

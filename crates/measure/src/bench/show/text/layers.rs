@@ -1,12 +1,11 @@
 //! One table per layer, from the bottom to the top.
 
-use super::Style;
 use super::chart::bar;
-use super::heading;
 use super::paint::Paint;
+use super::parts::heading;
 use super::table::{Align, Cell, Table};
 use crate::bench::result::{BenchResult, Layer, Run};
-use crate::bench::show::{facts, units, view, words};
+use crate::bench::show::{Style, facts, units, view, words};
 
 /// Repeats that differ by more are worth a second look.
 const SPREAD_HIGH: f64 = 0.1;

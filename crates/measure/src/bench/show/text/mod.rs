@@ -1,19 +1,21 @@
 //! A result as text: for terminals, mails and forums.
 //!
-//! T1. Nothing is wider than the style allows, unless a single number is.
-//! T2. Without `unicode` every byte is ASCII; without `colour` there is no escape sequence, and colour never says
-//!     what the text does not.
-//! T3. Each figure stands with its repeats' spread; what is misleading is marked where it stands.
+//! - `text.width_bounded`: nothing is wider than the style allows, unless a single number is.
+//! - `text.plain_where_asked`: without `unicode` every byte is ASCII; without `colour` there is no escape sequence. Colour
+//!   never says anything that the text does not.
+//! - `text.spread_beside`: each figure stands beside the spread of its repeats; a misleading figure is marked in place.
 
 mod chart;
 mod cores;
 mod layers;
 mod paint;
+mod parts;
 mod plots;
 mod table;
 
 pub(crate) use cores::{busy, mean};
 pub(crate) use paint::Paint;
+pub(crate) use parts::{fact, finished, heading};
 pub(crate) use plots::knee_words;
 pub(crate) use table::{Align, Cell, Table};
 
@@ -39,41 +41,6 @@ pub fn text(result: &BenchResult, style: &Style) -> String {
     text.push_str(&cores::all(result, style));
     text.push_str(&notes(result, style));
     finished(&text, style)
-}
-
-/// Plain ASCII where that was asked for, each character as wide as before.
-pub(crate) fn finished(text: &str, style: &Style) -> String {
-    if style.unicode {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            _ if c.is_ascii() => out.push(c),
-            'µ' => out.push('u'),
-            '…' => out.push('~'),
-            '±' => out.push('~'),
-            '°' => out.push(' '),
-            _ => out.push_str(&"?".repeat(words::width(&c.to_string()))),
-        }
-    }
-    out
-}
-
-/// A heading with a blank line above.
-pub(crate) fn heading(name: &str, meaning: &str, style: &Style) -> String {
-    let name = words::shortened(&name.to_uppercase(), style.width);
-    let meaning = words::shortened(meaning, style.width.saturating_sub(words::width(&name) + 2));
-    let (name, meaning) = (Paint::Bold.over(&name, style), Paint::Dim.over(&meaning, style));
-    format!("\n{name}  {meaning}").trim_end().to_owned() + "\n"
-}
-
-/// Names and what they stand for, the latter folded under itself.
-pub(crate) fn fact(name: &str, value: &str, style: &Style) -> String {
-    const NAME: usize = 9;
-    let lines = words::folded(value, style.width.saturating_sub(NAME + 2).max(20));
-    let name = Paint::Dim.over(&format!("{name:<NAME$}"), style);
-    format!("  {name}{}\n", lines.join(&format!("\n{}", " ".repeat(NAME + 2))))
 }
 
 fn header(result: &BenchResult, style: &Style) -> String {
@@ -139,7 +106,7 @@ pub(crate) fn method(result: &BenchResult) -> String {
 
 /// Every note once with those whom it concerns, what must not be overlooked first.
 pub(crate) fn all_notes(result: &BenchResult) -> Vec<(&Note, String)> {
-    // What disks share is told where they are.
+    // Links that disks share are shown beside the disks.
     let elsewhere = |note: &Note| matches!(note.code.as_str(), "sum-holds" | "shared-limit");
     let runs = view::runs(result);
     let mut found: Vec<(&Note, Vec<&Run>)> = result.notes.iter().map(|n| (n, Vec::new())).collect();

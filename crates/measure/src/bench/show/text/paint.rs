@@ -1,6 +1,6 @@
 //! Colour only when asked, and never as the only sign of anything.
 
-use super::Style;
+use crate::bench::show::Style;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Paint {

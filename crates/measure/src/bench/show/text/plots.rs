@@ -1,13 +1,12 @@
 //! Bars of a result: block sizes, comparisons, write rate with its knee.
 
 use super::chart::{bar, level};
-use super::heading;
 use super::paint::Paint;
+use super::parts::heading;
 use super::table::{Align, Cell, Table};
-use super::{Style, words};
 use crate::bench::result::{BenchResult, Repeat, Run};
 use crate::bench::show::view::{self, Compared, Sweep};
-use crate::bench::show::{facts, units};
+use crate::bench::show::{Style, facts, units, words};
 
 /// Of a figure with its unit, and the gaps beside it and its bar.
 const NUMBER_COLUMNS: usize = 14;
@@ -153,9 +152,8 @@ fn over_time(group: &[&Run], style: &Style) -> String {
     let columns = style.width.saturating_sub(4).clamp(20, STRIP_COLUMNS);
     let mut text = String::new();
     for (n, (run, repeat)) in found.into_iter().enumerate() {
-        let heights = crate::reason::stats::thinned(&rates(repeat), columns)
-            .into_iter()
-            .map(|rate| level(rate / most * 100.0, style));
+        let heights =
+            crate::stats::thinned(&rates(repeat), columns).into_iter().map(|rate| level(rate / most * 100.0, style));
         let line = format!("{}: {}", words::subject(run), knee_words(repeat).unwrap_or_default());
         text.push_str(&format!("  {}\n", words::folded(&line, style.width.saturating_sub(4)).join("\n  ")));
         text.push_str(&format!("  {}\n", Paint::Line(n).over(&heights.collect::<String>(), style)));

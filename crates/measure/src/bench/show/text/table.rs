@@ -1,7 +1,7 @@
 //! Columns that line up, whatever is in them, and no wider than the terminal.
 
-use super::Style;
 use super::paint::Paint;
+use crate::bench::show::Style;
 use crate::bench::show::words::{shortened, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

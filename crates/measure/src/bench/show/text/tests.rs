@@ -168,7 +168,7 @@ fn comparisons_hold_all_but_one_property_fixed() {
     assert!(result.runs.iter().any(|r| r.layer == Layer::Disks));
 }
 
-/// What encrypts below a folder or on the way to a share is told apart by folder and share.
+/// Kinds of encryption below a folder, or on the way to a share, are told apart by folder and share.
 #[test]
 fn kinds_of_encryption_are_a_table_of_their_own() {
     let mut result = sample::box_d();

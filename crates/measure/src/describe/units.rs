@@ -2,7 +2,7 @@
 
 use larder_base::units::ByteSize;
 
-use super::BadDescription;
+use super::error::BadDescription;
 
 pub(super) fn size(text: &str) -> Result<u64, BadDescription> {
     // A number alone is bytes to others; here nobody means those.
@@ -14,7 +14,7 @@ pub(super) fn size(text: &str) -> Result<u64, BadDescription> {
 }
 
 /// Bytes per second of `450MB/s`, `935Mbit/s` or `1Gbps`. `Mb/s` is asked about: it means either, by eight apart.
-pub(in crate::doctor) fn rate(text: &str) -> Result<f64, BadDescription> {
+pub(crate) fn rate(text: &str) -> Result<f64, BadDescription> {
     let bad = || BadDescription::Rate(text.to_owned());
     let trimmed = text.trim();
     let (number, unit) = trimmed.split_at(trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?);

@@ -1,78 +1,10 @@
-//! A box as a person (or a bench) describes it, in TOML: what is in it, how it hangs together, what was measured.
-//!
-//! `raw.rs` has the fields as they are written, this file what they mean once they are checked: every name that is
-//! used is defined, every figure is positive, and ways through links are followed to their end.
+//! A description once it is checked.
 
+use larder_facts::machine::Arrangement;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
-use larder_facts::machine::Arrangement;
-
-mod check;
-mod raw;
-mod units;
-
-pub(crate) use raw::is_bond;
-#[cfg(test)]
-pub(super) use units::rate;
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadDescription {
-    #[error("{0}")]
-    Toml(String),
-    #[error("'{0}' is not a rate: write 450MB/s, 4GiB/s or 935Mbit/s")]
-    Rate(String),
-    #[error("'{0}': bits or bytes? Write Mbit/s or MB/s, they are eight apart")]
-    BitsOrBytes(String),
-    #[error("'{0}' is not a size: write 8GiB or 32GB")]
-    Size(String),
-    #[error("'{0}' is not a time: write 80us, 5ms or 1.5s")]
-    Time(String),
-    #[error(
-        "'{0}' names no wire: write PCIe 3.0 x4, USB 3.0, USB 2.0 BOT, SATA 6G, 2.5 GbE or Wi-Fi 5, or give limit ="
-    )]
-    Wire(String),
-    #[error("there is no {kind} '{name}' in the description")]
-    Missing { kind: &'static str, name: String },
-    #[error("{0}")]
-    Senseless(String),
-}
-
-/// The way that was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Path {
-    /// The disks side by side, without a pool.
-    #[serde(alias = "disk")]
-    Disks,
-    /// Through the pool, on the machine itself.
-    #[serde(alias = "pool")]
-    Local,
-    /// The wire alone, without storage: reading is towards the client.
-    #[serde(alias = "network", alias = "wire")]
-    Net,
-    /// Through pool and network.
-    Share,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum What {
-    Read,
-    Write,
-    RandomRead,
-    RandomWrite,
-}
-
-impl What {
-    pub fn is_random(self) -> bool {
-        matches!(self, Self::RandomRead | Self::RandomWrite)
-    }
-
-    pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::RandomWrite)
-    }
-}
+use super::way::{Path, What};
 
 /// How one piece of data lies on the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -173,7 +105,7 @@ pub struct Described {
     pub(crate) of_machine: bool,
     pub(crate) clients: Vec<Client>,
     pub(crate) work: Vec<Work>,
-    /// What one core encrypts, by the cipher's name.
+    /// The rate at which one core encrypts, by the cipher's name.
     pub(crate) ciphers: Vec<(String, f64)>,
     pub measured: Vec<Measured>,
 }
@@ -185,10 +117,10 @@ pub(crate) struct Link {
     pub(crate) read: f64,
     pub(crate) write: f64,
     pub(crate) wire: Option<Wire>,
-    /// What both ends can, where they agreed on less.
+    /// The best that both ends support, where they agreed on less.
     pub(crate) could: Option<Wire>,
     pub(crate) duplex: Duplex,
-    /// Where the kernel has it, of a machine that was read.
+    /// Its place in the kernel's device tree, of a machine that was read.
     pub(crate) address: Option<String>,
     /// The links between it and the machine.
     pub(crate) via: Vec<String>,
@@ -207,12 +139,12 @@ pub(crate) struct Disk {
     /// Of one request, when nothing else is under way.
     pub(crate) latency_s: Option<f64>,
     pub(crate) flush_s: Option<f64>,
-    /// What it takes fast before it takes things slowly, and how fast.
+    /// Size of its fast cache, and the rate at which the cache takes writes.
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) write_cached: Option<f64>,
     /// Each disk's own wire.
     pub(crate) connection: Option<Wire>,
-    /// What both ends of it can, where they agreed on less.
+    /// The best that both ends of the wire support, where they agreed on less.
     pub(crate) could: Option<Wire>,
     /// While it worked, degrees Celsius.
     pub(crate) temperature_c: Option<f64>,
@@ -246,7 +178,7 @@ pub(crate) struct Network {
     pub(crate) via: Vec<String>,
 }
 
-/// Who asks.
+/// A client of the box.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) name: String,
@@ -266,7 +198,7 @@ pub enum Side {
     Client,
 }
 
-/// What a processor does with each byte: a cipher, a compressor, a checksum.
+/// A processor's work on each byte: a cipher, a compressor, a checksum.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) name: String,
@@ -318,7 +250,7 @@ pub struct Ends {
 pub struct How {
     /// Its repeats.
     #[serde(skip)]
-    pub(crate) sample: crate::reason::stats::Sample,
+    pub(crate) sample: crate::stats::Sample,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u64>,
     /// Requests in flight, of all jobs together.
@@ -333,7 +265,7 @@ pub struct How {
     pub sync: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caching>,
-    /// What encrypted it, by name; nothing where it was plain.
+    /// The cipher, by name; nothing where it was plain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption: Option<String>,
     /// Why it proves nothing, as who measured says.
@@ -345,7 +277,7 @@ pub struct How {
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_cores: Vec<f64>,
-    /// Who serves, where that is not the machine whose disks are described: then nothing is known of what lies below.
+    /// The serving machine, where that is not the one whose disks are described: then nothing is known of its disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<String>,
     /// The machines that served and that asked, by name, where both were watched.
@@ -367,7 +299,7 @@ pub struct How {
     /// A process that does this work and what holds it back, by a control group's quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
-    /// Where a disk was seen to fall behind its own beginning: how much, and why.
+    /// A disk that fell behind its own beginning: by how much, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowed: Option<String>,
     /// Of the machine that served, where that is not the one described; and of the one that asked.
@@ -383,11 +315,11 @@ pub struct How {
     pub others_work: bool,
 }
 
-/// What fio and its kind take where nothing is said.
+/// The block size of fio and its kind where none is given.
 pub(crate) const RANDOM_BLOCK_BYTES: u64 = 4096;
 
 impl Measured {
-    /// What would be asked, where nothing was measured.
+    /// A measurement that nobody has taken, to ask for its limits.
     pub(crate) fn imagined(path: Path, what: What) -> Self {
         Self {
             path,
@@ -414,31 +346,6 @@ impl Measured {
     }
 }
 
-/// What is mostly meant where a type is wrong.
-fn hinted(text: &str) -> String {
-    let hint = match text {
-        t if t.contains("expected a string") => {
-            "; rates, sizes and times are in quotes and have a unit, such as \"450MB/s\": which is it?"
-        }
-        t if t.contains("invalid type: string") && t.contains("expected f64") => {
-            "; operations and percents are plain numbers, such as 90000"
-        }
-        _ => "",
-    };
-    format!("{}{hint}", first_lines(text))
-}
-
-/// The first lines of an error. The parser quotes the line at fault, which may be all of a file that is no description.
-fn first_lines(text: &str) -> String {
-    const LINES: usize = 6;
-    const CHARS: usize = 160;
-    let short = |line: &str| match line.char_indices().nth(CHARS) {
-        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
-        None => line.to_owned(),
-    };
-    text.lines().take(LINES).map(short).collect::<Vec<_>>().join("\n")
-}
-
 impl Described {
     /// How what was measured lies on its disks.
     pub(crate) fn shape(&self, measured: &Measured) -> Shape {
@@ -447,18 +354,5 @@ impl Described {
 
     pub(crate) fn own_shape(&self) -> Shape {
         Shape { layout: self.layout, groups: self.groups, copies: self.copies }
-    }
-
-    pub fn parse(text: &str) -> Result<Self, BadDescription> {
-        let raw: raw::Raw = toml::from_str(text).map_err(|e| BadDescription::Toml(hinted(e.to_string().trim_end())))?;
-        let mut described = raw::described(raw)?;
-        check::check(&described)?;
-        check::follow_links(&mut described)?;
-        Ok(described)
-    }
-
-    /// The fields of one `[[client]]`, as a file of its own.
-    pub(crate) fn client(text: &str) -> Result<Client, BadDescription> {
-        raw::client_alone(text)
     }
 }

@@ -1,11 +1,13 @@
-//! What a description must have before anything can be said of it: names that are defined, counts that exist.
+//! Requirements of a description before anything is concluded from it: names that are defined, counts that exist.
 
 use std::collections::BTreeSet;
 
 use larder_base::units::ByteSize;
 
+use super::described::{Described, Layout, Measured};
+use super::error::BadDescription;
 use super::raw::COUNT_MAX;
-use super::{BadDescription, Described, Layout, Measured, Path};
+use super::way::Path;
 use crate::bench::show::words;
 
 type Result<T> = std::result::Result<T, BadDescription>;

@@ -236,7 +236,7 @@ pub(crate) fn adjusted(p: &[f64]) -> Vec<f64> {
     out
 }
 
-/// Where 95 of 100 of them are.
+/// The interval that holds 95 of 100 of them.
 pub(crate) fn middle(mut values: Vec<f64>) -> Option<[f64; 2]> {
     values.sort_by(f64::total_cmp);
     let at = |part: f64| values.get(((values.len().checked_sub(1)?) as f64 * part).round() as usize).copied();

@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
+use super::described::{Caching, Client, Described, Disk, How, Layout, Link, Measured, Network, Side, Work};
+use super::error::BadDescription;
+use super::limits::{DiskKind, Duplex, Wire};
 use super::units::{rate, seconds, size};
-use super::{
-    BadDescription, Caching, Client, Described, Disk, How, Layout, Link, Measured, Network, Path, Side, What, Work,
-};
-use crate::doctor::limits::{DiskKind, Duplex, Wire};
+use super::way::{Path, What};
 
 /// More of anything is no home's box.
 pub(crate) const COUNT_MAX: usize = 256;
@@ -277,7 +277,7 @@ fn disk(raw: RawDisk) -> Result<Disk> {
     })
 }
 
-/// What both ends can must be more than what they agreed on.
+/// The best of both ends, which must be more than they agreed on.
 fn more(could: Option<Wire>, now: f64, name: &str) -> Result<Option<Wire>> {
     match &could {
         Some(wire) if wire.practical <= now => senseless(format!(

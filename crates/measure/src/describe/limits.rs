@@ -4,7 +4,7 @@
 pub(crate) use larder_facts::wires::{BOT, Duplex, Wire};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::describe::What;
+use super::way::What;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -139,7 +139,7 @@ const STICK: Physical = Physical {
     why: "sticks write small pieces by rewriting large blocks",
 };
 
-/// Where no kind is given: the best of all.
+/// The best of all kinds, for a disk without a kind.
 pub(crate) const ANY: &Physical = &Physical { name: "disk", ..NVME };
 
 impl DiskKind {
@@ -167,7 +167,7 @@ impl DiskKind {
 }
 
 impl Physical {
-    /// What an ordinary one does, low and high.
+    /// The rates of an ordinary one, low and high.
     pub(crate) fn usual(&self, what: What) -> (f64, f64) {
         match what {
             What::Read => self.usual_read,

@@ -1,0 +1,360 @@
+//! Automatic snapshots: when one is due, and how long each is kept. Pure functions of times.
+//!
+//! One snapshot serves every kind. Of each hour, day, week (from Monday) and month the newest is kept, for as many hours, days,
+//! weeks and months *with snapshots* as were asked for. All of it in UTC.
+//!
+//! - `retention.own_names_only`: snapshots named exactly as [`name_at`] names them take part; no other is ever destroyed.
+//! - `retention.order_of_taking`: a snapshot is newer than those taken before it, whatever the clock said then. No age is
+//!   compared with the present, so neither a wrong clock nor idle years destroy anything.
+//! - `retention.one_a_period`: a snapshot is due when some kind has none in the present period. After a clock was set back, the
+//!   periods that have one get no second; a snapshot from the future stands in the way of its own periods alone.
+
+use std::collections::{BTreeSet, HashSet};
+
+use chrono::{DateTime, Datelike, Days, Months, NaiveDateTime, NaiveTime, Utc};
+use larder_api::SnapshotCounts;
+
+/// Legal at every door: SMB and Windows want no colon.
+const NAME: &str = "auto-%Y-%m-%d_%H-%MZ";
+const NAME_LEN: usize = "auto-2026-11-25_04-00Z".len();
+const HOUR_SECS: i64 = 3600;
+
+/// The name of a snapshot taken now. There is none outside of the years 0 to 9999.
+pub(super) fn name_at(now: DateTime<Utc>) -> Option<String> {
+    let name = now.format(NAME).to_string();
+    time_of(&name).map(|_| name)
+}
+
+/// The time that a name of the schedule says (`retention.own_names_only`).
+pub(super) fn time_of(name: &str) -> Option<DateTime<Utc>> {
+    let at = NaiveDateTime::parse_from_str(name, NAME).ok()?.and_utc();
+    (name.len() == NAME_LEN && at.format(NAME).to_string() == name).then_some(at)
+}
+
+/// Whether a snapshot should be taken now, beside those that were taken at these times (`retention.one_a_period`).
+pub(super) fn is_due(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> bool {
+    kinds(keep).any(|(kind, _)| !has_one(kind, taken, kind.begin(now)))
+}
+
+/// The beginning of the hour in which a snapshot is taken next, if anything changes until then. One that is due already, and could
+/// not be taken or was not needed, is tried again every hour.
+pub(super) fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> DateTime<Utc> {
+    let next_hour = Kind::Hourly.end(Kind::Hourly.begin(now));
+    if is_due(keep, taken, now) {
+        return next_hour;
+    }
+    let free = kinds(keep).map(|(kind, _)| {
+        let mut begin = kind.end(kind.begin(now));
+        // Each turn finds another snapshot's period.
+        for _ in 0..taken.len() {
+            if !has_one(kind, taken, begin) {
+                break;
+            }
+            begin = kind.end(begin);
+        }
+        begin
+    });
+    free.min().unwrap_or(next_hour)
+}
+
+/// The places of those that no period needs any more, among the snapshots in the order of taking.
+pub(super) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<usize> {
+    let needed: BTreeSet<usize> = kinds(keep).flat_map(|(kind, count)| kept(kind, count, taken)).collect();
+    // A schedule that keeps nothing is none.
+    if needed.is_empty() {
+        return Vec::new();
+    }
+    (0..taken.len()).filter(|place| !needed.contains(place)).collect()
+}
+
+/// How many periods of each kind have a snapshot that is kept for them.
+pub(super) fn counts(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> SnapshotCounts {
+    let mut counts = SnapshotCounts::default();
+    for (kind, count) in kinds(keep) {
+        let held = u32::try_from(kept(kind, count, taken).len()).unwrap_or(count);
+        match kind {
+            Kind::Hourly => counts.hourly = held,
+            Kind::Daily => counts.daily = held,
+            Kind::Weekly => counts.weekly = held,
+            Kind::Monthly => counts.monthly = held,
+        }
+    }
+    counts
+}
+
+/// The newest of each of the last `count` periods (`retention.order_of_taking`).
+fn kept(kind: Kind, count: u32, taken: &[DateTime<Utc>]) -> Vec<usize> {
+    let mut periods = HashSet::new();
+    let newest_first = taken.iter().enumerate().rev();
+    let newest_of_periods = newest_first.filter(|(_, at)| periods.insert(kind.begin(**at)));
+    newest_of_periods.map(|(place, _)| place).take(count as usize).collect()
+}
+
+fn has_one(kind: Kind, taken: &[DateTime<Utc>], begin: DateTime<Utc>) -> bool {
+    taken.iter().any(|at| kind.begin(*at) == begin)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hourly,
+    Daily,
+    Weekly,
+    Monthly,
+}
+
+/// The kinds that are asked for, and how many of each.
+fn kinds(keep: &SnapshotCounts) -> impl Iterator<Item = (Kind, u32)> {
+    let all = [
+        (Kind::Hourly, keep.hourly),
+        (Kind::Daily, keep.daily),
+        (Kind::Weekly, keep.weekly),
+        (Kind::Monthly, keep.monthly),
+    ];
+    all.into_iter().filter(|(_, count)| *count > 0)
+}
+
+impl Kind {
+    /// The beginning of the period that `at` lies in.
+    fn begin(self, at: DateTime<Utc>) -> DateTime<Utc> {
+        let day = at.date_naive();
+        let first = match self {
+            Kind::Hourly => {
+                let secs = at.timestamp();
+                return DateTime::from_timestamp(secs - secs.rem_euclid(HOUR_SECS), 0).unwrap_or(at);
+            }
+            Kind::Daily => Some(day),
+            Kind::Weekly => day.checked_sub_days(Days::new(day.weekday().num_days_from_monday().into())),
+            Kind::Monthly => day.with_day(1),
+        };
+        first.unwrap_or(day).and_time(NaiveTime::MIN).and_utc()
+    }
+
+    /// The beginning of the period after the one that begins at `begin`.
+    fn end(self, begin: DateTime<Utc>) -> DateTime<Utc> {
+        let end = match self {
+            Kind::Hourly => DateTime::from_timestamp(begin.timestamp() + HOUR_SECS, 0),
+            Kind::Daily => begin.checked_add_days(Days::new(1)),
+            Kind::Weekly => begin.checked_add_days(Days::new(7)),
+            Kind::Monthly => begin.checked_add_months(Months::new(1)),
+        };
+        end.unwrap_or(begin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Times = Vec<DateTime<Utc>>;
+
+    fn keep(hourly: u32, daily: u32, weekly: u32, monthly: u32) -> SnapshotCounts {
+        SnapshotCounts { hourly, daily, weekly, monthly }
+    }
+
+    fn at(text: &str) -> DateTime<Utc> {
+        NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M").unwrap().and_utc()
+    }
+
+    fn secs(secs: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(secs, 0).unwrap()
+    }
+
+    fn without(taken: &[DateTime<Utc>], places: &[usize]) -> Times {
+        (0..taken.len()).filter(|place| !places.contains(place)).map(|place| taken[place]).collect()
+    }
+
+    /// A life of a volume that changes all the time: the clock is looked at at these times.
+    fn live(keep: &SnapshotCounts, clock: &[DateTime<Utc>]) -> Times {
+        let mut taken = Times::new();
+        for now in clock {
+            if is_due(keep, &taken, *now) {
+                taken.push(*now);
+            }
+            taken = without(&taken, &unneeded(keep, &taken));
+        }
+        taken
+    }
+
+    #[test]
+    fn names_are_those_of_the_schedule_alone() {
+        assert_eq!(name_at(at("2026-11-25 04:07")).as_deref(), Some("auto-2026-11-25_04-07Z"));
+        assert_eq!(time_of("auto-2026-11-25_04-07Z"), Some(at("2026-11-25 04:07")));
+        for other in [
+            "",
+            "auto",
+            "auto-2026-11-25_04-07",
+            "auto-2026-11-25_04-07Zx",
+            "auto-2026-11-25_04-07Z-hourly",
+            "auto-2026-11-5_04-007Z",
+            "auto-+026-11-25_04-07Z",
+            "auto-2026-11-25_24-00Z",
+            "auto-2026-02-30_04-07Z",
+            "auto-2026-11-25 04-07Z",
+            "Auto-2026-11-25_04-07Z",
+            "2026-11-25_04-07-00Z",
+            "before the holiday",
+        ] {
+            assert_eq!(time_of(other), None, "{other}");
+        }
+        assert_eq!(name_at(DateTime::<Utc>::MAX_UTC), None);
+        assert_eq!(name_at(DateTime::<Utc>::MIN_UTC), None);
+    }
+
+    #[test]
+    fn a_year_of_hours() {
+        let keep = keep(24, 30, 8, 12);
+        let start = at("2025-11-25 04:00").timestamp();
+        let clock: Times = (0..366 * 24).map(|hour| secs(start + hour * 3600 + 5)).collect();
+        let taken = live(&keep, &clock);
+        let last = clock[clock.len() - 1];
+        assert_eq!(taken.last(), Some(&last));
+        assert_eq!(counts(&keep, &taken), keep);
+        let since = |days| taken.iter().filter(|at| last - **at < chrono::TimeDelta::days(days)).count();
+        assert_eq!(since(1), 24, "each hour of the last day");
+        assert_eq!(
+            since(30),
+            24 + 28,
+            "the last of each of the days before: 24 hours reach into two days, which are in both"
+        );
+        for at in taken.iter().filter(|at| last - **at > chrono::TimeDelta::days(40)) {
+            let next_hour = *at + chrono::TimeDelta::hours(1);
+            let (begins_week, begins_month) = (next_hour.weekday().num_days_from_monday() == 0, next_hour.day() == 1);
+            assert!(begins_week || begins_month, "{at} is the last of a week or month");
+        }
+        assert!(taken.len() <= 24 + 30 + 8 + 12);
+    }
+
+    #[test]
+    fn one_is_due_in_each_period_without_one() {
+        let daily = keep(0, 7, 0, 0);
+        let taken = [at("2026-11-25 08:00")];
+        assert!(is_due(&daily, &[], at("2026-11-25 08:00")));
+        assert!(!is_due(&daily, &taken, at("2026-11-25 23:59")));
+        assert!(!is_due(&daily, &taken, at("2026-11-25 00:00")), "the clock was set back");
+        assert!(is_due(&daily, &taken, at("2026-11-26 00:00")));
+        assert!(is_due(&daily, &taken, at("2019-01-01 00:00")), "the clock was set back by years");
+        assert!(is_due(&daily, &[at("2099-01-01 00:00")], at("2026-11-25 00:00")), "one from the future");
+        let weekly = keep(0, 0, 4, 0);
+        assert!(!is_due(&weekly, &[at("2026-11-23 00:00")], at("2026-11-29 23:00")), "Monday to Sunday");
+        assert!(is_due(&weekly, &[at("2026-11-29 23:00")], at("2026-11-30 00:00")));
+        assert!(is_due(&keep(0, 0, 4, 4), &[at("2026-11-30 00:00")], at("2026-12-01 00:00")), "a new month");
+        assert!(!is_due(&keep(0, 0, 0, 0), &[], at("2026-11-30 00:00")));
+    }
+
+    #[test]
+    fn the_next_one() {
+        let daily = keep(0, 7, 0, 0);
+        let now = at("2026-11-25 08:30");
+        assert_eq!(next(&daily, &[], now), at("2026-11-25 09:00"), "overdue: tried every hour");
+        assert_eq!(next(&daily, &[at("2026-11-25 01:00")], now), at("2026-11-26 00:00"));
+        let ahead = [at("2026-11-25 01:00"), at("2026-11-26 01:00"), at("2026-11-27 01:00")];
+        assert_eq!(next(&daily, &ahead, now), at("2026-11-28 00:00"), "the clock was set back");
+        assert_eq!(next(&keep(3, 7, 0, 1), &[at("2026-11-25 08:00")], now), at("2026-11-25 09:00"));
+    }
+
+    #[test]
+    fn a_day_in_a_wrong_year_costs_no_more_than_a_day() {
+        let keep = keep(24, 30, 8, 12);
+        let hours = |from: &str, count: i64| -> Times {
+            let from = at(from).timestamp();
+            (0..count).map(|hour| secs(from + hour * 3600)).collect()
+        };
+        let right = hours("2026-01-01 00:00", 24 * 300);
+        let mut clock = right.clone();
+        for wrong in ["2099-01-01 00:00", "1970-01-01 00:00"] {
+            clock.truncate(right.len());
+            clock.extend(hours(wrong, 24));
+            let after = live(&keep, &clock);
+            let lost = live(&keep, &right).iter().filter(|at| !after.contains(at)).count();
+            assert!(lost <= 24 + 1 + 1 + 1, "{lost} were destroyed");
+            assert!(counts(&keep, &after).monthly >= 11);
+            clock.extend(hours("2026-10-29 00:00", 24 * 40));
+            let later = live(&keep, &clock);
+            assert!(later.iter().filter(|at| at.year() == 2026).count() > 24 + 25 + 5, "it goes on as before");
+        }
+    }
+
+    /// Looks at the clock that go forward by hours, stand still, and jump by years in both directions.
+    fn clocks() -> impl Strategy<Value = Times> {
+        const YEAR: i64 = 365 * 24 * 3600;
+        let step = prop_oneof![
+            12 => Just(3600i64),
+            4 => 0..7200i64,
+            3 => 0..40 * 24 * 3600i64,
+            1 => -50 * 3600..0i64,
+            1 => -80 * YEAR..80 * YEAR,
+        ];
+        prop::collection::vec(step, 1..120).prop_map(|steps| {
+            let mut now = 1_790_000_000i64;
+            let mut walk = |step: i64| {
+                now = (now + step).clamp(-2_000_000_000, 20_000_000_000);
+                secs(now)
+            };
+            steps.into_iter().map(&mut walk).collect()
+        })
+    }
+
+    fn keeps() -> impl Strategy<Value = SnapshotCounts> {
+        let any = (0..6u32, 0..6u32, 0..4u32, 0..4u32);
+        any.prop_map(|(h, d, w, m)| keep(h, d, w, m)).prop_filter("keeps nothing", |keep| kinds(keep).count() > 0)
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_period_needs_stays(keep in keeps(), clock in clocks()) {
+            let gone = unneeded(&keep, &clock);
+            let left = without(&clock, &gone);
+            prop_assert_eq!(left.last(), clock.last(), "the newest stays");
+            prop_assert!(left.len() as u32 <= keep.hourly + keep.daily + keep.weekly + keep.monthly);
+            prop_assert_eq!(unneeded(&keep, &left), Vec::<usize>::new(), "thinned once is thinned");
+            prop_assert_eq!(counts(&keep, &left), counts(&keep, &clock));
+            for (kind, count) in kinds(&keep) {
+                // Told in another way: a place is needed if it is the last of its period, and fewer than `count` periods end later.
+                let is_last = |place: usize| !clock[place + 1..].iter().any(|at| kind.begin(*at) == kind.begin(clock[place]));
+                for place in (0..clock.len()).filter(|place| is_last(*place)) {
+                    let later = (place + 1..clock.len()).filter(|place| is_last(*place)).count();
+                    prop_assert!(later >= count as usize || !gone.contains(&place), "{place} is needed");
+                }
+            }
+        }
+
+        #[test]
+        fn thinning_at_each_step_is_thinning_at_the_end(keep in keeps(), clock in clocks()) {
+            let mut at_each = Times::new();
+            for now in &clock {
+                at_each.push(*now);
+                at_each = without(&at_each, &unneeded(&keep, &at_each));
+            }
+            prop_assert_eq!(at_each, without(&clock, &unneeded(&keep, &clock)));
+        }
+
+        #[test]
+        fn no_period_gets_a_second_one_and_none_waits_for_ever(keep in keeps(), clock in clocks()) {
+            let mut taken = Times::new();
+            for now in clock {
+                let due = is_due(&keep, &taken, now);
+                let free = kinds(&keep).any(|(kind, _)| taken.iter().all(|at| kind.begin(*at) != kind.begin(now)));
+                prop_assert_eq!(due, free);
+                let next = next(&keep, &taken, now);
+                prop_assert!(next > now && (due || is_due(&keep, &taken, next)));
+                if due {
+                    taken.push(now);
+                    prop_assert!(!is_due(&keep, &taken, now));
+                    prop_assert!(!is_due(&keep, &taken, Kind::Hourly.begin(now)), "set back within the hour");
+                }
+                taken = without(&taken, &unneeded(&keep, &taken));
+            }
+        }
+
+        #[test]
+        fn names_say_their_times(minutes in -1_000_000_000..4_200_000_000i64) {
+            let at = secs(minutes * 60);
+            let name = name_at(at).unwrap();
+            prop_assert_eq!(time_of(&name), Some(at));
+            prop_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Taking a volume back to a snapshot while the daemon serves it.
+//!
+//! - `rollback.saved_first`: what is there now is kept as a snapshot of its own, named in the answer, unless nothing changed since
+//!   the newest one.
+//! - `rollback.nobody_uses_it`: its shares and mounts are taken away, then it goes back, then they return. Clients that have files open
+//!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
+
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind, SnapshotsStatus};
+use larder_volume::FsError;
+
+use super::Daemon;
+use super::snapshots;
+use super::storage::OpenPool;
+use crate::config::VolumeName;
+
+/// Doors let go of a volume within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Daemon {
+    pub(crate) async fn roll_back(
+        &self,
+        name: &str,
+        snapshot: &str,
+        destroy_later: bool,
+        force: bool,
+    ) -> Result<SnapshotsStatus, Failure> {
+        let mut state = self.state.lock().await;
+        let (pool, volume) = self.storage.named(name)?;
+        let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
+        pool.may_go_back(&volume, snapshot, destroy_later).await?;
+        if !force {
+            let anyway = format!("larder snap rollback {of}@{snapshot} --force");
+            let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
+            if writers > 0 {
+                let message = format!("{writers} files of the volume '{of}' are open for writing");
+                return Err(Failure::new(FailureKind::Busy, message)
+                    .action(format!("close them there; or go back and lose what they have not sent: {anyway}")));
+            }
+            self.unmount_unused(|mounted| *mounted == of, anyway).await?;
+        }
+        let saved = pool.save_before(&volume).await?;
+        pool.close_doors(&volume);
+        self.snapshot_runs.forget(|scheduled| *scheduled == of);
+        self.apply_shares(&mut state).await;
+        self.mounts.remove_of(|mounted| *mounted == of).await;
+        let went = pool.go_back(&volume, snapshot).await;
+        pool.open_doors(&volume);
+        self.apply_shares(&mut state).await;
+        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == of).cloned().collect();
+        self.mount_those_of_file(&[], &mounts).await;
+        went?;
+        pool.gone_back(&volume, snapshot, destroy_later, saved).await
+    }
+}
+
+impl OpenPool {
+    /// All of it, for a command that works on the disks itself.
+    pub(crate) async fn roll_back(
+        &self,
+        volume: &str,
+        snapshot: &str,
+        destroy_later: bool,
+    ) -> Result<SnapshotsStatus, Failure> {
+        self.may_go_back(volume, snapshot, destroy_later).await?;
+        let saved = self.save_before(volume).await?;
+        self.go_back(volume, snapshot).await?;
+        self.gone_back(volume, snapshot, destroy_later, saved).await
+    }
+
+    /// Whether there is such a snapshot, and those that are to go may.
+    async fn may_go_back(&self, volume: &str, snapshot: &str, destroy_later: bool) -> Result<(), Failure> {
+        let infos = self.volume(volume).await?.snapshots();
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        let place = infos.iter().position(|info| info.name == snapshot);
+        let place = place.ok_or_else(|| snapshots::failure(&full(snapshot), &FsError::NotFound))?;
+        let held = infos[place + 1..].iter().find(|info| destroy_later && !info.holds.is_empty());
+        held.map_or(Ok(()), |held| Err(snapshots::failure(&full(&held.name), &FsError::Busy("held"))))
+    }
+
+    /// `rollback.saved_first`
+    async fn save_before(&self, volume: &str) -> Result<Option<String>, Failure> {
+        let open = self.volume(volume).await?;
+        if !open.changed_since_snapshot() {
+            return Ok(None);
+        }
+        let name = format!("before-rollback-{}", snapshots::free_name(&open));
+        let taken = open.snapshot(&name).await;
+        taken.map_err(|error| snapshots::failure(&format!("{}/{volume}@{name}", self.name), &error))?;
+        Ok(Some(name))
+    }
+
+    async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), Failure> {
+        let began = tokio::time::Instant::now();
+        loop {
+            match self.registry.roll_back(volume, snapshot).await {
+                Err(FsError::Busy(_)) if began.elapsed() < PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(50)).await
+                }
+                went => {
+                    let full = format!("{}/{volume}@{snapshot}", self.name);
+                    return went.map_err(|error| match error {
+                        FsError::Busy(_) => Failure::new(
+                            FailureKind::Busy,
+                            format!("the volume '{}/{volume}' is still in use; it did not go back", self.name),
+                        )
+                        .action("end what uses it, then try again"),
+                        error => snapshots::failure(&full, &error),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn gone_back(
+        &self,
+        volume: &str,
+        snapshot: &str,
+        destroy_later: bool,
+        saved: Option<String>,
+    ) -> Result<SnapshotsStatus, Failure> {
+        let open = self.volume(volume).await?;
+        let later = open.snapshots().into_iter().skip_while(|info| info.name != snapshot).skip(1);
+        let later = later.filter(|info| destroy_later && saved.as_ref() != Some(&info.name));
+        for info in later {
+            let destroyed = open.destroy_snapshot(&info.name).await;
+            destroyed.map_err(|error| snapshots::failure(&format!("{}/{volume}@{}", self.name, info.name), &error))?;
+        }
+        let mut status = self.snapshots(volume).await?;
+        status.concerned = vec![snapshot.to_owned()];
+        status.saved_as = saved;
+        Ok(status)
+    }
+}

@@ -1,0 +1,71 @@
+//! What the daemon remembers of each snapshot schedule: its volume, and why it takes no snapshots.
+//!
+//! - `schedules.volumes_at_hand`: looking a volume up by its name reads a disk. So the volumes of schedules are kept at hand, and
+//!   given up before they are closed: a volume is closed only when nobody else has it.
+//! - `schedules.told_once`: a fault is logged when it appears or changes, and once more when it is over.
+
+use std::collections::BTreeMap;
+
+use larder_api::{Failure, FailureKind};
+use larder_volume::Volume;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::config::VolumeName;
+
+#[derive(Default)]
+pub(super) struct SnapshotRuns {
+    runs: Mutex<BTreeMap<VolumeName, Run>>,
+    wake: Notify,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Run {
+    pub(super) volume: Option<Volume>,
+    pub(super) fault: Option<Failure>,
+}
+
+impl Run {
+    /// Only a change that wakes the schedules brings this volume: until then no disk is asked for it.
+    pub(super) fn waits_for_a_change(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| matches!(fault.kind, FailureKind::Locked | FailureKind::NotFound))
+    }
+}
+
+impl SnapshotRuns {
+    pub(super) fn of(&self, name: &VolumeName) -> Run {
+        self.runs.lock().get(name).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn keep_at_hand(&self, name: &VolumeName, volume: &Volume) {
+        self.runs.lock().entry(name.clone()).or_default().volume = Some(volume.clone());
+    }
+
+    /// The outcome of a run (`schedules.told_once`).
+    pub(super) fn note(&self, name: &VolumeName, outcome: Result<(), Failure>) {
+        let fault = outcome.err();
+        let before = std::mem::replace(&mut self.runs.lock().entry(name.clone()).or_default().fault, fault.clone());
+        match (before, fault) {
+            (before, Some(fault)) if before.as_ref().map(|before| &before.message) != Some(&fault.message) => {
+                let action = fault.action.map(|action| format!("; {action}")).unwrap_or_default();
+                tracing::warn!("the snapshot schedule of '{name}': {}{action}", fault.message);
+            }
+            (Some(_), None) => tracing::info!("the snapshot schedule of '{name}' goes on"),
+            _ => {}
+        }
+    }
+
+    /// Gives up those volumes (`schedules.volumes_at_hand`).
+    pub(super) fn forget(&self, is_it: impl Fn(&VolumeName) -> bool) {
+        self.runs.lock().retain(|name, _| !is_it(name));
+    }
+
+    /// Lets the schedules look again now: volumes, keys or the configuration changed.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+}
