@@ -19,6 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_base::checksum::checksum;
@@ -151,18 +152,20 @@ impl ShardWriters {
             assert!(unit_bytes <= UNIT_BYTES, "`geometry.block_within_a_unit`");
             for from in (0..unit_bytes).step_by(BLOCK_BYTES as usize) {
                 let to = (from + BLOCK_BYTES).min(unit_bytes);
-                self.each(|shard| shard.make_room((to - from + CHECKSUM_BYTES) as usize));
+                self.each(|shard| match block_bytes(geometry, stripe, shard.index, &(from..to)) {
+                    0 => Ok(()),
+                    bytes => shard.make_room((bytes + CHECKSUM_BYTES) as usize),
+                });
                 self.write_row(geometry, data, base, stripe, from..to);
             }
         }
     }
 
     /// One block of every unit of a stripe: `row` are its bytes within the unit.
-    fn write_row(&mut self, geometry: Geometry, data: &Gather, base: u64, stripe: u64, row: std::ops::Range<u64>) {
+    fn write_row(&mut self, geometry: Geometry, data: &Gather, base: u64, stripe: u64, row: Range<u64>) {
         let length = (row.end - row.start) as usize;
         for unit in 0..geometry.k {
-            let range = geometry.unit_range(stripe, unit);
-            let (start, end) = ((range.start + row.start).min(range.end), (range.start + row.end).min(range.end));
+            let Range { start, end } = in_unit(geometry, stripe, unit, &row);
             for shard in &mut self.shards {
                 let slices = data.slices(start - base, end - base);
                 if geometry.k > 1 && shard.index >= geometry.k {
@@ -187,6 +190,21 @@ impl ShardWriters {
             }
         });
     }
+}
+
+/// Object bytes of a data unit's part `row`; the last units are shorter.
+fn in_unit(geometry: Geometry, stripe: u64, unit: u8, row: &Range<u64>) -> Range<u64> {
+    let range = geometry.unit_range(stripe, unit);
+    (range.start + row.start).min(range.end)..(range.start + row.end).min(range.end)
+}
+
+/// Bytes of a shard's block in `row`.
+fn block_bytes(geometry: Geometry, stripe: u64, index: u8, row: &Range<u64>) -> u64 {
+    if geometry.k > 1 && index >= geometry.k {
+        return row.end - row.start;
+    }
+    let part = in_unit(geometry, stripe, if geometry.k == 1 { 0 } else { index }, row);
+    part.end - part.start
 }
 
 struct ShardWriter {
@@ -275,6 +293,7 @@ impl ShardWriter {
         if self.filled + bytes <= self.capacity {
             return Ok(());
         }
+        assert!(self.file.is_some(), "a shard without a file fits its staging");
         let file = self.file.clone().ok_or(io::ErrorKind::NotFound)?;
         let whole = if self.is_direct { self.filled / DIRECT_ALIGN * DIRECT_ALIGN } else { self.filled };
         assert!(self.filled - whole + bytes <= self.capacity, "a staging holds a block after the end of a page");

@@ -13,7 +13,7 @@ use crate::Pool;
 use crate::disk::folder::FileDisks;
 use crate::disk::watch::CALL_SECONDS_MAX;
 use crate::disk::{DIRECT_ALIGN, DiskOpener};
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES};
+use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, MIRROR_BYTES_MAX};
 use crate::testing::{Bench, Frozen, Trouble, noise};
 
 const STAGING_BYTES: u64 = 1 << 20;
@@ -38,10 +38,18 @@ async fn check_edges(layout: Layout, no_direct: bool) {
     let pool = bench.create(layout).await;
     let k = layout.disks_min() as u64 - layout.failures() as u64;
     let path = |i: usize| Path::from(format!("o/{i}"));
-    let sizes: Vec<usize> = lengths().map(|bytes| (bytes * k) as usize).collect();
+    // Those that need one staging at most have shards of unequal length, too.
+    let small = [1, 150_000, 400_000, 1_000_000, 1_030_001].into_iter();
+    let sizes: Vec<usize> = lengths().map(|bytes| (bytes * k) as usize).chain(small).collect();
     for (i, size) in sizes.iter().enumerate() {
         pool.store().put(&path(i), noise(i as u64, *size).into()).await.unwrap();
     }
+    let index = pool.core.objects.index();
+    assert!(index.objects.values().all(|object| object.is_whole()), "{layout}");
+    let wide = index.objects.values().filter(|object| object.geometry.size > MIRROR_BYTES_MAX);
+    assert!(wide.clone().count() > 0 && wide.map(|object| u64::from(object.geometry.k)).all(|of| of == k), "{layout}");
+    drop(index);
+    assert!(pool.status().disks.iter().all(|disk| disk.write_errors == 0), "{layout}");
     let direct: u64 = (0..bench.disks.len()).map(|disk| bench.faults(disk).direct_writes_done.load(SeqCst)).sum();
     assert_eq!(direct == 0, no_direct, "{layout}: {direct} direct writes");
     let scrub = pool.scrub().await.unwrap();
