@@ -17,6 +17,10 @@ fn schedules_that_found_bugs_are_good_now() {
         ),
         (793040302, "a volume that went back did not bring back dirty data of then that a crash had taken since"),
         (2763373965, "an upload that quicker writers overtook again and again was refused, which nobody expected"),
+        (
+            2274413342,
+            "a record of a batch that was torn before its header stood in for one of the next batch at the same place",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());
