@@ -21,6 +21,7 @@ fn schedules_that_found_bugs_are_good_now() {
             2274413342,
             "a record of a batch that was torn before its header stood in for one of the next batch at the same place",
         ),
+        (4058812734, "a file of a snapshot that was destroyed while it was read was told as damage, not as gone"),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

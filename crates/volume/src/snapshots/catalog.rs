@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::image;
-use super::number::{catalog_of, within};
+use super::number::{Place, catalog_of, within};
 use super::row::{self, Row};
 use super::view::View;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size, new_core};
@@ -117,6 +117,15 @@ impl Catalog {
         self.state.lock().rows.contains_key(&number)
     }
 
+    /// What a read in a place came to. Objects of a snapshot that was destroyed meanwhile are gone, which is no damage:
+    /// [`FsError::Stale`].
+    pub(crate) fn unless_destroyed<T>(&self, place: Place, outcome: FsResult<T>) -> FsResult<T> {
+        match (place, outcome) {
+            (Place::Snapshot(number), Err(FsError::Io(_))) if !self.has(number) => Err(FsError::Stale),
+            (_, outcome) => outcome,
+        }
+    }
+
     pub(super) fn row(&self, number: u64) -> Option<Row> {
         self.state.lock().rows.get(&number).cloned()
     }
@@ -150,7 +159,8 @@ impl Catalog {
             }
             state.use_view(number)
         };
-        cell.get_or_try_init(|| self.open_view(number)).await.cloned()
+        let view = cell.get_or_try_init(|| self.open_view(number)).await.cloned();
+        self.unless_destroyed(Place::Snapshot(number), view)
     }
 
     /// A view that is open already.
@@ -218,9 +228,12 @@ impl Catalog {
     pub(super) async fn entry(&self, dir: Ino, name: &[u8]) -> FsResult<Option<Entry>> {
         let Some(number) = std::str::from_utf8(name).ok().and_then(|name| self.find(name)) else { return Ok(None) };
         let was_there = match self.view(number).await {
-            Ok(view) => view.get(&keys::inode_key(dir)).await?.is_some(),
+            Ok(view) => view.get(&keys::inode_key(dir)).await.map(|record| record.is_some()),
+            Err(error) => Err(error),
+        };
+        let was_there = match self.unless_destroyed(Place::Snapshot(number), was_there) {
             Err(FsError::Stale) => false,
-            Err(error) => return Err(error),
+            was_there => was_there?,
         };
         Ok(was_there.then(|| entry_of(dir, number)))
     }
