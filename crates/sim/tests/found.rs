@@ -22,6 +22,10 @@ fn schedules_that_found_bugs_are_good_now() {
             "a record of a batch that was torn before its header stood in for one of the next batch at the same place",
         ),
         (4058812734, "a file of a snapshot that was destroyed while it was read was told as damage, not as gone"),
+        (
+            567414293,
+            "a file that lay ready on one copy of the journal, and could not be read there, kept the pool closed",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());
