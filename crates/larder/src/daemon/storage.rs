@@ -265,6 +265,14 @@ impl OpenPool {
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
             FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
+            FsError::Replica => {
+                Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
+                    format!(
+                        "make a volume of it, which receives no more: larder volume promote {}/{volume}",
+                        self.name
+                    ),
+                )
+            }
             other => translate::volume_failure(what, other),
         }
     }

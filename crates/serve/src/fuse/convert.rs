@@ -151,7 +151,7 @@ pub(super) fn errno(error: &FsError) -> Errno {
         FsError::TooBig => Errno::E2BIG,
         FsError::NotSync => Errno::EAGAIN,
         FsError::NotSupported => Errno::EOPNOTSUPP,
-        FsError::Busy(_) | FsError::Shared | FsError::Locked => Errno::EBUSY,
+        FsError::Busy(_) | FsError::Shared | FsError::Locked | FsError::Replica => Errno::EBUSY,
         FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) => {
             tracing::warn!(%why, "the mount answers EIO");
             Errno::EIO

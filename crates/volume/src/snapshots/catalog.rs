@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::image;
+use super::image::{self, Ground};
 use super::number::{Place, catalog_of, within};
 use super::row::{self, Row};
 use super::view::View;
@@ -36,6 +36,8 @@ struct State {
     change: u64,
     /// Directories whose snapshots somebody looked at, the latest last: a mount's kernel may have names of them.
     looked_at: VecDeque<Ino>,
+    /// On their way to a receiver, once for each.
+    sent: Vec<u64>,
 }
 
 pub(crate) struct Catalog {
@@ -48,6 +50,23 @@ pub(crate) struct Catalog {
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Mixed into generations of its directories, so that a client cannot guess handles.
     seed: u64,
+}
+
+/// Snapshots that are on their way to a receiver.
+pub(crate) struct Sent {
+    catalog: Arc<Catalog>,
+    numbers: Vec<u64>,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let sent = &mut self.catalog.state.lock().sent;
+        for number in &self.numbers {
+            if let Some(at) = sent.iter().position(|other| other == number) {
+                sent.swap_remove(at);
+            }
+        }
+    }
 }
 
 impl Catalog {
@@ -87,11 +106,11 @@ impl Catalog {
         &self.head
     }
 
-    pub(super) fn store(&self) -> &Arc<dyn ObjectStore> {
+    pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    pub(super) fn prefix(&self) -> &Path {
+    pub(crate) fn prefix(&self) -> &Path {
         &self.prefix
     }
 
@@ -126,7 +145,17 @@ impl Catalog {
         }
     }
 
-    pub(super) fn row(&self, number: u64) -> Option<Row> {
+    /// The snapshots are not destroyed while this is held: [`FsError::Busy`].
+    pub(crate) fn send(self: &Arc<Self>, numbers: Vec<u64>) -> Sent {
+        self.state.lock().sent.extend(&numbers);
+        Sent { catalog: Arc::clone(self), numbers }
+    }
+
+    pub(super) fn is_sent(&self, number: u64) -> bool {
+        self.state.lock().sent.contains(&number)
+    }
+
+    pub(crate) fn row(&self, number: u64) -> Option<Row> {
         self.state.lock().rows.get(&number).cloned()
     }
 
@@ -175,7 +204,10 @@ impl Catalog {
         };
         let bytes = self.store.get(&at).await.map_err(lost)?.bytes().await.map_err(lost)?;
         let image = image::decode(number, bytes)?;
-        let engine = self.head.frozen(image.manifest_id, image.manifest).await?;
+        let Ground::Engine { manifest_id, manifest } = image.ground else {
+            return Err(FsError::Io(format!("the image of snapshot {number} is one of a replica").into()));
+        };
+        let engine = self.head.frozen(manifest_id, manifest).await?;
         Ok(Arc::new(View::new(engine, image.rows)))
     }
 
