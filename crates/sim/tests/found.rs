@@ -26,6 +26,10 @@ fn schedules_that_found_bugs_are_good_now() {
             567414293,
             "a file that lay ready on one copy of the journal, and could not be read there, kept the pool closed",
         ),
+        (
+            2548224574,
+            "the journal of an older copy of a disk was believed, because the newest label had it out of sync, not as an older copy",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());
