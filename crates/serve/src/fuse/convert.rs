@@ -152,7 +152,7 @@ pub(super) fn errno(error: &FsError) -> Errno {
         FsError::NotSync => Errno::EAGAIN,
         FsError::NotSupported => Errno::EOPNOTSUPP,
         FsError::Busy(_) | FsError::Shared | FsError::Locked | FsError::Replica => Errno::EBUSY,
-        FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) => {
+        FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) | FsError::Refused(why) => {
             tracing::warn!(%why, "the mount answers EIO");
             Errno::EIO
         }

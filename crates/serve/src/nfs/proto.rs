@@ -192,7 +192,7 @@ impl From<&FsError> for Status {
             FsError::Shared => Status::Acces,
             // Extended attributes do not occur in NFS v3.
             FsError::NoAttribute => Status::ServerFault,
-            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => Status::Io,
+            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) | FsError::Refused(_) => Status::Io,
         }
     }
 }

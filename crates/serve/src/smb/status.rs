@@ -29,7 +29,7 @@ pub fn status(error: FsError) -> SmbError {
         FsError::Invalid(_) | FsError::NoAttribute | FsError::TooBig | FsError::NotSync => {
             SmbError::Status(STATUS_INVALID_PARAMETER)
         }
-        FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => {
+        FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) | FsError::Refused(_) => {
             tracing::warn!(%error, "an SMB request failed in the volume");
             SmbError::Io(std::io::Error::other(error.to_string()))
         }

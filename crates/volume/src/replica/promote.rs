@@ -52,12 +52,12 @@ struct Promotion<'a> {
 
 impl Registry {
     /// Makes a volume of the replica: it shows what the newest snapshot shows, and has all of its snapshots. Nothing more is received
-    /// into it. [`FsError::Locked`] without its keys, [`FsError::Unsupported`] if it is no replica or has no snapshot.
+    /// into it. [`FsError::Locked`] without its keys, [`FsError::Refused`] if it is no replica or has no snapshot.
     pub async fn promote(&self, name: &str) -> FsResult<()> {
         let _alone = self.receive_alone(name)?;
         let (entry, document) = self.replica_document(name).await?;
         let Some(document) = document.filter(|document| document.newest().is_some()) else {
-            return Err(FsError::Unsupported(format!("'{name}' has no snapshot: nothing was received whole").into()));
+            return Err(FsError::Refused(format!("'{name}' has no snapshot: nothing was received whole").into()));
         };
         let info = entry.info();
         let prefix = prefix_of(info.id);

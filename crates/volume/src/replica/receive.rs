@@ -40,7 +40,7 @@ impl Drop for Alone<'_> {
 }
 
 fn refused(why: String) -> FsError {
-    FsError::Unsupported(why.into())
+    FsError::Refused(why.into())
 }
 
 impl Registry {
@@ -53,7 +53,7 @@ impl Registry {
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
     /// has ended well; what has come by then stays for [`Registry::resume`]. `progress` is told the bytes of objects so far.
-    /// [`FsError::Unsupported`] says why a stream does not fit, and what would.
+    /// [`FsError::Refused`] says why a stream does not fit, and what would.
     pub async fn receive(
         &self,
         name: &str,
