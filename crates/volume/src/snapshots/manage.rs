@@ -145,6 +145,9 @@ impl State {
         if catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
             return Err(FsError::Busy("the snapshot is held"));
         }
+        if catalog.is_sent(number) {
+            return Err(FsError::Busy("the snapshot is being sent"));
+        }
         let mut batch = Batch::default();
         batch.delete(row::snapshot_key(number));
         let ticket = self.meta.write(batch).await?;
