@@ -341,6 +341,9 @@ impl VolumeRun {
             return Err(Stop::Failed(format!("after the repair the pool is {:?}: {}", status.state, status.status)));
         }
         self.verify(&open, true).await?;
+        if run.plan.has_snapshots {
+            crate::replicas::replicate(run, &open.registry, VOLUME, &self.shots).await?;
+        }
         run.powered(open.registry.close()).await?.map_err(|error| run.unexpected("closing the volume", error))?;
         self.all_is_durable();
         run.powered(open.pool.close()).await?.map_err(|error| run.unexpected("closing", text(&error)))?;
