@@ -7,6 +7,7 @@ use larder_api::{
     DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
 };
 use larder_base::Timestamp;
+use larder_volume::replica::SENDING;
 use larder_volume::{DiffKind, Difference, FileKind, FsError, SnapshotInfo, Volume};
 
 use super::storage::OpenPool;
@@ -185,6 +186,10 @@ pub(super) fn failure(full: &str, error: &FsError) -> Failure {
         FsError::NotFound => unknown(full),
         FsError::Exists => Failure::new(FailureKind::Exists, format!("there is a snapshot {full} already"))
             .action("choose another name"),
+        FsError::Busy(why) if *why == SENDING => {
+            Failure::new(FailureKind::Busy, format!("the snapshot {full} is being sent"))
+                .action("wait for the end of it")
+        }
         FsError::Busy(_) => Failure::new(FailureKind::Busy, format!("the snapshot {full} is held")).action(format!(
             "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
             full.split('@').next().unwrap_or_default()

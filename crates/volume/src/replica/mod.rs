@@ -31,6 +31,9 @@ pub use send::Outgoing;
 
 use crate::types::*;
 
+/// The text of [`FsError::Busy`] for a snapshot that is on its way to a receiver.
+pub const SENDING: &str = "the snapshot is being sent";
+
 /// A snapshot of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSnapshot {
