@@ -297,16 +297,16 @@ impl ShardWriter {
         let file = self.file.clone().ok_or(io::ErrorKind::NotFound)?;
         let whole = if self.is_direct { self.filled / DIRECT_ALIGN * DIRECT_ALIGN } else { self.filled };
         assert!(self.filled - whole + bytes <= self.capacity, "a staging holds a block after the end of a page");
+        let under_way_max = if self.is_direct { UNDER_WAY_MAX } else { 1 };
+        while self.under_way.len() >= under_way_max {
+            self.await_first()?;
+        }
         let mut next = self.buffers.take(self.capacity);
         next.bytes_mut()[..self.filled - whole].copy_from_slice(&self.staging.as_ref()[whole..self.filled]);
         let full = std::mem::replace(&mut self.staging, next);
         let offset = self.start;
         self.start += whole as u64;
         self.filled -= whole;
-        let under_way_max = if self.is_direct { UNDER_WAY_MAX } else { 1 };
-        while self.under_way.len() >= under_way_max {
-            self.await_first()?;
-        }
         let writeback = self.writeback(offset, whole as u64);
         let is_direct = self.is_direct;
         self.under_way.push_back(self.work.begin(move || {
