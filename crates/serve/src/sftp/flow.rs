@@ -16,8 +16,12 @@
 //!   a client that sends more is cut off.
 //! - `flow.in_place_first`: a request is polled once where it was read. Most end there, and their
 //!   answers leave in one piece with the next.
+//! - `flow.writes_answered_in_order`: writes to one handle are answered in the order in which they came,
+//!   although they overlap. scp (OpenSSH 9.2) takes the first answer that is out of order for the end of
+//!   the file and truncates it there. So these answers never leave in place: all go through the one
+//!   queue `leaving`.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ops::Session;
 use super::order::{Order, Place};
-use super::packet::{self, Code, Garbage, Request};
+use super::packet::{self, Code, Garbage, HandleId, Request};
 
 /// Requests of a session that run at a time.
 pub const RUNNING_MAX: usize = 64;
@@ -40,6 +44,8 @@ pub const RUNNING_MAX: usize = 64;
 const REQUEST_BYTES_MIN: usize = 1024;
 /// Requests that wait for a client to read its answers: those for 16 GiB in reads of 32 KiB.
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Small answers leave in pieces of about this.
+const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 struct State {
@@ -50,7 +56,69 @@ struct State {
     held_bytes: usize,
     /// Bytes that the client's window still takes, as far as they are known here.
     window: usize,
+    /// Answers to writes that wait for the answers before them (`flow.writes_answered_in_order`).
+    writes: HashMap<HandleId, Writes>,
+    /// Answers in the order in which they leave.
+    leaving: VecDeque<Answer>,
+    /// A task sends them.
+    is_sending: bool,
     over: bool,
+}
+
+struct Answer {
+    packet: Bytes,
+    /// What its request holds.
+    bytes: usize,
+}
+
+/// The writes of one handle under way, the oldest first.
+#[derive(Default)]
+struct Writes {
+    first: u64,
+    answers: VecDeque<Option<Answer>>,
+}
+
+/// The place of a write among those of its handle.
+type Turn = (HandleId, u64);
+
+impl State {
+    fn enter_write(&mut self, handle: HandleId) -> Turn {
+        let writes = self.writes.entry(handle).or_default();
+        writes.answers.push_back(None);
+        (handle, writes.first + writes.answers.len() as u64 - 1)
+    }
+
+    /// An answer that does not leave in place.
+    fn leave(&mut self, turn: Option<Turn>, answer: Answer) {
+        let Some((handle, number)) = turn else { return self.leaving.push_back(answer) };
+        let Some(writes) = self.writes.get_mut(&handle) else { return };
+        let at = usize::try_from(number - writes.first).ok();
+        if let Some(place) = at.and_then(|at| writes.answers.get_mut(at)) {
+            *place = Some(answer);
+        }
+        while let Some(Some(_)) = writes.answers.front() {
+            self.leaving.extend(writes.answers.pop_front().flatten());
+            writes.first += 1;
+        }
+        if writes.answers.is_empty() {
+            self.writes.remove(&handle);
+        }
+    }
+
+    /// The next piece to send: its bytes, and what the requests of it held. `None`: nothing is to be sent.
+    fn piece(&mut self) -> Option<(Bytes, usize)> {
+        let first = self.leaving.pop_front()?;
+        let fits = |next: &Answer, len: usize| len + next.packet.len() <= PIECE_BYTES;
+        if self.leaving.front().is_none_or(|next| !fits(next, first.packet.len())) {
+            return Some((first.packet, first.bytes));
+        }
+        let (mut piece, mut bytes) = (BytesMut::from(&first.packet[..]), first.bytes);
+        while let Some(next) = self.leaving.pop_front_if(|next| fits(next, piece.len())) {
+            piece.extend_from_slice(&next.packet);
+            bytes += next.bytes;
+        }
+        Some((piece.freeze(), bytes))
+    }
 }
 
 /// What ends a session.
@@ -75,6 +143,7 @@ struct Started {
     bytes: usize,
     place: Place,
     waits: Vec<CancellationToken>,
+    turn: Option<Turn>,
 }
 
 pub struct Flow {
@@ -171,12 +240,16 @@ impl Flow {
         // Under the lock: places are taken in the order of the packets.
         let footprint = request.as_ref().map(|request| self.session.footprint(request)).unwrap_or_default();
         let (place, waits) = self.order.enter(footprint);
-        Ok(Some(Started { id, request, bytes, place, waits }))
+        let turn = match &request {
+            Ok(Request::Write { handle, .. }) => Some(state.enter_write(*handle)),
+            _ => None,
+        };
+        Ok(Some(Started { id, request, bytes, place, waits, turn }))
     }
 
     /// Runs a request in place if it ends at once and its answer may leave, else as a task (`flow.in_place_first`).
     fn run(self: &Arc<Self>, started: Started, answers: Option<&mut BytesMut>) {
-        let Started { id, request, bytes, place, waits } = started;
+        let Started { id, request, bytes, place, waits, turn } = started;
         let is_free = waits.is_empty();
         let session = Arc::clone(&self.session);
         let mut running: Running = Box::pin(async move {
@@ -190,63 +263,78 @@ impl Flow {
             drop(place);
             answer
         });
-        let mut ready = None;
         if is_free
-            && answers.is_some()
-            && let Poll::Ready(answer) = running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            && let Some(answers) = answers
+            && let Poll::Ready(packet) = running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            if let Some(answers) = answers
-                && self.leaves_now(answer.len(), bytes)
-            {
-                answers.extend_from_slice(&answer);
-                return;
-            }
-            ready = Some(answer);
+            return self.ended_in_place(turn, Answer { packet, bytes }, answers);
         }
         let flow = Arc::clone(self);
         tokio::spawn(async move {
-            let answer = match ready {
-                Some(answer) => answer,
-                None => {
-                    let answer = running.await;
-                    flow.state.lock().running -= 1;
-                    flow.ended.notify_one();
-                    answer
-                }
-            };
-            flow.send(answer, bytes).await;
+            let packet = running.await;
+            {
+                let mut state = flow.state.lock();
+                state.running -= 1;
+                state.leave(turn, Answer { packet, bytes });
+            }
+            flow.ended.notify_one();
+            flow.send();
         });
     }
 
-    /// The request has ended; whether the client's window has room for its answer.
-    fn leaves_now(&self, len: usize, bytes: usize) -> bool {
-        let mut state = self.state.lock();
-        state.running -= 1;
-        let fits = len <= state.window;
-        if fits {
-            state.window -= len;
-            state.held_bytes -= bytes;
-        }
-        fits
-    }
-
-    async fn send(self: Arc<Self>, answer: Bytes, bytes: usize) {
-        let len = answer.len();
-        let sent = self.handle.data(self.channel, answer).await;
+    /// The answer leaves at once where the client's window has room for it.
+    fn ended_in_place(self: &Arc<Self>, turn: Option<Turn>, answer: Answer, answers: &mut BytesMut) {
         {
             let mut state = self.state.lock();
-            state.held_bytes -= bytes;
-            state.window = state.window.saturating_sub(len);
-            if sent.is_err() {
-                state.over = true;
-                state.waiting.clear();
+            state.running -= 1;
+            if turn.is_none() && answer.packet.len() <= state.window {
+                state.window -= answer.packet.len();
+                state.held_bytes -= answer.bytes;
+                return answers.extend_from_slice(&answer.packet);
+            }
+            state.leave(turn, answer);
+        }
+        self.send();
+    }
+
+    /// Sees to it that a task sends what is to leave, and begins what had to wait for room.
+    fn send(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.is_sending || state.leaving.is_empty() {
+                return;
+            }
+            state.is_sending = true;
+        }
+        tokio::spawn(Arc::clone(self).send_all());
+    }
+
+    async fn send_all(self: Arc<Self>) {
+        loop {
+            let Some((piece, bytes)) = self.next_piece() else { return };
+            let len = piece.len();
+            let sent = self.handle.data(self.channel, piece).await;
+            {
+                let mut state = self.state.lock();
+                state.held_bytes -= bytes;
+                state.window = state.window.saturating_sub(len);
+                if sent.is_err() {
+                    state.over = true;
+                    state.waiting.clear();
+                }
+            }
+            self.ended.notify_one();
+            while let Ok(Some(started)) = self.next() {
+                self.run(started, None);
             }
         }
-        self.ended.notify_one();
-        // What had to wait for room.
-        while let Ok(Some(started)) = self.next() {
-            self.run(started, None);
-        }
+    }
+
+    fn next_piece(&self) -> Option<(Bytes, usize)> {
+        let mut state = self.state.lock();
+        let piece = state.piece();
+        state.is_sending = piece.is_some();
+        piece
     }
 }
 
@@ -259,4 +347,31 @@ fn held(packet: usize, request: &Result<Request, Garbage>) -> usize {
         _ => 0,
     };
     packet + answer + REQUEST_BYTES_MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &'static str) -> Answer {
+        Answer { packet: Bytes::from_static(text.as_bytes()), bytes: 1 }
+    }
+
+    #[test]
+    fn writes_to_a_handle_are_answered_in_order() {
+        let mut state = State::default();
+        let turns = [1, 1, 2, 1].map(|handle| state.enter_write(handle));
+        state.leave(Some(turns[1]), answer("b"));
+        assert!(state.piece().is_none(), "the first is not done");
+        state.leave(Some(turns[2]), answer("other"));
+        state.leave(None, answer("read"));
+        state.leave(Some(turns[0]), answer("a"));
+        assert_eq!(state.piece(), Some((Bytes::from_static(b"otherreadab"), 4)));
+        state.leave(Some(turns[3]), answer("c"));
+        assert_eq!(state.piece(), Some((Bytes::from_static(b"c"), 1)));
+        assert!(state.piece().is_none() && state.writes.is_empty());
+        let again = state.enter_write(1);
+        state.leave(Some(again), answer("d"));
+        assert_eq!(state.piece(), Some((Bytes::from_static(b"d"), 1)));
+    }
 }
