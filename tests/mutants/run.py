@@ -305,7 +305,7 @@ def run(mutant: Mutant | None, schedules: int) -> tuple[int, str, float]:
     began = time.monotonic()
     kind = ["--kind", mutant.kind] if mutant else []
     command = [BINARY, "run", "--seed", "1", "--schedules", str(schedules), "--seconds", str(SECONDS_MAX), *kind]
-    environment = {**os.environ, "LARDER_SIM_SNAPSHOTS": "1", "LARDER_MUTANT": mutant.name if mutant else ""}
+    environment = {**os.environ, "LARDER_MUTANT": mutant.name if mutant else ""}
     output = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
     ran = re.search(r"^(\d+) schedules in", output, re.MULTILINE)
     failed = re.search(r"^seed \d+ FAILED: (.*)$", output, re.MULTILINE)

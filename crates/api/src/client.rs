@@ -1,16 +1,23 @@
 //! The client of the daemon's socket: one connection per request, every answer bounded.
 
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::{BODY_BYTES_MAX, Failure, FailureKind, SocketPath};
+use crate::{BODY_BYTES_MAX, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPath};
 
 /// A daemon that does not accept within this time hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,30 +83,72 @@ impl Client {
         decode(status, &bytes)
     }
 
+    fn lost(&self, why: &str) -> Failure {
+        Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.socket.display()))
+    }
+
+    fn request<B>(&self, method: &str, path: &str, body: B) -> Result<Request<B>, Failure> {
+        let request = Request::builder().method(method).uri(path).header("host", "larder");
+        let request = request.header("content-type", "application/json").body(body);
+        request.map_err(|e| Failure::internal(e.to_string()))
+    }
+
+    /// A connection of its own, and the task that drives it.
+    async fn sender<B>(&self) -> Result<(SendRequest<B>, JoinHandle<hyper::Result<()>>), Failure>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let stream = self.stream().await.map_err(|e| self.lost(&e.to_string()))?;
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.lost(&e.to_string()))?;
+        Ok((sender, tokio::spawn(connection)))
+    }
+
+    /// Asks for a stream of bytes. A failure before its first byte is told as such.
+    pub async fn download(&self, path: &str, body: &impl Serialize) -> Result<Download, Failure> {
+        let bytes = serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?;
+        let request = self.request("POST", path, Full::new(Bytes::from(bytes)))?;
+        let (mut sender, driver) = self.sender().await?;
+        let response = sender.send_request(request).await.map_err(|e| self.lost(&e.to_string()))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            let body = body.map_err(|e| self.lost(&e.to_string()))?.to_bytes();
+            return Err(decode::<serde_json::Value>(status, &body).err().unwrap_or_else(|| self.lost("no answer")));
+        }
+        let about = response.headers().get(STREAM_BYTES_HEADER);
+        let bytes = about.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+        Ok(Download { client: self.clone(), body: response.into_body(), bytes, driver })
+    }
+
+    /// Sends pieces until their sender is gone, and returns the answer, which may come earlier.
+    pub async fn upload<T: DeserializeOwned>(&self, path: &str, pieces: mpsc::Receiver<Bytes>) -> Result<T, Failure> {
+        let request = self.request("POST", path, Pieces(pieces))?;
+        let (mut sender, driver) = self.sender().await?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(|e| self.lost(&e.to_string()))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            decode(status, &body.map_err(|e| self.lost(&e.to_string()))?.to_bytes())
+        };
+        let answer = answer.await;
+        driver.abort();
+        answer
+    }
+
     async fn exchange(
         &self,
         method: &str,
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let lost = |why: String| {
-            Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.socket.display()))
-        };
+        let lost = |why: String| self.lost(&why);
         let bytes = match body {
             Some(body) => serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?,
             None => Vec::new(),
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "larder")
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(bytes)))
-            .map_err(|e| Failure::internal(e.to_string()))?;
-        let stream = self.stream().await.map_err(|e| lost(e.to_string()))?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| lost(e.to_string()))?;
-        let driver = tokio::spawn(connection);
+        let request = self.request(method, path, Full::new(Bytes::from(bytes)))?;
+        let (mut sender, driver) = self.sender().await?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(|e| lost(e.to_string()))?;
             let status = response.status();
@@ -109,6 +158,52 @@ impl Client {
         let answer = answer.await;
         driver.abort();
         answer
+    }
+}
+
+/// An answer that comes piece by piece.
+pub struct Download {
+    client: Client,
+    body: Incoming,
+    /// About how many bytes it has, where the daemon says so.
+    pub bytes: Option<u64>,
+    driver: JoinHandle<hyper::Result<()>>,
+}
+
+impl Download {
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        loop {
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(Ok(data));
+                    }
+                }
+                Err(_) => {
+                    let why = "it ended the stream in the middle; its log says why";
+                    return Some(Err(self.client.lost(why)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// A body out of pieces.
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 

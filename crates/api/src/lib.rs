@@ -12,12 +12,12 @@ mod snapshots;
 mod socket;
 mod types;
 
-pub use client::{Client, segment};
+pub use client::{Client, Download, segment};
 pub use failure::{Failure, FailureKind};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
 pub use snapshots::{
-    DiffEntry, DiffRequest, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest,
-    SnapshotsStatus,
+    DiffEntry, DiffRequest, Received, STREAM_BYTES_HEADER, SendRequest, SnapshotCounts, SnapshotHold, SnapshotSchedule,
+    SnapshotStatus, SnapshotsRequest, SnapshotsStatus, Unfinished,
 };
 pub use socket::SocketPath;
 pub use types::*;

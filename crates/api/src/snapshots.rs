@@ -55,6 +55,37 @@ pub struct SnapshotsStatus {
     pub snapshots: Vec<SnapshotStatus>,
 }
 
+/// Asks for a snapshot as a stream of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendRequest {
+    pub snapshot: String,
+    /// The snapshot that the receiver has.
+    pub from: Option<String>,
+    /// What `larder receive --token` said of an attempt that was cut off: what came before is left out.
+    pub resume: Option<String>,
+}
+
+/// A snapshot came whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    pub pool: String,
+    pub volume: String,
+    pub snapshot: String,
+}
+
+/// What came of a snapshot that did not come whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfinished {
+    /// The snapshot that is to come, and the one before it.
+    pub snapshot: Option<String>,
+    pub from: Option<String>,
+    /// For the sender's request.
+    pub token: Option<String>,
+}
+
+/// The header of a stream's answer with about how many bytes it has.
+pub const STREAM_BYTES_HEADER: &str = "x-larder-bytes";
+
 /// One snapshot. Bytes are those of the store, before redundancy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotStatus {

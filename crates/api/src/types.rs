@@ -382,6 +382,9 @@ pub struct VolumeStatus {
     /// It is encrypted, and its keys are not there.
     #[serde(default)]
     pub locked: bool,
+    /// It only receives snapshots of another volume.
+    #[serde(default)]
+    pub replica: bool,
     /// In the answer to the request that made the volume only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_key: Option<String>,
@@ -410,6 +413,9 @@ pub struct CheckResult {
     /// It is encrypted and its keys are not there: nothing of it was checked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub locked: bool,
+    /// It is a replica: its objects are scrubbed with the pool, and read when it is promoted.
+    #[serde(default)]
+    pub replica: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

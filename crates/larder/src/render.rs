@@ -227,13 +227,13 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
-            size(v.used_bytes),
+            size(if v.replica { v.stored_bytes } else { v.used_bytes }),
             v.compression_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")),
             size(v.available_bytes),
             v.quota_bytes.map_or("none".to_owned(), |b| ByteSize(b).to_string()),
             ByteSize(u64::from(v.record_bytes)).to_string(),
             v.compression.clone(),
-            v.sync.clone(),
+            if v.replica { "replica".to_owned() } else { v.sync.clone() },
             match &v.encryption {
                 Some(cipher) if v.locked => format!("{cipher}, locked"),
                 Some(cipher) => cipher.clone(),
@@ -296,6 +296,13 @@ pub(crate) fn check_results(results: &[CheckResult]) -> String {
         if r.locked {
             let name = format!("{}/{}", r.pool, r.volume);
             text.push_str(&format!("{name}: locked, not checked; open it with: larder volume unlock {name}\n"));
+            continue;
+        }
+        if r.replica {
+            let name = format!("{}/{}", r.pool, r.volume);
+            text.push_str(&format!(
+                "{name}: a replica, whose objects are scrubbed with the pool and read when it is promoted\n"
+            ));
             continue;
         }
         text.push_str(&format!(

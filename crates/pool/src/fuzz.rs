@@ -107,7 +107,7 @@ fn forge(data: &[u8]) -> Vec<u8> {
     let mut reader = Reader(data);
     let seed = segment_seed(POOL, SEQUENCE);
     let mut number = || reader.u64().unwrap_or(7);
-    let batch = BatchHeader { batch: number(), bytes: number(), records: number() as u32 };
+    let batch = BatchHeader { batch: number(), bytes: number(), records: number() as u32, binding: 0 };
     let mut out = batch.encode(seed, ALIGN_BYTES);
     let at = ALIGN_BYTES + BATCH_HEADER_BYTES as u64;
     let kinds = [crate::journal::format::Kind::Entry, crate::journal::format::Kind::Checkpoint];
@@ -119,6 +119,7 @@ fn forge(data: &[u8]) -> Vec<u8> {
         trimmed: number(),
         payload_bytes: number() as u32,
         payload_checksum: 0,
+        binding: 0,
     };
     let payload = reader.0.to_vec();
     if data.len().is_multiple_of(2) {

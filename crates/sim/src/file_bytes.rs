@@ -76,8 +76,14 @@ impl Client {
         let end = self.model.lock().file(number).bytes().len();
         self.begin(number, Change::Write(end, content.as_slice().into()));
         let what = format!("append {number} {end}+{} {stability:?}", content.len());
-        let append = self.front.append(&self.cred, ino, vec![Bytes::from(content)], stability);
+        let append = self.front.append(&self.cred, ino, vec![Bytes::from(content.clone())], stability);
         match self.bytes(what, append).await? {
+            // A refused write may have made the file longer.
+            Some((offset, written)) if offset != end as u64 && self.run.may_refuse() => {
+                self.begin(number, Change::Write(offset as usize, content.as_slice().into()));
+                self.answered(number, written.stability >= Stability::DataSync);
+                Ok(())
+            }
             Some((offset, _)) if offset != end as u64 => {
                 Err(Stop::Failed(format!("appended to file {number} at {offset}, its end is {end}")))
             }
@@ -112,10 +118,9 @@ impl Client {
             let modes = [PunchHole, Zero, ZeroKeepSize, Extend, KeepSize];
             (random.random_range(0..most), random.random_range(1..most.min(100_000)), modes[random.random_range(0..5)])
         });
-        let now = self.model.lock().file(number).bytes().len();
         let change = match mode {
-            AllocateMode::Extend => Change::Resize(now.max(start + length)),
-            AllocateMode::KeepSize => Change::Resize(now),
+            AllocateMode::Extend => Change::Grow(start + length),
+            AllocateMode::KeepSize => Change::Grow(0),
             _ => Change::Zero(start..start + length, mode == AllocateMode::Zero),
         };
         self.begin(number, change);

@@ -8,6 +8,8 @@
 //!   may have made of it.
 //! - `filemodel.commit_covers_answered`: a commit makes all changes durable that were answered
 //!   before it began. Changes answered while it was under way stay uncertain.
+//! - `filemodel.refused_may_be_there`: the data of a refused write may be stored later, when there is room again. It stays
+//!   possible until a later change is durable over it, or the file is looked at after an opening.
 //! - `filemodel.reservations_stay`: durably reserved room stays reserved until a write to its
 //!   bytes, or their release, has begun.
 
@@ -20,6 +22,8 @@ use std::time::Duration;
 pub enum Change {
     Write(usize, Arc<[u8]>),
     Resize(usize),
+    /// To this length, if it is shorter.
+    Grow(usize),
     /// With `true` the file may become longer.
     Zero(Range<usize>, bool),
 }
@@ -29,6 +33,7 @@ impl Change {
         match self {
             Self::Write(offset, new) => put(bytes, *offset, new),
             Self::Resize(length) => bytes.resize(*length, 0),
+            Self::Grow(length) => bytes.resize(bytes.len().max(*length), 0),
             Self::Zero(range, grows) => {
                 if *grows && bytes.len() < range.end {
                     bytes.resize(range.end, 0);
@@ -66,8 +71,8 @@ pub struct Mark(u64);
 pub struct FileModel {
     /// The bytes that a reader sees now.
     now: Vec<u8>,
-    /// As it was durable before `steps`, the first of which has this number.
-    base: Vec<u8>,
+    /// The contents possible before `steps`, the first of which has this number.
+    base: Image,
     steps: Vec<Step>,
     first: u64,
     /// The contents that both allow.
@@ -115,7 +120,7 @@ impl FileModel {
                 self.written.insert(range);
             }
             Change::Resize(length) if *length <= self.now.len() => self.reserved.remove(&(*length..usize::MAX)),
-            Change::Resize(_) => {}
+            Change::Resize(_) | Change::Grow(_) => {}
             Change::Zero(range, _) => self.reserved.remove(range),
         }
         self.steps.push(Step { change, stage: Stage::Begun, at: Duration::ZERO });
@@ -160,10 +165,14 @@ impl FileModel {
             return;
         }
         self.first += count;
-        for step in self.steps.drain(..count as usize).filter(|step| step.stage != Stage::Begun) {
-            step.change.apply(&mut self.base);
+        for step in self.steps.drain(..count as usize) {
+            self.base.begin(&step.change);
+            // A refused change stays possible (`filemodel.refused_may_be_there`).
+            if step.stage != Stage::Begun {
+                self.base.make_durable(&step.change);
+            }
         }
-        self.image = Image { durable: self.base.clone(), ..Image::default() };
+        self.image = self.base.clone();
         for step in &self.steps {
             self.image.begin(&step.change);
             if step.stage == Stage::Durable {
@@ -185,12 +194,21 @@ impl FileModel {
         Err(format!("it takes up {allocated} bytes, and {reserved} are reserved"))
     }
 
+    /// A file that was found, of which nothing else is known.
+    pub fn found(bytes: Vec<u8>) -> Self {
+        let mut written = Spans::default();
+        written.insert(0..bytes.len());
+        let mut file = Self { written, ..Self::default() };
+        file.settle(bytes);
+        file
+    }
+
     /// The bytes found are the bytes from now on.
     pub fn settle(&mut self, found: Vec<u8>) {
         self.first += self.steps.len() as u64;
         self.steps.clear();
         self.image = Image { durable: found.clone(), ..Image::default() };
-        self.base.clone_from(&found);
+        self.base.clone_from(&self.image);
         self.now = found;
     }
 }
@@ -231,6 +249,7 @@ impl Image {
                 }
                 self.length = Some((least.min(*length), most.max(*length)));
             }
+            Change::Grow(length) => self.length = Some((least, most.max(*length))),
             Change::Zero(range, grows) => {
                 self.layers.push(Layer::zeros(range.clone()));
                 self.length = Some((least, if *grows { most.max(range.end) } else { most }));
@@ -253,6 +272,7 @@ impl Image {
                 self.durable.truncate(*length);
                 self.length = Some((*length, *length));
             }
+            Change::Grow(length) => self.length = Some((least.max(*length), most.max(*length))),
             Change::Zero(range, grows) => {
                 if *grows {
                     self.length = Some((least.max(range.end), most.max(range.end)));
@@ -379,6 +399,27 @@ mod tests {
         change(&mut file, Change::Zero(0..10, false), true);
         assert_eq!(file.reserved.0.first(), Some(&(10..40)));
         assert_eq!(file.reserved.bytes(), 30);
+    }
+
+    #[test]
+    fn a_refused_write_stays_possible_until_it_is_overwritten() {
+        let mut file = FileModel::default();
+        write(&mut file, 0, b"aa", true);
+        file.begin(Change::Write(1, b"bbb"[..].into()));
+        change(&mut file, Change::Grow(3), true);
+        write(&mut file, 2, b"c", true);
+        file.committed(file.mark());
+        file.committed(file.mark());
+        check(&file, &[b"aac", b"abc", b"aacb", b"abcb"], &[b"aa", b"aab", b"aacc"]);
+        change(&mut file, Change::Resize(2), true);
+        check(&file, &[b"aa", b"ab"], &[b"aac", b"a"]);
+    }
+
+    #[test]
+    fn nothing_is_reserved_where_a_found_file_has_bytes() {
+        let mut file = FileModel::found(b"aaaa".to_vec());
+        file.reserved(0..10, false);
+        assert_eq!(file.reserved.bytes(), 6);
     }
 
     #[test]

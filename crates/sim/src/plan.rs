@@ -135,9 +135,7 @@ impl Plan {
             hangs: trouble == Trouble::Errors && chance::generator(seed, "hangs").random_range(0..3) == 0,
             committers: chance::generator(seed, "committers").random_range(0..=2),
             is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
-            // Two known seeds fail with them (docs/simulator.md), so they are asked for: LARDER_SIM_SNAPSHOTS=1.
-            has_snapshots: std::env::var_os("LARDER_SIM_SNAPSHOTS").is_some()
-                && chance::generator(seed, "snapshots").random(),
+            has_snapshots: chance::generator(seed, "snapshots").random(),
         }
     }
 

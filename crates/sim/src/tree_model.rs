@@ -259,7 +259,7 @@ pub fn adopt(found: &Found) -> (Tree, Files) {
 fn adopt_node(tree: &mut Tree, files: &mut Files, known: &mut BTreeMap<u64, u64>, number: u64, found: &Found) {
     let body = match &found.body {
         FoundBody::File(bytes, _) => {
-            files.entry(number).or_default().settle(bytes.clone());
+            files.insert(number, FileModel::found(bytes.clone()));
             Body::File
         }
         FoundBody::Symlink(target) => Body::Symlink(target.clone()),

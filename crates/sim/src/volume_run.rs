@@ -33,6 +33,8 @@ const VOLUME: &str = "v";
 const MEMORY_BYTES: u64 = 32 << 20;
 /// The background work after an opening is done by then.
 const SETTLE: Duration = Duration::from_secs(2);
+/// Disks that are slow, or fail now and then, may take this long.
+const SETTLE_MAX: Duration = Duration::from_secs(120);
 /// Whatever was answered is durable after this time, asked for or not.
 const DURABLE_AFTER: Duration = Duration::from_secs(5);
 
@@ -390,9 +392,15 @@ impl VolumeRun {
             Err(error) => return Err(run.unexpected("reading snapshots", error)),
         }
         run.powered(tokio::time::sleep(SETTLE)).await?;
+        let mut waited = SETTLE;
         for id in unlinked {
-            if let Ok(attr) = run.powered(open.volume.resolve(id)).await? {
-                return Err(Stop::Failed(format!("{:?} had no name any more and is back", attr.id)));
+            while let Ok(attr) = run.powered(open.volume.resolve(id)).await? {
+                if waited >= SETTLE_MAX {
+                    let links = attr.nlink;
+                    return Err(Stop::Failed(format!("{id:?} had no name any more and is back, with {links} links")));
+                }
+                run.powered(tokio::time::sleep(SETTLE)).await?;
+                waited += SETTLE;
             }
         }
         let report = match run.powered(open.registry.check(VOLUME, true)).await? {

@@ -17,6 +17,19 @@ fn schedules_that_found_bugs_are_good_now() {
         ),
         (793040302, "a volume that went back did not bring back dirty data of then that a crash had taken since"),
         (2763373965, "an upload that quicker writers overtook again and again was refused, which nobody expected"),
+        (
+            2274413342,
+            "a record of a batch that was torn before its header stood in for one of the next batch at the same place",
+        ),
+        (4058812734, "a file of a snapshot that was destroyed while it was read was told as damage, not as gone"),
+        (
+            567414293,
+            "a file that lay ready on one copy of the journal, and could not be read there, kept the pool closed",
+        ),
+        (
+            2548224574,
+            "the journal of an older copy of a disk was believed, because the newest label had it out of sync, not as an older copy",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

@@ -19,5 +19,9 @@ pub(crate) const SNAPSHOTS: &str = "snapshots";
 /// Everything of it is encrypted (`Seals`). Who does not know would take what is sealed for damage.
 pub(crate) const ENCRYPTION: &str = "encryption";
 
+/// It has received snapshots and no state of its own (`replica`). A program that does not know this would take it for a damaged
+/// volume.
+pub(crate) const REPLICA: &str = "replica";
+
 /// Those that others can still read around.
 pub(crate) const KNOWN: [&str; 4] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES, SNAPSHOTS];

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::WriteAt;
+use crate::snapshots::number::place_of;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
@@ -34,7 +35,10 @@ impl Volume {
         let size = current(&inode)?.size;
         let left = size.saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len).min(IO_BYTES_MAX);
-        let chunks = if len == 0 { Vec::new() } else { state.data.read(&inode, offset, len).await? };
+        let chunks = match len {
+            0 => Vec::new(),
+            _ => state.catalog.unless_destroyed(place_of(ino), state.data.read(&inode, offset, len).await)?,
+        };
         self.touch_atime(&inode);
         let counts = state.data.counts();
         counts.reads.add(1);

@@ -41,6 +41,7 @@ mod reap;
 mod reap_queue;
 mod registry;
 mod rename;
+pub mod replica;
 mod room;
 pub mod salvage;
 mod snapshots;

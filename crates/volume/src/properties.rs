@@ -56,6 +56,9 @@ pub struct VolumeInfo {
     /// It is encrypted (feature `encryption`).
     #[serde(skip)]
     pub sealed: bool,
+    /// It only receives snapshots of another volume, and is opened once it was promoted (feature `replica`).
+    #[serde(skip)]
+    pub replica: bool,
 }
 
 impl VolumeInfo {

@@ -601,6 +601,12 @@ pub enum FsError {
     /// It is encrypted, and its keys are not there.
     #[error("the volume is locked")]
     Locked,
+    /// It does not fit what is there. The text says why, and what would.
+    #[error("{0}")]
+    Refused(std::sync::Arc<str>),
+    /// It is a replica, and has nothing to open before it is promoted.
+    #[error("the volume is a replica")]
+    Replica,
     /// A client of another protocol has it open and does not share it.
     #[error("open elsewhere, and not shared for this")]
     Shared,

@@ -362,6 +362,13 @@ pub(crate) enum VolumeCommand {
     /// The keys of an encrypted volume
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Make a volume of a replica: it shows what its newest snapshot shows, and receives no more
+    Promote {
+        /// NAME or POOL/NAME
+        name: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
     /// Delete a volume and everything in it
     Destroy {
         /// NAME or POOL/NAME

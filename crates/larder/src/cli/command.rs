@@ -37,6 +37,10 @@ pub(crate) enum Command {
     /// Snapshots: a volume as it was at a moment
     #[command(subcommand)]
     Snap(super::snap::SnapCommand),
+    /// Send a snapshot, whole or what changed since another, to standard output
+    Send(super::replica::SendArgs),
+    /// Receive a snapshot from standard input into a replica
+    Receive(super::replica::ReceiveArgs),
     /// Verify every invariant of volumes
     Check(CheckArgs),
     /// Read files back from whatever is left of a pool's disks, which are not changed

@@ -26,6 +26,7 @@ mod pool;
 mod power;
 mod reach;
 mod recover;
+mod replica;
 mod scrub;
 mod serve;
 mod share;
@@ -65,6 +66,8 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Pool(command) => return pool::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,
         Command::Snap(command) => snap::run(&global, command).await?,
+        Command::Send(args) => replica::send(&global, args).await?,
+        Command::Receive(args) => replica::receive(&global, args).await?,
         Command::Check(args) => return check::run(&global, args).await,
         Command::Debug(command) => return debug::run(&global, command).await,
         Command::Recover(args) => return recover::run(&global, args).await,

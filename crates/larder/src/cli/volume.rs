@@ -70,6 +70,7 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
         VolumeCommand::Unlock { name, key } => keys::unlock(global, &name, &key).await,
         VolumeCommand::Lock { name, force } => keys::lock(global, &name, force).await,
         VolumeCommand::Key(command) => keys::run(global, command).await,
+        VolumeCommand::Promote { name, disks } => super::replica::promote(global, &name, &disks).await,
         VolumeCommand::Destroy { name, yes, force, disks } => {
             destroy(global, &name, yes, TakeAway { force }, &disks).await
         }

@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
+use futures::StreamExt;
 use larder_api::{
     BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, ShareAdd, ShareChange,
     SocketPath, TakeAway, UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
@@ -82,6 +84,9 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
         .route("/v1/diff/{*name}", post(diff))
+        .route("/v1/send/{*name}", post(send))
+        .route("/v1/receive/{*name}", get(unfinished).post(receive))
+        .route("/v1/promote/{*name}", post(promote))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -215,6 +220,42 @@ async fn diff(
 ) -> Answer<Vec<larder_api::DiffEntry>> {
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(pool.diff(&volume, &request).await?)
+}
+
+async fn send(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::SendRequest>,
+) -> Result<Response, Refusal> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let outgoing = pool.send_out(&volume, &request).await?;
+    let told = outgoing.stream.inspect(move |piece| {
+        if let Err(error) = piece {
+            tracing::warn!(volume = name, %error, "sending a snapshot was cut off");
+        }
+    });
+    Ok(([(larder_api::STREAM_BYTES_HEADER, outgoing.bytes.to_string())], Body::from_stream(told)).into_response())
+}
+
+/// The sender learns of a refusal at once; whoever goes on sending is not listened to any more.
+async fn receive(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    request: axum::extract::Request,
+) -> Answer<larder_api::Received> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let input = request.into_body().into_data_stream().map(|piece| piece.map_err(|error| error.to_string()));
+    ok(pool.receive(&volume, input.boxed(), |_, _| ()).await?)
+}
+
+async fn unfinished(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::Unfinished> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(pool.unfinished(&volume).await?)
+}
+
+async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(finish(async move { pool.promote(&volume).await }).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

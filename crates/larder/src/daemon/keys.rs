@@ -235,6 +235,11 @@ impl OpenPool {
             return Ok(());
         }
         self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
+        if info.replica {
+            // There is nothing to open before it is promoted, which takes these keys.
+            self.unlocked.locked.lock().remove(&info.id);
+            return Ok(());
+        }
         let volume = self.volume(name).await;
         if volume.is_err() {
             self.unlocked.keys.lock().remove(&info.id);

@@ -36,6 +36,7 @@ mod memory;
 mod metrics;
 mod mounts;
 pub(crate) mod people;
+mod replicas;
 mod retention;
 mod rollback;
 mod schedule;

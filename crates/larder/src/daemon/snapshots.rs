@@ -7,6 +7,7 @@ use larder_api::{
     DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
 };
 use larder_base::Timestamp;
+use larder_volume::replica::SENDING;
 use larder_volume::{DiffKind, Difference, FileKind, FsError, SnapshotInfo, Volume};
 
 use super::storage::OpenPool;
@@ -14,6 +15,9 @@ use super::translate;
 
 impl OpenPool {
     pub(crate) async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
+        if self.is_replica(volume).await? {
+            return self.received(volume).await;
+        }
         let open = self.volume(volume).await?;
         Ok(self.snapshots_shown(volume, &open, Vec::new(), None))
     }
@@ -41,6 +45,9 @@ impl OpenPool {
         volume: &str,
         request: SnapshotsRequest,
     ) -> Result<SnapshotsStatus, Failure> {
+        if self.is_replica(volume).await? {
+            return self.change_received(volume, request).await;
+        }
         let open = self.volume(volume).await?;
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let (concerned, freed) = match request {
@@ -126,7 +133,7 @@ fn difference(difference: Difference) -> DiffEntry {
     DiffEntry { change: change.to_owned(), kind: kind.to_owned(), path: difference.path, from: difference.from }
 }
 
-fn shown(info: SnapshotInfo) -> SnapshotStatus {
+pub(super) fn shown(info: SnapshotInfo) -> SnapshotStatus {
     let created_ms = u64::try_from(info.created.secs).unwrap_or(0) * 1000 + u64::from(info.created.nanos / 1_000_000);
     let hold = |hold: larder_volume::Hold| SnapshotHold { reason: hold.reason, until: hold.until.map(|at| at.secs) };
     SnapshotStatus {
@@ -149,7 +156,7 @@ pub(super) fn free_name(volume: &Volume) -> String {
 }
 
 /// The names that a request means (`snapshots.ranges`), oldest first; the name that there is not.
-fn selected(infos: &[SnapshotInfo], names: &str) -> Result<Vec<String>, String> {
+pub(super) fn selected(infos: &[SnapshotInfo], names: &str) -> Result<Vec<String>, String> {
     let place = |name: &str| infos.iter().position(|info| info.name == name).ok_or_else(|| name.to_owned());
     let mut wanted = vec![false; infos.len()];
     for part in names.split(',') {
@@ -168,7 +175,7 @@ fn selected(infos: &[SnapshotInfo], names: &str) -> Result<Vec<String>, String> 
     Ok(infos.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(info, _)| info.name.clone()).collect())
 }
 
-fn unknown(full: &str) -> Failure {
+pub(super) fn unknown(full: &str) -> Failure {
     let volume = full.split('@').next().unwrap_or_default();
     Failure::not_found(format!("there is no snapshot {full}"))
         .action(format!("see which there are with: larder snap list {volume}"))
@@ -179,6 +186,10 @@ pub(super) fn failure(full: &str, error: &FsError) -> Failure {
         FsError::NotFound => unknown(full),
         FsError::Exists => Failure::new(FailureKind::Exists, format!("there is a snapshot {full} already"))
             .action("choose another name"),
+        FsError::Busy(why) if *why == SENDING => {
+            Failure::new(FailureKind::Busy, format!("the snapshot {full} is being sent"))
+                .action("wait for the end of it")
+        }
         FsError::Busy(_) => Failure::new(FailureKind::Busy, format!("the snapshot {full} is held")).action(format!(
             "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
             full.split('@').next().unwrap_or_default()

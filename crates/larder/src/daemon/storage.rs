@@ -181,7 +181,10 @@ impl OpenPool {
     /// With how full it is, where it can be opened.
     pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
         let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(), volume.contents()));
-        let status = translate::volume_status(&self.name, info, open);
+        let mut status = translate::volume_status(&self.name, info, open);
+        if info.replica {
+            status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
+        }
         VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), ..status }
     }
 
@@ -254,10 +257,11 @@ impl OpenPool {
             rebuilt: 0,
             problems: report.problems,
             locked: false,
+            replica: false,
         })
     }
 
-    pub(super) fn failure(&self, volume: &str, error: &FsError) -> Failure {
+    pub(crate) fn failure(&self, volume: &str, error: &FsError) -> Failure {
         let what = format!("volume '{}/{volume}'", self.name);
         match error {
             FsError::NotFound => {
@@ -265,6 +269,15 @@ impl OpenPool {
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
             FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
+            FsError::Replica => {
+                Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
+                    format!(
+                        "make a volume of it, which receives no more: larder volume promote {}/{volume}",
+                        self.name
+                    ),
+                )
+            }
+            FsError::Refused(why) => Failure::invalid(why.to_string()),
             other => translate::volume_failure(what, other),
         }
     }
@@ -386,7 +399,7 @@ impl Storage {
         for pool in pools {
             let names: Vec<(String, bool)> = match volume {
                 Some(name) => vec![(name.to_owned(), false)],
-                None => pool.volumes().await?.into_iter().map(|v| (v.name, v.locked)).collect(),
+                None => pool.volumes().await?.into_iter().map(|v| (v.name, v.locked && !v.replica)).collect(),
             };
             // Copies and parity that reading the volumes would not touch.
             let rebuilt = if read_data { pool.scrub_through().await? } else { 0 };
@@ -398,6 +411,11 @@ impl Storage {
                         locked,
                         ..CheckResult::default()
                     });
+                    continue;
+                }
+                if pool.is_replica(&name).await? {
+                    let pool = pool.name.clone();
+                    results.push(CheckResult { pool, volume: name, replica: true, ..CheckResult::default() });
                     continue;
                 }
                 results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });

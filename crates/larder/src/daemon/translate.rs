@@ -61,7 +61,7 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
         FsError::Exists => FailureKind::Exists,
         FsError::Busy(_) => FailureKind::Busy,
         FsError::Access | FsError::NotPermitted => FailureKind::Denied,
-        FsError::Invalid(_) | FsError::NameTooLong => FailureKind::Invalid,
+        FsError::Invalid(_) | FsError::NameTooLong | FsError::Refused(_) => FailureKind::Invalid,
         _ => FailureKind::Unavailable,
     };
     let failure = Failure::new(kind, format!("{what}: {error}"));
@@ -219,6 +219,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         available_bytes: open.map(|(room, _)| room.available_bytes),
         encryption: None,
         locked: false,
+        replica: info.replica,
         recovery_key: None,
     }
 }

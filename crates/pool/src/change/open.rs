@@ -424,6 +424,7 @@ fn assemble(
         member.in_sync.store(in_sync, Ordering::Release);
         member.suspect.store(suspect, Ordering::Release);
         member.rolled_back.store(rolled_back, Ordering::Release);
+        member.unsettled.store(disk.label.generation < winner.settled, Ordering::Release);
         member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });
     }
     Ok(members)

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
 
-use super::format::{ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, RecordHeader, segment_seed};
+use super::format::{ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, RecordHeader, binding, segment_seed};
 use super::replay::Location;
 use crate::member::members::Members;
 
@@ -36,16 +36,23 @@ pub fn build(
     members: &Members,
     place: Place,
     batch: u64,
-    records: Vec<RecordHeader>,
+    mut records: Vec<RecordHeader>,
     payloads: &[&[Bytes]],
     before: &[u8],
 ) -> Built {
     let seed = segment_seed(members.id, place.segment);
     let used = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
-    let header = BatchHeader { batch, bytes: used as u64, records: records.len() as u32 };
     assert!(place.offset.is_multiple_of(ALIGN_BYTES), "`journal.sectors_written_once`: a batch starts on a boundary");
     assert_eq!(payloads.len(), records.len(), "each record has its payload");
     let end = place.offset + (used as u64).next_multiple_of(ALIGN_BYTES);
+    let mut at = place.offset + BATCH_HEADER_BYTES as u64;
+    for (record, payload) in records.iter_mut().zip(payloads) {
+        let offset = at + record.head_bytes() as u64;
+        record.payload_checksum = checksum_slices(seed ^ offset, payload.iter().map(|part| &part[..]));
+        at += record.bytes() as u64;
+    }
+    let binding = binding(batch, &records);
+    let header = BatchHeader { batch, bytes: used as u64, records: records.len() as u32, binding };
     let mut buffer = members.buffers.take(before.len() + (end - place.offset) as usize);
     let mut out = Fill { rest: buffer.bytes_mut() };
     out.put(before);
@@ -53,11 +60,10 @@ pub fn build(
     let mut at = place.offset + BATCH_HEADER_BYTES as u64;
     let mut locations = Vec::with_capacity(records.len());
     for (mut record, payload) in records.into_iter().zip(payloads) {
-        let offset = at + record.head_bytes() as u64;
-        record.payload_checksum = checksum_slices(seed ^ offset, payload.iter().map(|part| &part[..]));
+        record.binding = binding;
         locations.push(Location {
             segment: place.segment,
-            offset,
+            offset: at + record.head_bytes() as u64,
             bytes: record.payload_bytes,
             checksum: record.payload_checksum,
             previous: record.previous,

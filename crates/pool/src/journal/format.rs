@@ -2,7 +2,7 @@
 
 use larder_base::checksum::checksum;
 use uuid::Uuid;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::object::shard::Reader;
 
@@ -41,6 +41,8 @@ pub struct BatchHeader {
     /// Header and records, without the padding behind.
     pub bytes: u64,
     pub records: u32,
+    /// `journal.records_of_one_batch`; 0 in batches of older programs.
+    pub binding: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,23 @@ pub struct RecordHeader {
     pub trimmed: u64,
     pub payload_bytes: u32,
     pub payload_checksum: u64,
+    /// That of its batch (`journal.records_of_one_batch`).
+    pub binding: u64,
+}
+
+/// The binding of a batch's records to their batch: a digest of its number and of all that they say, so that another batch
+/// at the same place has another one, even with the same number (`journal.records_of_one_batch`). Never 0.
+pub fn binding(batch: u64, records: &[RecordHeader]) -> u64 {
+    let mut digest = Xxh3::with_seed(batch);
+    for record in records {
+        digest.update(&[record.kind as u8, record.stream.len() as u8]);
+        for number in [record.id, record.previous, record.trimmed, record.payload_bytes.into(), record.payload_checksum]
+        {
+            digest.update(&number.to_le_bytes());
+        }
+        digest.update(record.stream.as_bytes());
+    }
+    digest.digest().max(1)
 }
 
 /// Binds checksums to the pool and to one life of a segment: bytes that an earlier life left in the
@@ -113,7 +132,9 @@ impl BatchHeader {
         out.extend_from_slice(&self.batch.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
         out.extend_from_slice(&self.records.to_le_bytes());
-        out.resize(BATCH_HEADER_BYTES - 8, 0);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.binding.to_le_bytes());
+        assert_eq!(out.len(), BATCH_HEADER_BYTES - 8, "the header has room for its fields and its checksum");
         sealed(out, seed ^ offset)
     }
 
@@ -125,7 +146,9 @@ impl BatchHeader {
         }
         let mut reader = unseal(bytes, seed ^ offset)?;
         reader.take(8)?;
-        Some(Self { batch: reader.u64()?, bytes: reader.u64()?, records: reader.u32()? })
+        let (batch, bytes, records) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        reader.u32()?;
+        Some(Self { batch, bytes, records, binding: reader.u64()? })
     }
 }
 
@@ -144,7 +167,7 @@ impl RecordHeader {
         let mut out = Vec::with_capacity(self.head_bytes());
         out.extend_from_slice(&[self.kind as u8, self.stream.len() as u8, 0, 0]);
         out.extend_from_slice(&self.payload_bytes.to_le_bytes());
-        for number in [self.id, self.previous, self.trimmed, self.payload_checksum, 0] {
+        for number in [self.id, self.previous, self.trimmed, self.payload_checksum, self.binding] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(self.stream.as_bytes());
@@ -166,9 +189,9 @@ impl RecordHeader {
         };
         let payload_bytes = reader.u32()?;
         let (id, previous, trimmed, payload_checksum) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-        reader.u64()?;
+        let binding = reader.u64()?;
         let stream = reader.text(name_bytes)?;
-        Some(Self { kind, stream, id, previous, trimmed, payload_bytes, payload_checksum })
+        Some(Self { kind, stream, id, previous, trimmed, payload_bytes, payload_checksum, binding })
     }
 }
 
@@ -215,7 +238,7 @@ mod tests {
     fn headers_round_trip_and_notice_damage() {
         let pool = Uuid::from_u128(1);
         let segment = SegmentHeader { sequence: 5, bytes: 1 << 20, file: None };
-        let batch = BatchHeader { batch: 9, bytes: 300, records: 2 };
+        let batch = BatchHeader { batch: 9, bytes: 300, records: 2, binding: 0 };
         let record = RecordHeader {
             kind: Kind::Entry,
             stream: "wal".into(),
@@ -224,6 +247,7 @@ mod tests {
             trimmed: 1,
             payload_bytes: 10,
             payload_checksum: 77,
+            binding: 0,
         };
         let seed = segment_seed(pool, 5);
         let (a, b, c) = (segment.encode(pool), batch.encode(seed, 4096), record.encode(seed, 4144));
@@ -240,7 +264,18 @@ mod tests {
         assert!(SegmentHeader::decode_in(&named, pool, 7).is_some());
         assert_eq!(SegmentHeader::decode_in(&named, pool, 8), None, "a disk put it into another file");
         assert_eq!(BatchHeader::decode(&b, seed, 4096), Some(batch));
-        assert_eq!(RecordHeader::decode(&c, seed, 4144), Some(record));
+        assert_eq!(RecordHeader::decode(&c, seed, 4144), Some(record.clone()));
+        // Older programs left 0 in place of the binding, and do not look at it.
+        assert_eq!((&b[32..40], &c[40..48]), (&[0; 8][..], &[0; 8][..]), "golden");
+        let bound = binding(9, std::slice::from_ref(&record));
+        assert_eq!(format!("{bound:016x}"), "8af7983931a5c0ec", "golden");
+        let (b2, c2) = (BatchHeader { binding: bound, ..batch }, RecordHeader { binding: bound, ..record });
+        assert_eq!(b2.encode(seed, 4096)[32..40], bound.to_le_bytes(), "golden");
+        assert_eq!(c2.encode(seed, 4144)[40..48], bound.to_le_bytes(), "golden");
+        assert_eq!(BatchHeader::decode(&b2.encode(seed, 4096), seed, 4096), Some(b2));
+        assert_eq!(RecordHeader::decode(&c2.encode(seed, 4144), seed, 4144), Some(c2.clone()));
+        assert_ne!(binding(9, &[RecordHeader { payload_checksum: 78, ..c2.clone() }]), bound);
+        assert_ne!(binding(10, &[c2]), bound);
         assert_eq!(BatchHeader::decode(&b, segment_seed(pool, 6), 4096), None, "another life of the segment");
         assert_eq!(BatchHeader::decode(&b, seed, 8192), None, "another place");
         for at in 0..c.len() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::format::ALIGN_BYTES;
 use super::replay;
 use super::segment_file::{SEGMENT_BYTES_MAX, merged, write_segment};
-use super::segments::{DIRECTORY, file_name};
+use super::segments::{DIRECTORY, file_name, parse_file_name};
 use crate::disk::watch::{Watch, hangs};
 use crate::disk::{DiskIo, read_file};
 use crate::member::members::Members;
@@ -84,7 +84,8 @@ pub fn flush(members: &Members, sources: &[u8], file: u32) -> Vec<u8> {
 }
 
 /// Makes another copy of every segment, merged from all copies there are: damage on one of them
-/// must not become damage on two.
+/// must not become damage on two. Files that lie ready there begin here, too: a file that is missing
+/// on one disk and unreadable on another is taken for a segment in use, and the journal for damaged.
 pub fn copy_all(members: &Members, sources: &[u8], target: u8, files: &[u32]) -> io::Result<()> {
     let disk = |slot: u8| members.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
     let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();
@@ -109,5 +110,15 @@ pub fn copy_all(members: &Members, sources: &[u8], target: u8, files: &[u32]) ->
         let bytes = bytes.unwrap_or_else(|| Err(hangs()))?;
         members.work.on_disk(&target, move |target| write_segment(target, file, &bytes).map(drop))?;
     }
+    for file in files_on(members, &sources).into_iter().filter(|file| !files.contains(file)) {
+        let begin = move |target: &dyn DiskIo| write_segment(target, file, &[0; ALIGN_BYTES as usize]).map(drop);
+        members.work.on_disk(&target, begin)?;
+    }
     members.work.on_disk(&target, |target| target.sync_directory(DIRECTORY).and_then(|()| target.sync_directory("")))
+}
+
+/// The segment files on these disks, as far as they can be listed.
+fn files_on(members: &Members, disks: &[Arc<dyn DiskIo>]) -> BTreeSet<u32> {
+    let lists = disks.iter().filter_map(|disk| members.work.on_disk(disk, |disk| disk.list(DIRECTORY)).ok());
+    lists.flatten().filter_map(|name| parse_file_name(&name)).collect()
 }

@@ -19,6 +19,8 @@
 //!   again until its whole segment is free. Batches start on 4 KiB boundaries.
 //! - `journal.one_torn_batch`: a batch is written only when the batch before it is durable on every
 //!   current copy. So only the last batch can be torn.
+//! - `journal.records_of_one_batch`: a record counts only in the batch it was written with. A batch that
+//!   was torn before its header leaves its number and its place to the next one, and records behind it.
 //! - `journal.entries_chained`: every entry names the entry before it in its stream. A lost entry
 //!   is noticed.
 //! - `journal.checkpoint_before_reuse`: a segment is written over only after a durable checkpoint

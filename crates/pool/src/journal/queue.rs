@@ -246,6 +246,7 @@ impl Shared {
                     trimmed,
                     payload_bytes: pending.payload_bytes as u32,
                     payload_checksum: 0,
+                    binding: 0,
                 }
             })
             .collect()

@@ -1,6 +1,8 @@
 //! Reading the journal back when a pool is opened: the copies are merged record by record.
 //!
-//! A batch counts if each of its records is intact on some copy. The first one that does not, at
+//! A batch counts if each of its records is intact on some copy. A record counts only in the batch it was written with
+//! (`journal.records_of_one_batch`): below a batch that was cut off may lie records of another one that was cut off at the same
+//! place before, whose header is gone and whose number was given out again. The first one that does not, at
 //! the end of its segment, was never acknowledged: the batch after it is written only when it is
 //! durable everywhere. Where more batches follow, the hole is damage, and the chain of entry ids
 //! (`journal.entries_chained`) tells which streams it hit.
@@ -124,7 +126,7 @@ fn read_batch(seed: u64, image: &SegmentImage, offset: u64, batch_last: u64) -> 
     let mut records = Vec::new();
     let mut at = offset + BATCH_HEADER_BYTES as u64;
     for _ in 0..header.records {
-        let (record, location, raw) = read_record(seed, image, at)?;
+        let (record, location, raw) = read_record(seed, image, at, header.binding)?;
         at += record.bytes() as u64;
         if at > end {
             return None;
@@ -135,9 +137,9 @@ fn read_batch(seed: u64, image: &SegmentImage, offset: u64, batch_last: u64) -> 
     Some(Batch { header, records, bytes })
 }
 
-fn read_record(seed: u64, image: &SegmentImage, at: u64) -> Option<(RecordHeader, Location, Vec<u8>)> {
+fn read_record(seed: u64, image: &SegmentImage, at: u64, binding: u64) -> Option<(RecordHeader, Location, Vec<u8>)> {
     let start = at as usize;
-    let decode = |copy: &Vec<u8>| RecordHeader::decode(copy.get(start..)?, seed, at);
+    let decode = |copy: &Vec<u8>| RecordHeader::decode(copy.get(start..)?, seed, at).filter(|it| it.binding == binding);
     let header = image.copies.iter().find_map(decode)?;
     let from = start + header.head_bytes();
     let to = from.checked_add(header.payload_bytes as usize)?;

@@ -46,7 +46,7 @@ pub fn read(members: &Members, accept_loss: bool) -> Result<Stored, PoolError> {
         readable.filter(|(_, member)| is_source(member)).map(|(slot, _)| slot).collect()
     };
     // An older copy of a disk has an older copy of the journal (`label.settled_outlives`).
-    let current = slots(&|member| is_named(member) && !member.rolled_back.load(Ordering::Acquire));
+    let current = slots(&|member| is_named(member) && !member.unsettled.load(Ordering::Acquire));
     let is_current = !current.is_empty();
     let second_best = [slots(&|member| accept_loss && is_named(member)), slots(&|_| accept_loss)];
     let sources = std::iter::once(current).chain(second_best).find(|slots| !slots.is_empty()).unwrap_or_default();
@@ -163,7 +163,7 @@ pub fn paths(members: &Members, slots: &[u8]) -> String {
 
 /// Advice for a person: the disks whose return would help.
 pub fn help<'a>(members: impl Iterator<Item = &'a MemberDisk>, label: &Label) -> String {
-    let is_away = |member: &&MemberDisk| !member.is_readable() || member.rolled_back.load(Ordering::Acquire);
+    let is_away = |member: &&MemberDisk| !member.is_readable() || member.unsettled.load(Ordering::Acquire);
     let (with_copy, others): (Vec<_>, Vec<_>) =
         members.filter(is_away).partition(|member| label.journal.contains(&member.id));
     let paths = |members: &[&MemberDisk]| -> String {

@@ -704,8 +704,16 @@ fn a_stream_has_nothing_of_one_that_was_removed() {
     let entry = |rebuild: &mut Rebuild, segment: u64, id: u64, previous: u64| {
         let stream = "a".to_owned();
         let (payload_bytes, payload_checksum) = (8, 0);
-        let record =
-            RecordHeader { kind: Kind::Entry, stream, id, previous, trimmed: 0, payload_bytes, payload_checksum };
+        let record = RecordHeader {
+            kind: Kind::Entry,
+            stream,
+            id,
+            previous,
+            trimmed: 0,
+            payload_bytes,
+            payload_checksum,
+            binding: 0,
+        };
         rebuild.apply(&record, Location { segment, offset: id * 4096, bytes: 8, checksum: 0, previous }, &[]);
     };
     let found = |rebuild: Rebuild| {
@@ -733,9 +741,68 @@ fn a_stream_has_nothing_of_one_that_was_removed() {
         trimmed: 0,
         payload_bytes: 0,
         payload_checksum: 0,
+        binding: 0,
     };
     let nowhere = Location { segment: 9, offset: 0, bytes: 0, checksum: 0, previous: 0 };
     rebuild.apply(&checkpoint, nowhere, &encode_checkpoint(&[mark]));
     entry(&mut rebuild, 9, 4, 3);
     assert_eq!(found(rebuild), (vec![(4, 9)], 4, None));
+}
+
+/// Two batches of the same number were torn at the same place, one after the other (`journal.records_of_one_batch`).
+#[test]
+fn a_record_of_a_batch_that_was_cut_off_stands_in_for_none_of_another() {
+    use super::format::{
+        ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, Kind, RecordHeader, SegmentHeader, binding, segment_seed,
+    };
+    use super::replay::{SegmentImage, scan};
+    let pool = uuid::Uuid::from_u128(5);
+    let header = SegmentHeader { sequence: 3, bytes: 1 << 20, file: Some(0) };
+    let seed = segment_seed(pool, header.sequence);
+    // A batch of two entries, the second of which begins in a sector of its own or later.
+    let batch = |fill: u8, is_bound: bool| {
+        let payload = vec![fill; 4096];
+        let mut records: Vec<RecordHeader> = (1..=2)
+            .map(|id| RecordHeader {
+                kind: Kind::Entry,
+                stream: "a".into(),
+                id,
+                previous: id - 1,
+                trimmed: 0,
+                payload_bytes: payload.len() as u32,
+                payload_checksum: 0,
+                binding: 0,
+            })
+            .collect();
+        let mut at = ALIGN_BYTES + BATCH_HEADER_BYTES as u64;
+        for record in &mut records {
+            let from = at + record.head_bytes() as u64;
+            record.payload_checksum = larder_base::checksum::checksum(seed ^ from, &payload);
+            at += record.bytes() as u64;
+        }
+        let bound = if is_bound { binding(7, &records) } else { 0 };
+        let head = BatchHeader { batch: 7, bytes: at - ALIGN_BYTES, records: 2, binding: bound };
+        let mut bytes = header.encode(pool);
+        bytes.resize(ALIGN_BYTES as usize, 0);
+        bytes.extend(head.encode(seed, ALIGN_BYTES));
+        for record in &mut records {
+            record.binding = bound;
+            bytes.extend(record.encode(seed, bytes.len() as u64));
+            bytes.extend(&payload);
+        }
+        bytes.resize(4 * ALIGN_BYTES as usize, 0);
+        bytes
+    };
+    let entries = |copies: Vec<Vec<u8>>| scan(pool, &SegmentImage { header, copies }).records.len();
+    assert_eq!(entries(vec![batch(1, true)]), 2);
+    assert_eq!(entries(vec![batch(1, false)]), 2, "as older programs write them");
+    let (old, new) = (batch(1, true), batch(2, true));
+    // Power was cut: the new batch has its beginning, and behind it is the old one.
+    let middle = 2 * ALIGN_BYTES as usize;
+    let torn = [&new[..middle], &old[middle..]].concat();
+    assert_eq!(entries(vec![torn.clone(), torn.clone()]), 0, "nobody was told of either");
+    assert_eq!(entries(vec![torn, new]), 2, "the other copy has the record");
+    // Old records under a bound header, too.
+    let (old, new) = (batch(1, false), batch(2, true));
+    assert_eq!(entries(vec![[&new[..middle], &old[middle..]].concat()]), 0);
 }

@@ -293,6 +293,7 @@ impl Writer {
             trimmed: 0,
             payload_bytes: payload.len() as u32,
             payload_checksum: 0,
+            binding: 0,
         };
         let room = self.copies.current.as_ref().map_or(0, Current::bytes_left);
         if batch_bytes(std::slice::from_ref(&record)) > room {

@@ -108,6 +108,9 @@ pub struct MemberDisk {
     /// An older copy of itself lay in its place when the pool was opened
     /// (`label.settled_outlives`).
     pub rolled_back: AtomicBool,
+    /// Its label is older than one that was settled: its copy of the journal is not believed, in sync or not. What missed
+    /// that label may have missed batches, too (`label.settled_outlives`).
+    pub unsettled: AtomicBool,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,
     /// It takes no new data, and its data moves to others.
@@ -147,6 +150,7 @@ impl MemberDisk {
             in_sync: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             rolled_back: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             stale: Mutex::default(),
             leaving: AtomicBool::new(false),
             replaces: Mutex::default(),

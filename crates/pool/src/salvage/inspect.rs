@@ -347,8 +347,12 @@ fn records(
     let mut at = offset + BATCH_HEADER_BYTES as u64;
     for number in 0..batch.records {
         let head = bytes.get(at as usize..).and_then(|here| RecordHeader::decode(here, seed, at));
-        let Some(record) = head else {
-            sheet.fault(at, format!("record {number} of batch {} has a damaged header", batch.batch));
+        // `journal.records_of_one_batch`
+        let Some(record) = head.filter(|record| record.binding == batch.binding) else {
+            sheet.fault(
+                at,
+                format!("record {number} of batch {} has a damaged header, or another batch's", batch.batch),
+            );
             return offset.saturating_add(batch.bytes).min(bytes.len() as u64);
         };
         let from = at as usize + record.head_bytes();
@@ -490,10 +494,12 @@ mod tests {
             trimmed: 2,
             payload_bytes: 5,
             payload_checksum: 0,
+            binding: 0,
         };
         let from = at + record.head_bytes() as u64;
         record.payload_checksum = checksum(seed ^ from, b"hello");
-        let batch = BatchHeader { batch: 1, bytes: (record.bytes() + BATCH_HEADER_BYTES) as u64, records: 1 };
+        let batch =
+            BatchHeader { batch: 1, bytes: (record.bytes() + BATCH_HEADER_BYTES) as u64, records: 1, binding: 0 };
         bytes.extend(batch.encode(seed, 4096));
         bytes.extend(record.encode(seed, at));
         bytes.extend(b"hello");

@@ -151,8 +151,8 @@ pub(super) fn errno(error: &FsError) -> Errno {
         FsError::TooBig => Errno::E2BIG,
         FsError::NotSync => Errno::EAGAIN,
         FsError::NotSupported => Errno::EOPNOTSUPP,
-        FsError::Busy(_) | FsError::Shared | FsError::Locked => Errno::EBUSY,
-        FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) => {
+        FsError::Busy(_) | FsError::Shared | FsError::Locked | FsError::Replica => Errno::EBUSY,
+        FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) | FsError::Refused(why) => {
             tracing::warn!(%why, "the mount answers EIO");
             Errno::EIO
         }

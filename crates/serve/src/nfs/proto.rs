@@ -187,12 +187,12 @@ impl From<&FsError> for Status {
             FsError::Invalid(_) | FsError::TooBig => Status::Inval,
             FsError::NotSync => Status::NotSync,
             FsError::NotSupported => Status::NotSupp,
-            FsError::Busy(_) | FsError::Locked => Status::Jukebox,
+            FsError::Busy(_) | FsError::Locked | FsError::Replica => Status::Jukebox,
             // Not for later: it may be open for days.
             FsError::Shared => Status::Acces,
             // Extended attributes do not occur in NFS v3.
             FsError::NoAttribute => Status::ServerFault,
-            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => Status::Io,
+            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) | FsError::Refused(_) => Status::Io,
         }
     }
 }

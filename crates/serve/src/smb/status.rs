@@ -24,12 +24,12 @@ pub fn status(error: FsError) -> SmbError {
         FsError::NameTooLong => SmbError::NameInvalid,
         FsError::FileTooLarge => SmbError::Status(STATUS_FILE_TOO_LARGE),
         FsError::TooManyLinks => SmbError::Status(STATUS_TOO_MANY_LINKS),
-        FsError::Busy(_) | FsError::Shared | FsError::Locked => SmbError::Sharing,
+        FsError::Busy(_) | FsError::Shared | FsError::Locked | FsError::Replica => SmbError::Sharing,
         FsError::NotSupported => SmbError::NotSupported,
         FsError::Invalid(_) | FsError::NoAttribute | FsError::TooBig | FsError::NotSync => {
             SmbError::Status(STATUS_INVALID_PARAMETER)
         }
-        FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => {
+        FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) | FsError::Refused(_) => {
             tracing::warn!(%error, "an SMB request failed in the volume");
             SmbError::Io(std::io::Error::other(error.to_string()))
         }

@@ -126,6 +126,11 @@ impl Data {
         self.0.segments.lock().readers(segment)
     }
 
+    /// The segments that a snapshot reads, or may, and their lengths in bytes.
+    pub(crate) fn read_by(&self, number: u64) -> Vec<(SegmentId, u64)> {
+        self.0.segments.lock().read_by(number)
+    }
+
     /// Bytes of segments that these snapshots keep, and no other.
     pub(crate) fn kept_by(&self, numbers: &BTreeSet<u64>) -> u64 {
         self.0.segments.lock().kept_by(numbers)

@@ -79,10 +79,6 @@ pub(crate) use segment::{
     FOOTER_BYTES, Footer, HEADER_BYTES, IndexEntry, object_path, parse_footer, parse_index, place_seed, segment_of,
     verify_header,
 };
-#[cfg(test)]
-pub(crate) use segments::Segment;
-#[cfg(any(test, fuzzing))]
-pub(crate) use segments::encode_segment;
-pub(crate) use segments::{SEGMENT_TAG, decode_segment};
+pub(crate) use segments::{SEGMENT_TAG, Segment, Tally, decode_segment, encode_segment, segment_key};
 pub(crate) use shared::{Data, DataParts, DataSettings, InodeSource};
 pub(crate) use write::WriteAt;

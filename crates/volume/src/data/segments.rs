@@ -99,8 +99,13 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// By how much the counters of the volume change.
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         Usage { logical_bytes: self.logical_bytes, stored_bytes: self.stored_bytes, ..Usage::default() }
+    }
+
+    /// By how much live bytes and extents of each segment change.
+    pub(crate) fn segments(&self) -> &BTreeMap<SegmentId, (i64, i64)> {
+        &self.segments
     }
 
     /// An extent appears (`kept`) or goes. Returns by how much the inode's `allocated` changes.
@@ -159,6 +164,13 @@ impl Segments {
         let Some(segment) = self.map.get(&id) else { return Vec::new() };
         let death = if segment.death == 0 { self.epoch } else { segment.death };
         self.snapshots.range(segment.birth..death.max(segment.birth)).copied().collect()
+    }
+
+    /// The segments that a snapshot reads, or may, and their lengths in bytes.
+    pub(crate) fn read_by(&self, number: u64) -> Vec<(SegmentId, u64)> {
+        let death = |segment: &Segment| if segment.death == 0 { self.epoch } else { segment.death };
+        let is_read = |segment: &Segment| (segment.birth..death(segment)).contains(&number);
+        self.iter().filter(|(_, segment)| is_read(segment)).map(|(id, segment)| (id, segment.object_bytes)).collect()
     }
 
     /// Bytes that collection cannot give back.

@@ -28,6 +28,7 @@ use slatedb::db_cache::DbCache;
 use slatedb::{CheckpointHandle, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use ulid::Ulid;
 
 use super::cache;
 use super::clock::EngineClock;
@@ -74,6 +75,8 @@ pub(crate) struct SlateParts<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     /// Tells volumes apart in the shared cache.
     pub(crate) cache_id: u64,
+    /// Tables that snapshots without a row read: their numbers, ids and lengths.
+    pub(crate) pinned: Vec<(u64, Vec<(Ulid, u64)>)>,
 }
 
 pub(crate) struct SlateMeta {
@@ -117,6 +120,7 @@ impl SlateMeta {
             };
             let pins = Arc::new(Pins::default());
             load_pins(&db, &pins).await?;
+            parts.pinned.into_iter().for_each(|(number, tables)| pins.add(number, tables));
             timed.is_open();
             let frozen = FrozenParts {
                 store: Arc::clone(&store),

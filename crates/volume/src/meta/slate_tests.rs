@@ -36,6 +36,7 @@ impl Place {
             log: self.log.clone().map(|log| (log, "s".to_owned())),
             clock: Arc::clone(&self.clock),
             cache_id: 1,
+            pinned: Vec::new(),
         })
         .await
     }

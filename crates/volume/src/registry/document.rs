@@ -15,32 +15,36 @@ use crate::types::*;
 pub(super) const REGISTRY: &str = "registry.json";
 pub(super) const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &features::KNOWN, incompatible: &[features::ENCRYPTION] };
+const KNOWN: Known =
+    Known { read_only_compatible: &features::KNOWN, incompatible: &[features::ENCRYPTION, features::REPLICA] };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct VolumeEntry {
+pub(crate) struct VolumeEntry {
     #[serde(flatten)]
-    pub(super) info: VolumeInfo,
+    pub(crate) info: VolumeInfo,
     /// See `registry.format_once`.
-    pub(super) formatted: bool,
+    pub(crate) formatted: bool,
     /// See `registry.doom_before_delete`.
-    pub(super) doomed: bool,
+    pub(crate) doomed: bool,
     /// Features that a program must know to read or write this volume.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
-    pub(super) features: Features,
+    pub(crate) features: Features,
+    /// The volume whose snapshots it was received from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<Uuid>,
 }
 
 impl VolumeEntry {
     /// With what its features say of it.
-    pub(super) fn info(&self) -> VolumeInfo {
-        let sealed = self.features.incompatible.iter().any(|name| name == features::ENCRYPTION);
-        VolumeInfo { sealed, ..self.info.clone() }
+    pub(crate) fn info(&self) -> VolumeInfo {
+        let has = |name: &str| self.features.incompatible.iter().any(|known| known == name);
+        VolumeInfo { sealed: has(features::ENCRYPTION), replica: has(features::REPLICA), ..self.info.clone() }
     }
 
-    pub(super) fn has(&self, mark: &str) -> bool {
+    pub(crate) fn has(&self, mark: &str) -> bool {
         self.features.read_only_compatible.iter().any(|name| name == mark)
     }
 }
@@ -51,7 +55,7 @@ pub(crate) struct Document {
     /// Features that a program must know to read or write this document.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
-    pub(super) volumes: Vec<VolumeEntry>,
+    pub(crate) volumes: Vec<VolumeEntry>,
 }
 
 pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
@@ -163,7 +167,7 @@ pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<VolumeIn
     checked.collect()
 }
 
-pub(super) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut VolumeEntry> {
+pub(crate) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut VolumeEntry> {
     let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
     living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
 }
@@ -173,6 +177,6 @@ pub(super) async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult
     Ok(first.is_none())
 }
 
-pub(super) fn store_error(error: &object_store::Error) -> FsError {
+pub(crate) fn store_error(error: &object_store::Error) -> FsError {
     FsError::Io(error.to_string().into())
 }

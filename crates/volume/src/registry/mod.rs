@@ -12,7 +12,7 @@
 
 pub(crate) mod document;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,22 +33,25 @@ use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
-use document::{Document, VolumeEntry, check_features, find, is_empty, store_error};
+use document::VolumeEntry;
+use document::{Document, check_features, find, is_empty, store_error};
 
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
 
 /// The volumes of one store: their names, ids and properties, and the volumes that are open.
 pub struct Registry {
-    backing: Backing,
-    seals: Arc<dyn Seals>,
-    engine: Engine,
+    pub(crate) backing: Backing,
+    pub(crate) seals: Arc<dyn Seals>,
+    pub(crate) engine: Engine,
     memory: Arc<Memory>,
     inodes: Arc<InodeBudget>,
     entries: Arc<EntryCache>,
     /// The lock is held while a volume opens or closes, so that each is open once.
     open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
-    next_tag: AtomicU32,
+    pub(crate) next_tag: AtomicU32,
+    /// Names of replicas that are received into or promoted just now.
+    pub(crate) receiving: parking_lot::Mutex<HashSet<String>>,
 }
 
 impl Registry {
@@ -71,6 +74,7 @@ impl Registry {
             entries: Arc::new(EntryCache::new(total / 16)),
             open: tokio::sync::Mutex::new(HashMap::new()),
             next_tag: AtomicU32::new(1),
+            receiving: Default::default(),
         };
         let (document, _) = registry.read().await?;
         for entry in document.volumes.iter().filter(|entry| entry.doomed) {
@@ -92,7 +96,7 @@ impl Registry {
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
-        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed };
+        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false };
         let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
@@ -103,6 +107,7 @@ impl Registry {
                 formatted: false,
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
+                source: None,
             });
             Ok(())
         })
@@ -142,6 +147,7 @@ impl Registry {
         if self.volume(name).await.is_ok_and(is_held) {
             return Err(FsError::Busy("a snapshot of the volume is held"));
         }
+        let _alone = self.receive_alone(name)?;
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;
@@ -160,6 +166,9 @@ impl Registry {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let entry = find(&mut document, name)?.clone();
+        if entry.info().replica {
+            return Err(FsError::Replica);
+        }
         if entry.info().sealed && !self.seals.are_unlocked(&entry.info()) {
             return Err(FsError::Locked);
         }
@@ -184,7 +193,7 @@ impl Registry {
     /// opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
-        for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES)) {
+        for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES) && !entry.info().replica) {
             if open.contains_key(&entry.info.id) {
                 continue;
             }
@@ -310,6 +319,7 @@ impl Registry {
             log,
             clock: Arc::clone(&self.backing.clock),
             cache_id: u64::from(tag.0),
+            pinned: Vec::new(),
         })
         .await?;
         State::open(StateParts {
@@ -355,11 +365,11 @@ impl Registry {
 
     // -------------------------------------------------------------------------------------- document
 
-    async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
+    pub(crate) async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
         document::read(&*self.backing.store).await
     }
 
-    async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+    pub(crate) async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
         document::update(&*self.backing.store, change).await
     }
 }
@@ -381,7 +391,7 @@ fn handle(state: Arc<State>) -> Volume {
     Volume { state, origin: 0, answers: Answers::Durable, access_times: true }
 }
 
-fn check_volume_name(name: &str) -> FsResult<()> {
+pub(crate) fn check_volume_name(name: &str) -> FsResult<()> {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if first && name.len() <= NAME_LEN_MAX && name.bytes().all(legal) {
@@ -390,7 +400,7 @@ fn check_volume_name(name: &str) -> FsResult<()> {
     Err(FsError::Invalid("a volume's name is 1 to 64 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit"))
 }
 
-fn check_properties(properties: &Properties) -> FsResult<()> {
+pub(crate) fn check_properties(properties: &Properties) -> FsResult<()> {
     let record = properties.record_bytes;
     if record.is_power_of_two() && (4 << 10..=1 << 20).contains(&record) {
         return Ok(());

@@ -173,9 +173,14 @@ async fn features_that_nobody_knows_here() {
 
 #[test]
 fn golden_document() {
-    let info =
-        VolumeInfo { name: "v".into(), id: Uuid::from_u128(1), properties: Properties::default(), sealed: false };
-    let entry = VolumeEntry { info, formatted: true, doomed: false, features: Features::default() };
+    let info = VolumeInfo {
+        name: "v".into(),
+        id: Uuid::from_u128(1),
+        properties: Properties::default(),
+        sealed: false,
+        replica: false,
+    };
+    let entry = VolumeEntry { info, formatted: true, doomed: false, features: Features::default(), source: None };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
     let golden = concat!(
         r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,

@@ -9,8 +9,8 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::image;
-use super::number::{catalog_of, within};
+use super::image::{self, Ground};
+use super::number::{Place, catalog_of, within};
 use super::row::{self, Row};
 use super::view::View;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size, new_core};
@@ -36,6 +36,8 @@ struct State {
     change: u64,
     /// Directories whose snapshots somebody looked at, the latest last: a mount's kernel may have names of them.
     looked_at: VecDeque<Ino>,
+    /// On their way to a receiver, once for each.
+    sent: Vec<u64>,
 }
 
 pub(crate) struct Catalog {
@@ -48,6 +50,23 @@ pub(crate) struct Catalog {
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Mixed into generations of its directories, so that a client cannot guess handles.
     seed: u64,
+}
+
+/// Snapshots that are on their way to a receiver.
+pub(crate) struct Sent {
+    catalog: Arc<Catalog>,
+    numbers: Vec<u64>,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let sent = &mut self.catalog.state.lock().sent;
+        for number in &self.numbers {
+            if let Some(at) = sent.iter().position(|other| other == number) {
+                sent.swap_remove(at);
+            }
+        }
+    }
 }
 
 impl Catalog {
@@ -87,11 +106,11 @@ impl Catalog {
         &self.head
     }
 
-    pub(super) fn store(&self) -> &Arc<dyn ObjectStore> {
+    pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    pub(super) fn prefix(&self) -> &Path {
+    pub(crate) fn prefix(&self) -> &Path {
         &self.prefix
     }
 
@@ -117,7 +136,26 @@ impl Catalog {
         self.state.lock().rows.contains_key(&number)
     }
 
-    pub(super) fn row(&self, number: u64) -> Option<Row> {
+    /// What a read in a place came to. Objects of a snapshot that was destroyed meanwhile are gone, which is no damage:
+    /// [`FsError::Stale`].
+    pub(crate) fn unless_destroyed<T>(&self, place: Place, outcome: FsResult<T>) -> FsResult<T> {
+        match (place, outcome) {
+            (Place::Snapshot(number), Err(FsError::Io(_))) if !self.has(number) => Err(FsError::Stale),
+            (_, outcome) => outcome,
+        }
+    }
+
+    /// The snapshots are not destroyed while this is held: [`FsError::Busy`].
+    pub(crate) fn send(self: &Arc<Self>, numbers: Vec<u64>) -> Sent {
+        self.state.lock().sent.extend(&numbers);
+        Sent { catalog: Arc::clone(self), numbers }
+    }
+
+    pub(super) fn is_sent(&self, number: u64) -> bool {
+        self.state.lock().sent.contains(&number)
+    }
+
+    pub(crate) fn row(&self, number: u64) -> Option<Row> {
         self.state.lock().rows.get(&number).cloned()
     }
 
@@ -150,7 +188,8 @@ impl Catalog {
             }
             state.use_view(number)
         };
-        cell.get_or_try_init(|| self.open_view(number)).await.cloned()
+        let view = cell.get_or_try_init(|| self.open_view(number)).await.cloned();
+        self.unless_destroyed(Place::Snapshot(number), view)
     }
 
     /// A view that is open already.
@@ -165,7 +204,10 @@ impl Catalog {
         };
         let bytes = self.store.get(&at).await.map_err(lost)?.bytes().await.map_err(lost)?;
         let image = image::decode(number, bytes)?;
-        let engine = self.head.frozen(image.manifest_id, image.manifest).await?;
+        let Ground::Engine { manifest_id, manifest } = image.ground else {
+            return Err(FsError::Io(format!("the image of snapshot {number} is one of a replica").into()));
+        };
+        let engine = self.head.frozen(manifest_id, manifest).await?;
         Ok(Arc::new(View::new(engine, image.rows)))
     }
 
@@ -218,9 +260,12 @@ impl Catalog {
     pub(super) async fn entry(&self, dir: Ino, name: &[u8]) -> FsResult<Option<Entry>> {
         let Some(number) = std::str::from_utf8(name).ok().and_then(|name| self.find(name)) else { return Ok(None) };
         let was_there = match self.view(number).await {
-            Ok(view) => view.get(&keys::inode_key(dir)).await?.is_some(),
+            Ok(view) => view.get(&keys::inode_key(dir)).await.map(|record| record.is_some()),
+            Err(error) => Err(error),
+        };
+        let was_there = match self.unless_destroyed(Place::Snapshot(number), was_there) {
             Err(FsError::Stale) => false,
-            Err(error) => return Err(error),
+            was_there => was_there?,
         };
         Ok(was_there.then(|| entry_of(dir, number)))
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::catalog::Catalog;
 use crate::keys;
 use crate::meta::changed::{changed_key, decode_changed};
@@ -14,16 +16,21 @@ const PAGE: usize = 2048;
 
 /// The inodes whose records were written or removed behind the snapshot `after`, up to the epoch `last`.
 pub(super) async fn changed(head: &dyn Meta, after: u64, last: u64) -> FsResult<BTreeSet<Ino>> {
+    let rows = index(head, after, last).await?;
+    rows.iter().map(|key| decode_changed(key).map(|(_, ino)| ino)).collect()
+}
+
+/// The keys of the change index behind the snapshot `after`, up to the epoch `last`.
+pub(crate) async fn index(head: &dyn Meta, after: u64, last: u64) -> FsResult<Vec<Bytes>> {
     let (mut from, to) = (changed_key(after + 1, Ino(0)), changed_key(last + 1, Ino(0)));
-    let mut inos = BTreeSet::new();
+    let mut rows = Vec::new();
     loop {
         let page = head.scan(&from, &to, PAGE).await?;
-        for (key, _) in &page {
-            inos.insert(decode_changed(key)?.1);
-        }
-        match page.last() {
-            Some((last, _)) if page.len() == PAGE => from = keys::key_after(last),
-            _ => return Ok(inos),
+        let last = page.last().filter(|_| page.len() == PAGE).map(|(key, _)| keys::key_after(key));
+        rows.extend(page.into_iter().map(|(key, _)| key));
+        match last {
+            Some(last) => from = last,
+            None => return Ok(rows),
         }
     }
 }

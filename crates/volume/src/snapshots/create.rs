@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
 
-use super::image::{self, Image};
+use super::image::{self, Ground, Image};
 use super::row::{self, NAME_LEN_MAX, Row, Table};
 use super::view::View;
 use crate::data::{Forming, Patch};
@@ -115,8 +115,8 @@ impl State {
         patch: &Patch,
     ) -> FsResult<FsResult<()>> {
         let (catalog, number) = (&self.catalog, forming.number);
-        let image =
-            Image { manifest_id: point.manifest_id, manifest: point.manifest.clone(), rows: patch.rows.clone() };
+        let ground = Ground::Engine { manifest_id: point.manifest_id, manifest: point.manifest.clone() };
+        let image = Image { ground, rows: patch.rows.clone() };
         let bytes = image::encode(number, &image);
         let image_bytes = bytes.len() as u64;
         let at = image::image_path(catalog.prefix(), number);

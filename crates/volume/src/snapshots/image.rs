@@ -6,6 +6,8 @@
 //! ```
 //!
 //! The manifest is the engine's own, byte for byte. The rows lie over it: data that was dirty, and the records of its inodes.
+//! In a replica an image may lie over that of another snapshot instead: then the version is 2, the id is the number of that
+//! snapshot, and there is no manifest.
 //! The checksum covers all before it and is seeded with the epoch.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -17,6 +19,7 @@ use crate::types::{FsError, FsResult};
 
 const MAGIC: &[u8; 8] = b"LARDSNAP";
 const VERSION: u32 = 1;
+const VERSION_OVER: u32 = 2;
 const HEADER_BYTES: usize = 48;
 const SUM_BYTES: usize = 8;
 /// A larger object is no image of ours.
@@ -24,9 +27,17 @@ const IMAGE_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    pub(crate) manifest_id: u64,
-    pub(crate) manifest: Bytes,
+    pub(crate) ground: Ground,
     pub(crate) rows: Changes,
+}
+
+/// What the rows of an image lie over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// The engine as one of its manifests has it.
+    Engine { manifest_id: u64, manifest: Bytes },
+    /// The snapshot of this number.
+    Snapshot(u64),
 }
 
 /// Where it lies: `<volume>/snap/<epoch, 16 hex digits>`.
@@ -44,15 +55,19 @@ pub(crate) fn epoch_of(path: &Path) -> Option<u64> {
 }
 
 pub(crate) fn encode(epoch: u64, image: &Image) -> Bytes {
-    let mut out = BytesMut::with_capacity(HEADER_BYTES + image.manifest.len() + image.rows.len() * 96 + SUM_BYTES);
+    let (version, id, manifest) = match &image.ground {
+        Ground::Engine { manifest_id, manifest } => (VERSION, *manifest_id, &manifest[..]),
+        Ground::Snapshot(number) => (VERSION_OVER, *number, &[][..]),
+    };
+    let mut out = BytesMut::with_capacity(HEADER_BYTES + manifest.len() + image.rows.len() * 96 + SUM_BYTES);
     out.put_slice(MAGIC);
-    out.put_u32(VERSION);
+    out.put_u32(version);
     out.put_u32(0);
     out.put_u64(epoch);
-    out.put_u64(image.manifest_id);
-    out.put_u64(image.manifest.len() as u64);
+    out.put_u64(id);
+    out.put_u64(manifest.len() as u64);
     out.put_u64(image.rows.len() as u64);
-    out.put_slice(&image.manifest);
+    out.put_slice(manifest);
     for (key, value) in &image.rows {
         out.put_u16(key.len() as u16);
         out.put_u8(u8::from(value.is_some()));
@@ -78,18 +93,24 @@ pub(crate) fn decode(epoch: u64, mut bytes: Bytes) -> FsResult<Image> {
         return Err(bad("the magic is not an image's"));
     }
     let version = bytes.get_u32();
-    if version != VERSION {
+    if version != VERSION && version != VERSION_OVER {
         return Err(bad(&format!("version {version} is unknown to this program")));
     }
     bytes.advance(4);
     if bytes.get_u64() != epoch {
         return Err(bad("it belongs to another snapshot"));
     }
-    let (manifest_id, manifest_len, count) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
+    let (id, manifest_len, count) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
     if manifest_len > bytes.len() as u64 {
         return Err(bad("it is cut short"));
     }
     let manifest = bytes.split_to(manifest_len as usize);
+    let ground = match version {
+        VERSION => Ground::Engine { manifest_id: id, manifest },
+        // A snapshot lies over an earlier one, or a chain would have no end.
+        _ if manifest.is_empty() && id < epoch => Ground::Snapshot(id),
+        _ => return Err(bad("it lies over an impossible snapshot")),
+    };
     let mut rows = Changes::new();
     for _ in 0..count {
         if bytes.len() < 7 {
@@ -105,7 +126,7 @@ pub(crate) fn decode(epoch: u64, mut bytes: Bytes) -> FsResult<Image> {
     if bytes.has_remaining() {
         return Err(bad("there are bytes behind its end"));
     }
-    Ok(Image { manifest_id, manifest, rows })
+    Ok(Image { ground, rows })
 }
 
 #[cfg(test)]
@@ -116,7 +137,8 @@ mod tests {
     fn image() -> Image {
         let rows = [(&b"I1"[..], Some(&b"record"[..])), (&b"W1"[..], None)];
         let rows = rows.map(|(key, value)| (Bytes::from_static(key), value.map(Bytes::from_static)));
-        Image { manifest_id: 7, manifest: Bytes::from_static(b"manifest"), rows: rows.into() }
+        let ground = Ground::Engine { manifest_id: 7, manifest: Bytes::from_static(b"manifest") };
+        Image { ground, rows: rows.into() }
     }
 
     #[test]
@@ -129,6 +151,17 @@ mod tests {
         assert_eq!(hex[..want.len()], want);
         assert_eq!(hex.len(), want.len() + 16);
         assert_eq!(decode(3, bytes).unwrap(), image());
+    }
+
+    #[test]
+    fn an_image_over_an_earlier_one() {
+        let over = |number| Image { ground: Ground::Snapshot(number), ..image() };
+        let bytes = encode(3, &over(2));
+        let hex: String = bytes[8..48].iter().map(|byte| format!("{byte:02x}")).collect();
+        let want = "00000002 00000000 0000000000000003 0000000000000002 0000000000000000 0000000000000002";
+        assert_eq!(hex, want.replace(' ', ""));
+        assert_eq!(decode(3, bytes).unwrap(), over(2));
+        assert!(decode(3, encode(3, &over(3))).is_err(), "over itself");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::number::catalog_of;
 use super::row::{self, NAME_LEN_MAX, Row};
 use crate::meta::Batch;
 use crate::names::SNAPSHOTS_NAME;
+use crate::replica::SENDING;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -144,6 +145,9 @@ impl State {
         let now = self.now();
         if catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
             return Err(FsError::Busy("the snapshot is held"));
+        }
+        if catalog.is_sent(number) {
+            return Err(FsError::Busy(SENDING));
         }
         let mut batch = Batch::default();
         batch.delete(row::snapshot_key(number));

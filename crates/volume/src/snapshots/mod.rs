@@ -24,11 +24,12 @@
 //!   [`route`] refuses batches about it.
 //!
 //! Rooms: `number`, `row`, `image` are pure; `view` reads one snapshot, `route` leads each key to the head or to a view;
-//! `catalog` knows which there are; `create`, `manage`, `rollback` and `diff` are the operations; `changes` says what may
+//! `compare` finds the rows that differ; `catalog` knows which there are; `create`, `manage`, `rollback` and `diff` are the operations; `changes` says what may
 //! differ between two moments.
 
 mod catalog;
-mod changes;
+pub(crate) mod changes;
+pub(crate) mod compare;
 mod create;
 mod diff;
 pub(crate) mod image;
@@ -39,5 +40,5 @@ pub(crate) mod route;
 pub(crate) mod row;
 mod view;
 
-pub(crate) use catalog::Catalog;
+pub(crate) use catalog::{Catalog, Sent};
 pub(crate) use view::View;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::changes::changed;
+use super::compare::{Differing, differing};
 use super::row;
 use super::view::View;
 use crate::data::{EXTENT_TAG, INTENT_TAG, RESERVED_TAG, Restored};
@@ -29,12 +30,6 @@ use crate::types::*;
 const PAGE: usize = 1024;
 /// Rows changed in one batch, about.
 const BATCH_ROWS_MAX: usize = 2048;
-
-/// What an inode's rows in one table become.
-struct Merged {
-    /// Rows that differ: the key, the row now, the row then.
-    rows: Vec<(Bytes, Option<Bytes>, Option<Bytes>)>,
-}
 
 /// Whether an inode of the snapshot had a name, or belonged to one that had: the named attributes of an orphan go with it
 /// (`named.lives_with_owner`).
@@ -108,8 +103,8 @@ impl State {
         for table in [tag::ENTRY, tag::COOKIE, tag::FOLDED, tag::XATTR, EXTENT_TAG] {
             let (mut from, to) = keys::range_of(table, ino);
             while from < to {
-                let (merged, next) = self.compare(&from, &to, then.as_ref().map(|_| view)).await?;
-                for rows in merged.rows.chunks(BATCH_ROWS_MAX) {
+                let (rows, next) = self.compare(&from, &to, then.as_ref().map(|_| view)).await?;
+                for rows in rows.chunks(BATCH_ROWS_MAX) {
                     self.meta.admit().await?;
                     self.data.restore(Restored::Rows(rows), Batch::default())?;
                 }
@@ -153,34 +148,14 @@ impl State {
         core
     }
 
-    /// The rows between `from` and `to` that differ, as far as one page reaches, and where the next begins.
-    async fn compare(&self, from: &Bytes, to: &Bytes, view: Option<&View>) -> FsResult<(Merged, Bytes)> {
+    /// The rows between `from` and `to` that differ, now first, as far as one page reaches, and where the next begins.
+    async fn compare(&self, from: &Bytes, to: &Bytes, view: Option<&View>) -> FsResult<(Vec<Differing>, Bytes)> {
         let now = self.meta.scan(from, to, PAGE).await?;
         let then = match view {
             Some(view) => view.scan(from, to, PAGE).await?,
             None => Vec::new(),
         };
-        // Beyond the end of a full page nothing is known.
-        let end = |page: &[(Bytes, Bytes)]| page.last().filter(|_| page.len() == PAGE).map(|(key, _)| key.clone());
-        let known = match (end(&now), end(&then)) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        let next = known.as_ref().map_or_else(|| to.clone(), |last| [&last[..], &[0][..]].concat().into());
-        let is_known = |(key, _): &(Bytes, Bytes)| *key < next;
-        let mut then = then.into_iter().filter(is_known).peekable();
-        let mut rows = Vec::new();
-        for (key, value) in now.into_iter().filter(is_known) {
-            while let Some((at, was)) = then.next_if(|(at, _)| *at < key) {
-                rows.push((at, None, Some(was)));
-            }
-            match then.next_if(|(at, _)| *at == key) {
-                Some((_, was)) if was == value => {}
-                was => rows.push((key, Some(value), was.map(|(_, was)| was))),
-            }
-        }
-        rows.extend(then.map(|(key, was)| (key, None, Some(was))));
-        Ok((Merged { rows }, next))
+        Ok(differing(now, then, PAGE, to))
     }
 
     async fn allocated_then(&self, ino: Ino, view: &View) -> FsResult<u64> {

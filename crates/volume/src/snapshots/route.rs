@@ -168,7 +168,10 @@ impl Meta for Routed {
         match place_in(key) {
             Place::Head => self.head.get(key).await,
             Place::Catalog(dir) => self.catalog.get_own(dir, key).await,
-            Place::Snapshot(number) => get_in(number, &*self.catalog.view(number).await?, key).await,
+            place @ Place::Snapshot(number) => {
+                let found = get_in(number, &*self.catalog.view(number).await?, key).await;
+                self.catalog.unless_destroyed(place, found)
+            }
         }
     }
 
@@ -176,7 +179,10 @@ impl Meta for Routed {
         match place_in(from) {
             Place::Head => self.head.scan(from, to, limit).await,
             Place::Catalog(dir) => Ok(self.catalog.scan_own(dir, from, to, limit)),
-            Place::Snapshot(number) => scan_in(number, &*self.catalog.view(number).await?, from, to, limit).await,
+            place @ Place::Snapshot(number) => {
+                let found = scan_in(number, &*self.catalog.view(number).await?, from, to, limit).await;
+                self.catalog.unless_destroyed(place, found)
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod durable;
 mod model;
 mod named;
 mod names;
+mod replica;
 mod scale;
 mod snapshots;
 

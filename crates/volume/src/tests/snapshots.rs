@@ -10,20 +10,20 @@ use object_store::ObjectStoreExt;
 use super::*;
 
 /// The root of a snapshot, by the way that a client takes.
-async fn view(volume: &Volume, name: &str) -> FsResult<Ino> {
+pub(super) async fn view(volume: &Volume, name: &str) -> FsResult<Ino> {
     let catalog = volume.lookup(&root(), Ino::ROOT, b".snapshots", NameMatch::Exact).await?;
     Ok(volume.lookup(&root(), catalog.id.ino, name.as_bytes(), NameMatch::Exact).await?.id.ino)
 }
 
-async fn find(volume: &Volume, dir: Ino, name: &str) -> FsResult<Ino> {
+pub(super) async fn find(volume: &Volume, dir: Ino, name: &str) -> FsResult<Ino> {
     Ok(volume.lookup(&root(), dir, name.as_bytes(), NameMatch::Exact).await?.id.ino)
 }
 
-async fn put(volume: &Volume, ino: Ino, offset: u64, bytes: Vec<u8>, stability: Stability) {
+pub(super) async fn put(volume: &Volume, ino: Ino, offset: u64, bytes: Vec<u8>, stability: Stability) {
     volume.write(&root(), ino, offset, vec![bytes.into()], stability).await.unwrap();
 }
 
-async fn store_bytes(place: &Box_) -> u64 {
+pub(super) async fn store_bytes(place: &Box_) -> u64 {
     place
         .store
         .list(None)
@@ -34,7 +34,7 @@ async fn store_bytes(place: &Box_) -> u64 {
 }
 
 /// Every path below `dir` with the content of files.
-async fn tree(volume: &Volume, dir: Ino) -> BTreeMap<String, Vec<u8>> {
+pub(super) async fn tree(volume: &Volume, dir: Ino) -> BTreeMap<String, Vec<u8>> {
     let mut out = BTreeMap::new();
     let mut dirs = vec![(dir, String::new())];
     while let Some((dir, path)) = dirs.pop() {

@@ -1,0 +1,151 @@
+//! Snapshots on their way to other pools and machines, and replicas of volumes.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use larder_api::{
+    Done, Failure, FailureKind, Received, SendRequest, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, Unfinished,
+};
+use larder_volume::replica::{Outgoing, ReplicaInfo, Resume};
+use larder_volume::{FsError, SnapshotInfo};
+
+use super::snapshots::{selected, unknown};
+use super::storage::OpenPool;
+
+/// Bytes of a body, or why there are no more.
+pub(crate) type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
+
+impl OpenPool {
+    pub(super) async fn is_replica(&self, volume: &str) -> Result<bool, Failure> {
+        let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
+        Ok(infos.iter().any(|info| info.name == volume && info.replica))
+    }
+
+    /// Named `send_out`, since a `Send` is something else.
+    pub(crate) async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
+        let SendRequest { snapshot, from, resume } = request;
+        let bad_token = || {
+            Failure::invalid("the token is none that larder made")
+                .action("ask the receiver for it with: larder receive POOL/NAME --token")
+        };
+        let resume = resume.as_deref().map(|token| parse_token(token).ok_or_else(bad_token)).transpose()?;
+        let open = self.volume(volume).await?;
+        let there = open.snapshots();
+        drop(open);
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        let is_there = |name: &&String| there.iter().any(|info: &SnapshotInfo| info.name == **name);
+        if let Some(missing) = std::iter::once(snapshot).chain(from).find(|name| !is_there(name)) {
+            return Err(unknown(&full(missing)));
+        }
+        let sent = self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await;
+        sent.map_err(|error| match error {
+            FsError::Invalid(why) => Failure::invalid(format!("{}: {why}", full(snapshot))),
+            error => self.failure(volume, &error),
+        })
+    }
+
+    pub(crate) async fn receive(
+        &self,
+        volume: &str,
+        input: Input<'_>,
+        progress: impl Fn(u64, u64) + Send + Sync,
+    ) -> Result<Received, Failure> {
+        let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
+        match self.registry.receive(volume, input, progress).await {
+            Ok(snapshot) => {
+                Ok(Received { pool: self.name.clone(), volume: volume.to_owned(), snapshot: snapshot.name })
+            }
+            Err(FsError::NotFound) => Err(Failure::not_found(format!(
+                "the stream goes on from a snapshot, and there is no replica '{}/{volume}'",
+                self.name
+            ))
+            .action("send the first snapshot whole, without --from")),
+            Err(FsError::Io(why)) => {
+                Err(Failure::new(FailureKind::Unavailable, format!("nothing was received: {why}")).action(format!(
+                    "send it again; what has come already is left out with: larder send ... --resume \"$(larder receive {}/{volume} --token)\"",
+                    self.name
+                )))
+            }
+            Err(error) => Err(self.failure(volume, &error)),
+        }
+    }
+
+    pub(crate) async fn unfinished(&self, volume: &str) -> Result<Unfinished, Failure> {
+        let resume = self.registry.resume(volume).await.map_err(|error| self.failure(volume, &error))?;
+        let Some(resume) = resume else { return Ok(Unfinished { snapshot: None, from: None, token: None }) };
+        let (snapshot, from) = resume.names();
+        Ok(Unfinished {
+            snapshot: Some(snapshot.to_owned()),
+            from: from.map(str::to_owned),
+            token: Some(token_of(&resume)?),
+        })
+    }
+
+    pub(crate) async fn promote(&self, volume: &str) -> Result<Done, Failure> {
+        self.registry.promote(volume).await.map_err(|error| self.failure(volume, &error))?;
+        Ok(Done {})
+    }
+
+    /// The snapshots of a replica.
+    pub(super) async fn received(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
+        let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
+        Ok(SnapshotsStatus {
+            pool: self.name.clone(),
+            volume: volume.to_owned(),
+            concerned: Vec::new(),
+            saved_as: None,
+            freed_bytes: None,
+            snapshots: shown(replica),
+        })
+    }
+
+    pub(super) async fn change_received(
+        &self,
+        volume: &str,
+        request: SnapshotsRequest,
+    ) -> Result<SnapshotsStatus, Failure> {
+        let SnapshotsRequest::Destroy { names, dry_run } = request else {
+            return Err(self.failure(volume, &FsError::Replica));
+        };
+        let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
+        let infos: Vec<SnapshotInfo> = replica.snapshots.iter().map(info).collect();
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        let concerned = selected(&infos, &names).map_err(|name| unknown(&full(&name)))?;
+        if !dry_run {
+            let forgotten = self.registry.forget_received(volume, &concerned).await;
+            forgotten.map_err(|error| self.failure(volume, &error))?;
+        }
+        let is_concerned = |name: &String| concerned.contains(name);
+        let freed = replica.snapshots.iter().filter(|s| is_concerned(&s.name)).map(|s| s.used_bytes).sum();
+        Ok(SnapshotsStatus { concerned, freed_bytes: Some(freed), ..self.received(volume).await? })
+    }
+}
+
+fn info(snapshot: &larder_volume::replica::ReplicaSnapshot) -> SnapshotInfo {
+    SnapshotInfo {
+        name: snapshot.name.clone(),
+        number: snapshot.number,
+        created: snapshot.created,
+        referenced_bytes: 0,
+        used_bytes: snapshot.used_bytes,
+        written_bytes: 0,
+        holds: Vec::new(),
+    }
+}
+
+fn shown(replica: ReplicaInfo) -> Vec<SnapshotStatus> {
+    replica.snapshots.iter().map(|snapshot| super::snapshots::shown(info(snapshot))).collect()
+}
+
+/// A token is what a person carries from the receiver to the sender: the numbers of segments, in hexadecimal digits.
+fn token_of(resume: &Resume) -> Result<String, Failure> {
+    let text = serde_json::to_vec(resume).map_err(|error| Failure::internal(error.to_string()))?;
+    Ok(text.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn parse_token(token: &str) -> Option<Resume> {
+    let digits = token.trim().as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    serde_json::from_slice(&bytes?).ok()
+}

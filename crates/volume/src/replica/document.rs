@@ -1,0 +1,178 @@
+//! `replica.json` of a replica: the snapshots that it has, and the objects that they need.
+//!
+//! - `replica.objects_before_document`: a snapshot is in the document once all of its objects are durable, and an object is
+//!   deleted once no snapshot of the document needs it.
+//! - `replica.one_range_an_object`: the snapshots that need an object lie side by side, from `first` to `last`. One between
+//!   them that was never received, or that does not need it, costs nothing but room.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde::{Deserialize, Serialize};
+
+use super::stream::Identity;
+use crate::types::{FsError, FsResult};
+
+const FORMAT: u32 = 1;
+/// A larger document is not ours.
+const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// A snapshot of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Received {
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    /// The snapshot that its image lies over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) over: Option<u64>,
+}
+
+/// An object, and the first and the last snapshot that need it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) bytes: u64,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Document {
+    format: u32,
+    /// See `Header::source`.
+    pub(super) source: uuid::Uuid,
+    /// Oldest first.
+    pub(super) snapshots: Vec<Received>,
+    /// By their paths below the replica's prefix.
+    pub(super) objects: BTreeMap<String, Kept>,
+    /// A snapshot of which a part may be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) partial: Option<Partial>,
+}
+
+/// A snapshot that began to come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Partial {
+    pub(super) to: Identity,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Identity>,
+}
+
+pub(super) fn path(prefix: &Path) -> Path {
+    prefix.clone().join("replica.json")
+}
+
+impl Document {
+    pub(super) fn new(source: uuid::Uuid) -> Self {
+        Self { format: FORMAT, source, snapshots: Vec::new(), objects: BTreeMap::new(), partial: None }
+    }
+
+    /// `None`: nothing was received whole.
+    pub(super) async fn read(store: &dyn ObjectStore, prefix: &Path) -> FsResult<Option<Self>> {
+        let failed = |error: object_store::Error| FsError::Io(format!("the replica's document: {error}").into());
+        let got = match store.get(&path(prefix)).await {
+            Ok(got) => got,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        if got.meta.size > DOCUMENT_BYTES_MAX {
+            return Err(FsError::Io("the replica's document is larger than one can be".into()));
+        }
+        let document: Self = serde_json::from_slice(&got.bytes().await.map_err(failed)?)
+            .map_err(|error| FsError::Io(format!("the replica's document is damaged: {error}").into()))?;
+        if document.format != FORMAT {
+            let why = format!("the replica's document has format {}: a newer larder is needed", document.format);
+            return Err(FsError::Unsupported(why.into()));
+        }
+        Ok(Some(document))
+    }
+
+    pub(super) async fn write(&self, store: &dyn ObjectStore, prefix: &Path) -> FsResult<()> {
+        let text = serde_json::to_vec(self).map_err(|error| FsError::Io(error.to_string().into()))?;
+        let put = store.put(&path(prefix), text.into()).await;
+        put.map(drop).map_err(|error| FsError::Io(format!("the replica's document: {error}").into()))
+    }
+
+    pub(super) fn newest(&self) -> Option<&Received> {
+        self.snapshots.last()
+    }
+
+    pub(super) fn find(&self, wanted: &Identity) -> Option<&Received> {
+        self.snapshots.iter().find(|received| received.identity.is(wanted))
+    }
+
+    /// The snapshot needs the object, which is there.
+    pub(super) fn keep(&mut self, path: &str, bytes: u64, number: u64) {
+        let kept = self.objects.entry(path.to_owned()).or_insert(Kept { bytes, first: number, last: number });
+        kept.bytes = bytes;
+        (kept.first, kept.last) = (kept.first.min(number), kept.last.max(number));
+    }
+
+    /// Objects other than segments that reading a snapshot needs: images and tables.
+    pub(super) fn metadata_of(&self, number: u64) -> Vec<(String, u64)> {
+        let is_metadata = |path: &str| path.starts_with("snap/") || path.starts_with("meta/");
+        let of =
+            self.objects.iter().filter(|(path, kept)| is_metadata(path) && (kept.first..=kept.last).contains(&number));
+        of.map(|(path, kept)| (path.clone(), kept.bytes)).collect()
+    }
+
+    /// Bytes that each snapshot alone needs.
+    pub(super) fn used(&self) -> BTreeMap<u64, u64> {
+        let numbers: BTreeSet<u64> = self.snapshots.iter().map(|received| received.identity.number).collect();
+        let mut out = BTreeMap::new();
+        for kept in self.objects.values() {
+            let mut readers = numbers.range(kept.first..=kept.last);
+            if let (Some(&one), None) = (readers.next(), readers.next()) {
+                *out.entry(one).or_default() += kept.bytes;
+            }
+        }
+        out
+    }
+
+    /// Takes snapshots away, and returns the objects that nobody needs any more.
+    pub(super) fn remove(&mut self, numbers: &[u64]) -> Vec<String> {
+        self.snapshots.retain(|received| !numbers.contains(&received.identity.number));
+        let left: BTreeSet<u64> = self.snapshots.iter().map(|received| received.identity.number).collect();
+        let is_needed = |kept: &Kept| left.range(kept.first..=kept.last).next().is_some();
+        let unneeded: Vec<String> =
+            self.objects.iter().filter(|(_, kept)| !is_needed(kept)).map(|(path, _)| path.clone()).collect();
+        unneeded.iter().for_each(|path| drop(self.objects.remove(path)));
+        unneeded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(number: u64) -> Received {
+        Received { identity: Identity { number, name: format!("s{number}"), created_ns: 1 }, over: None }
+    }
+
+    #[test]
+    fn an_object_goes_with_the_last_snapshot_that_needs_it() {
+        let mut document = Document::new(uuid::Uuid::from_u128(1));
+        document.snapshots = vec![received(1), received(3), received(4)];
+        document.keep("seg/a", 10, 1);
+        document.keep("seg/a", 10, 3);
+        document.keep("snap/b", 10, 4);
+        assert_eq!(document.metadata_of(4), [("snap/b".to_owned(), 10)]);
+        assert_eq!(document.remove(&[1]), Vec::<String>::new());
+        assert_eq!(document.remove(&[3]), ["seg/a"]);
+        assert_eq!(document.remove(&[4]), ["snap/b"]);
+        assert!(document.objects.is_empty() && document.newest().is_none());
+    }
+
+    #[test]
+    fn golden_text() {
+        let mut document = Document::new(uuid::Uuid::from_u128(1));
+        document.snapshots = vec![Received { over: Some(2), ..received(3) }];
+        document.keep("seg/a", 10, 3);
+        let golden = concat!(
+            r#"{"format":1,"source":"00000000-0000-0000-0000-000000000001","#,
+            r#""snapshots":[{"number":3,"name":"s3","created_ns":1,"over":2}],"#,
+            r#""objects":{"seg/a":{"bytes":10,"first":3,"last":3}}}"#
+        );
+        assert_eq!(serde_json::to_string(&document).ok().as_deref(), Some(golden));
+    }
+}

@@ -1,0 +1,307 @@
+//! Making a volume of a replica (`replica.promoted_whole`).
+//!
+//! ```text
+//! what an earlier attempt left is deleted -> images that lie over others are written anew, flat -> a new engine gets the rows of
+//! the newest snapshot, and of all snapshots -> durable, closed -> the registry says: a volume -> the document goes
+//! ```
+//!
+//! The tables and images that the snapshots read stay as they are; the new engine lies beside them in the same folder.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use ulid::Ulid;
+
+use super::chain::{Flat, flat};
+use super::delta::TABLES;
+use super::document::{self, Document};
+use super::send::below;
+use crate::backing::Beneath;
+use crate::data::{
+    EXTENT_TAG, FOOTER_BYTES, Segment, SegmentId, Tally, decode_extent, encode_segment, object_path, parse_footer,
+    segment_key,
+};
+use crate::features;
+use crate::keys::{self, Superblock, tag};
+use crate::layout::{prefix_of, stream_of};
+use crate::meta::slate::{SlateMeta, SlateParts};
+use crate::meta::{Batch, Meta};
+use crate::registry::Registry;
+use crate::registry::document::{find, store_error};
+use crate::snapshots::View;
+use crate::snapshots::image::{self, Ground, Image};
+use crate::snapshots::row::{self, Row, Table};
+use crate::types::*;
+
+const PAGE: usize = 1024;
+/// Footers of segments that are read at the same time.
+const FOOTERS_MAX: usize = 16;
+
+/// A replica that becomes a volume.
+struct Promotion<'a> {
+    store: &'a dyn ObjectStore,
+    prefix: Path,
+    document: Document,
+    /// The tables that each snapshot reads.
+    tables: BTreeMap<u64, Vec<(Ulid, u64)>>,
+}
+
+impl Registry {
+    /// Makes a volume of the replica: it shows what the newest snapshot shows, and has all of its snapshots. Nothing more is received
+    /// into it. [`FsError::Locked`] without its keys, [`FsError::Refused`] if it is no replica or has no snapshot.
+    pub async fn promote(&self, name: &str) -> FsResult<()> {
+        let _alone = self.receive_alone(name)?;
+        let (entry, document) = self.replica_document(name).await?;
+        let Some(document) = document.filter(|document| document.newest().is_some()) else {
+            return Err(FsError::Refused(format!("'{name}' has no snapshot: nothing was received whole").into()));
+        };
+        let info = entry.info();
+        let prefix = prefix_of(info.id);
+        let mut beneath = Beneath { store: Arc::clone(&self.backing.store), log: self.backing.log.clone() };
+        if info.sealed {
+            beneath = self.seals.decorate(&info, beneath)?;
+        }
+        let tables = document.snapshots.iter().map(|received| {
+            let number = received.identity.number;
+            (number, tables_in(document.metadata_of(number)))
+        });
+        let tables = tables.collect();
+        let promotion = Promotion { store: &*beneath.store, prefix: prefix.clone(), document, tables };
+        promotion.clear().await?;
+        if let Some(log) = &beneath.log {
+            log.remove(&stream_of(info.id)).await.map_err(|error| FsError::Io(error.to_string().into()))?;
+        }
+        let (rows, newest) = promotion.flatten().await?;
+        let meta = SlateMeta::open(SlateParts {
+            engine: &self.engine,
+            store: Arc::clone(&beneath.store),
+            path: prefix.clone().join("meta"),
+            log: beneath.log.clone().map(|log| (log, stream_of(info.id))),
+            clock: Arc::clone(&self.backing.clock),
+            cache_id: u64::from(self.next_tag.fetch_add(1, Ordering::Relaxed)),
+            pinned: promotion.tables.iter().map(|(number, tables)| (*number, tables.clone())).collect(),
+        })
+        .await?;
+        let written = promotion.write(&*meta, info.id, rows, newest).await;
+        let closed = meta.close().await;
+        written.and(closed)?;
+        self.update(|registry| {
+            let entry = find(registry, name)?;
+            entry.formatted = true;
+            entry.features.incompatible.retain(|feature| feature != features::REPLICA);
+            Ok(())
+        })
+        .await?;
+        if let Err(error) = self.backing.store.delete(&document::path(&prefix)).await {
+            tracing::warn!(volume = name, %error, "the document of a replica that is a volume now stays");
+        }
+        Ok(())
+    }
+}
+
+fn tables_in(objects: Vec<(String, u64)>) -> Vec<(Ulid, u64)> {
+    let table = |(path, bytes): (String, u64)| {
+        let id = path.strip_prefix("meta/compacted/")?.strip_suffix(".sst")?;
+        Some((Ulid::from_string(id).ok()?, bytes))
+    };
+    objects.into_iter().filter_map(table).collect()
+}
+
+impl Promotion<'_> {
+    /// Deletes the engine of an earlier attempt.
+    async fn clear(&self) -> FsResult<()> {
+        let mut listed = self.store.list(Some(&self.prefix.clone().join("meta")));
+        let mut left = Vec::new();
+        while let Some(object) = listed.next().await {
+            let object = object.map_err(|error| store_error(&error))?;
+            let is_own = self.document.objects.keys().any(|path| below(&self.prefix, path) == object.location);
+            if !is_own {
+                left.push(object.location);
+            }
+        }
+        for path in left {
+            self.store.delete(&path).await.map_err(|error| store_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the images anew that lie over others. Returns the rows of snapshots and of the change index, and the newest snapshot.
+    async fn flatten(&self) -> FsResult<(Batch, Flat)> {
+        let (mut rows, mut newest) = (BTreeMap::new(), None);
+        for received in &self.document.snapshots {
+            let number = received.identity.number;
+            let mut flat = flat(self.store, &self.prefix, number).await?;
+            let is_index = |key: &[u8]| key.first() == Some(&tag::CHANGED);
+            let index = flat.rows.iter().filter(|(key, _)| is_index(key));
+            rows.extend(index.map(|(key, value)| (key.clone(), value.clone())));
+            let key = row::snapshot_key(number);
+            let own = flat.rows.get(&key).cloned().flatten();
+            let own = own.ok_or_else(|| keys::damaged(&key, "the image of a snapshot lacks its row"))?;
+            flat.rows.retain(|key, _| !is_index(key) && key.first() != Some(&tag::SNAPSHOT));
+            let ground = Ground::Engine { manifest_id: flat.manifest_id, manifest: flat.manifest.clone() };
+            let image = image::encode(number, &Image { ground, rows: flat.rows.clone() });
+            let tables = self.tables.get(&number).into_iter().flatten();
+            let tables = tables.map(|&(id, bytes)| Table { id, bytes }).collect();
+            let own = Row { image_bytes: image.len() as u64, tables, ..row::decode(&key, &own)? };
+            if flat.was_over {
+                let put = self.store.put(&image::image_path(&self.prefix, number), image.into()).await;
+                put.map_err(|error| store_error(&error))?;
+            }
+            rows.insert(key, Some(row::encode(&own)));
+            newest = Some((own.next_ino, number, flat));
+        }
+        let (next_ino, number, flat) = newest.ok_or(FsError::NotFound)?;
+        let mut batch = Batch::default();
+        batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(next_ino));
+        batch.put(row::EPOCH_KEY, row::encode_epoch(number + 1));
+        batch.ops.extend(rows);
+        Ok((batch, flat))
+    }
+
+    async fn write(&self, meta: &dyn Meta, id: uuid::Uuid, rows: Batch, newest: Flat) -> FsResult<()> {
+        let engine = meta.frozen(newest.manifest_id, newest.manifest).await?;
+        let view = View::new(engine, newest.rows);
+        let superblock = view.get(keys::SUPERBLOCK_KEY).await?;
+        let superblock = superblock.ok_or_else(|| keys::damaged(keys::SUPERBLOCK_KEY, "it is missing"))?;
+        let created = keys::decode_superblock(&superblock)?.created;
+        for table in TABLES.into_iter().filter(|table| ![tag::INODE, EXTENT_TAG].contains(table)) {
+            copy_table(meta, &view, table).await?;
+        }
+        let tally = copy_inodes(meta, &view).await?;
+        self.write_segments(meta, &tally).await?;
+        for ops in rows.ops.into_iter().collect::<Vec<_>>().chunks(PAGE) {
+            let mut batch = Batch::default();
+            batch.ops.extend(ops.iter().cloned());
+            meta.write(batch).await?;
+        }
+        // Last: without it there is no volume.
+        let mut batch = Batch::default();
+        batch.usage = tally.usage();
+        batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created }));
+        let ticket = meta.write(batch).await?;
+        meta.durable(ticket).await
+    }
+
+    /// The segment table: what each is worth to the volume, and which snapshots may read it.
+    async fn write_segments(&self, meta: &dyn Meta, tally: &Tally) -> FsResult<()> {
+        let number = |path: &str| path.strip_prefix("seg/").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        let all: HashMap<SegmentId, (u64, u64)> = self
+            .document
+            .objects
+            .iter()
+            .filter_map(|(path, kept)| Some((SegmentId(number(path)?), (kept.first, kept.last))))
+            .collect();
+        if let Some(lost) = tally.segments().keys().find(|id| !all.contains_key(id)) {
+            return Err(FsError::Io(
+                format!("a file needs segment {:016x}, which the replica does not have", lost.0).into(),
+            ));
+        }
+        let facts = futures::stream::iter(all.keys().copied())
+            .map(|id| async move { self.facts(id).await.map(|facts| (id, facts)) })
+            .buffer_unordered(FOOTERS_MAX)
+            .try_collect::<Vec<_>>()
+            .await?;
+        for facts in facts.chunks(PAGE) {
+            let mut batch = Batch::default();
+            for (id, (object_bytes, records)) in facts {
+                let (first, last) = all.get(id).copied().unwrap_or_default();
+                let (live, extents) = tally.segments().get(id).copied().unwrap_or_default();
+                let (live_bytes, extents) = (live.max(0) as u64, extents.max(0) as u64);
+                let death = if extents > 0 { 0 } else { last + 1 };
+                let segment = Segment {
+                    birth: first,
+                    death,
+                    object_bytes: *object_bytes,
+                    records: *records,
+                    live_bytes,
+                    extents,
+                    ..Segment::default()
+                };
+                batch.put(segment_key(*id), encode_segment(&segment));
+            }
+            meta.write(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The length of a segment's object, and its records.
+    async fn facts(&self, id: SegmentId) -> FsResult<(u64, u32)> {
+        let at = object_path(&self.prefix, id);
+        let bytes = self.store.head(&at).await.map_err(|error| store_error(&error))?.size;
+        let from = bytes.saturating_sub(FOOTER_BYTES as u64);
+        let footer = self.store.get_range(&at, from..bytes).await.map_err(|error| store_error(&error))?;
+        let footer = parse_footer(id, &footer, bytes)
+            .map_err(|why| FsError::Io(format!("segment {:016x} is damaged: {why}", id.0).into()))?;
+        Ok((bytes, footer.records))
+    }
+}
+
+async fn copy_table(meta: &dyn Meta, view: &View, table: u8) -> FsResult<()> {
+    let (mut from, to) = keys::table_range(table);
+    loop {
+        let page = view.scan(&from, &to, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        from = [&last[..], &[0][..]].concat().into();
+        let mut batch = Batch::default();
+        page.into_iter().for_each(|(key, value)| batch.put(key, value));
+        meta.write(batch).await?;
+    }
+}
+
+/// Copies inodes with their extents, and counts.
+async fn copy_inodes(meta: &dyn Meta, view: &View) -> FsResult<Tally> {
+    let (mut from, to) = keys::table_range(tag::INODE);
+    let mut tally = Tally::default();
+    loop {
+        let page = view.scan(&from, &to, PAGE).await?;
+        let (Some((first, _)), Some((last, _))) = (page.first(), page.last()) else { return Ok(tally) };
+        from = [&last[..], &[0][..]].concat().into();
+        let mut allocated: HashMap<Ino, u64> = HashMap::new();
+        for (key, _) in &page {
+            allocated.insert(keys::ino_of(key)?, 0);
+        }
+        let extents =
+            (keys::range_of(EXTENT_TAG, keys::ino_of(first)?).0, keys::range_of(EXTENT_TAG, keys::ino_of(last)?).1);
+        copy_extents(meta, view, extents, &mut allocated, &mut tally).await?;
+        let mut batch = Batch::default();
+        for (key, value) in page {
+            let ino = keys::ino_of(&key)?;
+            let mut core = keys::decode_inode(ino, &value)?;
+            // Reserved room belonged to the volume as it was.
+            core.has_reserved = false;
+            core.stored_bytes = allocated.get(&ino).copied().unwrap_or(0);
+            core.attr.allocated = core.stored_bytes;
+            let (key, value) = keys::encode_inode(ino, &core);
+            batch.put(key, value);
+            batch.usage.inodes += 1;
+        }
+        meta.write(batch).await?;
+    }
+}
+
+async fn copy_extents(
+    meta: &dyn Meta,
+    view: &View,
+    (mut from, to): (bytes::Bytes, bytes::Bytes),
+    allocated: &mut HashMap<Ino, u64>,
+    tally: &mut Tally,
+) -> FsResult<()> {
+    loop {
+        let page = view.scan(&from, &to, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        from = [&last[..], &[0][..]].concat().into();
+        let mut batch = Batch::default();
+        for (key, value) in page {
+            let (ino, _, extent) = decode_extent(&key, &value)?;
+            if let Some(sum) = allocated.get_mut(&ino) {
+                *sum = sum.saturating_add_signed(tally.count(&extent, true));
+                batch.put(key, value);
+            }
+        }
+        meta.write(batch).await?;
+    }
+}

@@ -1,0 +1,436 @@
+//! Receiving a snapshot into a replica.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use larder_base::features::Features;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use ulid::Ulid;
+use uuid::Uuid;
+
+use super::document::{self, Document, Partial, Received};
+use super::send::below;
+use super::stream::{Decoder, End, Frame, Header};
+use super::{ReplicaInfo, ReplicaSnapshot, Resume, image_path, numbers_of, ranges_of, segment_path, time_of};
+use crate::features;
+use crate::layout::prefix_of;
+use crate::properties::VolumeInfo;
+use crate::registry::document::{VolumeEntry, check_features, find, store_error};
+use crate::registry::{Registry, check_properties, check_volume_name};
+use crate::types::*;
+
+/// Longer objects are put in parts of this length.
+const PART_BYTES: usize = 8 << 20;
+/// No object is longer.
+const OBJECT_BYTES_MAX: u64 = 1 << 36;
+
+/// A name that nobody else receives into, promotes or destroys while this is held.
+pub(crate) struct Alone<'a> {
+    registry: &'a Registry,
+    name: String,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.registry.receiving.lock().remove(&self.name);
+    }
+}
+
+fn refused(why: String) -> FsError {
+    FsError::Refused(why.into())
+}
+
+impl Registry {
+    pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone<'_>> {
+        if self.receiving.lock().insert(name.to_owned()) {
+            return Ok(Alone { registry: self, name: name.to_owned() });
+        }
+        Err(FsError::Busy("a snapshot is being received into it"))
+    }
+
+    /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
+    /// has ended well; what has come by then stays for [`Registry::resume`]. `progress` is told the bytes of objects so far.
+    /// [`FsError::Refused`] says why a stream does not fit, and what would.
+    pub async fn receive(
+        &self,
+        name: &str,
+        input: BoxStream<'_, FsResult<Bytes>>,
+        progress: impl Fn(u64, u64) + Send + Sync,
+    ) -> FsResult<ReplicaSnapshot> {
+        check_volume_name(name)?;
+        let mut frames = Decoder::new(input).await?;
+        let Frame::Header(header) = frames.next().await? else {
+            return Err(refused("the stream does not begin with a header".into()));
+        };
+        let _alone = self.receive_alone(name)?;
+        let (entry, mut document) = self.receiver(name, &header).await?;
+        let prefix = prefix_of(entry.info.id);
+        let store = &*self.backing.store;
+        let resumed = document.begin(&header);
+        document.write(store, &prefix).await?;
+        let mut came: BTreeMap<String, u64> = BTreeMap::new();
+        let mut bytes_came = 0;
+        let end = loop {
+            match frames.next().await? {
+                Frame::Object { path, bytes } => {
+                    check_path(&path, bytes, &header)?;
+                    let is_known = document.objects.contains_key(&path);
+                    if is_known && !is_table(&path) {
+                        // `replica.nothing_overwritten`
+                        return Err(refused(format!(
+                            "the stream brings {path}, which the replica has: their histories differ"
+                        )));
+                    }
+                    let at = (!is_known).then(|| below(&prefix, &path));
+                    take_object(&mut frames, store, at.as_ref(), bytes, |more| {
+                        bytes_came += more;
+                        progress(bytes_came, header.bytes);
+                    })
+                    .await?;
+                    came.insert(path, bytes);
+                }
+                Frame::End(end) => break end,
+                _ => return Err(refused("the stream has a frame where none may be".into())),
+            }
+        };
+        if end.objects != came.len() as u64 {
+            return Err(refused("the stream lacks objects that it promised".into()));
+        }
+        if resumed {
+            add_partial(store, &prefix, &end, &document, &mut came).await?;
+        }
+        document.enter(&header, &end, &came)?;
+        // `replica.objects_before_document`
+        document.write(store, &prefix).await?;
+        sweep(store, &prefix, &document).await;
+        let info = info_of(&document);
+        info.snapshots.into_iter().last().ok_or(FsError::NotFound)
+    }
+
+    /// The replica that a stream goes into, and what it has.
+    async fn receiver(&self, name: &str, header: &Header) -> FsResult<(VolumeEntry, Document)> {
+        let features = Features { read_only_compatible: header.features.clone(), ..Features::default() };
+        check_features("the snapshot", &features, true)?;
+        check_properties(&header.properties)?;
+        let (mut registry, _) = self.read().await?;
+        let entry = match find(&mut registry, name) {
+            Ok(entry) => entry.clone(),
+            Err(_) if header.from.is_none() => self.enter_replica(name, header, features).await?,
+            Err(error) => return Err(error),
+        };
+        if !entry.info().replica {
+            return Err(refused(format!(
+                "'{name}' is a volume of its own, not a replica: receive into a new name, or one that was only ever received into"
+            )));
+        }
+        let prefix = prefix_of(entry.info.id);
+        let known = Document::read(&*self.backing.store, &prefix).await?;
+        let document = known.unwrap_or_else(|| Document::new(header.source));
+        check_fit(name, header, &document)?;
+        Ok((entry, document))
+    }
+
+    async fn enter_replica(&self, name: &str, header: &Header, features: Features) -> FsResult<VolumeEntry> {
+        let mut incompatible = vec![features::REPLICA.to_owned()];
+        if header.sealed {
+            incompatible.push(features::ENCRYPTION.to_owned());
+        }
+        let info = VolumeInfo {
+            name: name.to_owned(),
+            id: Uuid::new_v4(),
+            properties: header.properties.clone(),
+            sealed: header.sealed,
+            replica: true,
+        };
+        let entry = VolumeEntry {
+            info,
+            formatted: false,
+            doomed: false,
+            features: Features { incompatible, ..features },
+            source: Some(header.source),
+        };
+        self.update(|document| {
+            if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
+                return Err(FsError::Exists);
+            }
+            document.volumes.push(entry.clone());
+            Ok(())
+        })
+        .await?;
+        Ok(entry)
+    }
+
+    /// What a replica has. [`FsError::NotFound`] if there is none of this name.
+    pub async fn replica(&self, name: &str) -> FsResult<ReplicaInfo> {
+        let (entry, document) = self.replica_document(name).await?;
+        let source = entry.source.unwrap_or(entry.info.id);
+        Ok(info_of(&document.unwrap_or_else(|| Document::new(source))))
+    }
+
+    /// What came of a snapshot that did not come whole, for the sender; `None`: nothing did.
+    pub async fn resume(&self, name: &str) -> FsResult<Option<Resume>> {
+        let (entry, document) = self.replica_document(name).await?;
+        let Some((document, partial)) = document.and_then(|document| {
+            let partial = document.partial.clone()?;
+            Some((document, partial))
+        }) else {
+            return Ok(None);
+        };
+        let mut segments = BTreeSet::new();
+        let mut listed = self.backing.store.list(Some(&prefix_of(entry.info.id).join("seg")));
+        while let Some(object) = listed.next().await {
+            let object = object.map_err(|error| store_error(&error))?;
+            let number = object.location.filename().and_then(|name| u64::from_str_radix(name, 16).ok());
+            segments.extend(number.filter(|number| !document.objects.contains_key(&segment_path(*number))));
+        }
+        let Partial { to, from } = partial;
+        Ok(Some(Resume { source: document.source, to, from, segments: ranges_of(segments) }))
+    }
+
+    /// Removes snapshots of a replica, by name, and the objects that only they need.
+    pub async fn forget_received(&self, name: &str, snapshots: &[String]) -> FsResult<()> {
+        let _alone = self.receive_alone(name)?;
+        let (entry, document) = self.replica_document(name).await?;
+        let mut document = document.ok_or(FsError::NotFound)?;
+        let number = |wanted: &String| {
+            let found = document.snapshots.iter().find(|received| received.identity.name == *wanted);
+            found.map(|received| received.identity.number).ok_or(FsError::NotFound)
+        };
+        let numbers = snapshots.iter().map(number).collect::<FsResult<Vec<u64>>>()?;
+        let unneeded = document.remove(&numbers);
+        let (store, prefix) = (&*self.backing.store, prefix_of(entry.info.id));
+        document.write(store, &prefix).await?;
+        for path in unneeded {
+            match store.delete(&below(&prefix, &path)).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => tracing::warn!(path, %error, "an object of a snapshot that is gone stays for now"),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn replica_document(&self, name: &str) -> FsResult<(VolumeEntry, Option<Document>)> {
+        let (mut registry, _) = self.read().await?;
+        let entry = find(&mut registry, name)?.clone();
+        if !entry.info().replica {
+            return Err(refused(format!("'{name}' is a volume of its own, not a replica")));
+        }
+        let document = Document::read(&*self.backing.store, &prefix_of(entry.info.id)).await?;
+        Ok((entry, document))
+    }
+}
+
+/// Refuses a stream that does not fit what is there.
+fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
+    if document.source != header.source {
+        return Err(refused(format!("'{name}' is a replica of another volume: receive into a new name")));
+    }
+    let to = &header.to;
+    if document.find(to).is_some() {
+        return Err(refused(format!("'{name}' has the snapshot '{}' already", to.name)));
+    }
+    let newest = document.newest().map(|received| &received.identity);
+    if let Some(newest) = newest.filter(|newest| newest.number >= to.number) {
+        return Err(refused(format!(
+            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: send from '{}' on",
+            newest.name, to.name, newest.name
+        )));
+    }
+    match (&header.from, newest) {
+        (Some(from), _) if document.find(from).is_none() => Err(refused(match newest {
+            Some(newest) => format!(
+                "the stream goes on from the snapshot '{}', which '{name}' does not have; the newest it has is '{}': send with --from {}",
+                from.name, newest.name, newest.name
+            ),
+            None => format!(
+                "the stream goes on from the snapshot '{}', and '{name}' has none: send without --from",
+                from.name
+            ),
+        })),
+        (None, Some(newest)) => Err(refused(format!(
+            "the stream begins anew, and '{name}' has the snapshot '{}': send with --from {}, or receive into a new name",
+            newest.name, newest.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn is_table(path: &str) -> bool {
+    path.starts_with("meta/")
+}
+
+/// Only objects that a snapshot is made of, so that nothing else of the store is in anybody's reach.
+fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
+    let hex = |text: &str| text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_known = match path.split_once('/') {
+        Some(("seg", number)) => hex(number),
+        Some(("snap", _)) => path == image_path(header.to.number),
+        Some(("meta", table)) => {
+            let id = table.strip_prefix("compacted/").and_then(|name| name.strip_suffix(".sst"));
+            id.is_some_and(|id| Ulid::from_string(id).is_ok_and(|ulid| ulid.to_string() == id)) && !header.is_delta
+        }
+        Some(_) => false,
+        // Its keyring comes once, with the first snapshot: a later stream never brings back keys that were removed.
+        None => header.sealed && header.from.is_none() && path == "keyring.json",
+    };
+    if is_known && bytes <= OBJECT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(refused(format!("the stream has an object '{}' that no snapshot has", path.escape_default())))
+}
+
+/// Reads the data of one object, and puts it at `at`.
+async fn take_object(
+    frames: &mut Decoder<'_>,
+    store: &dyn ObjectStore,
+    at: Option<&Path>,
+    bytes: u64,
+    mut came: impl FnMut(u64),
+) -> FsResult<()> {
+    let mut upload = match at {
+        Some(at) if bytes > PART_BYTES as u64 => {
+            Some(store.put_multipart(at).await.map_err(|error| store_error(&error))?)
+        }
+        _ => None,
+    };
+    let outcome = take_data(frames, upload.as_deref_mut(), bytes, &mut came).await;
+    match (outcome, upload, at) {
+        (Ok(_), Some(mut upload), _) => upload.complete().await.map(drop).map_err(|error| store_error(&error)),
+        (Err(error), Some(mut upload), _) => {
+            // The first error is the one to tell.
+            let _ = upload.abort().await;
+            Err(error)
+        }
+        (Ok(rest), None, Some(at)) => {
+            store.put(at, PutPayload::from_bytes(rest.freeze())).await.map(drop).map_err(|error| store_error(&error))
+        }
+        (outcome, None, _) => outcome.map(drop),
+    }
+}
+
+async fn take_data(
+    frames: &mut Decoder<'_>,
+    mut upload: Option<&mut (dyn MultipartUpload + 'static)>,
+    bytes: u64,
+    came: &mut impl FnMut(u64),
+) -> FsResult<BytesMut> {
+    let (mut left, mut held) = (bytes, BytesMut::new());
+    while left > 0 {
+        let Frame::Data(data) = frames.next().await? else {
+            return Err(refused("the stream cuts an object short".into()));
+        };
+        left = left
+            .checked_sub(data.len() as u64)
+            .filter(|_| !data.is_empty())
+            .ok_or_else(|| refused("the stream has more of an object than it said".into()))?;
+        came(data.len() as u64);
+        held.extend_from_slice(&data);
+        if let Some(upload) = upload.as_deref_mut()
+            && (held.len() >= PART_BYTES || left == 0)
+        {
+            let part = PutPayload::from_bytes(held.split().freeze());
+            upload.put_part(part).await.map_err(|error| store_error(&error))?;
+        }
+    }
+    Ok(held)
+}
+
+/// Segments that an earlier attempt has stored.
+async fn add_partial(
+    store: &dyn ObjectStore,
+    prefix: &Path,
+    end: &End,
+    document: &Document,
+    came: &mut BTreeMap<String, u64>,
+) -> FsResult<()> {
+    for number in numbers_of(&end.segments)? {
+        let path = segment_path(number);
+        if came.contains_key(&path) || document.objects.contains_key(&path) {
+            continue;
+        }
+        if let Ok(meta) = store.head(&below(prefix, &path)).await {
+            came.insert(path, meta.size);
+        }
+    }
+    Ok(())
+}
+
+impl Document {
+    /// A snapshot begins to come. Whether a part of it is there already.
+    fn begin(&mut self, header: &Header) -> bool {
+        let is_same = |partial: &Partial| partial.to.is(&header.to);
+        let resumed = self.partial.as_ref().is_some_and(is_same);
+        self.partial = Some(Partial { to: header.to.clone(), from: header.from.clone() });
+        resumed
+    }
+
+    /// The snapshot is there with all that it needs, or it is refused.
+    fn enter(&mut self, header: &Header, end: &End, came: &BTreeMap<String, u64>) -> FsResult<()> {
+        let number = header.to.number;
+        let segments = numbers_of(&end.segments)?.into_iter().map(segment_path);
+        let mut needed: Vec<String> = segments.chain(end.tables.iter().cloned()).collect();
+        needed.push(image_path(number));
+        // The keyring is everybody's.
+        needed.extend(came.keys().chain(self.objects.keys()).filter(|path| !path.contains('/')).cloned());
+        let mut kept = Vec::new();
+        for path in needed {
+            let there = came.get(&path).copied().or_else(|| self.objects.get(&path).map(|kept| kept.bytes));
+            let bytes = there.ok_or_else(|| {
+                refused(format!(
+                    "the stream needs {path}, which is neither in it nor in the replica: send it again, whole"
+                ))
+            })?;
+            kept.push((path, bytes));
+        }
+        if header.is_delta {
+            let from = header.from.as_ref().ok_or_else(|| refused("the stream has a part of nothing".into()))?;
+            kept.extend(self.metadata_of(from.number));
+        } else if end.tables.is_empty() {
+            return Err(refused("the stream has no metadata".into()));
+        }
+        kept.into_iter().for_each(|(path, bytes)| self.keep(&path, bytes, number));
+        let over = header.from.as_ref().filter(|_| header.is_delta).map(|from| from.number);
+        self.snapshots.push(Received { identity: header.to.clone(), over });
+        self.partial = None;
+        Ok(())
+    }
+}
+
+fn info_of(document: &Document) -> ReplicaInfo {
+    let used = document.used();
+    let snapshot = |received: &Received| ReplicaSnapshot {
+        name: received.identity.name.clone(),
+        number: received.identity.number,
+        created: time_of(received.identity.created_ns),
+        used_bytes: used.get(&received.identity.number).copied().unwrap_or(0),
+    };
+    ReplicaInfo {
+        source: document.source,
+        snapshots: document.snapshots.iter().map(snapshot).collect(),
+        bytes: document.objects.values().map(|kept| kept.bytes).sum(),
+        unfinished: document.partial.as_ref().map(|partial| partial.to.name.clone()),
+    }
+}
+
+/// Deletes what an attempt that was given up has left.
+async fn sweep(store: &dyn ObjectStore, prefix: &Path, document: &Document) {
+    let own = document::path(prefix);
+    let mut listed = store.list(Some(prefix));
+    let mut unknown = Vec::new();
+    while let Some(object) = listed.next().await {
+        let Ok(object) = object else { return };
+        let parts: Vec<String> =
+            object.location.prefix_match(prefix).into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
+        if object.location != own && !document.objects.contains_key(&parts.join("/")) {
+            unknown.push(object.location);
+        }
+    }
+    for path in unknown {
+        if let Err(error) = store.delete(&path).await {
+            tracing::warn!(%path, %error, "an object that no snapshot of the replica needs stays until the next one comes");
+        }
+    }
+}

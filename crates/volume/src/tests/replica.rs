@@ -1,0 +1,360 @@
+//! Snapshots that are sent to another store, received there, and promoted.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use super::snapshots::{find, put, store_bytes, tree, view};
+use super::*;
+
+/// All bytes of a stream.
+async fn sent(registry: &Registry, snapshot: &str, from: Option<&str>) -> Vec<Bytes> {
+    registry.send("v", snapshot, from, None).await.unwrap().stream.try_collect().await.unwrap()
+}
+
+fn length(stream: &[Bytes]) -> usize {
+    stream.iter().map(Bytes::len).sum()
+}
+
+async fn receive(registry: &Registry, name: &str, stream: &[Bytes]) -> FsResult<crate::replica::ReplicaSnapshot> {
+    let pieces: Vec<FsResult<Bytes>> = stream.iter().cloned().map(Ok).collect();
+    registry.receive(name, futures::stream::iter(pieces).boxed(), |_, _| ()).await
+}
+
+/// Promotes the replica `r`, and compares it and each of its snapshots with what they should be.
+async fn promoted(registry: &Registry, want: &BTreeMap<String, BTreeMap<String, Vec<u8>>>) -> Volume {
+    registry.promote("r").await.unwrap();
+    let volume = registry.volume("r").await.unwrap();
+    let (_, newest) = want.last_key_value().unwrap();
+    assert_eq!(&tree(&volume, Ino::ROOT).await, newest);
+    let names: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
+    assert_eq!(names, want.keys().cloned().collect::<Vec<_>>());
+    for (name, want) in want {
+        let top = view(&volume, name).await.unwrap();
+        assert_eq!(&tree(&volume, top).await, want, "{name}");
+    }
+    assert_eq!(registry.check("r", true).await.unwrap().problems, Vec::<String>::new());
+    volume
+}
+
+async fn change(volume: &Volume, round: u8) {
+    let dir =
+        volume.mkdir(&root(), Ino::ROOT, format!("d{round}").as_bytes(), SetAttr::default()).await.unwrap().0.id.ino;
+    for number in 0..20u8 {
+        let ino = file(volume, dir, &format!("f{number}")).await;
+        put(volume, ino, 0, vec![round * 20 + number; 1000 * usize::from(number)], Stability::Unstable).await;
+    }
+    if round > 0 {
+        let before = find(volume, Ino::ROOT, &format!("d{}", round - 1)).await.unwrap();
+        volume.unlink(&root(), before, b"f3").await.unwrap();
+        volume.rename(&root(), before, b"f4", before, b"renamed", RenameMode::Replace).await.unwrap();
+        let ino = find(volume, before, "f19").await.unwrap();
+        put(volume, ino, 5000, vec![200 + round; 3000], Stability::Unstable).await;
+        let ino = find(volume, before, "f18").await.unwrap();
+        volume.setattr(&root(), ino, SetAttr { size: Some(77), ..SetAttr::default() }).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_has_what_was_sent_and_becomes_a_volume() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    let mut want = BTreeMap::new();
+    let mut before: Option<String> = None;
+    for round in 0..5u8 {
+        change(&volume, round).await;
+        let name = format!("s{round}");
+        volume.snapshot(&name).await.unwrap();
+        // Goes on before it is sent.
+        want.insert(name.clone(), tree(&volume, Ino::ROOT).await);
+        file(&volume, Ino::ROOT, &format!("later{round}")).await;
+        let stream = sent(&registry, &name, before.as_deref()).await;
+        let received = receive(&far, "r", &stream).await.unwrap();
+        assert_eq!(received.name, name);
+        before = Some(name);
+    }
+    let info = far.replica("r").await.unwrap();
+    assert_eq!((info.snapshots.len(), info.source, info.unfinished), (5, volume.id(), None));
+    assert!(matches!(far.volume("r").await, Err(FsError::Replica)));
+    assert!(far.list().await.unwrap()[0].replica);
+    // It was a replica when the machine was restarted, too.
+    far.close().await.unwrap();
+    let far = there.registry().await;
+    let copy = promoted(&far, &want).await;
+    // It is a volume like any other.
+    let ino = file(&copy, Ino::ROOT, "new").await;
+    put(&copy, ino, 0, vec![1; 100_000], Stability::FileSync).await;
+    assert!(copy.diff("s1", Some("s2")).await.unwrap().len() > 20);
+    copy.snapshot("own").await.unwrap();
+    copy.destroy_snapshot("s0").await.unwrap();
+    let id = copy.id();
+    drop(copy);
+    far.roll_back("r", "s1").await.unwrap();
+    let copy = far.volume("r").await.unwrap();
+    assert_eq!(tree(&copy, Ino::ROOT).await, want["s1"]);
+    assert_eq!(copy.id(), id);
+    for name in ["s1", "s2", "s3", "s4", "own"] {
+        copy.destroy_snapshot(name).await.unwrap();
+    }
+    drop(copy);
+    far.close().await.unwrap();
+    let far = there.registry().await;
+    assert_eq!(tree(&far.volume("r").await.unwrap(), Ino::ROOT).await, want["s1"]);
+    assert_eq!(far.check("r", true).await.unwrap().problems, Vec::<String>::new());
+    assert!(err_text(receive(&far, "r", &sent(&registry, "s4", Some("s3")).await).await).contains("volume of its own"));
+    registry.close().await.unwrap();
+}
+
+fn err_text<T: std::fmt::Debug>(result: FsResult<T>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_changes_are_a_short_stream() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    for number in 0..3000 {
+        let dir = match find(&volume, Ino::ROOT, &format!("d{}", number / 100)).await {
+            Ok(dir) => dir,
+            Err(_) => {
+                volume
+                    .mkdir(&root(), Ino::ROOT, format!("d{}", number / 100).as_bytes(), SetAttr::default())
+                    .await
+                    .unwrap()
+                    .0
+                    .id
+                    .ino
+            }
+        };
+        file(&volume, dir, &format!("a file with a name of some length {number}")).await;
+    }
+    volume.snapshot("one").await.unwrap();
+    let whole = sent(&registry, "one", None).await;
+    receive(&far, "r", &whole).await.unwrap();
+    let dir = find(&volume, Ino::ROOT, "d7").await.unwrap();
+    for number in 0..10 {
+        let ino = find(&volume, dir, &format!("a file with a name of some length {}", 700 + number)).await.unwrap();
+        volume.setattr(&root(), ino, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    }
+    volume.snapshot("two").await.unwrap();
+    let part = sent(&registry, "two", Some("one")).await;
+    receive(&far, "r", &part).await.unwrap();
+    assert!(length(&part) * 20 < length(&whole), "{} of {}", length(&part), length(&whole));
+    let want = BTreeMap::from([
+        ("one".to_owned(), tree(&volume, view(&volume, "one").await.unwrap()).await),
+        ("two".to_owned(), tree(&volume, Ino::ROOT).await),
+    ]);
+    promoted(&far, &want).await;
+    registry.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    for name in ["a", "b", "c"] {
+        file(&volume, Ino::ROOT, name).await;
+        volume.snapshot(name).await.unwrap();
+    }
+    let (a, ab, bc, ac) = (
+        sent(&registry, "a", None).await,
+        sent(&registry, "b", Some("a")).await,
+        sent(&registry, "c", Some("b")).await,
+        sent(&registry, "c", Some("a")).await,
+    );
+    assert!(err_text(receive(&far, "r", &ab).await).contains("no such file"));
+    receive(&far, "r", &a).await.unwrap();
+    assert!(err_text(receive(&far, "r", &bc).await).contains("the newest it has is 'a'"));
+    assert!(err_text(receive(&far, "r", &a).await).contains("already"));
+    assert!(err_text(registry.send("v", "a", Some("b"), None).await.map(drop)).contains("not older"));
+    // One may be left out.
+    receive(&far, "r", &ac).await.unwrap();
+    assert!(err_text(receive(&far, "r", &ab).await).contains("newer than 'b'"));
+    let other = Box_::new();
+    let (elsewhere, stranger) = other.open().await;
+    stranger.snapshot("a").await.unwrap();
+    stranger.snapshot("d").await.unwrap();
+    assert!(err_text(receive(&far, "r", &sent(&elsewhere, "d", Some("a")).await).await).contains("another volume"));
+    // Somebody else's objects are out of reach.
+    assert_eq!(far.replica("r").await.unwrap().snapshots.len(), 2);
+    let want = BTreeMap::from([
+        ("a".to_owned(), tree(&volume, view(&volume, "a").await.unwrap()).await),
+        ("c".to_owned(), tree(&volume, view(&volume, "c").await.unwrap()).await),
+    ]);
+    promoted(&far, &want).await;
+    registry.close().await.unwrap();
+    elsewhere.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_cut_anywhere_changes_nothing_and_is_resumed() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    change(&volume, 0).await;
+    volume.snapshot("s0").await.unwrap();
+    receive(&far, "r", &sent(&registry, "s0", None).await).await.unwrap();
+    change(&volume, 1).await;
+    volume.sync().await.unwrap();
+    change(&volume, 2).await;
+    volume.snapshot("s1").await.unwrap();
+    let stream = sent(&registry, "s1", Some("s0")).await;
+    let pieces = stream.len();
+    for cut in (0..pieces).step_by(3) {
+        let cut_off = receive(&far, "r", &stream[..cut]).await;
+        assert!(err_text(cut_off).contains("ends in the middle"), "piece {cut}");
+        assert_eq!(far.replica("r").await.unwrap().snapshots.len(), 1, "piece {cut}");
+    }
+    assert_eq!(far.replica("r").await.unwrap().unfinished.as_deref(), Some("s1"));
+    let token = far.resume("r").await.unwrap().unwrap();
+    assert_eq!(token.names(), ("s1", Some("s0")));
+    let text = serde_json::to_string(&token).unwrap();
+    let rest: Vec<Bytes> = {
+        let token = serde_json::from_str(&text).unwrap();
+        registry.send("v", "s1", Some("s0"), Some(&token)).await.unwrap().stream.try_collect().await.unwrap()
+    };
+    assert!(length(&rest) < length(&stream), "segments that came are left out");
+    // A token about another snapshot is refused.
+    assert!(registry.send("v", "s0", None, Some(&token)).await.is_err());
+    receive(&far, "r", &rest).await.unwrap();
+    assert_eq!(far.resume("r").await.unwrap(), None);
+    let want = BTreeMap::from([
+        ("s0".to_owned(), tree(&volume, view(&volume, "s0").await.unwrap()).await),
+        ("s1".to_owned(), tree(&volume, view(&volume, "s1").await.unwrap()).await),
+    ]);
+    promoted(&far, &want).await;
+    registry.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_forgets_snapshots_with_all_that_only_they_need() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    let mut before: Option<String> = None;
+    for round in 0..4u8 {
+        put(
+            &volume,
+            ino,
+            0,
+            (0..200_000).map(|at: u32| (at as u8).wrapping_mul(7).wrapping_add(round)).collect(),
+            Stability::FileSync,
+        )
+        .await;
+        let name = format!("s{round}");
+        volume.snapshot(&name).await.unwrap();
+        receive(&far, "r", &sent(&registry, &name, before.as_deref()).await).await.unwrap();
+        before = Some(name);
+    }
+    let full = store_bytes(&there).await;
+    let used: u64 = far.replica("r").await.unwrap().snapshots[1].used_bytes;
+    assert!(used > 0);
+    far.forget_received("r", &["s1".into()]).await.unwrap();
+    assert!(store_bytes(&there).await <= full - used + 1000);
+    far.forget_received("r", &["s0".into(), "s2".into()]).await.unwrap();
+    assert!(err_text(far.forget_received("r", &["s2".into()]).await).contains("no such file"));
+    let want = BTreeMap::from([("s3".to_owned(), tree(&volume, view(&volume, "s3").await.unwrap()).await)]);
+    promoted(&far, &want).await;
+    drop(volume);
+    registry.close().await.unwrap();
+}
+
+/// Fails the puts of an engine's manifests after some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promotion_that_was_cut_off_begins_anew() {
+    static LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
+    let (here, mut there) = (Box_::new(), Box_::new());
+    there.log = None;
+    let (registry, volume) = here.open().await;
+    change(&volume, 0).await;
+    volume.snapshot("s0").await.unwrap();
+    let plain = there.clone();
+    receive(&plain.registry().await, "r", &sent(&registry, "s0", None).await).await.unwrap();
+    there.store = std::sync::Arc::new(failing::Failing { inner: plain.store.clone(), left: &LEFT });
+    let mut failures = 0;
+    for left in 0.. {
+        let far = there.registry().await;
+        LEFT.store(left, Ordering::SeqCst);
+        let outcome = tokio::time::timeout(std::time::Duration::from_secs(20), far.promote("r")).await;
+        LEFT.store(u64::MAX, Ordering::SeqCst);
+        if matches!(outcome, Ok(Ok(()))) {
+            break;
+        }
+        failures += 1;
+        assert!(matches!(far.volume("r").await, Err(FsError::Replica)), "after {left} puts");
+        assert!(left < 50, "it never succeeds");
+    }
+    assert!(failures > 1, "{failures}");
+    let far = there.registry().await;
+    let copy = far.volume("r").await.unwrap();
+    assert_eq!(tree(&copy, Ino::ROOT).await, tree(&volume, Ino::ROOT).await);
+    assert_eq!(far.check("r", true).await.unwrap().problems, Vec::<String>::new());
+    assert!(there.store.head(&Path::from(format!("volumes/{}/replica.json", copy.id()))).await.is_err());
+    registry.close().await.unwrap();
+}
+
+mod failing {
+    use std::fmt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::stream::BoxStream;
+    use object_store::path::Path;
+    use object_store::*;
+
+    /// Refuses every put after `left` of them.
+    #[derive(Debug)]
+    pub(super) struct Failing {
+        pub(super) inner: Arc<dyn ObjectStore>,
+        pub(super) left: &'static AtomicU64,
+    }
+
+    impl fmt::Display for Failing {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.inner.fmt(f)
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for Failing {
+        async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
+                u64::MAX => Some(left),
+                left => left.checked_sub(1),
+            });
+            if left.is_err() {
+                return Err(Error::NotSupported { source: "no more puts".into() });
+            }
+            self.inner.put_opts(at, payload, options).await
+        }
+        async fn put_multipart_opts(
+            &self,
+            at: &Path,
+            options: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.inner.put_multipart_opts(at, options).await
+        }
+        async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+            self.inner.get_opts(at, options).await
+        }
+        fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+            self.inner.delete_stream(paths)
+        }
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.inner.list(prefix)
+        }
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.inner.list_with_delimiter(prefix).await
+        }
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+            self.inner.copy_opts(from, to, options).await
+        }
+    }
+}
