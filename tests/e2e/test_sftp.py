@@ -1,5 +1,6 @@
 """SFTP by its real clients: sftp and scp of OpenSSH, sshfs, rclone. What they write is compared through a mount."""
 
+import json
 import os
 import re
 import shutil
@@ -137,7 +138,8 @@ def test_a_tree_by_sftp_and_scp_is_the_same_through_the_mount(daemon, keeper, fo
     keeper.scp("-rp", keeper.at(f"/{share}/tree/by-scp"), folder / "back-scp")
     assert tree(folder / "back-sftp") == expected and tree(folder / "back-scp") == expected
     owner = (seen / "by-sftp/file-1").stat()
-    assert (owner.st_uid, owner.st_gid) == (os.getuid(), os.getgid())
+    user = next(user for user in json.loads(daemon.run("user", "list", "--json", check=True).stdout) if user["name"] == "keeper")
+    assert (owner.st_uid, owner.st_gid) == (user["uid"], user["gid"])
 
 
 def test_scp_keeps_all_of_a_file(daemon, keeper, folder):
