@@ -26,6 +26,7 @@ pub mod many;
 mod objects;
 pub mod plan;
 mod pool_run;
+mod replicas;
 pub mod schedule;
 mod sealing;
 mod session;

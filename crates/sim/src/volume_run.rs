@@ -258,15 +258,14 @@ impl VolumeRun {
     /// Whether the volume has gone back to where it was asked to; then that is how things are.
     async fn went_back(&self, open: &Open) -> Outcome<bool> {
         let run = &self.run;
-        let Some(name) = self.shots.lock().going_back.take() else { return Ok(false) };
+        let Some(name) = self.shots.lock().going_back.clone() else { return Ok(false) };
         let found = match run.powered(explore(&open.volume, Ino::ROOT)).await? {
             Ok(found) => found,
-            Err(_) if run.may_refuse() || run.is_beyond() => {
-                self.shots.lock().going_back = Some(name);
-                return Ok(false);
-            }
+            Err(_) if run.may_refuse() || run.is_beyond() => return Ok(false),
             Err(error) => return Err(run.unexpected("looking where the volume went", error)),
         };
+        // Known only now: a cut on the way leaves the question to the next opening.
+        self.shots.lock().going_back = None;
         let compared = self.shots.lock().whole(&name).map(|whole| found.is_as(whole, true));
         run.world.note(|| format!("compared with {name}: {compared:?}"));
         let is_back = compared.is_some_and(|compared| compared.is_ok());
@@ -341,6 +340,9 @@ impl VolumeRun {
             return Err(Stop::Failed(format!("after the repair the pool is {:?}: {}", status.state, status.status)));
         }
         self.verify(&open, true).await?;
+        if run.plan.has_snapshots {
+            crate::replicas::replicate(run, &open.registry, VOLUME, &self.shots).await?;
+        }
         run.powered(open.registry.close()).await?.map_err(|error| run.unexpected("closing the volume", error))?;
         self.all_is_durable();
         run.powered(open.pool.close()).await?.map_err(|error| run.unexpected("closing", text(&error)))?;

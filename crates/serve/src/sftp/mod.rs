@@ -23,6 +23,7 @@ mod login;
 mod ops;
 mod order;
 mod packet;
+mod share;
 mod shared;
 mod tree;
 mod wire;
@@ -35,8 +36,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use larder_files::Files;
-use larder_volume::Ino;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 use russh::{MethodKind, MethodSet, Preferred, SshId, cipher};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,6 +50,7 @@ use wire::Wire;
 pub use crate::smb::Access;
 pub use host_key::{HostKey, HostKeyError};
 pub use login::{AuthorizedKey, BadKey, SftpUser};
+pub use share::{SftpConfig, SftpShare};
 
 /// The window of a channel: what a client may send before it hears back. It waits in the sockets, not here.
 const WINDOW_BYTES: u32 = 4 << 20;
@@ -66,53 +66,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(240);
 const ATTEMPTS_MAX: usize = 6;
 /// As long as a refusal takes at least. What guessing costs beyond is in `login`.
 const REFUSAL_TIME: Duration = Duration::from_millis(250);
-
-/// A folder offered to clients.
-#[derive(Clone)]
-pub struct SftpShare {
-    /// The name at the top.
-    pub name: String,
-    /// The service of its volume, as this door.
-    pub files: Files,
-    /// The directory that is shared: [`Ino::ROOT`] for the whole volume.
-    pub root: Ino,
-    /// Everybody is this uid and gid here, so that all files are everybody's.
-    pub act_as: Option<(u32, u32)>,
-    /// The users that may come in, each with its access.
-    pub users: Vec<(String, Access)>,
-    /// Nobody may change anything, whatever `users` says.
-    pub read_only: bool,
-}
-
-impl SftpShare {
-    fn same_as(&self, other: &SftpShare) -> bool {
-        self.name == other.name
-            && self.files.id() == other.files.id()
-            && self.files.verifier() == other.files.verifier()
-            && self.root == other.root
-            && self.act_as == other.act_as
-            && self.users == other.users
-            && self.read_only == other.read_only
-    }
-}
-
-/// The settings of a server.
-#[derive(Clone, Debug)]
-pub struct SftpConfig {
-    /// The key by which clients know the server.
-    pub host_key: HostKey,
-    /// Connections at a time; further ones are closed at once.
-    pub connections_max: usize,
-    /// How long connections may take to end at shutdown.
-    pub drain_secs: u64,
-}
-
-impl SftpConfig {
-    /// As many connections as the other servers take.
-    pub fn new(host_key: HostKey) -> Self {
-        Self { host_key, connections_max: 4096, drain_secs: 10 }
-    }
-}
 
 /// A server that is bound and not yet serving.
 pub struct SftpServer {

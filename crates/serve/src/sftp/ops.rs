@@ -41,7 +41,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Session {
     pub shared: Arc<Shared>,
     pub user: Arc<SftpUser>,
-    pub handles: Handles,
+    pub handles: Arc<Handles>,
     /// The connection is over: what takes long ends early.
     pub over: AtomicBool,
 }
@@ -50,9 +50,9 @@ type Answer = Result<Bytes, Fail>;
 
 impl Session {
     pub fn new(shared: Arc<Shared>, user: Arc<SftpUser>) -> Arc<Self> {
-        let session = Self { shared, user, handles: Handles::default(), over: AtomicBool::new(false) };
+        let session = Self { shared, user, handles: Arc::default(), over: AtomicBool::new(false) };
         let session = Arc::new(session);
-        session.shared.remember(&session);
+        session.shared.remember(&session.handles);
         session
     }
 

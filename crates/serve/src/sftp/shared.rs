@@ -11,12 +11,12 @@ use larder_base::metrics::{Counter, Metrics};
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
+use super::handles::Handles;
 use super::list::People;
 use super::login::{Guard, SftpUser, Users};
-use super::ops::Session;
 use super::packet::Request;
+use super::share::{SftpConfig, SftpShare};
 use super::tree::ShareState;
-use super::{SftpConfig, SftpShare};
 use crate::counted::{Counted, Names};
 use crate::door::{Door, Strangers};
 
@@ -156,7 +156,8 @@ pub struct Shared {
     users: RwLock<Arc<Users>>,
     people: RwLock<Arc<People>>,
     shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
-    sessions: Mutex<Vec<Weak<Session>>>,
+    /// Of every session.
+    handles: Mutex<Vec<Weak<Handles>>>,
     /// What cuts the connections of each user.
     connections: Mutex<HashMap<u64, (Arc<SftpUser>, CancellationToken)>>,
     next_connection: AtomicU64,
@@ -186,7 +187,7 @@ impl Shared {
             users: RwLock::default(),
             people: RwLock::default(),
             shares: RwLock::default(),
-            sessions: Mutex::default(),
+            handles: Mutex::default(),
             connections: Mutex::default(),
             next_connection: AtomicU64::new(0),
         }
@@ -231,16 +232,16 @@ impl Shared {
             old.iter().filter(|state| !shares.iter().any(|kept| Arc::ptr_eq(kept, state))).cloned().collect();
         drop(shares);
         if !gone.is_empty() {
-            let sessions: Vec<Arc<Session>> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();
-            sessions.iter().for_each(|session| session.handles.close_of(&gone));
+            let all: Vec<Arc<Handles>> = self.handles.lock().iter().filter_map(Weak::upgrade).collect();
+            all.iter().for_each(|handles| handles.close_of(&gone));
         }
     }
 
-    /// Its files are closed with their shares (`handles.end_with_their_share`).
-    pub fn remember(&self, session: &Arc<Session>) {
-        let mut sessions = self.sessions.lock();
-        sessions.retain(|session| session.strong_count() > 0);
-        sessions.push(Arc::downgrade(session));
+    /// Files are closed with their shares (`handles.end_with_their_share`).
+    pub fn remember(&self, handles: &Arc<Handles>) {
+        let mut all = self.handles.lock();
+        all.retain(|handles| handles.strong_count() > 0);
+        all.push(Arc::downgrade(handles));
     }
 
     /// `None`: the user was changed since the password was looked at.

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use larder_files::Files;
 use larder_volume::{Attr, Cred, FileKind, Ino, NameMatch};
 
-use super::SftpShare;
 use super::fail::Fail;
 use super::login::SftpUser;
 use super::packet::Code;
+use super::share::SftpShare;
 
 /// Links followed for one path, as Linux has it.
 const LINKS_MAX: usize = 40;
@@ -46,7 +46,7 @@ impl Room {
         let share = &state.share;
         let access = share.users.iter().find(|(name, _)| *name == user.name).map(|(_, access)| *access)?;
         let cred = share.act_as.map_or_else(|| user.cred(), |(uid, gid)| Cred::new(uid, gid, []));
-        let may_write = access == super::Access::ReadWrite && !share.read_only;
+        let may_write = access == Access::ReadWrite && !share.read_only;
         Some(Room { state: Arc::clone(state), cred, may_write })
     }
 

@@ -133,10 +133,12 @@ impl Document {
     pub(super) fn remove(&mut self, numbers: &[u64]) -> Vec<String> {
         self.snapshots.retain(|received| !numbers.contains(&received.identity.number));
         let left: BTreeSet<u64> = self.snapshots.iter().map(|received| received.identity.number).collect();
-        let is_needed = |kept: &Kept| left.range(kept.first..=kept.last).next().is_some();
-        let unneeded: Vec<String> =
-            self.objects.iter().filter(|(_, kept)| !is_needed(kept)).map(|(path, _)| path.clone()).collect();
-        unneeded.iter().for_each(|path| drop(self.objects.remove(path)));
+        let mut unneeded = Vec::new();
+        self.objects.retain(|path, kept| {
+            let is_needed = left.range(kept.first..=kept.last).next().is_some();
+            unneeded.extend((!is_needed).then(|| path.clone()));
+            is_needed
+        });
         unneeded
     }
 }

@@ -179,8 +179,7 @@ impl Promotion<'_> {
             meta.write(batch).await?;
         }
         // Last: without it there is no volume.
-        let mut batch = Batch::default();
-        batch.usage = tally.usage();
+        let mut batch = Batch { usage: tally.usage(), ..Batch::default() };
         batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created }));
         let ticket = meta.write(batch).await?;
         meta.durable(ticket).await

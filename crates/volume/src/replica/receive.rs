@@ -77,19 +77,16 @@ impl Registry {
             match frames.next().await? {
                 Frame::Object { path, bytes } => {
                     check_path(&path, bytes, &header)?;
-                    let is_known = document.objects.contains_key(&path);
-                    if is_known && !is_table(&path) {
-                        // `replica.nothing_overwritten`
-                        return Err(refused(format!(
-                            "the stream brings {path}, which the replica has: their histories differ"
-                        )));
-                    }
-                    let at = (!is_known).then(|| below(&prefix, &path));
-                    take_object(&mut frames, store, at.as_ref(), bytes, |more| {
+                    let at = below(&prefix, &path);
+                    let came_too = |more| {
                         bytes_came += more;
                         progress(bytes_came, header.bytes);
-                    })
-                    .await?;
+                    };
+                    if document.objects.contains_key(&path) {
+                        compare_object(&mut frames, store, &at, bytes, came_too).await?;
+                    } else {
+                        take_object(&mut frames, store, &at, bytes, came_too).await?;
+                    }
                     came.insert(path, bytes);
                 }
                 Frame::End(end) => break end,
@@ -258,10 +255,6 @@ fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
     }
 }
 
-fn is_table(path: &str) -> bool {
-    path.starts_with("meta/")
-}
-
 /// Only objects that a snapshot is made of, so that nothing else of the store is in anybody's reach.
 fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
     let hex = |text: &str| text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -286,29 +279,73 @@ fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
 async fn take_object(
     frames: &mut Decoder<'_>,
     store: &dyn ObjectStore,
-    at: Option<&Path>,
+    at: &Path,
     bytes: u64,
     mut came: impl FnMut(u64),
 ) -> FsResult<()> {
-    let mut upload = match at {
-        Some(at) if bytes > PART_BYTES as u64 => {
-            Some(store.put_multipart(at).await.map_err(|error| store_error(&error))?)
-        }
-        _ => None,
+    let mut upload = match bytes > PART_BYTES as u64 {
+        true => Some(store.put_multipart(at).await.map_err(|error| store_error(&error))?),
+        false => None,
     };
     let outcome = take_data(frames, upload.as_deref_mut(), bytes, &mut came).await;
-    match (outcome, upload, at) {
-        (Ok(_), Some(mut upload), _) => upload.complete().await.map(drop).map_err(|error| store_error(&error)),
-        (Err(error), Some(mut upload), _) => {
+    match (outcome, upload) {
+        (Ok(_), Some(mut upload)) => upload.complete().await.map(drop).map_err(|error| store_error(&error)),
+        (Err(error), Some(mut upload)) => {
             // The first error is the one to tell.
             let _ = upload.abort().await;
             Err(error)
         }
-        (Ok(rest), None, Some(at)) => {
+        (Ok(rest), None) => {
             store.put(at, PutPayload::from_bytes(rest.freeze())).await.map(drop).map_err(|error| store_error(&error))
         }
-        (outcome, None, _) => outcome.map(drop),
+        (Err(error), None) => Err(error),
     }
+}
+
+/// Reads the data of an object that a snapshot of the replica needs already: it must be the same
+/// (`replica.nothing_overwritten`).
+async fn compare_object(
+    frames: &mut Decoder<'_>,
+    store: &dyn ObjectStore,
+    at: &Path,
+    bytes: u64,
+    mut came: impl FnMut(u64),
+) -> FsResult<()> {
+    let mut own = store.get(at).await.map_err(|error| store_error(&error))?.into_stream();
+    let (mut held, mut left, mut is_same) = (Bytes::new(), bytes, true);
+    while left > 0 {
+        let mut data = data_of(frames, &mut left).await?;
+        came(data.len() as u64);
+        while is_same && !data.is_empty() {
+            if held.is_empty() {
+                match own.next().await {
+                    Some(more) => held = more.map_err(|error| store_error(&error))?,
+                    None => is_same = false,
+                }
+                continue;
+            }
+            let count = held.len().min(data.len());
+            is_same = held.split_to(count) == data.split_to(count);
+        }
+    }
+    if is_same && held.is_empty() && own.next().await.is_none() {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "the stream has another {at} than the replica: their histories differ; receive into a new name"
+    )))
+}
+
+/// The next piece of an object of which `left` bytes are to come.
+async fn data_of(frames: &mut Decoder<'_>, left: &mut u64) -> FsResult<Bytes> {
+    let Frame::Data(data) = frames.next().await? else {
+        return Err(refused("the stream cuts an object short".into()));
+    };
+    *left = left
+        .checked_sub(data.len() as u64)
+        .filter(|_| !data.is_empty())
+        .ok_or_else(|| refused("the stream has more of an object than it said".into()))?;
+    Ok(data)
 }
 
 async fn take_data(
@@ -319,13 +356,7 @@ async fn take_data(
 ) -> FsResult<BytesMut> {
     let (mut left, mut held) = (bytes, BytesMut::new());
     while left > 0 {
-        let Frame::Data(data) = frames.next().await? else {
-            return Err(refused("the stream cuts an object short".into()));
-        };
-        left = left
-            .checked_sub(data.len() as u64)
-            .filter(|_| !data.is_empty())
-            .ok_or_else(|| refused("the stream has more of an object than it said".into()))?;
+        let data = data_of(frames, &mut left).await?;
         came(data.len() as u64);
         held.extend_from_slice(&data);
         if let Some(upload) = upload.as_deref_mut()
