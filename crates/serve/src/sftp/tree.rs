@@ -16,6 +16,7 @@ use super::fail::Fail;
 use super::login::SftpUser;
 use super::packet::Code;
 use super::share::SftpShare;
+use crate::smb::Access;
 
 /// Links followed for one path, as Linux has it.
 const LINKS_MAX: usize = 40;
