@@ -23,12 +23,21 @@ pub struct SmbEndpoint {
     pub share: Option<String>,
 }
 
+/// Where SFTP answers: every share is a folder at its top.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SftpEndpoint {
+    pub host: String,
+    pub port: u16,
+}
+
 /// The one line that `larder up --json` prints when everything is being served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     pub pid: u32,
     pub nfs: Option<NfsEndpoint>,
     pub smb: Option<SmbEndpoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sftp: Option<SftpEndpoint>,
     pub user: Option<String>,
     /// `null` when it was chosen by a person earlier: only its hash is kept.
     pub password: Option<String>,
@@ -45,6 +54,8 @@ pub struct DaemonInfo {
     pub uptime_secs: u64,
     pub nfs: Option<SocketAddr>,
     pub smb: Option<SocketAddr>,
+    #[serde(default)]
+    pub sftp: Option<SocketAddr>,
     pub memory_bytes: u64,
     pub pools: Vec<String>,
     /// The disks of each pool, as last known: answered without looking at any of them.

@@ -94,6 +94,12 @@ impl Files {
         Files { volume: self.volume.with_origin(origin), ..self.clone() }
     }
 
+    /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what
+    /// came later.
+    pub fn ordered(&self) -> Files {
+        Files { volume: self.volume.with_answers(Answers::Ordered), ..self.clone() }
+    }
+
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let volume = self.volume.with_origin(origin).with_answers(answers).with_access_times(access_times);

@@ -51,6 +51,13 @@ pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told:
         let share = smb.share.as_deref().unwrap_or("");
         text.push_str(&smb_text(&machine::host_outward(addr), addr.port(), share, user));
     }
+    match servers.sftp_addr() {
+        Some(addr) => {
+            let key = servers.sftp_fingerprint().unwrap_or_default();
+            text.push_str(&sftp_text(&machine::host_outward(addr), addr.port(), user, key));
+        }
+        None => text.push_str("\nSFTP is off; for sftp, scp, sshfs and rclone: larder up --sftp :10022\n"),
+    }
     text.push_str(&format!("\nStop with Ctrl-C. In another terminal: {}\n", next_command(&ready.data)));
     text
 }
@@ -92,6 +99,15 @@ fn smb_text(host: &str, port: u16, share: &str, user: &str) -> String {
         \x20 macOS     open 'smb://{user}@{uri}:{port}/{share}'\n\
         \x20 Windows   {windows}\n{on_445}\
         \x20 anywhere  smbclient {share_quoted} -p {port} -U {user}\n"
+    )
+}
+
+fn sftp_text(host: &str, port: u16, user: &str, key: &str) -> String {
+    let uri = bracketed(host);
+    format!(
+        "\nSFTP (the shares are folders at the top; host key {key})\n\
+        \x20 anywhere  sftp -P {port} {user}@{uri}\n\
+        \x20 Linux     sshfs -p {port} {user}@{uri}:/ /mnt\n"
     )
 }
 

@@ -3,6 +3,7 @@
 
 pub use crate::fuse::fuzz::*;
 pub use crate::nfs::fuzz::*;
+pub use crate::sftp::fuzz::*;
 pub use crate::smb::fuzz::*;
 
 #[cfg(test)]
@@ -52,6 +53,37 @@ mod tests {
     #[test]
     fn fuzz_mount() {
         drive("mount", &[call(100_005, 3, 1), call(100_005, 3, 5), call(100_005, 1, 3)], super::mount);
+    }
+
+    /// Packets of SFTP: OPEN, WRITE, READ, RENAME, an extension with lists.
+    fn sftp_packets() -> Vec<Vec<u8>> {
+        let text = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
+        let packet = |kind: u8, fields: &[Vec<u8>]| [&[kind, 0, 0, 0, 9], &fields.concat()[..]].concat();
+        let attrs = [0u32, 4, 0o644].iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>()[4..].to_vec();
+        let handle = text(&[0, 0, 0, 1]);
+        vec![
+            packet(1, &[]),
+            packet(3, &[text(b"/files/../a"), vec![0, 0, 0, 0x1a], attrs.clone()]),
+            packet(5, &[handle.clone(), vec![0; 8], vec![0, 0, 128, 0]]),
+            packet(6, &[handle.clone(), vec![0; 8], text(b"data")]),
+            packet(9, &[text(b"a"), vec![0, 0, 0, 15], vec![1; 28]]),
+            packet(18, &[text(b"a"), text(b"b")]),
+            packet(200, &[text(b"copy-data"), handle.clone(), vec![0; 16], handle, vec![0; 8]]),
+            packet(200, &[text(b"users-groups-by-id@openssh.com"), text(&[0; 8]), text(&[0; 4])]),
+        ]
+    }
+
+    #[test]
+    fn fuzz_sftp_packet() {
+        drive("sftp_packet", &sftp_packets(), super::sftp_packet);
+    }
+
+    #[test]
+    fn fuzz_sftp_stream() {
+        let framed = |packet: &Vec<u8>| [&(packet.len() as u32).to_be_bytes(), &packet[..]].concat();
+        let packets = sftp_packets();
+        let all = packets.iter().flat_map(|packet| framed(packet)).collect();
+        drive("sftp_stream", &[framed(&packets[0]), all], super::sftp_stream);
     }
 
     /// Integers of these widths, little-endian.

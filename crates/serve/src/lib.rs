@@ -7,4 +7,6 @@ pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod nfs;
+pub mod password;
+pub mod sftp;
 pub mod smb;

@@ -39,6 +39,9 @@ pub(crate) struct UpArgs {
     /// Address for SMB, in the same forms [default: 0.0.0.0:14445]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) smb: Option<String>,
+    /// Also serve SFTP (for scp, sshfs, rclone) at this address, in the same forms, such as :10022 [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) sftp: Option<String>,
     /// Also answer the portmapper protocol [default address: 0.0.0.0:111]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = ":111")]
     pub(crate) portmapper: Option<String>,

@@ -154,10 +154,12 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
     let share = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.smb.clone());
     let nfs = daemon.servers.nfs_addr();
     let smb = daemon.servers.smb_addr();
+    let sftp = daemon.servers.sftp_addr();
     Ready {
         pid: std::process::id(),
         nfs: nfs.map(|a| larder_api::NfsEndpoint { host: machine::host_local(a), port: a.port(), export }),
         smb: smb.map(|a| larder_api::SmbEndpoint { host: machine::host_local(a), port: a.port(), share }),
+        sftp: sftp.map(|a| larder_api::SftpEndpoint { host: machine::host_local(a), port: a.port() }),
         user,
         password,
         mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),

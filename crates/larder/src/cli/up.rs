@@ -23,7 +23,8 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, Schedule, VolumeConfig, VolumeName, parse_listen,
+    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SFTP_PORT, SMB_PORT, Schedule, VolumeConfig, VolumeName,
+    parse_listen,
 };
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
@@ -179,6 +180,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     };
     let nfs = parse(&args.nfs, NFS_PORT)?;
     let smb = parse(&args.smb, SMB_PORT)?;
+    let sftp = parse(&args.sftp, SFTP_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
     let (listen, memory, squash) = (args.listen, args.memory, args.squash);
     Ok(Box::new(move |config: &mut Config| {
@@ -188,6 +190,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         };
         config.listen.nfs = nfs.unwrap_or(at(config.listen.nfs));
         config.listen.smb = smb.unwrap_or(at(config.listen.smb));
+        config.listen.sftp = sftp.unwrap_or(at(config.listen.sftp));
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
         if let Some(squash) = squash {
@@ -205,7 +208,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let any = |port| Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port));
     Config {
         data: data.to_owned(),
-        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), portmapper: None, metrics: None },
+        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), sftp: None, portmapper: None, metrics: None },
         memory: None,
         connections: CONNECTIONS,
         pools: vec![PoolConfig { name: args.name.clone(), disks, scrub: Schedule::default() }],

@@ -229,6 +229,9 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
 fn listen_text(listen: &Listen) -> String {
     let word = |addr: Option<std::net::SocketAddr>| addr.map_or("off".to_owned(), |a| a.to_string());
     let mut text = format!("[listen]\nnfs = \"{}\"\nsmb = \"{}\"\n", word(listen.nfs), word(listen.smb));
+    if let Some(sftp) = listen.sftp {
+        text.push_str(&format!("sftp = \"{sftp}\"\n"));
+    }
     if let Some(portmapper) = listen.portmapper {
         text.push_str(&format!("portmapper = \"{portmapper}\"\n"));
     }
@@ -245,7 +248,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 14] = [
+const SHARE_KEYS: [&str; 15] = [
     "volume",
     "folder",
     "users",
@@ -259,6 +262,7 @@ const SHARE_KEYS: [&str; 14] = [
     "anon_uid",
     "anon_gid",
     "smb",
+    "sftp",
     "encrypt",
 ];
 
@@ -289,6 +293,7 @@ fn share_table(share: &ShareConfig) -> Table {
     set("anon_uid", true, i64::from(share.anon_uid).into());
     set("anon_gid", true, i64::from(share.anon_gid).into());
     set("smb", !share.smb, false.into());
+    set("sftp", !share.sftp, false.into());
     set("encrypt", share.encrypt, "required".into());
     table
 }
@@ -301,6 +306,9 @@ fn user_table(user: &UserConfig) -> Table {
     if !user.groups.is_empty() {
         let list: Array = user.groups.iter().map(|&gid| Value::from(i64::from(gid))).collect();
         table.insert("groups", value(list));
+    }
+    if !user.ssh_keys.is_empty() {
+        table.insert("ssh_keys", value(user.ssh_keys.iter().collect::<Array>()));
     }
     table
 }

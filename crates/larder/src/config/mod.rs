@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 pub(crate) use larder_serve::nfs::Network;
+use larder_serve::sftp::AuthorizedKey;
 use toml::Spanned;
 
 use crate::machine;
@@ -43,6 +44,7 @@ pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
 pub(crate) const SMB_PORT: u16 = 14445;
+pub(crate) const SFTP_PORT: u16 = 10022;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
@@ -84,6 +86,8 @@ pub(crate) struct Config {
 pub(crate) struct Listen {
     pub(crate) nfs: Option<SocketAddr>,
     pub(crate) smb: Option<SocketAddr>,
+    /// Closed unless somebody asks for it.
+    pub(crate) sftp: Option<SocketAddr>,
     pub(crate) portmapper: Option<SocketAddr>,
     /// Metrics for Prometheus, over HTTP.
     pub(crate) metrics: Option<SocketAddr>,
@@ -307,6 +311,7 @@ impl Validator<'_> {
             listen: Listen {
                 nfs: listen(raw.listen.nfs, NFS_PORT, false)?,
                 smb: listen(raw.listen.smb, SMB_PORT, false)?,
+                sftp: listen(raw.listen.sftp, SFTP_PORT, true)?,
                 portmapper: listen(raw.listen.portmapper, 111, true)?,
                 metrics: match raw.metrics.listen {
                     Some(text) => {
@@ -400,7 +405,13 @@ impl Validator<'_> {
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {
         self.at(&raw.name, check_user_name(raw.name.get_ref()))?;
         let gid = raw.gid.unwrap_or(raw.uid);
-        Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups: raw.groups.unwrap_or_default() })
+        let mut ssh_keys = Vec::new();
+        for line in raw.ssh_keys.unwrap_or_default() {
+            self.at(&line, line.get_ref().parse::<AuthorizedKey>().map_err(|e| e.to_string()))?;
+            ssh_keys.push(line.into_inner());
+        }
+        let groups = raw.groups.unwrap_or_default();
+        Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups, ssh_keys })
     }
 
     fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {

@@ -33,6 +33,7 @@ pub(super) struct RawConfig {
 pub(super) struct RawListen {
     pub(super) nfs: Option<Spanned<String>>,
     pub(super) smb: Option<Spanned<String>>,
+    pub(super) sftp: Option<Spanned<String>>,
     pub(super) portmapper: Option<Spanned<String>>,
 }
 
@@ -87,6 +88,7 @@ pub(super) struct RawShare {
     pub(super) folder: Option<Spanned<String>>,
     pub(super) nfs: Option<bool>,
     pub(super) smb: Option<bool>,
+    pub(super) sftp: Option<bool>,
     pub(super) read_only: Option<bool>,
     pub(super) networks: Option<Vec<Spanned<String>>>,
     pub(super) squash: Option<Spanned<String>>,
@@ -139,4 +141,5 @@ pub(super) struct RawUser {
     pub(super) uid: u32,
     pub(super) gid: Option<u32>,
     pub(super) groups: Option<Vec<u32>>,
+    pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
 }

@@ -51,6 +51,8 @@ pub(crate) struct ShareConfig {
     pub(crate) folder: String,
     pub(crate) nfs: bool,
     pub(crate) smb: bool,
+    /// Offered over SFTP, where that door is open, to the users of SMB.
+    pub(crate) sftp: bool,
     pub(crate) read_only: bool,
     /// Networks in which NFS is answered; `None`: none are named.
     pub(crate) networks: Option<Vec<Network>>,
@@ -156,6 +158,7 @@ impl Validator<'_> {
             folder: self.optional(raw.folder, check_folder)?.unwrap_or_default(),
             nfs: raw.nfs.unwrap_or(true),
             smb: raw.smb.unwrap_or(true),
+            sftp: raw.sftp.unwrap_or(true),
             read_only: raw.read_only.unwrap_or(false),
             networks: raw.networks.map(networks).transpose()?,
             squash: squash.unwrap_or(Squash::Root),

@@ -155,7 +155,7 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     assert_eq!(Config::load(&file).unwrap(), moved);
 
     let mut editor = edit::Editor::open(&file).unwrap();
-    editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5] });
+    editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5], ssh_keys: vec![] });
     let volume = VolumeName::parse("tank/files").unwrap();
     let mount = MountConfig { dir: "/srv/files".into(), volume, options: vec!["ro".into(), "noatime".into()] };
     editor.set_mount(&MountConfig { options: Vec::new(), ..mount.clone() });
@@ -175,7 +175,7 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
 
     // An edit that makes the file invalid leaves it as it was.
     let mut editor = edit::Editor::open(&file).unwrap();
-    editor.add_user(&UserConfig { name: "bob".into(), uid: 1, gid: 1, groups: vec![] });
+    editor.add_user(&UserConfig { name: "bob".into(), uid: 1, gid: 1, groups: vec![], ssh_keys: vec![] });
     assert!(editor.save().is_err());
     assert_eq!(Config::load(&file).unwrap(), after);
 }

@@ -24,6 +24,8 @@ pub(crate) struct UserConfig {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
+    /// Public keys that let the user in over SFTP: lines as in authorized_keys.
+    pub(crate) ssh_keys: Vec<String>,
 }
 
 /// The requested properties of a new user; larder chooses the missing ones.
@@ -37,13 +39,14 @@ pub(crate) struct NewUser {
 /// The first user, as `up` makes it: whoever runs larder.
 pub(crate) fn first_user(name: &str) -> UserConfig {
     let (uid, gid) = machine::owner();
-    UserConfig { name: name.to_owned(), uid, gid, groups: Vec::new() }
+    UserConfig { name: name.to_owned(), uid, gid, groups: Vec::new(), ssh_keys: Vec::new() }
 }
 
 /// A new user beside the present ones (`user.own_numbers`, `user.numbers_never_reused`).
 pub(crate) fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accounts) -> UserConfig {
     let uid = asked.uid.unwrap_or_else(|| free_id(name, config, host));
-    UserConfig { name: name.to_owned(), uid, gid: asked.gid.unwrap_or(uid), groups: asked.groups }
+    let gid = asked.gid.unwrap_or(uid);
+    UserConfig { name: name.to_owned(), uid, gid, groups: asked.groups, ssh_keys: Vec::new() }
 }
 
 /// The uid of the account of that name on this machine, if nobody here has it; else the next that is free.
@@ -182,7 +185,13 @@ mod tests {
 
     #[test]
     fn root_and_bad_passwords_are_objected_to() {
-        let user = |uid, gid, groups: &[u32]| UserConfig { name: "ann".into(), uid, gid, groups: groups.to_vec() };
+        let user = |uid, gid, groups: &[u32]| UserConfig {
+            name: "ann".into(),
+            uid,
+            gid,
+            groups: groups.to_vec(),
+            ssh_keys: Vec::new(),
+        };
         for (user, bad) in
             [(user(0, 5, &[]), true), (user(5, 0, &[]), true), (user(5, 5, &[7, 0]), true), (user(5, 5, &[7]), false)]
         {

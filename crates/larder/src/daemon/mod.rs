@@ -97,7 +97,7 @@ impl Daemon {
         config: Config,
         overrides: Overrides,
     ) -> Result<Daemon, Failure> {
-        let servers = Servers::bind(&config.listen, config.connections).await?;
+        let servers = Servers::bind(&config.listen, config.connections, folder.path()).await?;
         let secrets = Secrets::open(folder.path())?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
@@ -287,6 +287,7 @@ impl Daemon {
             uptime_secs: self.started.elapsed().as_secs(),
             nfs: self.servers.nfs_addr(),
             smb: self.servers.smb_addr(),
+            sftp: self.servers.sftp_addr(),
             memory_bytes: self.memory.0,
             pools: self.storage.all().iter().map(|p| p.name.clone()).collect(),
             disks,

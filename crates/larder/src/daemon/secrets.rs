@@ -1,16 +1,18 @@
-//! Passwords: as NT hashes, sealed, in a file of mode 0600. Never in clear, never in a log.
+//! Passwords: as NT hashes, sealed, and as Argon2id hashes, in a file of mode 0600. Never in clear, never in a log.
 //!
 //! - `secrets.hash_or_generated`: of a password that a person chose only the hash is kept. A
 //!   password that larder generated is kept sealed beside its hash, so that a script may ask for it
 //!   again with `up --json`. It is removed when a person sets another. (The sealed bytes are the 16
 //!   random bytes that spell it.)
 //! - `secrets.hash_is_a_password`: the NT hash is as good as the password, so it leaves this module
-//!   only for the SMB server.
+//!   only for the SMB server. Doors whose clients send the password itself use the Argon2id hash. One that
+//!   was set by an older larder has none: its user logs in to them once the password is set again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind};
+use larder_serve::password::{PasswordError, PasswordHash};
 use larder_serve::smb::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,8 @@ pub(crate) struct Secrets {
 #[serde(deny_unknown_fields)]
 struct Secret {
     nt_hash: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    argon2id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     generated: Option<String>,
 }
@@ -54,7 +58,24 @@ impl Secrets {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(e) => return Err(Failure::io(format_args!("cannot read {}", file.display()), &e)),
         };
-        Ok(Secrets { file, key, users })
+        let mut secrets = Secrets { file, key, users };
+        secrets.hash_generated()?;
+        Ok(secrets)
+    }
+
+    /// A password that larder generated is known: its Argon2id hash is made where an older larder made none.
+    fn hash_generated(&mut self) -> Result<(), Failure> {
+        let lacking = |secret: &Secret| secret.generated.is_some() && secret.argon2id.is_none();
+        let names: Vec<String> = self.users.iter().filter(|(_, s)| lacking(s)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            // A seed that cannot be unsealed is said where it is needed.
+            let Ok(Some(password)) = self.generated(&name) else { continue };
+            let hash = slow_hash(&password)?;
+            if let Some(secret) = self.users.get(&name).cloned() {
+                self.put(&name, Secret { argon2id: Some(hash), ..secret })?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn has(&self, user: &str) -> bool {
@@ -65,6 +86,12 @@ impl Secrets {
     pub(crate) fn nt_hash(&self, user: &str) -> Result<Option<[u8; 16]>, Failure> {
         let Some(secret) = self.users.get(user) else { return Ok(None) };
         self.key.unseal(user, &secret.nt_hash).map(Some).map_err(|e| failure(&e))
+    }
+
+    /// `None`: no password was ever set, or an older larder set it.
+    pub(crate) fn password_hash(&self, user: &str) -> Result<Option<PasswordHash>, Failure> {
+        let text = self.users.get(user).and_then(|secret| secret.argon2id.as_ref());
+        text.map(|text| PasswordHash::parse(text)).transpose().map_err(|e| hash_failure(&e))
     }
 
     /// The password, if larder generated it (`secrets.hash_or_generated`).
@@ -83,7 +110,7 @@ impl Secrets {
     pub(crate) fn set(&mut self, user: &str, password: &str) -> Result<(), Failure> {
         check_password(password)?;
         let hash = self.key.seal(user, &nt_hash(password)).map_err(|e| failure(&e))?;
-        self.put(user, Secret { nt_hash: hash, generated: None })
+        self.put(user, Secret { nt_hash: hash, argon2id: Some(slow_hash(password)?), generated: None })
     }
 
     /// Sets and returns a new random password.
@@ -92,7 +119,8 @@ impl Secrets {
         let password = spell(seed);
         let hash = self.key.seal(user, &nt_hash(&password)).map_err(|e| failure(&e))?;
         let sealed = self.key.seal(&seed_label(user), &seed).map_err(|e| failure(&e))?;
-        self.put(user, Secret { nt_hash: hash, generated: Some(sealed) })?;
+        let argon2id = Some(slow_hash(&password)?);
+        self.put(user, Secret { nt_hash: hash, argon2id, generated: Some(sealed) })?;
         Ok(password)
     }
 
@@ -152,6 +180,14 @@ pub(crate) fn random_password() -> String {
     spell(rand::random())
 }
 
+fn slow_hash(password: &str) -> Result<String, Failure> {
+    PasswordHash::new(password).map(|hash| hash.to_text()).map_err(|e| hash_failure(&e))
+}
+
+fn hash_failure(error: &PasswordError) -> Failure {
+    Failure::new(FailureKind::Unavailable, error.to_string())
+}
+
 fn failure(error: &SecretError) -> Failure {
     Failure::new(FailureKind::Unavailable, error.to_string())
 }
@@ -185,11 +221,32 @@ mod tests {
         let text = std::fs::read_to_string(folder.path().join("secrets")).unwrap();
         assert!(!text.contains(&password), "{text}");
 
+        assert!(again.password_hash("ann").unwrap().is_some());
+
         again.set("ann", "s3cret ä").unwrap();
+        let set = again.password_hash("ann").unwrap();
+        assert!(set.is_some() && set == Secrets::open(folder.path()).unwrap().password_hash("ann").unwrap());
         assert!(again.matches("ann", "s3cret ä").unwrap() && !again.matches("ann", &password).unwrap());
         assert_eq!(again.generated("ann").unwrap(), None);
         again.remove("ann").unwrap();
         assert_eq!(Secrets::open(folder.path()).unwrap().nt_hash("ann").unwrap(), None);
+    }
+
+    #[test]
+    fn a_password_of_an_older_larder_has_no_slow_hash_unless_it_was_generated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secrets");
+        let mut secrets = Secrets::open(folder.path()).unwrap();
+        secrets.generate("ann").unwrap();
+        secrets.set("bob", "hidden").unwrap();
+        let mut old: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        for user in ["ann", "bob"] {
+            assert!(old["users"][user].as_object_mut().unwrap().remove("argon2id").is_some());
+        }
+        std::fs::write(&file, old.to_string()).unwrap();
+        let read = Secrets::open(folder.path()).unwrap();
+        assert!(read.password_hash("ann").unwrap().is_some() && read.password_hash("bob").unwrap().is_none());
+        assert!(read.matches("bob", "hidden").unwrap());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The NFS and SMB servers of this process: bound first, fed with shares, watched, stopped.
+//! The NFS, SMB and SFTP servers of this process: bound first, fed with shares, watched, stopped.
 //!
 //! - `servers.ports_first`: ports are bound before anything is made or opened, so that a port in
 //!   use costs nothing.
@@ -6,11 +6,13 @@
 //!   the daemon, and is reported.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
+use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer, SftpShare, SftpUser};
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -24,6 +26,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Servers {
     nfs: Option<Nfs>,
     smb: Option<Arc<SmbServer>>,
+    sftp: Option<Sftp>,
     shutdown: CancellationToken,
 }
 
@@ -34,6 +37,15 @@ struct Nfs {
     server: Mutex<Option<NfsServer>>,
 }
 
+struct Sftp {
+    addr: SocketAddr,
+    handle: SftpHandle,
+    /// What clients are shown at their first login.
+    fingerprint: String,
+    /// Taken when serving begins.
+    server: Mutex<Option<SftpServer>>,
+}
+
 /// The running servers.
 pub(crate) struct Serving {
     tasks: Vec<(&'static str, JoinHandle<Result<(), String>>)>,
@@ -42,7 +54,7 @@ pub(crate) struct Serving {
 
 impl Servers {
     /// Takes the ports (`servers.ports_first`).
-    pub(crate) async fn bind(listen: &Listen, connections: u32) -> Result<Servers, Failure> {
+    pub(crate) async fn bind(listen: &Listen, connections: u32, folder: &Path) -> Result<Servers, Failure> {
         let nfs = match listen.nfs {
             Some(addr) => Some(bind_nfs(addr, listen.portmapper, connections).await?),
             None => None,
@@ -51,7 +63,11 @@ impl Servers {
             Some(addr) => Some(Arc::new(bind_smb(addr).await?)),
             None => None,
         };
-        Ok(Servers { nfs, smb, shutdown: CancellationToken::new() })
+        let sftp = match listen.sftp {
+            Some(addr) => Some(bind_sftp(addr, connections, folder).await?),
+            None => None,
+        };
+        Ok(Servers { nfs, smb, sftp, shutdown: CancellationToken::new() })
     }
 
     pub(crate) fn nfs_addr(&self) -> Option<SocketAddr> {
@@ -62,12 +78,24 @@ impl Servers {
         self.smb.as_ref().map(|smb| smb.local_addr())
     }
 
+    pub(crate) fn sftp_addr(&self) -> Option<SocketAddr> {
+        self.sftp.as_ref().map(|sftp| sftp.addr)
+    }
+
+    /// The fingerprint of the host key.
+    pub(crate) fn sftp_fingerprint(&self) -> Option<&str> {
+        self.sftp.as_ref().map(|sftp| sftp.fingerprint.as_str())
+    }
+
     pub(crate) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         if let Some(nfs) = &self.nfs {
             nfs.handle.metrics(out);
         }
         if let Some(smb) = &self.smb {
             smb.metrics(out);
+        }
+        if let Some(sftp) = &self.sftp {
+            sftp.handle.metrics(out);
         }
         larder_serve::fuse::metrics(out);
     }
@@ -85,6 +113,13 @@ impl Servers {
         smb.set_shares(shares).await.map_err(failed)
     }
 
+    pub(crate) fn set_sftp(&self, users: Vec<SftpUser>, shares: Vec<SftpShare>) {
+        if let Some(sftp) = &self.sftp {
+            sftp.handle.set_users(users);
+            sftp.handle.set_shares(shares);
+        }
+    }
+
     pub(crate) fn serve(&self) -> Serving {
         let mut tasks = Vec::new();
         if let Some(nfs) = self.nfs.as_ref().and_then(|nfs| nfs.server.lock().take()) {
@@ -99,6 +134,14 @@ impl Servers {
             let stop = self.shutdown.clone();
             let work = async move { smb.serve(stop).await.map_err(|e| e.to_string()) };
             tasks.push(("SMB", tokio::spawn(work)));
+        }
+        if let Some(sftp) = self.sftp.as_ref().and_then(|sftp| sftp.server.lock().take()) {
+            let stop = self.shutdown.clone();
+            let work = async move {
+                sftp.serve(stop).await;
+                Ok(())
+            };
+            tasks.push(("SFTP", tokio::spawn(work)));
         }
         Serving { tasks, shutdown: self.shutdown.clone() }
     }
@@ -124,6 +167,22 @@ async fn bind_smb(addr: SocketAddr) -> Result<SmbServer, Failure> {
         SmbError::Listen { addr, source } => port_failure("SMB", "--smb", addr, &source),
         other => Failure::internal(format!("cannot start the SMB server: {other}")),
     })
+}
+
+/// The file of the host key, in the data folder.
+const HOST_KEY: &str = "ssh_host_ed25519_key";
+
+async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<Sftp, Failure> {
+    let key = HostKey::load_or_create(&folder.join(HOST_KEY)).map_err(|error| {
+        let file = larder_base::shell::word(&folder.join(HOST_KEY));
+        Failure::new(FailureKind::Unavailable, error.to_string()).action(format!(
+            "restore it from a backup, or: rm {file}; larder then makes another, and clients ask whether they may trust it"
+        ))
+    })?;
+    let fingerprint = key.fingerprint();
+    let config = SftpConfig { connections_max: connections as usize, ..SftpConfig::new(key) };
+    let server = SftpServer::bind(addr, config).await.map_err(|e| port_failure("SFTP", "--sftp", addr, &e))?;
+    Ok(Sftp { addr: server.local_addr(), handle: server.handle(), fingerprint, server: Mutex::new(Some(server)) })
 }
 
 impl Serving {

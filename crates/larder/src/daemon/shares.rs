@@ -3,6 +3,7 @@
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
 use larder_serve::nfs::{self, Export, Rule};
+use larder_serve::sftp::{SftpShare, SftpUser};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 use larder_volume::{FsError, Ino};
 
@@ -10,11 +11,12 @@ use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
 use crate::config::edit::Editor;
-use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
+use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
-/// Tag of the NFS server's volume handles in events. SMB shares and mounts choose tags of their own.
+/// Tags of the volume handles of NFS and SFTP in events. SMB shares and mounts choose tags of their own.
 const ORIGIN_NFS: u32 = 1;
+const ORIGIN_SFTP: u32 = u32::from_be_bytes(*b"SFTP");
 /// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";
 
@@ -26,6 +28,7 @@ pub(super) async fn apply(
     servers: &Servers,
 ) -> Vec<ShareStatus> {
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
+    let mut sftp_shares = Vec::new();
     for share in &config.shares {
         let mut status = status(share);
         match found(share, storage).await {
@@ -33,6 +36,9 @@ pub(super) async fn apply(
                 if let Some(networks) = share.nfs_networks() {
                     let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
+                }
+                if share.sftp {
+                    sftp_shares.push(sftp_share(share, config, files.for_door(ORIGIN_SFTP), root));
                 }
                 if share.smb {
                     shares.push(smb_share(share, config, files, root));
@@ -46,6 +52,7 @@ pub(super) async fn apply(
         statuses.push(status);
     }
     servers.set_exports(exports);
+    servers.set_sftp(sftp_users(config, secrets), sftp_shares);
     if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
             status.fault.get_or_insert_with(|| failure.message.clone());
@@ -186,6 +193,35 @@ fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> S
     }
 }
 
+/// The users of SMB. A guest share is open to all of them: SFTP knows no guests.
+fn sftp_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SftpShare {
+    let mut users = smb_users(share, config);
+    if share.guest {
+        let full = if share.read_only { Access::Read } else { Access::ReadWrite };
+        users = config.users.iter().map(|user| (user.name.clone(), full)).collect();
+    }
+    let act_as = share.common.then_some((share.anon_uid, share.anon_gid));
+    SftpShare { name: share.name.clone(), files, root, act_as, users, read_only: share.read_only }
+}
+
+/// Users who have a password or a key. The server says which password has to be set again.
+fn sftp_users(config: &Config, secrets: &Secrets) -> Vec<SftpUser> {
+    let known = config.users.iter().filter(|user| secrets.has(&user.name) || !user.ssh_keys.is_empty());
+    let as_user = |user: &UserConfig| SftpUser {
+        name: user.name.clone(),
+        password: secrets.password_hash(&user.name).unwrap_or_else(|failure| {
+            tracing::error!("user '{}' cannot log in with a password over SFTP: {failure}", user.name);
+            None
+        }),
+        // Lines that are no keys were refused when the file was read.
+        keys: user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect(),
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.groups.clone(),
+    };
+    known.map(as_user).collect()
+}
+
 /// Users who have a password. A hash that cannot be unsealed locks out its user alone.
 fn users(config: &Config, secrets: &Secrets) -> Vec<SmbUser> {
     let mut users = Vec::new();
@@ -214,6 +250,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         folder: String::new(),
         nfs: true,
         smb: true,
+        sftp: true,
         read_only: false,
         networks: None,
         squash: Squash::Root,

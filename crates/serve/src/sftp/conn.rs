@@ -1,0 +1,334 @@
+//! One connection: who logs in, which channels it opens, and what it is told if it asks for a shell.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use russh::keys::PublicKey;
+use russh::server::{
+    Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session as Ssh, VerifiedPublicKey,
+};
+use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, MethodKind, MethodSet, Pty};
+use tokio_util::sync::CancellationToken;
+
+use super::flow::{Bad, Flow};
+use super::login::SftpUser;
+use super::ops::Session;
+use super::packet::Frames;
+use super::shared::{LoggedIn, Shared};
+use crate::door::{Stranger, shown};
+use crate::password;
+
+/// Sessions of one connection, as OpenSSH has it.
+const CHANNELS_MAX: usize = 10;
+/// The longest password that is looked at.
+const PASSWORD_BYTES_MAX: usize = 1024;
+const NO_SHELL: &str = "larder serves files over SFTP and has no shell: use sftp, scp, sshfs or rclone (rsync over ssh needs \
+                        a shell; rclone sync does the same over SFTP).\r\n";
+
+/// Why the connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnError {
+    #[error(transparent)]
+    Ssh(#[from] russh::Error),
+    #[error("it sent requests that are no SFTP")]
+    Garbage,
+    #[error("it sent requests and did not read the answers")]
+    DoesNotRead,
+    #[error("the user was changed")]
+    UserChanged,
+}
+
+impl From<Bad> for ConnError {
+    fn from(bad: Bad) -> Self {
+        match bad {
+            Bad::Garbage => ConnError::Garbage,
+            Bad::DoesNotRead => ConnError::DoesNotRead,
+        }
+    }
+}
+
+struct Open {
+    window: usize,
+    /// Once the subsystem was asked for.
+    sftp: Option<(Frames, Arc<Flow>)>,
+}
+
+pub struct Conn {
+    shared: Arc<Shared>,
+    address: IpAddr,
+    cut: CancellationToken,
+    /// Cancelled when somebody has logged in: the time for it is over.
+    known: CancellationToken,
+    /// Until somebody has logged in.
+    stranger: Option<Stranger>,
+    user: Option<(Arc<SftpUser>, LoggedIn)>,
+    /// Who was let in and is not yet told so.
+    accepted: Option<Arc<SftpUser>>,
+    channels: HashMap<ChannelId, Open>,
+}
+
+impl Conn {
+    pub fn new(
+        shared: Arc<Shared>,
+        address: IpAddr,
+        stranger: Stranger,
+        cut: CancellationToken,
+        known: CancellationToken,
+    ) -> Self {
+        let (address, channels) = (address.to_canonical(), HashMap::new());
+        Self { shared, address, cut, known, stranger: Some(stranger), user: None, accepted: None, channels }
+    }
+
+    /// After a refusal other methods, and the same one again, may be tried.
+    fn rejected() -> Auth {
+        let methods = [MethodKind::PublicKey, MethodKind::Password, MethodKind::KeyboardInteractive];
+        Auth::Reject { proceed_with_methods: Some(MethodSet::from(&methods[..])), partial_success: false }
+    }
+
+    async fn refuse(&self, user: &str, why: &str) -> Auth {
+        let (address, name) = (self.address, shown(user));
+        let wait = self.shared.refused(address, || format!("SFTP: '{name}' from {address} was refused: {why}"));
+        tokio::time::sleep(wait).await;
+        Self::rejected()
+    }
+
+    /// `login.guessing_is_slow`, `login.no_user_is_told`.
+    async fn password(&mut self, name: &str, given: &str) -> Auth {
+        let shared = Arc::clone(&self.shared);
+        if shared.guard.is_locked(self.address, Instant::now()) {
+            shared.stats.logins_locked_out.add(1);
+            return self.refuse(name, "its address has guessed too often and is locked out for a minute").await;
+        }
+        let user = shared.user(name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+        let hash = user.as_ref().and_then(|user| user.password.clone());
+        let has_hash = hash.is_some();
+        if password::verify(hash, given.to_owned()).await
+            && let Some(user) = user
+        {
+            shared.guard.right(self.address);
+            self.accepted = Some(user);
+            return Auth::Accept;
+        }
+        if shared.guard.wrong(self.address, Instant::now()) {
+            return self.refuse(name, "wrong name or password, and too many of them: locked out for a minute").await;
+        }
+        match (user, has_hash) {
+            (Some(_), false) => {
+                let why = format!(
+                    "the password was set before this larder could check it over SFTP; set it again with: larder user \
+                     passwd {}",
+                    shown(name)
+                );
+                self.refuse(name, &why).await
+            }
+            _ => self.refuse(name, "wrong name or password").await,
+        }
+    }
+
+    fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<SftpUser>> {
+        self.shared.user(name).filter(|user| user.has_key(key))
+    }
+
+    fn no_shell(&self, channel: ChannelId, ssh: &mut Ssh) -> Result<(), ConnError> {
+        ssh.channel_success(channel)?;
+        ssh.extended_data(channel, 1, NO_SHELL.as_bytes())?;
+        ssh.exit_status_request(channel, 1)?;
+        ssh.eof(channel)?;
+        ssh.close(channel)?;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        for (_, flow) in self.channels.drain().filter_map(|(_, open)| open.sftp) {
+            flow.end();
+        }
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Handler for Conn {
+    type Error = ConnError;
+
+    async fn auth_none(&mut self, _user: &str) -> Result<Auth, ConnError> {
+        Ok(Self::rejected())
+    }
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, ConnError> {
+        Ok(self.password(user, password).await)
+    }
+
+    async fn auth_keyboard_interactive<'a>(
+        &'a mut self,
+        user: &str,
+        _submethods: &str,
+        response: Option<Response<'a>>,
+    ) -> Result<Auth, ConnError> {
+        let given = match response {
+            None => None,
+            Some(mut answers) => Some(answers.next().unwrap_or_default().to_vec()),
+        };
+        match given {
+            None => Ok(Auth::Partial {
+                name: Cow::Borrowed(""),
+                instructions: Cow::Borrowed(""),
+                prompts: Cow::Borrowed(&[(Cow::Borrowed("Password: "), false)]),
+            }),
+            // A password that is no text is nobody's.
+            Some(given) => Ok(self.password(user, std::str::from_utf8(&given).unwrap_or_default()).await),
+        }
+    }
+
+    async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, ConnError> {
+        // A client offers all keys that it has: those are no guesses.
+        match self.user_with_key(user, offer.public_key) {
+            Some(_) => Ok(Auth::Accept),
+            None => Ok(Self::rejected()),
+        }
+    }
+
+    async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, ConnError> {
+        match self.user_with_key(user, key.public_key) {
+            Some(user) => {
+                self.accepted = Some(user);
+                Ok(Auth::Accept)
+            }
+            None => Ok(self.refuse(user, "the key is not one of the user's").await),
+        }
+    }
+
+    async fn auth_succeeded(&mut self, _ssh: &mut Ssh) -> Result<(), ConnError> {
+        let user = self.accepted.take().ok_or(ConnError::UserChanged)?;
+        let logged_in = self.shared.log_in(&user, &self.cut).ok_or(ConnError::UserChanged)?;
+        let (address, name) = (self.address, &user.name);
+        self.shared.door.came_in(address, || format!("SFTP: '{name}' logged in from {address}"));
+        self.shared.stats.logins.add(1);
+        self.user = Some((user, logged_in));
+        self.stranger = None;
+        self.known.cancel();
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _ssh: &mut Ssh,
+    ) -> Result<(), ConnError> {
+        if self.channels.len() >= CHANNELS_MAX {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        }
+        // All of the window is told only with its first change.
+        let window = channel.writable_packet_size().await;
+        self.channels.insert(channel.id(), Open { window, sftp: None });
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn subsystem_request(&mut self, channel: ChannelId, name: &str, ssh: &mut Ssh) -> Result<(), ConnError> {
+        let (Some((user, _)), Some(open)) = (&self.user, self.channels.get_mut(&channel)) else {
+            return Ok(ssh.channel_failure(channel)?);
+        };
+        if name != "sftp" || open.sftp.is_some() {
+            return Ok(ssh.channel_failure(channel)?);
+        }
+        let session = Session::new(Arc::clone(&self.shared), Arc::clone(user));
+        let flow = Flow::new(session, channel, ssh.handle(), open.window);
+        open.sftp = Some((Frames::default(), flow));
+        Ok(ssh.channel_success(channel)?)
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, ssh: &mut Ssh) -> Result<(), ConnError> {
+        self.no_shell(channel, ssh)
+    }
+
+    async fn exec_request(&mut self, channel: ChannelId, _command: &[u8], ssh: &mut Ssh) -> Result<(), ConnError> {
+        self.no_shell(channel, ssh)
+    }
+
+    /// Taken, so that the sentence about shells is all that a person reads.
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        _term: &str,
+        _columns: u32,
+        _rows: u32,
+        _width: u32,
+        _height: u32,
+        _modes: &[(Pty, u32)],
+        ssh: &mut Ssh,
+    ) -> Result<(), ConnError> {
+        Ok(ssh.channel_success(channel)?)
+    }
+
+    async fn env_request(
+        &mut self,
+        channel: ChannelId,
+        _name: &str,
+        _value: &str,
+        ssh: &mut Ssh,
+    ) -> Result<(), ConnError> {
+        Ok(ssh.channel_failure(channel)?)
+    }
+
+    async fn data(&mut self, channel: ChannelId, mut data: &[u8], ssh: &mut Ssh) -> Result<(), ConnError> {
+        let Some((frames, flow)) = self.channels.get_mut(&channel).and_then(|open| open.sftp.as_mut()) else {
+            return Ok(());
+        };
+        let mut packets = Vec::new();
+        while let Some(packet) = frames.next(&mut data).map_err(Bad::from)? {
+            packets.push(packet);
+        }
+        if !packets.is_empty() {
+            let answers = flow.take(packets).await?;
+            if !answers.is_empty() {
+                ssh.data(channel, answers)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn window_adjusted(&mut self, channel: ChannelId, size: u32, _ssh: &mut Ssh) -> Result<(), ConnError> {
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.window = size as usize;
+            if let Some((_, flow)) = &open.sftp {
+                flow.window(size as usize);
+            }
+        }
+        Ok(())
+    }
+
+    /// The client sends no more: what it asked for is answered, then the channel ends.
+    async fn channel_eof(&mut self, channel: ChannelId, ssh: &mut Ssh) -> Result<(), ConnError> {
+        let Some((_, flow)) = self.channels.get(&channel).and_then(|open| open.sftp.as_ref()) else { return Ok(()) };
+        let (flow, handle) = (Arc::clone(flow), ssh.handle());
+        tokio::spawn(async move {
+            flow.drained().await;
+            let _ = handle.exit_status_request(channel, 0).await;
+            let _ = handle.eof(channel).await;
+            let _ = handle.close(channel).await;
+        });
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _ssh: &mut Ssh) -> Result<(), ConnError> {
+        if let Some((_, flow)) = self.channels.remove(&channel).and_then(|open| open.sftp) {
+            flow.end();
+        }
+        Ok(())
+    }
+}
+
+/// The farewell at a stop.
+pub async fn say_goodbye(handle: &russh::server::Handle, within: Duration) {
+    let goodbye = handle.disconnect(Disconnect::ByApplication, "larder is stopping".to_owned(), String::new());
+    let _ = tokio::time::timeout(within, goodbye).await;
+}

@@ -1,0 +1,232 @@
+//! From a path to a file: the shares of a user side by side at the top, and below them their files.
+//!
+//! - `tree.user_decides`: each name is looked up with the credentials of the user, in shares that list
+//!   the user. A share that does not is not there.
+//! - `tree.links_stay_within`: the server follows symbolic links within their share, as the SMB door
+//!   does. `..` in a link stops at the share's top; an absolute target leads nowhere, since it means
+//!   something on the machine that made it alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_files::Files;
+use larder_volume::{Attr, Cred, FileKind, Ino, NameMatch};
+
+use super::fail::Fail;
+use super::login::SftpUser;
+use super::packet::Code;
+use super::share::SftpShare;
+use crate::smb::Access;
+
+/// Links followed for one path, as Linux has it.
+const LINKS_MAX: usize = 40;
+/// The longest path, as Linux has it.
+const PATH_BYTES_MAX: usize = 4096;
+/// Names of a path and of the links in it.
+const PENDING_MAX: usize = 4096;
+
+/// A share that is offered, until it is taken away or changed.
+pub struct ShareState {
+    pub share: SftpShare,
+    /// As this door, its answers durable.
+    pub files: Files,
+    /// As this door, its answers ordered.
+    pub ordered: Files,
+}
+
+/// A share as one user sees it.
+#[derive(Clone)]
+pub struct Room {
+    pub state: Arc<ShareState>,
+    pub cred: Cred,
+    pub may_write: bool,
+}
+
+impl Room {
+    fn of(state: &Arc<ShareState>, user: &SftpUser) -> Option<Room> {
+        let share = &state.share;
+        let access = share.users.iter().find(|(name, _)| *name == user.name).map(|(_, access)| *access)?;
+        let cred = share.act_as.map_or_else(|| user.cred(), |(uid, gid)| Cred::new(uid, gid, []));
+        let may_write = access == Access::ReadWrite && !share.read_only;
+        Some(Room { state: Arc::clone(state), cred, may_write })
+    }
+
+    pub fn files(&self) -> &Files {
+        &self.state.files
+    }
+
+    /// The service for a change.
+    pub fn to_change(&self) -> Result<&Files, Fail> {
+        self.writable().map(|()| &self.state.files)
+    }
+
+    /// The service for a change that may be lost in a crash with everything after it.
+    pub fn to_change_ordered(&self) -> Result<&Files, Fail> {
+        self.writable().map(|()| &self.state.ordered)
+    }
+
+    fn writable(&self) -> Result<(), Fail> {
+        match self.may_write {
+            true => Ok(()),
+            false => Err(Fail::new(Code::PermissionDenied, "the share is read-only for you")),
+        }
+    }
+
+    pub fn root(&self) -> Ino {
+        self.state.share.root
+    }
+}
+
+/// What a path leads to.
+#[derive(Clone)]
+pub enum Spot {
+    /// The directory of shares.
+    Top,
+    In(Room, Attr),
+}
+
+/// A name in a directory, which may exist or not.
+pub struct Entry {
+    pub room: Room,
+    pub dir: Ino,
+    pub name: Bytes,
+}
+
+/// Everything that one user may see.
+#[derive(Clone)]
+pub struct View {
+    pub user: Arc<SftpUser>,
+    pub shares: Arc<Vec<Arc<ShareState>>>,
+}
+
+/// The names of a path, the last first.
+fn push_names(path: &Bytes, pending: &mut Vec<Bytes>) -> Result<(), Fail> {
+    let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty() && *name != b".");
+    pending.extend(names.map(|name| path.slice_ref(name)));
+    if pending.len() > PENDING_MAX { Err(Fail::new(Code::NoSuchFile, "the path is too long")) } else { Ok(()) }
+}
+
+fn check(path: &Bytes) -> Result<(), Fail> {
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Fail::new(Code::Failure, "the path is too long"));
+    }
+    if path.contains(&0) { Err(Fail::new(Code::NoSuchFile, "a name has a zero byte")) } else { Ok(()) }
+}
+
+/// The path without `.`, `..` and doubled slashes, without slashes at its ends.
+pub fn plain(path: &Bytes) -> Bytes {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in path.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    Bytes::from(names.join(&b'/'))
+}
+
+impl View {
+    /// The shares that list the user, in the order of the configuration.
+    pub fn rooms(&self) -> impl Iterator<Item = Room> {
+        self.shares.iter().filter_map(|state| Room::of(state, &self.user))
+    }
+
+    fn room(&self, name: &[u8]) -> Result<Room, Fail> {
+        self.rooms().find(|room| room.state.share.name.as_bytes() == name).ok_or(Fail::no_such_file())
+    }
+
+    /// What `path` leads to; a link at its end is followed if `follow`.
+    pub async fn find(&self, path: &Bytes, follow: bool) -> Result<Spot, Fail> {
+        check(path)?;
+        let mut pending = Vec::new();
+        push_names(path, &mut pending)?;
+        self.walk(pending, follow || path.ends_with(b"/")).await
+    }
+
+    async fn walk(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, Fail> {
+        let (mut at, mut links) = (Spot::Top, 0);
+        while let Some(name) = pending.pop() {
+            let (room, dir) = match at {
+                Spot::Top if *name == *b".." => continue,
+                Spot::Top => {
+                    let room = self.room(&name)?;
+                    let attr = room.files().getattr(room.root()).await?;
+                    at = Spot::In(room, attr);
+                    continue;
+                }
+                Spot::In(ref room, dir) => (room, dir),
+            };
+            if *name == *b".." {
+                at = match (dir.id.ino == room.root(), links) {
+                    (true, 0) => Spot::Top,
+                    // Nothing above the top of the share is reached by a link (`tree.links_stay_within`).
+                    (true, _) => continue,
+                    (false, _) => Spot::In(room.clone(), parent(room, &dir).await?),
+                };
+                continue;
+            }
+            let next = room.files().lookup(&room.cred, dir.id.ino, &name, NameMatch::Exact).await?;
+            if next.kind != FileKind::Symlink || (!follow && pending.is_empty()) {
+                at = Spot::In(room.clone(), next);
+                continue;
+            }
+            links += 1;
+            let target = room.files().readlink(next.id.ino).await?;
+            if links > LINKS_MAX || target.starts_with(b"/") {
+                return Err(Fail::new(Code::NoSuchFile, "the symbolic link leads nowhere on the server"));
+            }
+            push_names(&target, &mut pending)?;
+        }
+        Ok(at)
+    }
+
+    /// The directory and the last name of `path`.
+    pub async fn entry(&self, path: &Bytes) -> Result<Entry, Fail> {
+        check(path)?;
+        let mut pending = Vec::new();
+        push_names(path, &mut pending)?;
+        let name = pending.first().cloned().unwrap_or_default();
+        if name.is_empty() || *name == *b".." {
+            return Err(Fail::new(Code::Failure, "the path ends in no name"));
+        }
+        pending.remove(0);
+        match self.walk(pending, true).await? {
+            Spot::Top => Err(Fail::new(
+                Code::PermissionDenied,
+                "the names at the top are shares: files belong into one of them, and larder share add makes another",
+            )),
+            Spot::In(_, dir) if dir.kind != FileKind::Directory => Err(Fail::no_such_file()),
+            Spot::In(room, dir) => Ok(Entry { room, dir: dir.id.ino, name }),
+        }
+    }
+}
+
+async fn parent(room: &Room, dir: &Attr) -> Result<Attr, Fail> {
+    if dir.kind != FileKind::Directory {
+        return Err(Fail::no_such_file());
+    }
+    let parent = room.files().parent_within(dir.id.ino, room.root()).await?;
+    Ok(room.files().getattr(parent).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_paths_have_no_detours() {
+        for (path, expected) in [
+            ("", ""),
+            (".", ""),
+            ("/", ""),
+            ("/../..", ""),
+            ("a", "a"),
+            ("//a//b/", "a/b"),
+            ("/a/./b/../c", "a/c"),
+            ("/a/...", "a/..."),
+        ] {
+            assert_eq!(plain(&Bytes::from_static(path.as_bytes())), expected, "{path}");
+        }
+    }
+}
