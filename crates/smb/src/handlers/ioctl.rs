@@ -99,16 +99,11 @@ pub async fn handle(
             }
         }
         Fsctl::SrvEnumerateSnapshots => {
-            if req.max_output_response < 16 {
-                return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-            }
             let file_id = match open {
                 Some(open) => open.read().await.file_id,
                 None => req.file_id,
             };
-            // SRV_SNAPSHOT_ARRAY with no snapshots: NumberOfSnapShots,
-            // NumberOfSnapShotsReturned and SnapShotArraySize all 0.
-            response(req.ctl_code, file_id, vec![0u8; 12])
+            no_snapshots(&req, file_id)
         }
         Fsctl::DfsGetReferrals | Fsctl::DfsGetReferralsEx => HandlerResponse::err(ntstatus::STATUS_FS_DRIVER_REQUIRED),
         Fsctl::SrvCopychunk | Fsctl::SrvCopychunkWrite => match open {
@@ -120,6 +115,16 @@ pub async fn handle(
             None => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
         },
     }
+}
+
+/// SRV_SNAPSHOT_ARRAY (MS-SMB2 2.2.32.2) with no snapshots: NumberOfSnapShots,
+/// NumberOfSnapShotsReturned and SnapShotArraySize are all 0. Clients take an
+/// answer of fewer than 16 bytes for a broken one.
+fn no_snapshots(req: &IoctlRequest, file_id: FileId) -> HandlerResponse {
+    if req.max_output_response < 16 {
+        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    response(req.ctl_code, file_id, vec![0u8; 16])
 }
 
 /// The control codes that work on one open.
@@ -392,6 +397,23 @@ mod tests {
         let resp = handle(&server, &conn, &header(), &body).await;
         assert_eq!(resp.status, ntstatus::STATUS_SUCCESS);
         assert!(!conn.disconnect_requested());
+    }
+
+    #[test]
+    fn an_empty_list_of_snapshots_has_sixteen_bytes() {
+        let request = |max| {
+            // The control code is the u32 at byte 4 of an IOCTL request.
+            let mut body = validate_body(0, GUID, 0, &[], max);
+            body[4..8].copy_from_slice(&Fsctl::SRV_ENUMERATE_SNAPSHOTS.to_le_bytes());
+            IoctlRequest::parse(&body).unwrap()
+        };
+        let refused = no_snapshots(&request(15), FileId::any());
+        assert_eq!(refused.status, ntstatus::STATUS_INVALID_PARAMETER);
+        for max in [16, 4096] {
+            let answer = no_snapshots(&request(max), FileId::any());
+            assert_eq!(answer.status, ntstatus::STATUS_SUCCESS);
+            assert_eq!(IoctlResponse::parse(&answer.body).unwrap().output, [0; 16], "{max}");
+        }
     }
 
     #[tokio::test]
