@@ -102,6 +102,10 @@ def test_the_doors_show_it(daemon):
     assert "before" in listed and "tree" in listed
     refused = smb(daemon, "cd .snapshots/one; mkdir x", check=False)
     assert "MEDIA_WRITE_PROTECTED" in refused or "ACCESS_DENIED" in refused
+    # A removal that is answered as done is done: nothing can be removed there.
+    for removal in ("del note", "rmdir tree", "deltree tree"):
+        assert "NT_STATUS_" in smb(daemon, f"cd .snapshots/one; {removal}", check=False), removal
+    assert "note" in smb(daemon, "cd .snapshots/one; ls")
 
 
 def test_names_ranges_and_holds(daemon):

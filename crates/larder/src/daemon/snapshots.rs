@@ -63,9 +63,8 @@ impl OpenPool {
                 let concerned = selected(&open.snapshots(), &names).map_err(|name| unknown(&full(&name)))?;
                 let freed = open.freed_by(&concerned);
                 if !dry_run {
-                    for name in &concerned {
-                        open.destroy_snapshot(name).await.map_err(|error| failure(&full(name), &error))?;
-                    }
+                    let destroyed = open.destroy_snapshots(&concerned).await;
+                    destroyed.map_err(|(name, error)| failure(&full(&name), &error))?;
                 }
                 (concerned, Some(freed))
             }

@@ -382,7 +382,8 @@ pub fn info(name: String, attr: &Attr) -> FileInfo {
     info.last_write_time = times::filetime(attr.mtime);
     // As Samba has it: a client that sets all four times reads all four back, and ctime cannot be set.
     info.change_time = info.last_write_time;
-    info.read_only = attr.dos & rights::DOS_READONLY != 0;
+    // A removal is carried out when the file is closed, where no answer can refuse it: what is read-only is refused before.
+    info.read_only = attr.dos & rights::DOS_READONLY != 0 || attr.id.ino.is_past();
     info.stored_attributes = attr.dos;
     info.file_index = attr.id.ino.0;
     info

@@ -15,6 +15,7 @@ pub(crate) mod document;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use larder_base::features::Features;
@@ -38,6 +39,9 @@ use document::{Document, check_features, find, is_empty, store_error};
 
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
+/// How often and in what time it is looked whether a volume is used.
+const UNUSED_LOOKS: u32 = 50;
+const UNUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// The volumes of one store: their names, ids and properties, and the volumes that are open.
 pub struct Registry {
@@ -251,9 +255,7 @@ impl Registry {
             // Nobody gets a handle meanwhile.
             let mut open = self.open.lock().await;
             let volume = open.get(&id).ok_or(FsError::Busy("the volume is being closed"))?;
-            if Arc::strong_count(&volume.state) > 1 {
-                return Err(FsError::Busy("the volume is open"));
-            }
+            unused(volume).await?;
             volume.ask_back(snapshot).await?;
             if let Err(error) = close_unused(&mut open, id).await {
                 // What was not stored is gone from the volume anyway, and the log has the rest.
@@ -374,13 +376,21 @@ impl Registry {
     }
 }
 
+/// The registry's own handle is the only one left when nobody uses the volume. What it does by itself ends within moments.
+async fn unused(volume: &Volume) -> FsResult<()> {
+    for _ in 0..UNUSED_LOOKS {
+        if Arc::strong_count(&volume.state) == 1 {
+            return Ok(());
+        }
+        tokio::time::sleep(UNUSED_PAUSE).await;
+    }
+    Err(FsError::Busy("the volume is open"))
+}
+
 /// Closes the volume, if it is open and nobody uses it.
 async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<()> {
     let Some(volume) = open.get(&id) else { return Ok(()) };
-    // The registry's own handle is the only one left when nobody uses the volume.
-    if Arc::strong_count(&volume.state) > 1 {
-        return Err(FsError::Busy("the volume is open"));
-    }
+    unused(volume).await?;
     let closed = volume.state.close().await;
     // What is closed serves nobody, however that went: the next caller opens it anew.
     open.remove(&id);

@@ -23,6 +23,8 @@ use crate::volume::Volume;
 
 /// More reasons than this help nobody.
 const HOLDS_MAX: usize = 64;
+/// Rows that are deleted in one batch.
+const ROWS_MAX: usize = 1024;
 
 impl Volume {
     /// The snapshots, oldest first.
@@ -45,11 +47,20 @@ impl Volume {
         images + state.data.kept_by(&numbers) + tables
     }
 
-    /// Removes a snapshot for good, and gives back what only it needed. [`FsError::Busy`] while it is held.
+    /// Removes a snapshot for good, and gives back what only it needed. [`FsError::Busy`] while it is held, or on its way to a
+    /// receiver.
     pub async fn destroy_snapshot(&self, name: &str) -> FsResult<()> {
-        let (state, name) = (Arc::clone(&self.state), name.to_owned());
-        let destroyed = self.state.runtime.spawn(async move { state.destroy_snapshot(&name).await });
-        destroyed.await.map_err(|error| FsError::Io(format!("destroying the snapshot was cut off: {error}").into()))?
+        self.destroy_snapshots(std::slice::from_ref(&name.to_owned())).await.map_err(|(_, error)| error)
+    }
+
+    /// Removes all of these at once, or none: the error names the first that cannot go.
+    pub async fn destroy_snapshots(&self, names: &[String]) -> Result<(), (String, FsError)> {
+        let (state, names) = (Arc::clone(&self.state), names.to_vec());
+        let first = names.first().cloned().unwrap_or_default();
+        let destroyed = self.state.runtime.spawn(async move { state.destroy_snapshots(&names).await });
+        destroyed.await.unwrap_or_else(|error| {
+            Err((first, FsError::Io(format!("destroying snapshots was cut off: {error}").into())))
+        })
     }
 
     /// Gives a snapshot another name.
@@ -138,37 +149,58 @@ fn is_active(hold: &Hold, now: Timestamp) -> bool {
 }
 
 impl State {
-    async fn destroy_snapshot(self: &Arc<Self>, name: &str) -> FsResult<()> {
+    async fn destroy_snapshots(self: &Arc<Self>, names: &[String]) -> Result<(), (String, FsError)> {
         let catalog = &self.catalog;
         let _alone = catalog.changing.lock().await;
-        let number = catalog.find(name).ok_or(FsError::NotFound)?;
         let now = self.now();
-        if catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
-            return Err(FsError::Busy("the snapshot is held"));
+        let mut going = BTreeMap::new();
+        for name in names {
+            let number = self.may_go(name, now).map_err(|error| (name.clone(), error))?;
+            going.insert(number, name);
         }
-        if catalog.is_sent(number) {
-            return Err(FsError::Busy(SENDING));
+        let first = |error| (names.first().cloned().unwrap_or_default(), error);
+        let mut ticket = self.meta.newest();
+        let numbers: Vec<u64> = going.keys().copied().collect();
+        for numbers in numbers.chunks(ROWS_MAX) {
+            let mut batch = Batch::default();
+            numbers.iter().for_each(|&number| batch.delete(row::snapshot_key(number)));
+            ticket = self.meta.write(batch).await.map_err(first)?;
         }
-        let mut batch = Batch::default();
-        batch.delete(row::snapshot_key(number));
-        let ticket = self.meta.write(batch).await?;
-        // Nothing that it needs goes before its row is durably gone (`snap.row_is_the_snapshot`).
-        self.meta.durable(ticket).await?;
-        catalog.remove(number);
-        self.note_snapshot(name, None);
-        self.data.end_snapshot(number, ticket);
+        // Nothing that they need goes before their rows are durably gone (`snap.row_is_the_snapshot`).
+        self.meta.durable(ticket).await.map_err(first)?;
+        for (&number, name) in &going {
+            catalog.remove(number);
+            self.note_snapshot(name, None);
+            self.data.end_snapshot(number, ticket);
+            if let Some(pins) = self.meta.pins() {
+                pins.remove(number);
+            }
+        }
         if catalog.is_empty() {
             self.meta.set_epoch(None);
         }
         self.spawn(Arc::clone(self).sweep_changes());
-        if let Some(pins) = self.meta.pins() {
-            pins.remove(number);
-        }
-        match catalog.store().delete(&image::image_path(catalog.prefix(), number)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => tracing::warn!(%error, "the image of a snapshot is swept at the next opening"),
+        let images = going.into_keys().map(|number| Ok(image::image_path(catalog.prefix(), number)));
+        let mut deleted = catalog.store().delete_stream(futures::stream::iter(images.collect::<Vec<_>>()).boxed());
+        while let Some(outcome) = deleted.next().await {
+            match outcome {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => tracing::warn!(%error, "the image of a snapshot is swept at the next opening"),
+            }
         }
         Ok(())
+    }
+
+    /// The number of a snapshot that nothing keeps from being destroyed.
+    fn may_go(&self, name: &str, now: Timestamp) -> FsResult<u64> {
+        let number = self.catalog.find(name).ok_or(FsError::NotFound)?;
+        if self.catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
+            return Err(FsError::Busy("the snapshot is held"));
+        }
+        if self.catalog.is_sent(number) {
+            return Err(FsError::Busy(SENDING));
+        }
+        Ok(number)
     }
 
     /// Changes the row of a snapshot, durably.

@@ -20,6 +20,13 @@ pub(crate) enum Place {
     Snapshot(u64),
 }
 
+impl Ino {
+    /// Whether it belongs to a snapshot, or is a directory that lists snapshots: nobody changes or removes it.
+    pub fn is_past(self) -> bool {
+        place_of(self) != Place::Head
+    }
+}
+
 pub(crate) fn place_of(ino: Ino) -> Place {
     match ino.0 >> INO_BITS {
         0 => Place::Head,
@@ -69,6 +76,7 @@ mod tests {
         assert_eq!(place_of(within(EPOCH_MAX, Ino(HEAD_END - 1))), Place::Snapshot(EPOCH_MAX));
         assert_eq!(then(within(77, Ino(1234))), Ino(1234));
         assert_eq!(place_of(catalog_of(Ino(7))), Place::Catalog(Ino(7)));
+        assert!(!Ino(5).is_past() && within(1, Ino(5)).is_past() && catalog_of(Ino(5)).is_past());
         assert!(check_changeable(Ino(5)).is_ok());
         assert!(check_changeable(within(1, Ino(5))).is_err() && check_changeable(catalog_of(Ino::ROOT)).is_err());
     }
