@@ -126,8 +126,8 @@ SNAPSHOTS = [
         [
             Change(
                 "crates/volume/src/snapshots/create.rs",
-                "self.meta.durable(ticket).await?;",
-                unless("snapshot-answer", "self.meta.durable(ticket).await"),
+                "let durable = self.meta.durable(ticket).await;",
+                'let durable = if larder_base::planted("snapshot-answer") { Ok(()) } else { self.meta.durable(ticket).await };',
             )
         ],
     ),
@@ -137,9 +137,31 @@ SNAPSHOTS = [
         [
             Change(
                 "crates/volume/src/snapshots/manage.rs",
-                "self.meta.durable(ticket).await?;",
-                unless("snapshot-destroy", "self.meta.durable(ticket).await"),
-                "async fn destroy_snapshot(self",
+                "self.meta.durable(ticket).await.map_err(first)?;",
+                unless("snapshot-destroy", "self.meta.durable(ticket).await.map_err(first)"),
+                "async fn destroy_snapshots(self",
+            )
+        ],
+    ),
+    Mutant(
+        "replica-patched",
+        "an incremental stream lacks rows of inodes whose data was dirty at the earlier snapshot",
+        [
+            Change(
+                "crates/volume/src/replica/delta.rs",
+                "inos.extend(earlier.patched().chain(later.patched()));",
+                'if !larder_base::planted("replica-patched") { inos.extend(earlier.patched().chain(later.patched())); }',
+            )
+        ],
+    ),
+    Mutant(
+        "replica-chain",
+        "images of a replica are laid over each other the wrong way round",
+        [
+            Change(
+                "crates/volume/src/replica/chain.rs",
+                "above.into_iter().rev().for_each(|rows| all.extend(rows));",
+                'if larder_base::planted("replica-chain") { above.reverse(); } above.into_iter().rev().for_each(|rows| all.extend(rows));',
             )
         ],
     ),

@@ -615,6 +615,11 @@ async fn holds_keep_a_snapshot() {
     volume.snapshot("s").await.unwrap();
     volume.hold_snapshot("s", "backup", None).await.unwrap();
     assert_eq!(err(volume.destroy_snapshot("s").await), "busy: the snapshot is held");
+    volume.snapshot("free").await.unwrap();
+    let (name, error) = volume.destroy_snapshots(&["free".into(), "s".into()]).await.unwrap_err();
+    assert_eq!((name.as_str(), error.to_string().as_str()), ("s", "busy: the snapshot is held"));
+    assert!(volume.snapshots().iter().any(|info| info.name == "free"), "all of them or none");
+    volume.destroy_snapshots(&["free".into()]).await.unwrap();
     volume.rename_snapshot("s", "t").await.unwrap();
     assert_eq!(err(volume.release_snapshot("s", "backup").await), "no such file or directory");
     volume.release_snapshot("t", "backup").await.unwrap();
