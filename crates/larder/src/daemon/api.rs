@@ -237,15 +237,21 @@ async fn send(
     Ok(([(larder_api::STREAM_BYTES_HEADER, outgoing.bytes.to_string())], Body::from_stream(told)).into_response())
 }
 
-/// The sender learns of a refusal at once; whoever goes on sending is not listened to any more.
+/// A refusal is answered at once, in the middle of the stream. What comes after it is read and dropped until the client has read
+/// the answer and gone: a connection that is closed before takes the answer with it.
 async fn receive(
     State(daemon): Shared,
     Path(name): Path<String>,
     request: axum::extract::Request,
 ) -> Answer<larder_api::Received> {
     let (pool, volume) = daemon.storage.named(&name)?;
-    let input = request.into_body().into_data_stream().map(|piece| piece.map_err(|error| error.to_string()));
-    ok(pool.receive(&volume, input.boxed(), |_, _| ()).await?)
+    let mut body = request.into_body().into_data_stream();
+    let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
+    let received = pool.receive(&volume, input.boxed(), |_, _| ()).await;
+    if received.is_err() {
+        tokio::spawn(body.for_each(|_| std::future::ready(())));
+    }
+    ok(received?)
 }
 
 async fn unfinished(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::Unfinished> {
