@@ -82,7 +82,7 @@ mod tests {
     fn fuzz_sftp_stream() {
         let framed = |packet: &Vec<u8>| [&(packet.len() as u32).to_be_bytes(), &packet[..]].concat();
         let packets = sftp_packets();
-        let all = packets.iter().flat_map(|packet| framed(packet)).collect();
+        let all = packets.iter().flat_map(&framed).collect();
         drive("sftp_stream", &[framed(&packets[0]), all], super::sftp_stream);
     }
 

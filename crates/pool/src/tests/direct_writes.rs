@@ -44,11 +44,15 @@ async fn check_edges(layout: Layout, no_direct: bool) {
     for (i, size) in sizes.iter().enumerate() {
         pool.store().put(&path(i), noise(i as u64, *size).into()).await.unwrap();
     }
-    let index = pool.core.objects.index();
-    assert!(index.objects.values().all(|object| object.is_whole()), "{layout}");
-    let wide = index.objects.values().filter(|object| object.geometry.size > MIRROR_BYTES_MAX);
-    assert!(wide.clone().count() > 0 && wide.map(|object| u64::from(object.geometry.k)).all(|of| of == k), "{layout}");
-    drop(index);
+    {
+        let index = pool.core.objects.index();
+        assert!(index.objects.values().all(|object| object.is_whole()), "{layout}");
+        let wide = index.objects.values().filter(|object| object.geometry.size > MIRROR_BYTES_MAX);
+        assert!(
+            wide.clone().count() > 0 && wide.map(|object| u64::from(object.geometry.k)).all(|of| of == k),
+            "{layout}"
+        );
+    }
     assert!(pool.status().disks.iter().all(|disk| disk.write_errors == 0), "{layout}");
     let direct: u64 = (0..bench.disks.len()).map(|disk| bench.faults(disk).direct_writes_done.load(SeqCst)).sum();
     assert_eq!(direct == 0, no_direct, "{layout}: {direct} direct writes");

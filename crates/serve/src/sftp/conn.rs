@@ -171,10 +171,7 @@ impl Handler for Conn {
         _submethods: &str,
         response: Option<Response<'a>>,
     ) -> Result<Auth, ConnError> {
-        let given = match response {
-            None => None,
-            Some(mut answers) => Some(answers.next().unwrap_or_default().to_vec()),
-        };
+        let given = response.map(|mut answers| answers.next().unwrap_or_default().to_vec());
         match given {
             None => Ok(Auth::Partial {
                 name: Cow::Borrowed(""),
