@@ -96,5 +96,5 @@ async fn whole(near: &Registry, volume: &str, name: &str, from: Option<&str>) ->
 
 async fn receive(far: &Registry, stream: &[Bytes]) -> FsResult<()> {
     let pieces: Vec<FsResult<Bytes>> = stream.iter().cloned().map(Ok).collect();
-    far.receive(REPLICA, futures::stream::iter(pieces).boxed(), |_, _| ()).await.map(drop)
+    far.receive(REPLICA, futures::stream::iter(pieces).boxed()).await.map(drop)
 }

@@ -15,8 +15,9 @@ use super::reach::{Backend, closing};
 use super::volume_name::split;
 
 /// Pieces that wait for a slow side.
-const PIECES_MAX: usize = 4;
-const PIECE_BYTES: usize = 1 << 20;
+const PIECES_MAX: usize = 16;
+/// As much as a pipe holds.
+const PIECE_BYTES: usize = 64 << 10;
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -199,7 +200,7 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
                 let input = futures::stream::unfold(pieces, |mut pieces| async move {
                     pieces.recv().await.map(|piece| (Ok(piece), pieces))
                 });
-                pool.receive(&volume, input.boxed(), |_, _| ()).await
+                pool.receive(&volume, input.boxed()).await
             })
             .await?
         }

@@ -247,7 +247,7 @@ async fn receive(
     let (pool, volume) = daemon.storage.named(&name)?;
     let mut body = request.into_body().into_data_stream();
     let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
-    let received = pool.receive(&volume, input.boxed(), |_, _| ()).await;
+    let received = pool.receive(&volume, input.boxed()).await;
     if received.is_err() {
         tokio::spawn(body.for_each(|_| std::future::ready(())));
     }

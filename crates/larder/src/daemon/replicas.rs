@@ -21,7 +21,7 @@ impl OpenPool {
         Ok(infos.iter().any(|info| info.name == volume && info.replica))
     }
 
-    /// Named `send_out`, since a `Send` is something else.
+    /// Begins to send a snapshot.
     pub(crate) async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
         let SendRequest { snapshot, from, resume } = request;
         let bad_token = || {
@@ -44,14 +44,9 @@ impl OpenPool {
         })
     }
 
-    pub(crate) async fn receive(
-        &self,
-        volume: &str,
-        input: Input<'_>,
-        progress: impl Fn(u64, u64) + Send + Sync,
-    ) -> Result<Received, Failure> {
+    pub(crate) async fn receive(&self, volume: &str, input: Input<'_>) -> Result<Received, Failure> {
         let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
-        match self.registry.receive(volume, input, progress).await {
+        match self.registry.receive(volume, input).await {
             Ok(snapshot) => {
                 Ok(Received { pool: self.name.clone(), volume: volume.to_owned(), snapshot: snapshot.name })
             }

@@ -9,32 +9,38 @@ use crate::snapshots::image::{self, Ground, Image};
 use crate::types::{FsError, FsResult};
 
 /// A manifest of the engine, and all rows over it.
+#[derive(Clone)]
 pub(super) struct Flat {
     pub(super) manifest_id: u64,
     pub(super) manifest: Bytes,
     pub(super) rows: Changes,
-    /// Whether its own image was over another.
-    pub(super) was_over: bool,
 }
 
-/// Reads the image of a snapshot and those below it. Each is over an earlier one, so there is an end.
-pub(super) async fn flat(store: &dyn ObjectStore, prefix: &Path, number: u64) -> FsResult<Flat> {
+/// Reads the image of a snapshot and those below it, down to `known` if that is one of them. Each is over an earlier one, so there is
+/// an end.
+pub(super) async fn flat(
+    store: &dyn ObjectStore,
+    prefix: &Path,
+    number: u64,
+    known: Option<&(u64, Flat)>,
+) -> FsResult<Flat> {
     let (mut at, mut above) = (number, Vec::new());
-    loop {
+    let ground = loop {
+        if let Some((_, flat)) = known.filter(|(known, _)| *known == at) {
+            break flat.clone();
+        }
         let Image { ground, rows } = read(store, prefix, at).await?;
         match ground {
             Ground::Snapshot(below) => {
                 above.push(rows);
                 at = below;
             }
-            Ground::Engine { manifest_id, manifest } => {
-                let was_over = !above.is_empty();
-                let mut all = rows;
-                above.into_iter().rev().for_each(|rows| all.extend(rows));
-                return Ok(Flat { manifest_id, manifest, rows: all, was_over });
-            }
+            Ground::Engine { manifest_id, manifest } => break Flat { manifest_id, manifest, rows },
         }
-    }
+    };
+    let mut flat = ground;
+    above.into_iter().rev().for_each(|rows| flat.rows.extend(rows));
+    Ok(flat)
 }
 
 async fn read(store: &dyn ObjectStore, prefix: &Path, number: u64) -> FsResult<Image> {

@@ -101,6 +101,13 @@ impl Document {
         self.snapshots.iter().find(|received| received.identity.is(wanted))
     }
 
+    /// Whether a snapshot needs the object at `at`.
+    pub(super) fn has(&self, prefix: &Path, at: &Path) -> bool {
+        let parts: Vec<_> = at.prefix_match(prefix).into_iter().flatten().collect();
+        let path = parts.iter().map(|part| part.as_ref()).collect::<Vec<_>>().join("/");
+        self.objects.contains_key(&path)
+    }
+
     /// The snapshot needs the object, which is there.
     pub(super) fn keep(&mut self, path: &str, bytes: u64, number: u64) {
         let kept = self.objects.entry(path.to_owned()).or_insert(Kept { bytes, first: number, last: number });

@@ -90,7 +90,7 @@ fn ranges_of(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
 }
 
 /// [`FsError::Io`] where there are more than any store has: the ranges come from outside.
-fn numbers_of(ranges: &[(u64, u64)]) -> FsResult<Vec<u64>> {
+fn numbers_of(ranges: &[(u64, u64)]) -> FsResult<impl Iterator<Item = u64>> {
     const NUMBERS_MAX: u64 = 1 << 28;
     let count = ranges.iter().try_fold(0u64, |sum, (first, count)| {
         first.checked_add(*count)?;
@@ -99,7 +99,7 @@ fn numbers_of(ranges: &[(u64, u64)]) -> FsResult<Vec<u64>> {
     if count.is_none() {
         return Err(FsError::Io("the stream names more segments than there can be".into()));
     }
-    Ok(ranges.iter().flat_map(|&(first, count)| first..first + count).collect())
+    Ok(ranges.iter().flat_map(|&(first, count)| first..first + count))
 }
 
 fn segment_path(number: u64) -> String {
@@ -128,7 +128,7 @@ mod tests {
         let numbers = [1, 2, 3, 7, 9, 10];
         let ranges = ranges_of(numbers);
         assert_eq!(ranges, [(1, 3), (7, 1), (9, 2)]);
-        assert_eq!(numbers_of(&ranges).unwrap(), numbers);
+        assert_eq!(numbers_of(&ranges).unwrap().collect::<Vec<_>>(), numbers);
         assert!(numbers_of(&[(0, u64::MAX)]).is_err() && numbers_of(&[(u64::MAX, 2)]).is_err());
     }
 

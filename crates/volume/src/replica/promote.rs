@@ -1,7 +1,7 @@
 //! Making a volume of a replica (`replica.promoted_whole`).
 //!
 //! ```text
-//! what an earlier attempt left is deleted -> images that lie over others are written anew, flat -> a new engine gets the rows of
+//! what an earlier attempt left is deleted -> the images are written anew, flat -> a new engine gets the rows of
 //! the newest snapshot, and of all snapshots -> durable, closed -> the registry says: a volume -> the document goes
 //! ```
 //!
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -19,7 +20,6 @@ use ulid::Ulid;
 use super::chain::{Flat, flat};
 use super::delta::TABLES;
 use super::document::{self, Document};
-use super::send::below;
 use crate::backing::Beneath;
 use crate::data::{
     EXTENT_TAG, FOOTER_BYTES, Segment, SegmentId, Tally, decode_extent, encode_segment, object_path, parse_footer,
@@ -117,10 +117,9 @@ impl Promotion<'_> {
         let mut listed = self.store.list(Some(&self.prefix.clone().join("meta")));
         let mut left = Vec::new();
         while let Some(object) = listed.next().await {
-            let object = object.map_err(|error| store_error(&error))?;
-            let is_own = self.document.objects.keys().any(|path| below(&self.prefix, path) == object.location);
-            if !is_own {
-                left.push(object.location);
+            let at = object.map_err(|error| store_error(&error))?.location;
+            if !self.document.has(&self.prefix, &at) {
+                left.push(at);
             }
         }
         for path in left {
@@ -129,37 +128,38 @@ impl Promotion<'_> {
         Ok(())
     }
 
-    /// Writes the images anew that lie over others. Returns the rows of snapshots and of the change index, and the newest snapshot.
+    /// Writes all images anew, flat. They keep the rows of their snapshots and of the change index, which no snapshot shows, because
+    /// promotion may begin anew. Returns these rows, and the newest snapshot.
     async fn flatten(&self) -> FsResult<(Batch, Flat)> {
-        let (mut rows, mut newest) = (BTreeMap::new(), None);
+        let mut rows: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+        // The one below the next, nearly always: no image is read twice then.
+        let mut last: Option<(u64, Flat)> = None;
+        let mut next_ino = 0;
         for received in &self.document.snapshots {
             let number = received.identity.number;
-            let mut flat = flat(self.store, &self.prefix, number).await?;
-            let is_index = |key: &[u8]| key.first() == Some(&tag::CHANGED);
-            let index = flat.rows.iter().filter(|(key, _)| is_index(key));
-            rows.extend(index.map(|(key, value)| (key.clone(), value.clone())));
+            let whole = flat(self.store, &self.prefix, number, last.as_ref()).await?;
             let key = row::snapshot_key(number);
-            let own = flat.rows.get(&key).cloned().flatten();
+            let own = whole.rows.get(&key).cloned().flatten();
             let own = own.ok_or_else(|| keys::damaged(&key, "the image of a snapshot lacks its row"))?;
-            flat.rows.retain(|key, _| !is_index(key) && key.first() != Some(&tag::SNAPSHOT));
-            let ground = Ground::Engine { manifest_id: flat.manifest_id, manifest: flat.manifest.clone() };
-            let image = image::encode(number, &Image { ground, rows: flat.rows.clone() });
+            let index = whole.rows.iter().filter(|(key, _)| key.first() == Some(&tag::CHANGED));
+            rows.extend(index.map(|(key, value)| (key.clone(), value.clone())));
+            let ground = Ground::Engine { manifest_id: whole.manifest_id, manifest: whole.manifest.clone() };
+            let image = image::encode(number, &Image { ground, rows: whole.rows.clone() });
             let tables = self.tables.get(&number).into_iter().flatten();
             let tables = tables.map(|&(id, bytes)| Table { id, bytes }).collect();
             let own = Row { image_bytes: image.len() as u64, tables, ..row::decode(&key, &own)? };
-            if flat.was_over {
-                let put = self.store.put(&image::image_path(&self.prefix, number), image.into()).await;
-                put.map_err(|error| store_error(&error))?;
-            }
+            let put = self.store.put(&image::image_path(&self.prefix, number), image.into()).await;
+            put.map_err(|error| store_error(&error))?;
             rows.insert(key, Some(row::encode(&own)));
-            newest = Some((own.next_ino, number, flat));
+            next_ino = own.next_ino;
+            last = Some((number, whole));
         }
-        let (next_ino, number, flat) = newest.ok_or(FsError::NotFound)?;
+        let (number, newest) = last.ok_or(FsError::NotFound)?;
         let mut batch = Batch::default();
         batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(next_ino));
         batch.put(row::EPOCH_KEY, row::encode_epoch(number + 1));
         batch.ops.extend(rows);
-        Ok((batch, flat))
+        Ok((batch, newest))
     }
 
     async fn write(&self, meta: &dyn Meta, id: uuid::Uuid, rows: Batch, newest: Flat) -> FsResult<()> {
@@ -173,9 +173,9 @@ impl Promotion<'_> {
         }
         let tally = copy_inodes(meta, &view).await?;
         self.write_segments(meta, &tally).await?;
-        for ops in rows.ops.into_iter().collect::<Vec<_>>().chunks(PAGE) {
+        for ops in rows.ops.chunks(PAGE) {
             let mut batch = Batch::default();
-            batch.ops.extend(ops.iter().cloned());
+            batch.ops.extend_from_slice(ops);
             meta.write(batch).await?;
         }
         // Last: without it there is no volume.
@@ -285,7 +285,7 @@ async fn copy_inodes(meta: &dyn Meta, view: &View) -> FsResult<Tally> {
 async fn copy_extents(
     meta: &dyn Meta,
     view: &View,
-    (mut from, to): (bytes::Bytes, bytes::Bytes),
+    (mut from, to): (Bytes, Bytes),
     allocated: &mut HashMap<Ino, u64>,
     tally: &mut Tally,
 ) -> FsResult<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::features::Features;
@@ -23,7 +23,7 @@ use crate::registry::{Registry, check_properties, check_volume_name};
 use crate::types::*;
 
 /// Longer objects are put in parts of this length.
-const PART_BYTES: usize = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 /// No object is longer.
 const OBJECT_BYTES_MAX: u64 = 1 << 36;
 
@@ -52,14 +52,9 @@ impl Registry {
     }
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
-    /// has ended well; what has come by then stays for [`Registry::resume`]. `progress` is told the bytes of objects so far.
-    /// [`FsError::Refused`] says why a stream does not fit, and what would.
-    pub async fn receive(
-        &self,
-        name: &str,
-        input: BoxStream<'_, FsResult<Bytes>>,
-        progress: impl Fn(u64, u64) + Send + Sync,
-    ) -> FsResult<ReplicaSnapshot> {
+    /// has ended well; what has come by then stays for [`Registry::resume`]. [`FsError::Refused`] says why a stream does not fit, and
+    /// what would.
+    pub async fn receive(&self, name: &str, input: BoxStream<'_, FsResult<Bytes>>) -> FsResult<ReplicaSnapshot> {
         check_volume_name(name)?;
         let mut frames = Decoder::new(input).await?;
         let Frame::Header(header) = frames.next().await? else {
@@ -71,21 +66,20 @@ impl Registry {
         let store = &*self.backing.store;
         let resumed = document.begin(&header);
         document.write(store, &prefix).await?;
+        if !resumed {
+            // What another attempt has left is not taken for a part of this one.
+            sweep(store, &prefix, &document).await?;
+        }
         let mut came: BTreeMap<String, u64> = BTreeMap::new();
-        let mut bytes_came = 0;
         let end = loop {
             match frames.next().await? {
                 Frame::Object { path, bytes } => {
                     check_path(&path, bytes, &header)?;
                     let at = below(&prefix, &path);
-                    let came_too = |more| {
-                        bytes_came += more;
-                        progress(bytes_came, header.bytes);
-                    };
                     if document.objects.contains_key(&path) {
-                        compare_object(&mut frames, store, &at, bytes, came_too).await?;
+                        compare_object(&mut frames, store, &at, bytes).await?;
                     } else {
-                        take_object(&mut frames, store, &at, bytes, came_too).await?;
+                        take_object(&mut frames, store, &at, bytes).await?;
                     }
                     came.insert(path, bytes);
                 }
@@ -102,7 +96,6 @@ impl Registry {
         document.enter(&header, &end, &came)?;
         // `replica.objects_before_document`
         document.write(store, &prefix).await?;
-        sweep(store, &prefix, &document).await;
         let info = info_of(&document);
         info.snapshots.into_iter().last().ok_or(FsError::NotFound)
     }
@@ -115,7 +108,7 @@ impl Registry {
         let (mut registry, _) = self.read().await?;
         let entry = match find(&mut registry, name) {
             Ok(entry) => entry.clone(),
-            Err(_) if header.from.is_none() => self.enter_replica(name, header, features).await?,
+            Err(_) if header.from.is_none() => self.enter_replica(name, header, features.clone()).await?,
             Err(error) => return Err(error),
         };
         if !entry.info().replica {
@@ -126,8 +119,31 @@ impl Registry {
         let prefix = prefix_of(entry.info.id);
         let known = Document::read(&*self.backing.store, &prefix).await?;
         let document = known.unwrap_or_else(|| Document::new(header.source));
+        if header.sealed != entry.info().sealed {
+            let is = |sealed| if sealed { "encrypted" } else { "not encrypted" };
+            let (own, theirs) = (is(entry.info().sealed), is(header.sealed));
+            return Err(refused(format!("'{name}' is {own}, and the stream is {theirs}: receive into a new name")));
+        }
         check_fit(name, header, &document)?;
+        self.add_features(&entry, &features).await?;
         Ok((entry, document))
+    }
+
+    /// What the volume has come to use since the snapshot before is known of the replica before an object that uses it is there.
+    async fn add_features(&self, entry: &VolumeEntry, features: &Features) -> FsResult<()> {
+        let missing = |known: &VolumeEntry| -> Vec<String> {
+            features.read_only_compatible.iter().filter(|feature| !known.has(feature)).cloned().collect()
+        };
+        if missing(entry).is_empty() {
+            return Ok(());
+        }
+        self.update(|document| {
+            let known = find(document, &entry.info.name)?;
+            let missing = missing(known);
+            known.features.read_only_compatible.extend(missing);
+            Ok(())
+        })
+        .await
     }
 
     async fn enter_replica(&self, name: &str, header: &Header, features: Features) -> FsResult<VolumeEntry> {
@@ -276,46 +292,49 @@ fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
 }
 
 /// Reads the data of one object, and puts it at `at`.
-async fn take_object(
-    frames: &mut Decoder<'_>,
-    store: &dyn ObjectStore,
-    at: &Path,
-    bytes: u64,
-    mut came: impl FnMut(u64),
-) -> FsResult<()> {
-    let mut upload = match bytes > PART_BYTES as u64 {
-        true => Some(store.put_multipart(at).await.map_err(|error| store_error(&error))?),
-        false => None,
-    };
-    let outcome = take_data(frames, upload.as_deref_mut(), bytes, &mut came).await;
-    match (outcome, upload) {
-        (Ok(_), Some(mut upload)) => upload.complete().await.map(drop).map_err(|error| store_error(&error)),
-        (Err(error), Some(mut upload)) => {
+async fn take_object(frames: &mut Decoder<'_>, store: &dyn ObjectStore, at: &Path, bytes: u64) -> FsResult<()> {
+    if bytes <= PART_BYTES {
+        let whole = take_part(frames, bytes, &mut { bytes }).await?;
+        return store.put(at, whole).await.map(drop).map_err(|error| store_error(&error));
+    }
+    let mut upload = store.put_multipart(at).await.map_err(|error| store_error(&error))?;
+    match take_parts(frames, &mut *upload, bytes).await {
+        Ok(()) => upload.complete().await.map(drop).map_err(|error| store_error(&error)),
+        Err(error) => {
             // The first error is the one to tell.
             let _ = upload.abort().await;
             Err(error)
         }
-        (Ok(rest), None) => {
-            store.put(at, PutPayload::from_bytes(rest.freeze())).await.map(drop).map_err(|error| store_error(&error))
-        }
-        (Err(error), None) => Err(error),
     }
+}
+
+async fn take_parts(frames: &mut Decoder<'_>, upload: &mut dyn MultipartUpload, bytes: u64) -> FsResult<()> {
+    let mut left = bytes;
+    while left > 0 {
+        let part = take_part(frames, PART_BYTES, &mut left).await?;
+        upload.put_part(part).await.map_err(|error| store_error(&error))?;
+    }
+    Ok(())
+}
+
+/// At least `bytes` of an object of which `left` are to come, if there are as many.
+async fn take_part(frames: &mut Decoder<'_>, bytes: u64, left: &mut u64) -> FsResult<PutPayload> {
+    let (mut pieces, mut length) = (Vec::new(), 0);
+    while *left > 0 && length < bytes {
+        let data = data_of(frames, left).await?;
+        length += data.len() as u64;
+        pieces.push(data);
+    }
+    Ok(PutPayload::from_iter(pieces))
 }
 
 /// Reads the data of an object that a snapshot of the replica needs already: it must be the same
 /// (`replica.nothing_overwritten`).
-async fn compare_object(
-    frames: &mut Decoder<'_>,
-    store: &dyn ObjectStore,
-    at: &Path,
-    bytes: u64,
-    mut came: impl FnMut(u64),
-) -> FsResult<()> {
+async fn compare_object(frames: &mut Decoder<'_>, store: &dyn ObjectStore, at: &Path, bytes: u64) -> FsResult<()> {
     let mut own = store.get(at).await.map_err(|error| store_error(&error))?.into_stream();
     let (mut held, mut left, mut is_same) = (Bytes::new(), bytes, true);
     while left > 0 {
         let mut data = data_of(frames, &mut left).await?;
-        came(data.len() as u64);
         while is_same && !data.is_empty() {
             if held.is_empty() {
                 match own.next().await {
@@ -346,27 +365,6 @@ async fn data_of(frames: &mut Decoder<'_>, left: &mut u64) -> FsResult<Bytes> {
         .filter(|_| !data.is_empty())
         .ok_or_else(|| refused("the stream has more of an object than it said".into()))?;
     Ok(data)
-}
-
-async fn take_data(
-    frames: &mut Decoder<'_>,
-    mut upload: Option<&mut (dyn MultipartUpload + 'static)>,
-    bytes: u64,
-    came: &mut impl FnMut(u64),
-) -> FsResult<BytesMut> {
-    let (mut left, mut held) = (bytes, BytesMut::new());
-    while left > 0 {
-        let data = data_of(frames, &mut left).await?;
-        came(data.len() as u64);
-        held.extend_from_slice(&data);
-        if let Some(upload) = upload.as_deref_mut()
-            && (held.len() >= PART_BYTES || left == 0)
-        {
-            let part = PutPayload::from_bytes(held.split().freeze());
-            upload.put_part(part).await.map_err(|error| store_error(&error))?;
-        }
-    }
-    Ok(held)
 }
 
 /// Segments that an earlier attempt has stored.
@@ -401,12 +399,11 @@ impl Document {
     /// The snapshot is there with all that it needs, or it is refused.
     fn enter(&mut self, header: &Header, end: &End, came: &BTreeMap<String, u64>) -> FsResult<()> {
         let number = header.to.number;
-        let segments = numbers_of(&end.segments)?.into_iter().map(segment_path);
-        let mut needed: Vec<String> = segments.chain(end.tables.iter().cloned()).collect();
-        needed.push(image_path(number));
         // The keyring is everybody's.
-        needed.extend(came.keys().chain(self.objects.keys()).filter(|path| !path.contains('/')).cloned());
-        let mut kept = Vec::new();
+        let beside: Vec<&String> = came.keys().chain(self.objects.keys()).filter(|path| !path.contains('/')).collect();
+        let needed = numbers_of(&end.segments)?.map(segment_path).chain(end.tables.iter().cloned());
+        let needed = needed.chain([image_path(number)]).chain(beside.into_iter().cloned());
+        let mut kept = BTreeMap::new();
         for path in needed {
             let there = came.get(&path).copied().or_else(|| self.objects.get(&path).map(|kept| kept.bytes));
             let bytes = there.ok_or_else(|| {
@@ -414,7 +411,10 @@ impl Document {
                     "the stream needs {path}, which is neither in it nor in the replica: send it again, whole"
                 ))
             })?;
-            kept.push((path, bytes));
+            kept.insert(path, bytes);
+        }
+        if let Some(unneeded) = came.keys().find(|path| !kept.contains_key(*path)) {
+            return Err(refused(format!("the stream has {unneeded}, which its snapshot does not need")));
         }
         if header.is_delta {
             let from = header.from.as_ref().ok_or_else(|| refused("the stream has a part of nothing".into()))?;
@@ -446,22 +446,19 @@ fn info_of(document: &Document) -> ReplicaInfo {
     }
 }
 
-/// Deletes what an attempt that was given up has left.
-async fn sweep(store: &dyn ObjectStore, prefix: &Path, document: &Document) {
+/// Deletes what no snapshot needs: an attempt that was given up has left it, or a crash while snapshots were forgotten.
+async fn sweep(store: &dyn ObjectStore, prefix: &Path, document: &Document) -> FsResult<()> {
     let own = document::path(prefix);
     let mut listed = store.list(Some(prefix));
     let mut unknown = Vec::new();
     while let Some(object) = listed.next().await {
-        let Ok(object) = object else { return };
-        let parts: Vec<String> =
-            object.location.prefix_match(prefix).into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
-        if object.location != own && !document.objects.contains_key(&parts.join("/")) {
-            unknown.push(object.location);
+        let at = object.map_err(|error| store_error(&error))?.location;
+        if at != own && !document.has(prefix, &at) {
+            unknown.push(at);
         }
     }
-    for path in unknown {
-        if let Err(error) = store.delete(&path).await {
-            tracing::warn!(%path, %error, "an object that no snapshot of the replica needs stays until the next one comes");
-        }
+    for at in unknown {
+        store.delete(&at).await.map_err(|error| store_error(&error))?;
     }
+    Ok(())
 }

@@ -88,9 +88,7 @@ impl Registry {
             .send([Some(to.number), from.as_ref().map(|from| from.number)].into_iter().flatten().collect());
         let source = entry.source.unwrap_or(entry.info.id);
         let had: BTreeSet<u64> = match resume {
-            Some(resume) if resume.is_about(source, &to, from.as_ref()) => {
-                numbers_of(&resume.segments)?.into_iter().collect()
-            }
+            Some(resume) if resume.is_about(source, &to, from.as_ref()) => numbers_of(&resume.segments)?.collect(),
             Some(_) => return Err(FsError::Invalid("the token to resume with is about another snapshot")),
             None => BTreeSet::new(),
         };
