@@ -5,6 +5,7 @@
 pub mod checksum;
 pub mod clock;
 pub mod features;
+pub mod hex;
 pub mod log;
 pub mod metrics;
 pub mod sheet;

@@ -7,6 +7,7 @@
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use larder_base::hex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use tokio::sync::Semaphore;
@@ -67,7 +68,7 @@ impl PasswordHash {
     /// A line of text: `argon2id$KIB$PASSES$LANES$SALT$HASH`.
     pub fn to_text(&self) -> String {
         let Work { memory_kib, passes, lanes } = self.work;
-        format!("{PREFIX}${memory_kib}${passes}${lanes}${}${}", hex(&self.salt), hex(&self.hash))
+        format!("{PREFIX}${memory_kib}${passes}${lanes}${}${}", hex::encode(&self.salt), hex::encode(&self.hash))
     }
 
     /// Reads what [`PasswordHash::to_text`] wrote.
@@ -82,7 +83,7 @@ impl PasswordHash {
         let is_sane = (8..=MEMORY_KIB_MAX).contains(&work.memory_kib)
             && (1..=PASSES_MAX).contains(&work.passes)
             && (1..=8).contains(&work.lanes);
-        is_sane.then_some(Self { work, salt: from_hex(salt)?, hash: from_hex(hash)? })
+        is_sane.then_some(Self { work, salt: array(salt)?, hash: array(hash)? })
     }
 
     fn matches(&self, password: &str) -> bool {
@@ -114,20 +115,8 @@ fn derive(password: &str, salt: &[u8], work: Work) -> Option<[u8; HASH_BYTES]> {
     Some(hash)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
-fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits: Vec<u32> = text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
-    if digits.len() != 2 * N {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::try_from(pair.iter().fold(0, |all, digit| all << 4 | digit)).ok()?;
-    }
-    Some(bytes)
+fn array<const N: usize>(text: &str) -> Option<[u8; N]> {
+    hex::decode(text)?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -150,9 +139,9 @@ mod tests {
     #[test]
     fn a_hash_of_another_implementation_is_understood() {
         // The reference implementation: echo -n password | argon2 somesaltsomesalt -id -t 2 -k 65536 -p 1
-        let text = format!("argon2id$65536$2$1${}$", hex(b"somesaltsomesalt"));
+        let text = format!("argon2id$65536$2$1${}$", hex::encode(b"somesaltsomesalt"));
         let hash = derive("password", b"somesaltsomesalt", Work { memory_kib: 65536, passes: 2, lanes: 1 }).unwrap();
-        assert!(PasswordHash::parse(&(text + &hex(&hash))).unwrap().matches("password"));
+        assert!(PasswordHash::parse(&(text + &hex::encode(&hash))).unwrap().matches("password"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use futures::stream::BoxStream;
 use larder_api::{
     Done, Failure, FailureKind, Received, SendRequest, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, Unfinished,
 };
+use larder_base::hex;
 use larder_volume::replica::{Outgoing, ReplicaInfo, Resume};
 use larder_volume::{FsError, SnapshotInfo};
 
@@ -135,12 +136,9 @@ fn shown(replica: ReplicaInfo) -> Vec<SnapshotStatus> {
 /// A token is what a person carries from the receiver to the sender: the numbers of segments, in hexadecimal digits.
 fn token_of(resume: &Resume) -> Result<String, Failure> {
     let text = serde_json::to_vec(resume).map_err(|error| Failure::internal(error.to_string()))?;
-    Ok(text.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(&text))
 }
 
 fn parse_token(token: &str) -> Option<Resume> {
-    let digits = token.trim().as_bytes();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-    serde_json::from_slice(&bytes?).ok()
+    serde_json::from_slice(&hex::decode(token.trim())?).ok()
 }

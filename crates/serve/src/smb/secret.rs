@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
+use larder_base::hex;
 use md4::{Digest, Md4};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -97,7 +98,7 @@ impl SealKey {
         self.seal
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(user), &mut sealed)
             .map_err(|_| SecretError::Unsealable { user: user.to_owned() })?;
-        Ok(nonce.iter().chain(&sealed).fold(PREFIX.to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
+        Ok(format!("{PREFIX}{}{}", hex::encode(&nonce), hex::encode(&sealed)))
     }
 
     /// Opens a sealed NT hash. [`SecretError::Unsealable`] if the text is damaged, or was sealed with another key or for
@@ -107,7 +108,7 @@ impl SealKey {
     }
 
     fn try_unseal(&self, user: &str, sealed: &str) -> Option<[u8; HASH_BYTES]> {
-        let mut bytes = from_hex(sealed.strip_prefix(PREFIX)?)?;
+        let mut bytes = hex::decode(sealed.strip_prefix(PREFIX)?)?;
         if bytes.len() != NONCE_BYTES + HASH_BYTES + TAG_BYTES {
             return None;
         }
@@ -162,12 +163,6 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 fn random(out: &mut [u8]) -> Result<(), SecretError> {
     OsRng.try_fill_bytes(out).map_err(|e| SecretError::Random(e.to_string()))
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
-    let digits = digits.filter(|d| d.len() % 2 == 0)?;
-    digits.chunks_exact(2).map(|pair| u8::try_from(pair.iter().fold(0, |n, d| n << 4 | d)).ok()).collect()
 }
 
 #[cfg(test)]
