@@ -8,7 +8,7 @@ pub fn encode(bytes: &[u8]) -> String {
 /// `None` for an odd number of digits, and for what is none. Either case is read.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits.chunks_exact(2).map(|pair| u8::try_from(pair.iter().fold(0, |all, digit| all << 4 | digit)).ok()).collect()
