@@ -50,8 +50,8 @@ def test_bit_rot_is_repaired_by_one_scrub(folder, session_seed):
         result = found["scrub"]
         assert result["phase"] == "finished" and result["unrepaired"] == 0, result
         assert result["errors"] > 10 and result["repaired"] > 0, result
-        # What was damaged, in blocks of 32 KiB; not the whole shards that were rewritten.
-        assert 10 * 4096 < result["repaired_bytes"] <= result["errors"] * (32 << 10), result
+        # What was damaged, in blocks of 8 KiB; not the whole shards that were rewritten.
+        assert 10 * 4096 < result["repaired_bytes"] <= result["errors"] * (8 << 10), result
         assert result["bytes_done"] == result["bytes_total"] > len(data) * 3 // 2
         assert daemon.disk_status(daemon.disks[1])["checksum_errors"] >= result["errors"]
         again = scrub(daemon)["scrub"]

@@ -168,7 +168,7 @@ mod tests {
 
     fn header() -> Header {
         let attributes = vec![("content-type".to_owned(), "text/plain".to_owned())];
-        let geometry = Geometry { size: 300_000, k: 2, m: 1 };
+        let geometry = Geometry::new(300_000, 2, 1);
         Header {
             pool: POOL,
             version: 77,

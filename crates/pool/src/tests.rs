@@ -13,6 +13,7 @@ mod misplaced;
 mod overwriting;
 mod returning;
 mod rolled_back;
+mod small_blocks;
 mod speed;
 
 /// A disk, or a folder of it, goes away although the pool may be writing to it this moment: a file

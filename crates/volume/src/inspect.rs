@@ -3,14 +3,13 @@
 
 use bytes::Bytes;
 use larder_base::Sheet;
-use larder_base::checksum::checksum;
 use larder_base::log::LogEntry;
 use slatedb::ValueDeletable;
 
 use crate::data::{
     EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, SEGMENT_TAG, SegmentId,
-    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, decompress, parse_footer, parse_index,
-    place_seed, verify_header,
+    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, parse_footer, parse_index,
+    verify_and_unpack, verify_header,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -141,8 +140,8 @@ fn extent_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
     Ok(match extent.place {
         Place::Inline(bytes) => format!("{} bytes inline, skip {} of {}", extent.len, extent.skip, bytes.len()),
         Place::Record(r) => format!(
-            "{} bytes, skip {} of record {:016x}+{} ({:?}, {} stored, {} raw, checksum {:016x})",
-            extent.len, extent.skip, r.segment.0, r.position, r.codec, r.stored_len, r.raw_len, r.checksum
+            "{} bytes, skip {} of record {:016x}+{} ({:?}, {} stored, {} raw, {})",
+            extent.len, extent.skip, r.segment.0, r.position, r.codec, r.stored_len, r.raw_len, r.sums
         ),
     })
 }
@@ -212,13 +211,13 @@ pub fn segment(object: &Bytes) -> Sheet {
         let at = u64::from(r.position);
         let stored = object.get(r.position as usize..(r.position as usize).saturating_add(r.stored_len as usize));
         match stored.map(|stored| object.slice_ref(stored)) {
-            Some(stored) if checksum(place_seed(id, r.position), &stored) != r.checksum => {
-                sheet.fault(at, "the record's checksum is wrong");
+            Some(stored) => {
+                if let Some(at) = r.first_damaged(&stored) {
+                    sheet.fault(at, "the record's checksum is wrong");
+                } else if verify_and_unpack(&r, &stored).is_none() {
+                    sheet.fault(at, "the record does not decompress to its length");
+                }
             }
-            Some(stored) if decompress(r.codec, &stored, r.raw_len as usize).is_none() => {
-                sheet.fault(at, "the record does not decompress to its length");
-            }
-            Some(_) => {}
             None => sheet.fault(at, "the record reaches beyond the object"),
         }
         let numbers = [at, u64::from(r.stored_len), u64::from(r.raw_len)].map(|n| n.to_string());
@@ -301,7 +300,7 @@ mod tests {
     #[test]
     fn a_segment_tells_its_records_and_where_it_is_damaged() {
         let mut builder = SegmentBuilder::new(SegmentId(3), 1);
-        builder.push((Ino(7), 1, 0), (3, 1), Codec::Raw, 5, &[Bytes::from_static(b"hello")]);
+        builder.push((Ino(7), 1, 0), (3, 1), (Codec::Raw, None), 5, &[Bytes::from_static(b"hello")]);
         let object = builder.finish().0.concat();
         let sheet = segment(&object.clone().into());
         assert_eq!((sheet.faults.len(), sheet.rows.len()), (0, 1));

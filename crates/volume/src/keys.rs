@@ -171,9 +171,13 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(key: &'a [u8], value: &'a [u8]) -> FsResult<Self> {
+        Self::with_version(key, value, VERSION)
+    }
+
+    pub(crate) fn with_version(key: &'a [u8], value: &'a [u8], version: u8) -> FsResult<Self> {
         let mut reader = Self { key, rest: value };
         match reader.u8()? {
-            VERSION => Ok(reader),
+            found if found == version => Ok(reader),
             other => Err(damaged(key, &format!("version {other} is unknown to this program"))),
         }
     }

@@ -363,7 +363,7 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         unproven: false,
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
-        features: Default::default(),
+        features: label::features_in_use(Default::default()),
     };
     let mut locks = Vec::new();
     for candidate in &candidates {

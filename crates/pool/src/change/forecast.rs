@@ -89,7 +89,7 @@ impl Course<'_> {
     fn bytes_for(&self, object: &Object) -> u64 {
         let (k, m) = shape_of(self.ahead.layout, self.ahead.width, object.geometry.size, self.takers.len());
         let header = u64::from(object.header_bytes);
-        let anew = Geometry { k, m, ..object.geometry };
+        let anew = Geometry::new(object.geometry.size, k, m);
         let anew_bytes = || (0..anew.shards()).map(|index| anew.file_bytes(index, header)).sum::<u64>();
         if self.shapes_matter && (object.geometry.k, object.geometry.m) != (k, m) {
             return anew_bytes();

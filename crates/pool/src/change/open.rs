@@ -181,6 +181,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     }
     core.members.write_labels(|label| {
         label.usage = Usage::Open { host, host_id };
+        label.features = label::features_in_use(std::mem::take(&mut label.features));
         // Also where only a volume knows that something is missing.
         label.unproven |= options.accept_loss;
     });

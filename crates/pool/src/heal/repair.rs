@@ -26,7 +26,6 @@ use crate::heal::rebuilt::{Rebuild, Source};
 use crate::history::EventKind;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::object::attributes;
-use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::{Grave, Object};
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::shard;
@@ -349,7 +348,8 @@ impl Core {
     ) -> Result<(), Rebuild> {
         let seed = shard::shard_seed(self.members.id, object.version, index);
         let length = object.geometry.shard_bytes(index);
-        let step = (READ_BYTES_MAX / u64::from(object.geometry.k)).next_multiple_of(BLOCK_BYTES);
+        let block_bytes = object.geometry.block_bytes();
+        let step = (READ_BYTES_MAX / u64::from(object.geometry.k)).next_multiple_of(block_bytes);
         let mut at = 0;
         while at < length {
             let end = (at + step).min(length);
@@ -359,19 +359,19 @@ impl Core {
             });
             let bytes = bytes.and_then(|bytes| bytes).map_err(Rebuild::Read)?;
             assert_eq!(bytes.len() as u64, end - at, "a rebuilt shard has no holes");
-            let first = at / BLOCK_BYTES;
+            let first = at / block_bytes;
             let sums: Vec<[u8; 8]> = bytes
-                .chunks(BLOCK_BYTES as usize)
+                .chunks(block_bytes as usize)
                 .zip(first..)
                 .map(|(chunk, block)| {
                     larder_base::checksum::checksum(shard::block_seed(seed, block), chunk).to_le_bytes()
                 })
                 .collect();
-            let offset = block_offset(u64::from(object.header_bytes), first);
+            let offset = object.geometry.block_offset(u64::from(object.header_bytes), first);
             let (file, written_bytes) = (file.clone(), end - at);
             self.members.work.on_disk(io, move |_| {
                 let mut buffers = Vec::with_capacity(sums.len() * 2);
-                for (chunk, sum) in bytes.chunks(BLOCK_BYTES as usize).zip(&sums) {
+                for (chunk, sum) in bytes.chunks(block_bytes as usize).zip(&sums) {
                     buffers.extend([IoSlice::new(chunk), IoSlice::new(sum)]);
                 }
                 file.write_at(&mut buffers, offset)?;

@@ -48,7 +48,19 @@ const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
 const DAMAGED: &str = "its label is damaged";
 /// The features of labels, and of all that lies on disks, that this program knows.
-pub const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
+pub const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[SMALL_BLOCKS] };
+/// Shards may lie in blocks of 8 KiB. A program that does not know this would take them for files
+/// that are not the pool's.
+const SMALL_BLOCKS: &str = "small-blocks";
+
+/// The features of a pool that this program writes to: shards are written in small blocks from now
+/// on.
+pub fn features_in_use(mut features: Features) -> Features {
+    if !features.incompatible.iter().any(|name| name == SMALL_BLOCKS) {
+        features.incompatible.push(SMALL_BLOCKS.to_owned());
+    }
+    features
+}
 pub const NEWER: &str = "its label was written by a newer larder";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -109,15 +109,15 @@ impl Members {
         let rooms = self.rooms(reserve_soft);
         let free: Vec<u64> = rooms.iter().map(|(_, _, free)| *free).collect();
         let available = placement::capacity(self.layout(), self.width(), &free, free.len());
-        // Checksums take 8 bytes of 32 KiB, headers and filesystem metadata a little more.
-        available - available / 512
+        // Checksums take 8 bytes of 8 KiB, headers and filesystem metadata a little more.
+        available - available / 512 - available / 1024
     }
 }
 
 /// Room for one shard: data, checksums, header, and the filesystem's rounding.
 fn shard_room(size: u64, k: u8) -> u64 {
     let data = size.div_ceil(u64::from(k.max(1)));
-    data + data / 1024 + (16 << 10)
+    data + data / 512 + (16 << 10)
 }
 
 /// Disks chosen for an object; gives its reservation back when dropped.

@@ -3,7 +3,7 @@
 //! An object is cut into stripes of `k` data units of [`UNIT_BYTES`]; parity units are computed
 //! per stripe. The last stripe uses a smaller unit, so that small objects and tails spread evenly
 //! instead of wasting parity. Within a shard its units follow each other (shard-local space), cut
-//! into blocks of [`BLOCK_BYTES`]; each block is followed by its checksum.
+//! into blocks of [`BlockSize`] bytes; each block is followed by its checksum.
 //!
 //! - `geometry.block_within_a_unit`: a unit starts on a block boundary of its shard, so a block
 //!   never straddles units.
@@ -15,17 +15,45 @@ use std::ops::Range;
 
 /// A range read of 128 KiB touches one unit seven times of eight.
 pub const UNIT_BYTES: u64 = 1 << 20;
-/// Bytes covered by one checksum.
-pub const BLOCK_BYTES: u64 = 32 << 10;
 pub const CHECKSUM_BYTES: u64 = 8;
-/// Units of a last stripe are a multiple of this.
-const TAIL_ALIGN_BYTES: u64 = 4096;
 /// Objects up to this size are mirrored instead of striped.
 pub const MIRROR_BYTES_MAX: u64 = 128 << 10;
 /// Largest object: far above real sizes, far below overflow.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
 
-const _: () = assert!(UNIT_BYTES.is_multiple_of(BLOCK_BYTES) && BLOCK_BYTES.is_multiple_of(TAIL_ALIGN_BYTES));
+/// Bytes covered by one checksum. The names of an object's shards say which, so a reader knows it
+/// without reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockSize {
+    /// Every object written from now on: a read of 4 KiB brings one such block.
+    Kib8 = 13,
+    /// Objects written before there was a choice.
+    Kib32 = 15,
+}
+
+const _: () = assert!(UNIT_BYTES.is_multiple_of(BLOCK_BYTES_MAX));
+pub const BLOCK_BYTES_MAX: u64 = BlockSize::Kib32.bytes();
+
+impl BlockSize {
+    pub const NEW: Self = Self::Kib8;
+
+    pub const fn bytes(self) -> u64 {
+        1 << self as u8
+    }
+
+    /// Units of a last stripe are a multiple of this. With small blocks, what lies on a multiple of
+    /// one in the object lies so in its shard.
+    const fn tail_align_bytes(self) -> u64 {
+        match self {
+            Self::Kib8 => 8 << 10,
+            Self::Kib32 => 4 << 10,
+        }
+    }
+
+    pub fn from_bytes(bytes: u64) -> Option<Self> {
+        [Self::Kib8, Self::Kib32].into_iter().find(|size| size.bytes() == bytes)
+    }
+}
 
 /// The shape of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +61,7 @@ pub struct Geometry {
     pub size: u64,
     pub k: u8,
     pub m: u8,
+    pub block: BlockSize,
 }
 
 /// A run of object bytes that lies contiguously in one data shard.
@@ -46,6 +75,25 @@ pub struct Piece {
 }
 
 impl Geometry {
+    /// Of an object that is written now.
+    pub fn new(size: u64, k: u8, m: u8) -> Self {
+        Self { size, k, m, block: BlockSize::NEW }
+    }
+
+    pub fn block_bytes(&self) -> u64 {
+        self.block.bytes()
+    }
+
+    /// A block in its file.
+    pub fn stored_block_bytes(&self) -> u64 {
+        self.block_bytes() + CHECKSUM_BYTES
+    }
+
+    /// Where block `block` of a shard lies in its file.
+    pub fn block_offset(&self, header_bytes: u64, block: u64) -> u64 {
+        header_bytes + block * self.stored_block_bytes()
+    }
+
     pub fn shards(&self) -> u8 {
         self.k + self.m
     }
@@ -69,7 +117,11 @@ impl Geometry {
             return UNIT_BYTES;
         }
         let tail = self.tail_bytes();
-        if self.k == 1 { tail } else { tail.div_ceil(u64::from(self.k)).next_multiple_of(TAIL_ALIGN_BYTES) }
+        if self.k == 1 {
+            tail
+        } else {
+            tail.div_ceil(u64::from(self.k)).next_multiple_of(self.block.tail_align_bytes())
+        }
     }
 
     /// Object bytes of data unit `unit` of `stripe`.
@@ -96,7 +148,7 @@ impl Geometry {
     /// Bytes of the file behind shard `index`, given the length of its header.
     pub fn file_bytes(&self, index: u8, header_bytes: u64) -> u64 {
         let data = self.shard_bytes(index);
-        header_bytes + data + data.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES
+        header_bytes + data + data.div_ceil(self.block_bytes()) * CHECKSUM_BYTES
     }
 
     /// Where `range` of the object lies, in object order. With `k = 1` the shard is 0, which
@@ -126,14 +178,9 @@ impl Geometry {
 
     /// `local` widened to whole blocks of shard `index`.
     pub fn whole_blocks(&self, index: u8, local: &Range<u64>) -> Range<u64> {
-        let start = local.start / BLOCK_BYTES * BLOCK_BYTES;
-        start..local.end.next_multiple_of(BLOCK_BYTES).min(self.shard_bytes(index)).max(start)
+        let start = local.start / self.block_bytes() * self.block_bytes();
+        start..local.end.next_multiple_of(self.block_bytes()).min(self.shard_bytes(index)).max(start)
     }
-}
-
-/// Where block `block` of a shard lies in its file.
-pub fn block_offset(header_bytes: u64, block: u64) -> u64 {
-    header_bytes + block * (BLOCK_BYTES + CHECKSUM_BYTES)
 }
 
 #[cfg(test)]
@@ -145,9 +192,10 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_cover_a_range_once(
-            size in 0u64..40 << 20, k in 1u8..9, m in 0u8..4, a in 0u64..40 << 20, b in 0u64..40 << 20,
+            size in 0u64..40 << 20, k in 1u8..9, m in 0u8..4, a in 0u64..40 << 20, b in 0u64..40 << 20, old: bool,
         ) {
-            let geometry = Geometry { size, k, m };
+            let block = if old { BlockSize::Kib32 } else { BlockSize::Kib8 };
+            let geometry = Geometry { size, k, m, block };
             let range = a.min(b).min(size)..a.max(b).min(size);
             let mut at = range.start;
             for piece in geometry.pieces(range.clone()) {
@@ -169,7 +217,7 @@ mod tests {
 
     #[test]
     fn tails_spread() {
-        let geometry = Geometry { size: (2 << 20) + 10_000, k: 2, m: 1 };
+        let geometry = Geometry::new((2 << 20) + 10_000, 2, 1);
         assert_eq!(geometry.unit_bytes(1), 8192);
         assert_eq!(geometry.shard_bytes(0), (1 << 20) + 8192);
         assert_eq!(geometry.shard_bytes(1), (1 << 20) + 1808);

@@ -8,13 +8,12 @@ use bytes::Bytes;
 
 use crate::core::Core;
 use crate::disk::{DIRECT_ALIGN, DiskFile};
-use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::Object;
 use crate::object::read::blocks_intact;
 use crate::object::shard::{self, Header};
 
-/// Blocks read at once.
-const BLOCKS: u64 = 64;
+/// Data bytes read at once.
+const STEP_BYTES: u64 = 2 << 20;
 
 impl Core {
     /// Whether the shard lies in its place, as it was written. Blocks.
@@ -39,13 +38,15 @@ impl Core {
             return Ok(false);
         }
         let seed = shard::shard_seed(self.members.id, object.version, index);
-        let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
-        for first in (0..blocks).step_by(BLOCKS as usize) {
-            let next = (first + BLOCKS).min(blocks);
-            let start = block_offset(header_bytes, first);
-            let end = if next == blocks { file_bytes } else { block_offset(header_bytes, next) };
+        let geometry = object.geometry;
+        let blocks = geometry.shard_bytes(index).div_ceil(geometry.block_bytes());
+        let step = STEP_BYTES / geometry.block_bytes();
+        for first in (0..blocks).step_by(step as usize) {
+            let next = (first + step).min(blocks);
+            let start = geometry.block_offset(header_bytes, first);
+            let end = if next == blocks { file_bytes } else { geometry.block_offset(header_bytes, next) };
             let raw = self.read_stored(&*file, start..end)?;
-            if raw.len() as u64 != end - start || !blocks_intact(seed, first, &raw) {
+            if raw.len() as u64 != end - start || !blocks_intact(geometry, seed, first, &raw) {
                 return Ok(false);
             }
         }

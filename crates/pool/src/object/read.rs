@@ -27,7 +27,7 @@ use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
 use crate::member::member_disk::{ErrorKind, MemberDisk};
 use crate::object::attributes;
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, Piece, block_offset};
+use crate::object::geometry::{BLOCK_BYTES_MAX, BlockSize, CHECKSUM_BYTES, Geometry, Piece};
 use crate::object::index::Object;
 use crate::object::parity;
 use crate::object::shard::{self, Header};
@@ -39,11 +39,9 @@ pub const READ_BYTES_MAX: u64 = 8 << 20;
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 const _: () = assert!(DIRECT_BYTES_MIN < READ_BYTES_MAX);
 
-/// A block in its file.
-const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
 /// Bytes verified with one read.
 const VERIFY_BYTES: u64 = 2 << 20;
-const _: () = assert!(VERIFY_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(VERIFY_BYTES.is_multiple_of(BLOCK_BYTES_MAX));
 
 /// Why a shard's blocks could not be read.
 #[derive(Debug)]
@@ -163,9 +161,10 @@ impl Core {
     fn read_direct(&self, object: &Object, index: u8, local: &Range<u64>) -> Result<Content, ShardError> {
         let (member, file) = self.shard_file(object, index, false)?;
         let length = local.end - local.start;
-        let first = local.start / BLOCK_BYTES;
-        let start = block_offset(u64::from(object.header_bytes), first);
-        let end = start + length + length.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES;
+        let geometry = object.geometry;
+        let first = local.start / geometry.block_bytes();
+        let start = geometry.block_offset(u64::from(object.header_bytes), first);
+        let end = start + length + length.div_ceil(geometry.block_bytes()) * CHECKSUM_BYTES;
         let aligned = start - start % DIRECT_ALIGN as u64..end.next_multiple_of(DIRECT_ALIGN as u64);
         let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
         member.reading.fetch_add(1, Ordering::Relaxed);
@@ -178,8 +177,8 @@ impl Core {
         }
         let raw = buffer.freeze().slice((start - aligned.start) as usize..(end - aligned.start) as usize);
         let seed = shard::shard_seed(self.members.id, object.version, index);
-        let intact = self.members.work.trusts_blocks() || blocks_intact(seed, first, &raw);
-        if intact { Ok(Content::Stored(raw)) } else { Err(ShardError::Checksum) }
+        let intact = self.members.work.trusts_blocks() || blocks_intact(geometry, seed, first, &raw);
+        if intact { Ok(Content::Stored(raw, geometry.block)) } else { Err(ShardError::Checksum) }
     }
 
     /// The runs that cover `range`, in object order, and how many bytes before it they begin.
@@ -273,16 +272,17 @@ impl Core {
         cached_only: bool,
     ) -> Result<(), ShardError> {
         let (member, file) = self.shard_file(object, index, cached_only)?;
-        let blocks: usize = buffers.iter().map(|buffer| buffer.len().div_ceil(BLOCK_BYTES as usize)).sum();
+        let block_bytes = object.geometry.block_bytes() as usize;
+        let blocks: usize = buffers.iter().map(|buffer| buffer.len().div_ceil(block_bytes)).sum();
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut sums = vec![[0u8; 8]; blocks];
         let mut vector = Vec::with_capacity(blocks * 2);
-        let chunks = buffers.iter_mut().flat_map(|buffer| buffer.chunks_mut(BLOCK_BYTES as usize));
+        let chunks = buffers.iter_mut().flat_map(|buffer| buffer.chunks_mut(block_bytes));
         for (chunk, sum) in chunks.zip(&mut sums) {
             vector.extend([IoSliceMut::new(chunk), IoSliceMut::new(sum)]);
         }
-        let first = start / BLOCK_BYTES;
-        let offset = block_offset(u64::from(object.header_bytes), first);
+        let first = start / object.geometry.block_bytes();
+        let offset = object.geometry.block_offset(u64::from(object.header_bytes), first);
         member.reading.fetch_add(1, Ordering::Relaxed);
         let read =
             if cached_only { file.read_cached_at(&mut vector, offset) } else { file.read_at(&mut vector, offset) };
@@ -296,7 +296,7 @@ impl Core {
             Err(error) => return Err(ShardError::Io(error)),
         }
         let seed = shard::shard_seed(self.members.id, object.version, index);
-        let chunks = buffers.iter().flat_map(|buffer| buffer.chunks(BLOCK_BYTES as usize));
+        let chunks = buffers.iter().flat_map(|buffer| buffer.chunks(block_bytes));
         let intact = chunks
             .zip(&sums)
             .zip(first..)
@@ -411,7 +411,8 @@ impl Core {
     /// on a block boundary. Where several shards are damaged, perhaps at different places, it goes
     /// block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
-        assert!(local.start.is_multiple_of(BLOCK_BYTES), "checksums are those of whole blocks");
+        let block_bytes = object.geometry.block_bytes();
+        assert!(local.start.is_multiple_of(block_bytes), "checksums are those of whole blocks");
         assert!(wanted < object.geometry.shards(), "the object has this shard");
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
         let is_there = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
@@ -425,13 +426,13 @@ impl Core {
                 self.note_lost(object, wanted, local);
             }
         };
-        if local.end - local.start <= BLOCK_BYTES {
+        if local.end - local.start <= block_bytes {
             lost(&local);
             return whole;
         }
         let mut bytes = Vec::with_capacity((local.end - local.start) as usize);
-        for start in local.clone().step_by(BLOCK_BYTES as usize) {
-            let block = start..(start + BLOCK_BYTES).min(local.end);
+        for start in local.clone().step_by(block_bytes as usize) {
+            let block = start..(start + block_bytes).min(local.end);
             bytes.extend(self.recover_block(object, wanted, block.clone()).inspect_err(|_| lost(&block))?);
         }
         Ok(bytes)
@@ -594,8 +595,8 @@ impl Core {
 }
 
 /// Whether blocks from block `first` on, as they lie in a file, pass their checksums.
-pub fn blocks_intact(shard_seed: u64, first: u64, raw: &[u8]) -> bool {
-    raw.chunks(STORED_BLOCK_BYTES).zip(first..).all(|(block, at)| {
+pub fn blocks_intact(geometry: Geometry, shard_seed: u64, first: u64, raw: &[u8]) -> bool {
+    raw.chunks(geometry.stored_block_bytes() as usize).zip(first..).all(|(block, at)| {
         block
             .split_last_chunk()
             .is_some_and(|(data, sum)| checksum(shard::block_seed(shard_seed, at), data).to_le_bytes() == *sum)
@@ -605,7 +606,7 @@ pub fn blocks_intact(shard_seed: u64, first: u64, raw: &[u8]) -> bool {
 /// Verified blocks of one shard.
 enum Content {
     /// As they lie in the file: each block followed by its checksum.
-    Stored(Bytes),
+    Stored(Bytes, BlockSize),
     /// Computed from other shards.
     Plain(Bytes),
 }
@@ -616,11 +617,12 @@ impl Content {
         let (start, end) = (range.start as usize, range.end as usize);
         match self {
             Self::Plain(bytes) => out.push(bytes.slice(start..end)),
-            Self::Stored(raw) => {
+            Self::Stored(raw, block) => {
+                let block_bytes = block.bytes() as usize;
                 let mut at = start;
                 while at < end {
-                    let block = at / BLOCK_BYTES as usize;
-                    let until = ((block + 1) * BLOCK_BYTES as usize).min(end);
+                    let block = at / block_bytes;
+                    let until = ((block + 1) * block_bytes).min(end);
                     let sums = block * CHECKSUM_BYTES as usize;
                     out.push(raw.slice(at + sums..until + sums));
                     at = until;

@@ -13,10 +13,13 @@ use larder_base::checksum;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::object::geometry::{Geometry, OBJECT_BYTES_MAX};
+use crate::object::geometry::{BlockSize, Geometry, OBJECT_BYTES_MAX};
 
 pub const MAGIC: [u8; 8] = *b"LARDSHRD";
-pub const FORMAT_VERSION: u32 = 1;
+/// Of shards in blocks of 32 KiB, the only ones that the first programs knew.
+const FORMAT_VERSION_FIRST: u32 = 1;
+/// Of shards whose name and header say the size of their blocks.
+const FORMAT_VERSION: u32 = 2;
 /// Fixed part of the header.
 const FIXED_BYTES: usize = 96;
 const HEADER_ALIGN_BYTES: usize = 64;
@@ -82,13 +85,14 @@ pub fn temp_name(path: &str, version: u64, index: u8) -> String {
 
 /// The file name of a shard, without its directory.
 pub fn file_name(header: &Header, header_bytes: usize) -> String {
-    let Geometry { size, k, m } = header.geometry;
+    let Geometry { size, k, m, block } = header.geometry;
     let attributes = if header.attributes.is_empty() { "" } else { "a" };
     let tail = format!(
-        "~{:x}~{size:x}~{:x}~{k:02x}{m:02x}{:02x}~{header_bytes:x}{attributes}",
+        "~{:x}~{size:x}~{:x}~{k:02x}{m:02x}{:02x}{block}~{header_bytes:x}{attributes}",
         header.version,
         header.modified_ms,
         header.index,
+        block = if block == BlockSize::Kib32 { String::new() } else { format!("{:02x}", block as u8) },
         attributes = if attributes.is_empty() { String::new() } else { format!("~{attributes}") },
     );
     let escaped = escape(&header.path);
@@ -130,18 +134,20 @@ fn parse_shard(name: &str) -> Option<ShardName> {
     let size = hex(fields.next())?;
     let modified_ms = hex(fields.next())?;
     let shape = fields.next()?;
-    if shape.len() != 6 {
-        return None;
-    }
     let byte = |at: usize| u8::from_str_radix(shape.get(at..at + 2)?, 16).ok();
     let (k, m, index) = (byte(0)?, byte(2)?, byte(4)?);
+    let block = match shape.get(6..)? {
+        "" => BlockSize::Kib32,
+        "0d" => BlockSize::Kib8,
+        _ => return None,
+    };
     let header_bytes = u32::try_from(hex(fields.next())?).ok()?;
     let has_attributes = match fields.next() {
         None => false,
         Some("a") => true,
         Some(_) => return None,
     };
-    let geometry = valid_geometry(size, k, m)?;
+    let geometry = valid_geometry(size, k, m, block)?;
     let sane = index < geometry.shards() && (FIXED_BYTES..=HEADER_BYTES_MAX).contains(&(header_bytes as usize));
     (sane && fields.next().is_none()).then_some(ShardName {
         path,
@@ -154,9 +160,9 @@ fn parse_shard(name: &str) -> Option<ShardName> {
     })
 }
 
-fn valid_geometry(size: u64, k: u8, m: u8) -> Option<Geometry> {
+fn valid_geometry(size: u64, k: u8, m: u8, block: BlockSize) -> Option<Geometry> {
     let sane = (1..=32).contains(&k) && m <= 3 && (k + m) <= 32 && size <= OBJECT_BYTES_MAX;
-    sane.then_some(Geometry { size, k, m })
+    sane.then_some(Geometry { size, k, m, block })
 }
 
 fn parse_path(text: &str) -> Option<PathName> {
@@ -220,10 +226,14 @@ pub fn header_bytes(path: &str, attributes: &[(String, String)]) -> usize {
     (FIXED_BYTES + path.len() + text + 8).next_multiple_of(HEADER_ALIGN_BYTES)
 }
 
-/// The length of the header that a file begins with, if these bytes begin one of this version.
+fn is_known(format_version: u32) -> bool {
+    [FORMAT_VERSION_FIRST, FORMAT_VERSION].contains(&format_version)
+}
+
+/// The length of the header that a file begins with, if these bytes begin one of a known version.
 pub fn header_length(start: &[u8]) -> Option<u32> {
     let mut reader = Reader(start);
-    let known = reader.take(8)? == MAGIC && reader.u32()? == FORMAT_VERSION;
+    let known = reader.take(8)? == MAGIC && is_known(reader.u32()?);
     let length = reader.u32()?;
     (known && (FIXED_BYTES..=HEADER_BYTES_MAX).contains(&(length as usize))).then_some(length)
 }
@@ -234,14 +244,16 @@ impl Header {
         let length = header_bytes(&self.path, &self.attributes);
         let mut out = Vec::with_capacity(length);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let is_first = self.geometry.block == BlockSize::Kib32;
+        let format_version = if is_first { FORMAT_VERSION_FIRST } else { FORMAT_VERSION };
+        out.extend_from_slice(&format_version.to_le_bytes());
         out.extend_from_slice(&(length as u32).to_le_bytes());
         out.extend_from_slice(self.pool.as_bytes());
         out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&self.modified_ms.to_le_bytes());
         out.extend_from_slice(&self.geometry.size.to_le_bytes());
         out.extend_from_slice(&(crate::object::geometry::UNIT_BYTES as u32).to_le_bytes());
-        out.extend_from_slice(&(crate::object::geometry::BLOCK_BYTES as u32).to_le_bytes());
+        out.extend_from_slice(&(self.geometry.block_bytes() as u32).to_le_bytes());
         out.extend_from_slice(&[self.geometry.k, self.geometry.m, self.index, 0]);
         out.extend_from_slice(&(self.path.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes());
@@ -268,12 +280,18 @@ impl Header {
             return None;
         }
         let mut reader = Reader(body);
-        if reader.take(8)? != MAGIC || reader.u32()? != FORMAT_VERSION || reader.u32()? as usize != bytes.len() {
+        let magic = reader.take(8)?;
+        let format_version = reader.u32()?;
+        if magic != MAGIC || !is_known(format_version) || reader.u32()? as usize != bytes.len() {
             return None;
         }
         let pool = Uuid::from_slice(reader.take(16)?).ok()?;
         let (version, modified_ms, size) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let (_unit, _block) = (reader.u32()?, reader.u32()?);
+        let (_unit, block) = (reader.u32()?, reader.u32()?);
+        let block = match format_version {
+            FORMAT_VERSION_FIRST => BlockSize::Kib32,
+            _ => BlockSize::from_bytes(u64::from(block)).filter(|block| *block != BlockSize::Kib32)?,
+        };
         let &[k, m, index, _] = reader.take(4)? else { return None };
         let (path_bytes, attributes_count) = (reader.u32()? as usize, reader.u32()?);
         reader.take(FIXED_BYTES - 76)?;
@@ -283,7 +301,7 @@ impl Header {
             let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
             attributes.push((reader.text(key)?, reader.text(value)?));
         }
-        let geometry = valid_geometry(size, k, m)?;
+        let geometry = valid_geometry(size, k, m, block)?;
         (index < geometry.shards()).then_some(Self { pool, version, modified_ms, geometry, index, path, attributes })
     }
 }
@@ -322,7 +340,7 @@ mod tests {
             pool: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
             version: 0x0102_0304_0506_0708,
             modified_ms: 1_700_000_000_123,
-            geometry: Geometry { size: 5000, k: 2, m: 1 },
+            geometry: Geometry { size: 5000, k: 2, m: 1, block: BlockSize::Kib32 },
             index: 1,
             path: "vol/seg/7".into(),
             attributes: vec![("m:tag".into(), "x".into())],
@@ -345,6 +363,23 @@ mod tests {
         );
         assert_eq!(Header::decode(&bytes), Some(header.clone()));
         assert_eq!(file_name(&header, bytes.len()), "vol+seg+7~102030405060708~1388~18bcfe5687b~020101~80~a");
+
+        let header = Header { geometry: Geometry { block: BlockSize::Kib8, ..header.geometry }, ..header };
+        let bytes = header.encode();
+        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "4c41524453485244020000008000000000112233445566778899aabbccddeeff\
+             08070605040302017b68e5cf8b01000088130000000000000000100000200000\
+             0201010009000000010000000000000000000000000000000000000000000000\
+             766f6c2f7365672f3705000000010000006d3a7461677800872e44e4f55c598e"
+        );
+        assert_eq!(Header::decode(&bytes), Some(header.clone()));
+        let name = "vol+seg+7~102030405060708~1388~18bcfe5687b~0201010d~80~a";
+        assert_eq!(file_name(&header, bytes.len()), name);
+        for shape in ["0201010f", "0201010c", "020101+d", "02010", "0201010d0"] {
+            assert_eq!(parse_name(&name.replace("0201010d", shape)), Found::Unknown, "{shape}");
+        }
     }
 
     #[test]
@@ -370,8 +405,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_round_trip(path in "\\PC{0,60}", version: u64, size in 0u64..1 << 50, k in 1u8..29, m in 0u8..4) {
-            let header = Header { path: path.clone(), version, geometry: Geometry { size, k, m }, index: k + m - 1, ..example() };
+        fn names_round_trip(path in "\\PC{0,60}", version: u64, size in 0u64..1 << 50, k in 1u8..29, m in 0u8..4, old: bool) {
+            let block = if old { BlockSize::Kib32 } else { BlockSize::Kib8 };
+            let header = Header { path: path.clone(), version, geometry: Geometry { size, k, m, block }, index: k + m - 1, ..example() };
             let length = header_bytes(&header.path, &header.attributes);
             let name = file_name(&header, length);
             let Found::Shard(found) = parse_name(&name) else { panic!("{name}") };

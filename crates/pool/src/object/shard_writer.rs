@@ -31,7 +31,7 @@ use crate::disk::work::{Begun, Work};
 use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
 use crate::object::gather::Gather;
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, UNIT_BYTES};
+use crate::object::geometry::{BLOCK_BYTES_MAX, CHECKSUM_BYTES, Geometry, UNIT_BYTES};
 use crate::object::index::Object;
 use crate::object::parity;
 use crate::object::shard;
@@ -42,7 +42,7 @@ const STAGING_BYTES: usize = 1 << 20;
 /// three disks take 27 MiB of stagings so, which stay resident between their uses.
 const UNDER_WAY_MAX: usize = 2;
 /// A staging holds the end of the last page, a block and its checksum.
-const STAGING_BYTES_MIN: usize = DIRECT_ALIGN + (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
+const STAGING_BYTES_MIN: usize = DIRECT_ALIGN + (BLOCK_BYTES_MAX + CHECKSUM_BYTES) as usize;
 const _: () = assert!(STAGING_BYTES_MIN <= STAGING_BYTES);
 /// Bytes written through the cache after which write-back is started, so that the final sync is
 /// short.
@@ -150,8 +150,8 @@ impl ShardWriters {
             let longest = geometry.unit_range(stripe, 0);
             let unit_bytes = longest.end - longest.start;
             assert!(unit_bytes <= UNIT_BYTES, "`geometry.block_within_a_unit`");
-            for from in (0..unit_bytes).step_by(BLOCK_BYTES as usize) {
-                let to = (from + BLOCK_BYTES).min(unit_bytes);
+            for from in (0..unit_bytes).step_by(geometry.block_bytes() as usize) {
+                let to = (from + geometry.block_bytes()).min(unit_bytes);
                 self.each(|shard| match block_bytes(geometry, stripe, shard.index, &(from..to)) {
                     0 => Ok(()),
                     bytes => shard.make_room((bytes + CHECKSUM_BYTES) as usize),

@@ -176,7 +176,7 @@ impl Core {
             path: request.path.clone(),
             version: self.objects.versions.next(),
             modified_ms: now_ms(),
-            geometry: Geometry { size, k: placed.choice.k, m: placed.choice.m },
+            geometry: Geometry::new(size, placed.choice.k, placed.choice.m),
             header_bytes: header_bytes as u32,
             has_attributes: !attributes.is_empty(),
         };

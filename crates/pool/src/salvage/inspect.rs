@@ -20,7 +20,7 @@ use crate::journal::format::{
 };
 use crate::member::label::{self, Label};
 use crate::member::side_file::{self, Sidecar};
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, block_offset};
+use crate::object::geometry::{CHECKSUM_BYTES, Geometry};
 use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, Reader};
 use crate::object::tombstones;
 
@@ -227,12 +227,13 @@ fn blocks(
         sheet.fault(length.min(expected), format!("the file has {length} bytes instead of {expected}"));
     }
     let data = geometry.shard_bytes(header.index);
-    let count = data.div_ceil(BLOCK_BYTES);
+    let block_bytes = geometry.block_bytes();
+    let count = data.div_ceil(block_bytes);
     let seed = shard::shard_seed(header.pool, header.version, header.index);
     let mut bad = 0;
     for block in 0..count {
-        let offset = block_offset(u64::from(header_bytes), block);
-        let bytes = BLOCK_BYTES.min(data - block * BLOCK_BYTES);
+        let offset = geometry.block_offset(u64::from(header_bytes), block);
+        let bytes = block_bytes.min(data - block * block_bytes);
         let mut stored = vec![0; (bytes + CHECKSUM_BYTES) as usize];
         let why = match file.read_at(&mut [IoSliceMut::new(&mut stored)], offset) {
             Ok(read) if read < stored.len() => Some("is cut short".to_owned()),
@@ -451,7 +452,7 @@ mod tests {
             pool: Uuid::from_u128(5),
             version: 7,
             modified_ms: 1,
-            geometry: Geometry { size: 100_000, k: 1, m: 1 },
+            geometry: Geometry::new(100_000, 1, 1),
             index: 1,
             path: "a".into(),
             attributes: Vec::new(),
@@ -459,7 +460,7 @@ mod tests {
         let mut bytes = header.encode();
         let name = shard::file_name(&header, bytes.len());
         let seed = shard::shard_seed(header.pool, 7, 1);
-        for (block, data) in (0..).zip(vec![3u8; 100_000].chunks(BLOCK_BYTES as usize)) {
+        for (block, data) in (0..).zip(vec![3u8; 100_000].chunks(header.geometry.block_bytes() as usize)) {
             bytes.extend_from_slice(data);
             bytes.extend_from_slice(&checksum(shard::block_seed(seed, block), data).to_le_bytes());
         }
@@ -471,9 +472,9 @@ mod tests {
         assert_eq!(look(&bytes).faults, []);
         let header_bytes = header.encode().len();
         let mut bad = bytes.clone();
-        bad[header_bytes + 32_776 + 9] ^= 1;
+        bad[header_bytes + 8_200 + 9] ^= 1;
         let faults = look(&bad).faults;
-        assert_eq!((faults.len(), faults[0].at_byte), (1, Some(header_bytes as u64 + 32_776)));
+        assert_eq!((faults.len(), faults[0].at_byte), (1, Some(header_bytes as u64 + 8_200)));
         assert_eq!(look(&bytes[..bytes.len() - 1]).faults.len(), 2, "length and last block");
         bad[70] ^= 1;
         assert_eq!(look(&bad).faults[0].at_byte, Some(header_bytes as u64 - 8));

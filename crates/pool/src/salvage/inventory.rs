@@ -206,14 +206,15 @@ impl Index {
     pub fn new(inventories: Vec<Inventory>, tombstoned: &BTreeMap<String, u64>) -> Self {
         // A name that disagrees with the others of its version is damaged: it counts as a version
         // of its own.
-        type Shape = (u64, u64, u8, u8, u32);
+        type Shape = (u64, u64, u8, u8, u8, u32);
         let mut paths: BTreeMap<String, BTreeMap<Shape, Version>> = BTreeMap::new();
         for (disk, inventory) in inventories.into_iter().enumerate() {
             for s in inventory.shards {
                 if tombstoned.get(&s.path).is_some_and(|deleted| s.version <= *deleted) {
                     continue;
                 }
-                let shape = (s.version, s.geometry.size, s.geometry.k, s.geometry.m, s.header_bytes);
+                let shape =
+                    (s.version, s.geometry.size, s.geometry.k, s.geometry.m, s.geometry.block as u8, s.header_bytes);
                 let new = || Version {
                     version: s.version,
                     modified_ms: s.modified_ms,

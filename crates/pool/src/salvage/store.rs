@@ -24,13 +24,12 @@ use super::inventory::{Damage, Index, Place, Version};
 use super::report::SalvageReport;
 use crate::disk::DiskIo;
 use crate::journal::salvage as journals;
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, block_offset};
+use crate::object::geometry::CHECKSUM_BYTES;
 use crate::object::parity;
 use crate::object::shard::{self, Header};
 
 /// Read and verified at once.
 const CHUNK_BYTES: u64 = 4 << 20;
-const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
 
 /// The disks of one pool, and the findings on them.
 pub struct Salvaged {
@@ -84,17 +83,18 @@ impl Salvaged {
     /// Bytes of an object, or which are lost. Blocks.
     fn read_range(&self, version: &Version, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let geometry = version.geometry;
+        let block_bytes = geometry.block_bytes();
         let mut out = Vec::with_capacity((range.end - range.start) as usize);
         for piece in geometry.pieces(range) {
             let whole = geometry.whole_blocks(piece.shard, &piece.local);
             let mut blocks = self.read_blocks(version, piece.shard, &whole);
             let mut plain = Vec::with_capacity((whole.end - whole.start) as usize);
-            for (block, bytes) in (whole.start / BLOCK_BYTES..).zip(&mut blocks) {
-                let length = BLOCK_BYTES.min(whole.end - block * BLOCK_BYTES) as usize;
+            for (block, bytes) in (whole.start / block_bytes..).zip(&mut blocks) {
+                let length = block_bytes.min(whole.end - block * block_bytes) as usize;
                 let bytes = match bytes.take() {
                     Some(bytes) => bytes,
                     None => self.compute(version, piece.shard, block, length).map_err(|have| {
-                        let start = piece.object + (block * BLOCK_BYTES).saturating_sub(piece.local.start);
+                        let start = piece.object + (block * block_bytes).saturating_sub(piece.local.start);
                         let need = usize::from(geometry.k);
                         generic(Reason::Lost { start, end: start + length as u64, have, need })
                     })?,
@@ -111,7 +111,7 @@ impl Salvaged {
     /// The blocks of one shard that some disk has intact. Of mirrored objects every shard is a
     /// copy.
     fn read_blocks(&self, version: &Version, index: u8, whole: &Range<u64>) -> Vec<Option<Vec<u8>>> {
-        let count = (whole.end - whole.start).div_ceil(BLOCK_BYTES) as usize;
+        let count = (whole.end - whole.start).div_ceil(version.geometry.block_bytes()) as usize;
         let mut blocks: Vec<Option<Vec<u8>>> = vec![None; count];
         let is_copy = |place: &&Place| place.index == index || version.geometry.k == 1;
         for place in version.places.iter().filter(is_copy) {
@@ -129,9 +129,11 @@ impl Salvaged {
 
     /// The intact blocks of one file.
     fn read_place(&self, version: &Version, place: &Place, whole: &Range<u64>) -> Vec<Option<Vec<u8>>> {
-        let count = (whole.end - whole.start).div_ceil(BLOCK_BYTES);
-        let first = whole.start / BLOCK_BYTES;
-        let offset = block_offset(u64::from(version.header_bytes), first);
+        let geometry = version.geometry;
+        let stored_block_bytes = geometry.stored_block_bytes() as usize;
+        let count = (whole.end - whole.start).div_ceil(geometry.block_bytes());
+        let first = whole.start / geometry.block_bytes();
+        let offset = geometry.block_offset(u64::from(version.header_bytes), first);
         let stored = (whole.end - whole.start + count * CHECKSUM_BYTES) as usize;
         let read = |offset: u64, length: usize| {
             let file = self.disks.get(place.disk)?.open(&place.file, false).ok()?;
@@ -147,15 +149,15 @@ impl Salvaged {
         };
         if let Some(raw) = read(offset, stored) {
             let mut blocks: Vec<_> =
-                raw.chunks(STORED_BLOCK_BYTES).zip(0..).map(|(stored, at)| check(at, stored)).collect();
+                raw.chunks(stored_block_bytes).zip(0..).map(|(stored, at)| check(at, stored)).collect();
             blocks.resize(count as usize, None);
             return blocks;
         }
         // A bad sector fails the whole read: ask for each block by itself.
         (0..count)
             .map(|at| {
-                let length = (stored - at as usize * STORED_BLOCK_BYTES).min(STORED_BLOCK_BYTES);
-                check(at, &read(offset + at * STORED_BLOCK_BYTES as u64, length)?)
+                let length = (stored - at as usize * stored_block_bytes).min(stored_block_bytes);
+                check(at, &read(offset + at * stored_block_bytes as u64, length)?)
             })
             .collect()
     }
@@ -167,15 +169,15 @@ impl Salvaged {
         for index in (0..geometry.shards()).filter(|index| *index != wanted && geometry.k > 1) {
             // Beyond the end of a shard there are zeros, whether or not the shard exists
             // (`geometry.same_range_everywhere`).
-            let start = block * BLOCK_BYTES;
-            let whole = start..(start + BLOCK_BYTES).min(geometry.shard_bytes(index)).max(start);
+            let start = block * geometry.block_bytes();
+            let whole = start..(start + geometry.block_bytes()).min(geometry.shard_bytes(index)).max(start);
             let mut bytes = if whole.is_empty() {
                 Vec::new()
             } else {
                 let Some(Some(bytes)) = self.read_blocks(version, index, &whole).pop() else { continue };
                 bytes
             };
-            bytes.resize(BLOCK_BYTES as usize, 0);
+            bytes.resize(geometry.block_bytes() as usize, 0);
             units.push((usize::from(index), bytes));
             if units.len() == usize::from(geometry.k) {
                 break;
@@ -201,11 +203,15 @@ impl Salvaged {
                 let found =
                     |offset_bytes, why: String| Damage { shard: index, disk: Some(place.disk), offset_bytes, why };
                 damage.extend(self.verify_header(version, place).map(|why| found(Some(0), why)));
-                damage.extend(
-                    self.verify_blocks(version, place).into_iter().map(|at| {
-                        found(Some(at), "a block of 32 KiB has a wrong checksum or cannot be read".to_owned())
-                    }),
-                );
+                damage.extend(self.verify_blocks(version, place).into_iter().map(|at| {
+                    found(
+                        Some(at),
+                        format!(
+                            "a block of {} KiB has a wrong checksum or cannot be read",
+                            version.geometry.block_bytes() >> 10
+                        ),
+                    )
+                }));
             }
         }
         damage
@@ -235,9 +241,10 @@ impl Salvaged {
         while at < bytes {
             let range = at..(at + CHUNK_BYTES).min(bytes);
             let blocks = self.read_place(version, place, &range);
-            let first = at / BLOCK_BYTES;
+            let geometry = version.geometry;
+            let first = at / geometry.block_bytes();
             let wrong = (first..).zip(&blocks).filter(|(_, found)| found.is_none()).map(|(block, _)| block);
-            bad.extend(wrong.map(|block| block_offset(u64::from(version.header_bytes), block)));
+            bad.extend(wrong.map(|block| geometry.block_offset(u64::from(version.header_bytes), block)));
             at = range.end;
         }
         bad

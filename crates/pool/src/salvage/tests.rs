@@ -212,12 +212,12 @@ async fn features_that_nobody_knows_here() {
     assert!(refused.contains("tally") && refused.contains("larder recover"), "{refused}");
     assert_eq!(read_back(&open(&disks)).await, OBJECTS);
     // Incompatible: neither.
-    relabel(&disks[2..], |label| label.features.incompatible = vec!["spiral".into()]);
+    relabel(&disks[2..], |label| label.features.incompatible.push("spiral".into()));
     let refused = Pool::open(OpenOptions::new(disks.clone())).await.err().map(|error| error.to_string()).unwrap();
     assert!(refused.contains("spiral") && refused.contains("newer larder"), "{refused}");
     let refused = Salvage::open(&SalvageOptions::new(disks.clone())).err().map(|error| error.to_string()).unwrap();
     assert!(refused.contains("spiral"), "{refused}");
-    relabel(&disks[2..], |label| label.features.incompatible.clear());
+    relabel(&disks[2..], |label| label.features.incompatible.retain(|name| name != "spiral"));
     assert!(state(folder.path()) == before, "a pool that was refused was changed");
 }
 

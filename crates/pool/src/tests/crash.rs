@@ -22,7 +22,7 @@ fn unname(bench: &Bench, disk: usize) {
     let name = shard.file_name().unwrap().to_str().unwrap().to_owned();
     let parts: Vec<&str> = name.split('~').collect();
     let version = u64::from_str_radix(parts[1], 16).unwrap();
-    let temp = format!("!{version:016x}.{}", &parts[4][4..]);
+    let temp = format!("!{version:016x}.{}", &parts[4][4..6]);
     std::fs::rename(&shard, shard.with_file_name(temp)).unwrap();
 }
 

@@ -13,10 +13,11 @@ use crate::Pool;
 use crate::disk::folder::FileDisks;
 use crate::disk::watch::CALL_SECONDS_MAX;
 use crate::disk::{DIRECT_ALIGN, DiskOpener};
-use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, MIRROR_BYTES_MAX};
+use crate::object::geometry::{BlockSize, CHECKSUM_BYTES, MIRROR_BYTES_MAX};
 use crate::testing::{Bench, Frozen, Trouble, noise};
 
 const STAGING_BYTES: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = BlockSize::NEW.bytes();
 /// A shard of it takes several writes.
 const BIG: usize = (24 << 20) + 12_345;
 

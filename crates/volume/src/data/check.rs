@@ -7,10 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use futures::StreamExt;
+use object_store::ObjectStoreExt;
 
-use super::extents::{EXTENT_TAG, Extent, RecordRef, SegmentId, decode_extent};
+use super::extents::{EXTENT_TAG, Extent, SegmentId, decode_extent};
+use super::pieces::RecordRef;
 use super::reserved::{RESERVED_TAG, decode_reserved};
-use super::segment::{HEADER_BYTES, segment_of, verify_header};
+use super::segment::{HEADER_BYTES, object_path, segment_of, verify_header};
 use super::segments::Segment;
 use super::shared::{Data, Inner, store_error};
 use crate::keys::{decode_inode, inode_key, range_of, table_range};
@@ -70,7 +72,7 @@ impl Data {
                     Ok((ino, offset, extent)) => {
                         inner.turn_to(Some(ino), &mut seen, &mut allocated, report).await?;
                         check_extent(ino, offset, &extent, &table, &mut seen, report);
-                        records.extend(extent.record().map(|record| (ino, offset, *record)));
+                        records.extend(extent.record().map(|record| (ino, offset, record.clone())));
                     }
                     Err(error) => problem(report, error.to_string()),
                 }
@@ -341,6 +343,14 @@ impl Inner {
             let object = object.map_err(|error| store_error("listing segments", &error))?;
             if let Some(id) = segment_of(&object.location) {
                 sizes.insert(id, object.size);
+            }
+        }
+        // A list has only its own.
+        for id in used.keys().filter(|id| id.0 <= self.parts.inherited) {
+            match self.parts.store.head(&object_path(&self.parts.prefix, *id)).await {
+                Ok(meta) => drop(sizes.insert(*id, meta.size)),
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(store_error("looking for a segment", &error)),
             }
         }
         for (id, segment) in used {

@@ -33,7 +33,7 @@ const LOAD_EXTENTS_MAX: usize = 1024;
 /// themselves.
 const LISTED_EXTENTS_MIN: usize = 64;
 /// Bytes that an extent takes up in memory, about.
-const EXTENT_MEMORY_BYTES: u64 = 96;
+const EXTENT_MEMORY_BYTES: u64 = 256;
 const LIST_MAX: usize = 64 << 10;
 const EXTENTS_MIN: usize = 64 << 10;
 

@@ -4,13 +4,13 @@
 //!   eighth of it.
 //! - `compress.samples_first`: incompressible data costs two samples, not a pass. The whole record
 //!   is compressed only if one of the samples shrinks.
+//! - `compress.frames_by_themselves`: a record is packed in frames that need no other, so that a
+//!   reader unpacks those that it wants (`pieces.read_alone`).
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 
-use super::extents::Codec;
-use super::memory::RecordBuffer;
 use crate::properties::Compression;
 
 /// The least saving, as a fraction of the record: 1/8.
@@ -20,6 +20,42 @@ const SAMPLE_BYTES: usize = 4096;
 /// Smaller records are not worth a header of their own in the decoder.
 const COMPRESS_BYTES_MIN: usize = 512;
 const ZSTD_LEVEL: i32 = 3;
+/// Bytes of a frame before packing. Smaller ones cost more of the ratio than reads gain
+/// (docs/performance.md).
+const FRAME_LOG2: u8 = 15;
+
+/// How a record is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Codec {
+    Raw = 0,
+    Lz4 = 1,
+    Zstd = 2,
+}
+
+impl Codec {
+    pub(crate) fn from_u8(raw: u8) -> Option<Codec> {
+        [Codec::Raw, Codec::Lz4, Codec::Zstd].into_iter().find(|&codec| codec as u8 == raw)
+    }
+}
+
+/// How the bytes of a packed record fall into pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frames {
+    /// Each has this many bytes before packing, the last one what is left.
+    pub(crate) log2: u8,
+    /// Stored lengths. One that is as long as the content is not packed.
+    pub(crate) lens: Vec<u16>,
+}
+
+/// A compressed record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    pub(crate) codec: Codec,
+    pub(crate) bytes: Bytes,
+    /// `None` where there is one.
+    pub(crate) frames: Option<Frames>,
+}
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { input: Vec::new(), output: Vec::new() }) };
@@ -38,7 +74,7 @@ pub(crate) fn is_zero(data: &[u8]) -> bool {
 }
 
 /// The compressed form of `chunks` if it is worth it (`compress.worth_an_eighth`).
-pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -> Option<(Codec, Bytes)> {
+pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -> Option<Packed> {
     assert_eq!(len, chunks.iter().map(Bytes::len).sum::<usize>(), "the chunks are the record");
     if len < COMPRESS_BYTES_MIN || compression == Compression::None {
         return None;
@@ -56,21 +92,51 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
                 input
             }
         };
-        let (codec, packed) = match compression {
-            Compression::Zstd => (Codec::Zstd, zstd_into(whole, output)?),
-            _ => (Codec::Lz4, lz4_into(whole, output)?),
-        };
-        let kept = packed <= len - len / SAVING_DIVISOR;
-        kept.then(|| (codec, Bytes::copy_from_slice(&output[..packed])))
+        let codec = if compression == Compression::Zstd { Codec::Zstd } else { Codec::Lz4 };
+        let limit = len - len / SAVING_DIVISOR;
+        let lens = pack_frames(codec, whole, limit, output)?;
+        let packed: usize = lens.iter().map(|len| usize::from(*len)).sum();
+        let frames = (lens.len() > 1).then_some(Frames { log2: FRAME_LOG2, lens });
+        (packed <= limit).then(|| Packed { codec, bytes: Bytes::copy_from_slice(&output[..packed]), frames })
     })
 }
+
+/// Packs each frame behind the one before it. The lengths; `None` once they exceed `limit`.
+fn pack_frames(codec: Codec, whole: &[u8], limit: usize, output: &mut Vec<u8>) -> Option<Vec<u16>> {
+    let mut lens = Vec::with_capacity(whole.len().div_ceil(1 << FRAME_LOG2));
+    let mut at = 0;
+    for frame in whole.chunks(1 << FRAME_LOG2) {
+        let bound = match codec {
+            Codec::Zstd => zstd::zstd_safe::compress_bound(frame.len()),
+            _ => lz4_flex::block::get_maximum_output_size(frame.len()),
+        };
+        grow(output, at + bound.max(frame.len()));
+        let room = &mut output[at..];
+        let packed = if codec == Codec::Zstd { zstd_into(frame, room)? } else { lz4_into(frame, room)? };
+        // A frame as long as its content is not packed (`Frames::lens`).
+        let len = if packed < frame.len() {
+            packed
+        } else {
+            room[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        };
+        lens.push(u16::try_from(len).ok()?);
+        at += len;
+        if at > limit {
+            return None;
+        }
+    }
+    Some(lens)
+}
+
+const _: () = assert!(FRAME_LOG2 < 16, "lengths of frames have 16 bits");
 
 /// Whether the beginning of the second or of the last quarter shrinks (`compress.samples_first`).
 fn samples_shrink(chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
     [len / 4, len / 4 * 3].into_iter().any(|at| {
         let sample = sample_at(chunks, at);
         sample.len() >= COMPRESS_BYTES_MIN
-            && lz4_into(sample, output).is_some_and(|packed| packed <= sample.len() - sample.len() / SAVING_DIVISOR)
+            && lz4_sample(sample, output).is_some_and(|packed| packed <= sample.len() - sample.len() / SAVING_DIVISOR)
     })
 }
 
@@ -86,21 +152,24 @@ fn sample_at(chunks: &[Bytes], mut at: usize) -> &[u8] {
     &[]
 }
 
-fn lz4_into(data: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+fn lz4_sample(data: &[u8], output: &mut Vec<u8>) -> Option<usize> {
     grow(output, lz4_flex::block::get_maximum_output_size(data.len()));
+    lz4_into(data, output)
+}
+
+fn lz4_into(data: &[u8], output: &mut [u8]) -> Option<usize> {
     lz4_flex::block::compress_into(data, output).ok()
 }
 
-fn zstd_into(data: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+fn zstd_into(data: &[u8], output: &mut [u8]) -> Option<usize> {
     thread_local! {
         static CONTEXT: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
     }
-    grow(output, zstd::zstd_safe::compress_bound(data.len()));
     CONTEXT.with_borrow_mut(|context| {
         if context.is_none() {
             *context = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
         }
-        context.as_mut()?.compress_to_buffer(data, &mut output[..]).ok()
+        context.as_mut()?.compress_to_buffer(data, output).ok()
     })
 }
 
@@ -110,18 +179,29 @@ fn grow(output: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly
-/// that.
-pub(crate) fn decompress(codec: Codec, stored: &Bytes, raw_len: usize) -> Option<Bytes> {
-    if codec == Codec::Raw {
-        return (stored.len() == raw_len).then(|| stored.clone());
+/// Fills `raw` with what `stored` stands for; false if it does not decode to exactly that.
+pub(crate) fn decompress_into(codec: Codec, stored: &[u8], raw: &mut [u8]) -> bool {
+    match codec {
+        Codec::Raw if stored.len() == raw.len() => {
+            raw.copy_from_slice(stored);
+            true
+        }
+        Codec::Raw => false,
+        Codec::Zstd => zstd_from(stored, raw) == Some(raw.len()),
+        Codec::Lz4 => lz4_flex::block::decompress_into(stored, raw).is_ok_and(|got| got == raw.len()),
     }
-    let mut raw = RecordBuffer::of(raw_len);
-    let got = match codec {
-        Codec::Zstd => zstd::bulk::decompress_to_buffer(stored, raw.bytes_mut()).ok()?,
-        _ => lz4_flex::block::decompress_into(stored, raw.bytes_mut()).ok()?,
-    };
-    (got == raw_len).then(|| raw.freeze())
+}
+
+fn zstd_from(stored: &[u8], raw: &mut [u8]) -> Option<usize> {
+    thread_local! {
+        static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    CONTEXT.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = zstd::bulk::Decompressor::new().ok();
+        }
+        context.as_mut()?.decompress_to_buffer(stored, raw).ok()
+    })
 }
 
 #[cfg(test)]
@@ -142,11 +222,18 @@ mod tests {
         for compression in [Compression::Lz4, Compression::Zstd] {
             let ropes = [vec![text.clone()], vec![text.slice(..1000), text.slice(1000..70_001), text.slice(70_001..)]];
             for rope in ropes {
-                let (codec, packed) = compress(compression, &rope, text.len()).unwrap();
-                assert!(packed.len() < text.len() / 10);
-                assert_eq!(decompress(codec, &packed, text.len()).unwrap(), text);
-                assert_eq!(decompress(codec, &packed, text.len() - 1), None);
-                assert_eq!(decompress(codec, &packed.slice(..packed.len() / 2), text.len()), None);
+                let packed = compress(compression, &rope, text.len()).unwrap();
+                assert!(packed.bytes.len() < text.len() / 10);
+                let frames = packed.frames.unwrap();
+                let (mut stored, mut raw) = (&packed.bytes[..], vec![0; text.len()]);
+                for (len, raw) in frames.lens.iter().zip(raw.chunks_mut(1 << frames.log2)) {
+                    let (frame, rest) = stored.split_at(usize::from(*len));
+                    stored = rest;
+                    assert!(!decompress_into(packed.codec, &frame[..frame.len() / 2], raw));
+                    assert!(!decompress_into(packed.codec, frame, &mut raw[1..]));
+                    assert!(decompress_into(packed.codec, frame, raw));
+                }
+                assert!(stored.is_empty() && raw == text);
             }
         }
         assert_eq!(compress(Compression::None, std::slice::from_ref(&text), text.len()), None);

@@ -17,9 +17,11 @@ use std::sync::atomic::Ordering;
 use super::copies::{Copy, Facts};
 use super::extents::SegmentId;
 use super::file::FileData;
+use super::segments::Segment;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
+use crate::lineage::INHERITED;
 use crate::meta::{self, Batch, Ticket, Usage};
 use crate::types::*;
 
@@ -129,6 +131,22 @@ impl Data {
     /// The segments that a snapshot reads, or may, and their lengths in bytes.
     pub(crate) fn read_by(&self, number: u64) -> Vec<(SegmentId, u64)> {
         self.0.segments.lock().read_by(number)
+    }
+
+    /// The segments that the volume or one of its snapshots reads, what is inherited for nobody left out.
+    pub(crate) fn read_by_anybody(&self) -> Vec<SegmentId> {
+        let table = self.0.segments.lock();
+        let is_read = |id: SegmentId, extents: u64| extents > 0 || table.readers(id).iter().any(|&n| n != INHERITED);
+        table.iter().filter(|(id, segment)| is_read(*id, segment.extents)).map(|(id, _)| id).collect()
+    }
+
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<Segment> {
+        self.0.segments.lock().get(id).cloned()
+    }
+
+    /// No segment has a greater number.
+    pub(crate) fn newest_segment(&self) -> u64 {
+        self.0.segments.lock().peek_next().0.saturating_sub(1)
     }
 
     /// Bytes of segments that these snapshots keep, and no other.

@@ -18,43 +18,13 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::pieces::{Codec, RecordRef, Sums};
+pub(crate) use super::place::{SegmentId, WINDOW_BYTES};
+
 use crate::keys::{Reader, damaged, tag};
 use crate::types::{FILE_BYTES_MAX, FsResult, Ino};
 
 pub(crate) const EXTENT_TAG: u8 = tag::EXTENT;
-/// The largest record, and the unit in which extents are loaded.
-pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct SegmentId(pub(crate) u64);
-
-/// How a record is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Codec {
-    Raw = 0,
-    Lz4 = 1,
-    Zstd = 2,
-}
-
-impl Codec {
-    pub(crate) fn from_u8(raw: u8) -> Option<Codec> {
-        [Codec::Raw, Codec::Lz4, Codec::Zstd].into_iter().find(|&codec| codec as u8 == raw)
-    }
-}
-
-/// A record within a segment object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordRef {
-    pub(crate) segment: SegmentId,
-    pub(crate) position: u32,
-    pub(crate) stored_len: u32,
-    pub(crate) raw_len: u32,
-    pub(crate) codec: Codec,
-    /// Of the stored bytes, seeded with segment and position.
-    pub(crate) checksum: u64,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Record(RecordRef),
@@ -110,6 +80,8 @@ impl Extent {
 // --------------------------------------------------------------------------------------------- codec
 
 const VERSION: u8 = 1;
+/// Of a record with pieces: their table follows in place of the checksum.
+const VERSION_PIECES: u8 = 2;
 const KIND_INLINE: u8 = 0xFF;
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
 const _: () = assert!(INLINE_BYTES_MAX < WINDOW_BYTES as usize && WINDOW_BYTES.is_power_of_two());
@@ -129,9 +101,10 @@ pub(crate) fn extent_key(ino: Ino, offset: u64) -> Bytes {
 }
 
 /// Version, kind, len, skip; then of a record segment, position, stored and raw length and
-/// checksum, of an inline extent its bytes.
+/// checksum or table of pieces, of an inline extent its bytes.
 pub(crate) fn put_extent(out: &mut BytesMut, extent: &Extent) {
-    out.put_u8(VERSION);
+    let has_pieces = extent.record().is_some_and(RecordRef::has_pieces);
+    out.put_u8(if has_pieces { VERSION_PIECES } else { VERSION });
     match &extent.place {
         Place::Record(record) => {
             let end = u64::from(extent.skip) + u64::from(extent.len);
@@ -143,7 +116,10 @@ pub(crate) fn put_extent(out: &mut BytesMut, extent: &Extent) {
             out.put_u32(record.position);
             out.put_u32(record.stored_len);
             out.put_u32(record.raw_len);
-            out.put_u64(record.checksum);
+            match &record.sums {
+                Sums::Whole(sum) => out.put_u64(*sum),
+                Sums::Pieces(table) => out.put_slice(table),
+            }
         }
         Place::Inline(bytes) => {
             out.put_u8(KIND_INLINE);
@@ -161,9 +137,10 @@ pub(crate) fn decode_extent(key: &[u8], value: &Bytes) -> FsResult<(Ino, u64, Ex
     let (ino, offset) =
         numbers.and_then(|bytes| bytes.split_first_chunk::<8>()).ok_or_else(|| bad("wrong key length"))?;
     let offset = offset.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)).ok_or_else(|| bad("wrong key length"))?;
-    let mut r = Reader::new(key, value)?;
+    let has_pieces = value.first() == Some(&VERSION_PIECES);
+    let mut r = if has_pieces { Reader::with_version(key, value, VERSION_PIECES)? } else { Reader::new(key, value)? };
     let (kind, len, skip) = (r.u8()?, r.u32()?, r.u32()?);
-    let held = if kind == KIND_INLINE {
+    let held = if kind == KIND_INLINE && !has_pieces {
         let bytes = r.remaining();
         if bytes.is_empty() || bytes.len() > INLINE_BYTES_MAX {
             return Err(bad("the inline content has an impossible length"));
@@ -172,15 +149,22 @@ pub(crate) fn decode_extent(key: &[u8], value: &Bytes) -> FsResult<(Ino, u64, Ex
     } else {
         let codec = Codec::from_u8(kind).ok_or_else(|| bad("the codec is unknown"))?;
         let (segment, position) = (SegmentId(r.u64()?), r.u32()?);
-        let (stored_len, raw_len, checksum) = (r.u32()?, r.u32()?, r.u64()?);
-        r.finish()?;
+        let (stored_len, raw_len) = (r.u32()?, r.u32()?);
+        let sums = if has_pieces {
+            let table = Sums::from_table(r.remaining(), codec, stored_len, raw_len);
+            table.ok_or_else(|| bad("the table of its record's pieces is impossible"))?
+        } else {
+            let sum = r.u64()?;
+            r.finish()?;
+            Sums::Whole(sum)
+        };
         if u64::from(raw_len) > WINDOW_BYTES || stored_len > raw_len || stored_len == 0 {
             return Err(bad("the record has impossible lengths"));
         }
         if codec == Codec::Raw && stored_len != raw_len {
             return Err(bad("an uncompressed record has two lengths"));
         }
-        (Place::Record(RecordRef { segment, position, stored_len, raw_len, codec, checksum }), u64::from(raw_len))
+        (Place::Record(RecordRef { segment, position, stored_len, raw_len, codec, sums }), u64::from(raw_len))
     };
     let end = offset.checked_add(u64::from(len)).filter(|&end| end <= FILE_BYTES_MAX);
     let one_window = end.is_some_and(|end| len > 0 && offset / WINDOW_BYTES == (end - 1) / WINDOW_BYTES);
@@ -325,7 +309,7 @@ mod tests {
             stored_len: raw_len,
             raw_len,
             codec: Codec::Raw,
-            checksum: 7,
+            sums: Sums::Whole(7),
         };
         Extent { len: raw_len, skip: 0, place: Place::Record(record) }
     }
@@ -367,7 +351,7 @@ mod tests {
         #[test]
         fn values_round_trip(len in 1u32..4096, skip in 0u32..4096, segment: u64, position: u32, checksum: u64) {
             let raw_len = len + skip;
-            let record = RecordRef { segment: SegmentId(segment), position, stored_len: 1, raw_len, codec: Codec::Lz4, checksum };
+            let record = RecordRef { segment: SegmentId(segment), position, stored_len: 1, raw_len, codec: Codec::Lz4, sums: Sums::Whole(checksum) };
             let extent = Extent { len, skip, place: Place::Record(record) };
             let mut out = BytesMut::new();
             put_extent(&mut out, &extent);
@@ -390,13 +374,24 @@ mod tests {
             stored_len: 0x1000,
             raw_len: 0x2_0000,
             codec: Codec::Lz4,
-            checksum: 0x1122_3344_5566_7788,
+            sums: Sums::Whole(0x1122_3344_5566_7788),
         };
-        put_extent(&mut out, &Extent { len: 0x8000, skip: 0x4000, place: Place::Record(record) });
+        put_extent(&mut out, &Extent { len: 0x8000, skip: 0x4000, place: Place::Record(record.clone()) });
         let golden = "01010000800000004000000000000000010200000040000010000002000011223344 55667788".replace(' ', "");
         assert_eq!(hex(&out), golden);
         assert_eq!(out.len(), EXTENT_VALUE_BYTES);
         assert_eq!(hex(&extent_key(Ino(5), 0x2_0000)), "4500000000000000050000000000020000");
+        let table = [&[0x0e][..], &[0x02, 0x00, 1, 2, 3, 4, 5, 6, 7, 8].repeat(8)].concat();
+        let sums = Sums::from_table(&table, Codec::Lz4, 0x1000, 0x2_0000).unwrap();
+        let extent = Extent { len: 0x8000, skip: 0x4000, place: Place::Record(RecordRef { sums, ..record }) };
+        let mut out = BytesMut::new();
+        put_extent(&mut out, &extent);
+        let golden = format!(
+            "02010000800000004000000000000000010200000040000010000002 00000e{}",
+            "02000102030405060708".repeat(8)
+        );
+        assert_eq!(hex(&out), golden.replace(' ', ""));
+        assert_eq!(decode_extent(&extent_key(Ino(5), 0x2_0000), &out.freeze()).unwrap(), (Ino(5), 0x2_0000, extent));
         let mut out = BytesMut::new();
         put_extent(&mut out, &Extent { len: 2, skip: 0, place: Place::Inline(Bytes::from_static(b"hi")) });
         assert_eq!(hex(&out), "01ff00000002000000006869");

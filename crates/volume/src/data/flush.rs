@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -31,11 +32,13 @@ use tokio::time::Instant;
 use super::blocking;
 use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
-use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
+use super::extents::{Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
 use super::file::FileData;
 use super::memory::Record;
+use super::pieces::Codec;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
 use super::shared::{Data, Inner, store_error};
+use crate::features;
 use crate::inode::Inode;
 use crate::properties::Compression;
 use crate::types::*;
@@ -336,14 +339,14 @@ impl Inner {
         let mut pause = RETRY_MIN;
         let began = std::time::Instant::now();
         loop {
-            let error = match self.parts.store.put(&path, payload.clone()).await {
-                Ok(_) => {
+            let error = match self.put_once(&path, payload.clone()).await {
+                Ok(()) => {
                     self.failing.lock().take();
                     self.counts.flush.add(began.elapsed());
                     self.counts.flushed_bytes.add(payload.content_length() as u64);
                     return Ok(());
                 }
-                Err(error) => store_error(&format!("writing segment {:016x}", id.0), &error),
+                Err(error) => error,
             };
             self.report_failure(&error, inodes);
             tokio::select! {
@@ -352,6 +355,13 @@ impl Inner {
             }
             pause = (pause * 2).min(RETRY_MAX);
         }
+    }
+
+    /// Puts a segment, after the mark that says that its records may have pieces.
+    pub(super) async fn put_once(&self, path: &Path, payload: PutPayload) -> FsResult<()> {
+        self.parts.marks.set(features::PIECES).await?;
+        let put = self.parts.store.put(path, payload).await;
+        put.map(drop).map_err(|error| store_error(&format!("writing {path}"), &error))
     }
 
     fn report_failure(&self, error: &FsError, inodes: &[Arc<Inode>]) {
@@ -523,13 +533,13 @@ impl<'a> Cutter<'a> {
             return;
         }
         let packed = compress(self.compression, &chunks, len as usize);
-        let (codec, stored) = match &packed {
-            Some((codec, bytes)) => (*codec, std::slice::from_ref(bytes)),
-            None => (Codec::Raw, &chunks[..]),
+        let (codec, frames, stored) = match &packed {
+            Some(packed) => (packed.codec, packed.frames.as_ref(), std::slice::from_ref(&packed.bytes)),
+            None => (Codec::Raw, None, &chunks[..]),
         };
         let owner = (self.part.inode.id.ino, self.part.inode.id.generation, start);
         let order = (self.builder.id().0, self.builder.epoch());
-        let record = self.builder.push(owner, order, codec, len as u32, stored);
+        let record = self.builder.push(owner, order, (codec, frames), len as u32, stored);
         let extent = Extent { len: len as u32, skip: 0, place: Place::Record(record) };
         self.outs.push(Out { range, extent: Some(extent), cached: Some(Record::from_chunks(&chunks)) });
     }
@@ -545,7 +555,7 @@ impl Out {
     /// it is stored: until then it would be in memory twice.
     pub(super) fn remember(&mut self, inner: &Inner) {
         if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
-            inner.parts.memory.insert((inner.volume, record.segment, record.position), Record::copied(cached.chunks()));
+            inner.parts.memory.insert(inner.key(&record.part(None)), Record::copied(cached.chunks()));
         }
     }
 }

@@ -23,13 +23,11 @@ use object_store::{ObjectStoreExt, PutPayload};
 use super::blocking;
 use super::commit::put_ops;
 use super::compress::compress;
-use super::extents::{Codec, Extent, ExtentOps, Place, RecordRef, SegmentId, decode_extent, extent_key};
+use super::extents::{Extent, ExtentOps, Place, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
 use super::gate::SEGMENT_MIN_GARBAGE;
-use super::read::verify_and_unpack;
-use super::segment::{
-    Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
-};
+use super::pieces::{Codec, RecordRef, verify_and_unpack};
+use super::segment::{Builder, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of};
 use super::segments::{SMALL_BYTES, Tally};
 use super::shared::{Inner, store_error};
 use crate::inode::Inode;
@@ -255,8 +253,7 @@ impl Inner {
         }
         let records = moves.len() as u32;
         let path = object_path(&self.parts.prefix, id);
-        let put = self.parts.store.put(&path, PutPayload::from_iter(parts)).await;
-        put.map_err(|error| store_error(&format!("writing segment {:016x}", id.0), &error))?;
+        self.put_once(&path, PutPayload::from_iter(parts)).await?;
         self.segments.lock().add_pending(id, object_bytes, records);
         let mut ticket = crate::meta::Ticket(0);
         for (ino, moves) in by_inode(moves) {
@@ -316,7 +313,7 @@ impl Inner {
         let at = len.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| bad("it is too short"))?;
         let footer = parse_footer(id, &self.get_segment(id, at..len).await?, len).map_err(bad)?;
         let start = u64::from(footer.index_at);
-        let index = self.get_segment(id, start..start + u64::from(footer.records) * ENTRY_BYTES as u64).await?;
+        let index = self.get_segment(id, start..start + footer.index_bytes()).await?;
         parse_index(id, &footer, &index).map_err(bad)
     }
 
@@ -354,7 +351,7 @@ impl Inner {
                     let (_, offset, extent) = decode_extent(key, value)?;
                     let Some(record) = extent.record().filter(|record| record.segment == id) else { continue };
                     let Some(entry) = by_position.get(&record.position) else { continue };
-                    pieces.push(LivePiece::new(entry, offset, extent.len, extent.skip, *record));
+                    pieces.push(LivePiece::new(entry, offset, extent.len, extent.skip, record.clone()));
                 }
                 match pairs.last() {
                     Some((last, _)) if pairs.len() >= SCAN_MAX => from = [last, &[0][..]].concat().into(),
@@ -376,14 +373,14 @@ impl Inner {
         }
         let of_record = state.extents.view(range).filter_map(|(lo, hi, at, extent)| {
             let record = extent.record().filter(|r| r.segment == id && r.position == entry.record.position)?;
-            Some(LivePiece::new(entry, lo, (hi - lo) as u32, extent.skip + (lo - at) as u32, *record))
+            Some(LivePiece::new(entry, lo, (hi - lo) as u32, extent.skip + (lo - at) as u32, record.clone()))
         });
         Some(of_record.collect())
     }
 
     /// The stored records of all pieces, verified. Unreadable ones are left out and not moved.
     async fn read_pieces(&self, pieces: &[LivePiece]) -> BTreeMap<(SegmentId, u32), Bytes> {
-        let mut records: Vec<RecordRef> = pieces.iter().map(|piece| piece.record).collect();
+        let mut records: Vec<RecordRef> = pieces.iter().map(|piece| piece.record.clone()).collect();
         records.sort_by_key(|record| (record.segment, record.position));
         records.dedup();
         let mut out = BTreeMap::new();
@@ -449,7 +446,7 @@ impl Inner {
                 let same: Vec<_> = one.pieces.iter().flat_map(|piece| unchanged(&state.extents, piece)).collect();
                 for (lo, hi) in same {
                     let (len, skip) = ((hi - lo) as u32, (lo - one.offset) as u32);
-                    let new = Extent { len, skip, place: Place::Record(one.record) };
+                    let new = Extent { len, skip, place: Place::Record(one.record.clone()) };
                     let count = |extent: &_, kept| allocated += tally.count(extent, kept);
                     state.extents.overlay(lo..hi, Some(new), &mut ops, count);
                 }
@@ -469,8 +466,8 @@ impl Inner {
         let [piece] = &one.pieces[..] else { return };
         if piece.skip == 0 && piece.len == piece.record.raw_len {
             let memory = &self.parts.memory;
-            if let Some(content) = memory.get(&(self.volume, piece.record.segment, piece.record.position)) {
-                memory.insert((self.volume, one.record.segment, one.record.position), content);
+            if let Some(content) = memory.get(&self.key(&piece.record.part(None))) {
+                memory.insert(self.key(&one.record.part(None)), content);
             }
         }
     }
@@ -547,7 +544,9 @@ fn rebuild_run(
     if run.len() == 1 && first.skip == 0 && first.len == first.record.raw_len {
         let bytes = stored.get(&(first.record.segment, first.record.position))?;
         let chunks = std::slice::from_ref(bytes);
-        return Some(builder.push(owner, (order, birth), first.record.codec, first.len, chunks));
+        let frames = first.record.frames();
+        let form = (first.record.codec, frames.as_ref());
+        return Some(builder.push(owner, (order, birth), form, first.len, chunks));
     }
     let mut chunks = Vec::new();
     for piece in run {
@@ -557,8 +556,11 @@ fn rebuild_run(
     }
     let len: usize = chunks.iter().map(Bytes::len).sum();
     match compress(compression, &chunks, len) {
-        Some((codec, packed)) => Some(builder.push(owner, (order, birth), codec, len as u32, &[packed])),
-        None => Some(builder.push(owner, (order, birth), Codec::Raw, len as u32, &chunks)),
+        Some(packed) => {
+            let form = (packed.codec, packed.frames.as_ref());
+            Some(builder.push(owner, (order, birth), form, len as u32, &[packed.bytes]))
+        }
+        None => Some(builder.push(owner, (order, birth), (Codec::Raw, None), len as u32, &chunks)),
     }
 }
 

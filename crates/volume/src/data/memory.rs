@@ -20,7 +20,7 @@ use larder_base::slots::{Slot, Slots, Use};
 use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
-use super::extents::SegmentId;
+use super::place::SegmentId;
 use crate::counts::CacheCounts;
 use crate::types::IO_BYTES_MAX;
 
@@ -136,8 +136,8 @@ impl Record {
     }
 }
 
-/// (volume, segment, position).
-pub(crate) type RecordKey = (u32, SegmentId, u32);
+/// (volume, segment, position of the record, piece; none: the whole record).
+pub(crate) type RecordKey = (u32, SegmentId, u32, Option<u16>);
 
 /// Rounds that a record stays without being used.
 const ROUNDS_KEPT: u32 = 5;
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn what_nobody_uses_is_given_back() {
         let memory = Memory::new(256 << 20);
-        let key = |n: u32| (0, SegmentId(1), n);
+        let key = |n: u32| (0, SegmentId(1), n, None);
         let record = || Record::One(Bytes::from(vec![7; 1 << 20]));
         memory.insert(key(1), record());
         memory.insert(key(2), record());

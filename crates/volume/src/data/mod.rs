@@ -19,7 +19,7 @@
 //! - `data.idle_is_idle`: every background task sleeps until it is woken. While nothing is dirty
 //!   there is no timer.
 //!
-//! Rooms: `dirty`, `extents`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
+//! Rooms: `dirty`, `extents`, `pieces`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
 //! `shared` holds what operations and tasks share; `write`, `read`, `flush`, `small_commit`,
 //! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
 //! come; `cut` and `patch` are the data's part of a snapshot.
@@ -42,6 +42,8 @@ mod intents;
 mod memory;
 mod open;
 mod patch;
+mod pieces;
+mod place;
 mod promise;
 mod queue;
 mod read;
@@ -57,27 +59,32 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use compress::decompress;
+#[cfg(any(test, fuzzing))]
+pub(crate) use compress::decompress_into;
 pub(crate) use cut::Forming;
 pub(crate) use dirty::Payload as IntentPayload;
 #[cfg(test)]
 pub(crate) use extents::Extent;
 #[cfg(any(test, fuzzing))]
-pub(crate) use extents::{Codec, put_extent};
-pub(crate) use extents::{EXTENT_TAG, Place, RecordRef, SegmentId, decode_extent};
+pub(crate) use extents::put_extent;
+pub(crate) use extents::{EXTENT_TAG, Place, SegmentId, decode_extent};
 pub(crate) use file::FileState;
 pub(crate) use gate::margin;
 pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
 pub(crate) use patch::{Patch, Restored};
+#[cfg(any(test, fuzzing))]
+pub(crate) use pieces::{Codec, Sums};
+pub(crate) use pieces::{Piece as RecordPiece, RecordRef, verify_and_unpack};
 pub(crate) use reserved::{RESERVED_TAG, decode_reserved};
 #[cfg(any(test, fuzzing))]
 pub(crate) use reserved::{encode_reserved, reserved_key};
 #[cfg(test)]
 pub(crate) use segment::Builder as SegmentBuilder;
+#[cfg(any(test, fuzzing))]
+pub(crate) use segment::place_seed;
 pub(crate) use segment::{
-    FOOTER_BYTES, Footer, HEADER_BYTES, IndexEntry, object_path, parse_footer, parse_index, place_seed, segment_of,
-    verify_header,
+    FOOTER_BYTES, Footer, HEADER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of, verify_header,
 };
 pub(crate) use segments::{SEGMENT_TAG, Segment, Tally, decode_segment, encode_segment, segment_key};
 pub(crate) use shared::{Data, DataParts, DataSettings, InodeSource};

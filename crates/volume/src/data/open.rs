@@ -22,6 +22,7 @@ use super::shared::{Data, DataParts, Inner, store_error};
 use super::small_commit;
 use crate::counts::VolumeCounts;
 use crate::keys::table_range;
+use crate::lineage::INHERITED;
 use crate::meta::Batch;
 use crate::types::*;
 
@@ -32,7 +33,9 @@ impl Data {
     /// Replays intents, starts flusher and garbage collection.
     pub(crate) async fn open(parts: DataParts) -> FsResult<Arc<Data>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut table = Segments::new(parts.epoch, parts.snapshots.iter().copied());
+        let inherited = (parts.inherited > 0).then_some(INHERITED);
+        let mut table = Segments::new(parts.epoch, parts.snapshots.iter().copied().chain(inherited));
+        table.skip_to(parts.inherited.saturating_add(1));
         load_segments(&parts, &mut table).await?;
         let orphans = find_new_orphans(&parts, &mut table).await?;
         let reserved = parts.meta.usage().reserved_bytes.max(0);

@@ -13,7 +13,7 @@ use super::extents::{EXTENT_TAG, ExtentMap, ExtentOps, SegmentId, WINDOW_BYTES, 
 use super::flush::{BuildInode, Out, build};
 use super::segment::object_path;
 use super::segments::Tally;
-use super::shared::{Data, Inner, store_error};
+use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::keys::{decode_inode, encode_inode, inode_key};
 use crate::meta::overlay::Changes;
@@ -139,8 +139,7 @@ impl Inner {
         if let Some((id, payload, bytes, records)) = built.segment {
             // Noted before it is put: if that fails half way, it is discarded all the same.
             patch.segments.push((id, bytes, records));
-            let put = self.parts.store.put(&object_path(&self.parts.prefix, id), payload).await;
-            put.map_err(|error| store_error(&format!("writing segment {:016x} of a snapshot", id.0), &error))?;
+            self.put_once(&object_path(&self.parts.prefix, id), payload).await?;
         }
         Ok(built.outs)
     }

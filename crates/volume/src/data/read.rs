@@ -3,8 +3,10 @@
 //! - `reading.one_moment`: a read is planned under one lock, so its bytes are those of one moment.
 //!   Missing records are fetched, and then the read is planned again: it never mixes two moments,
 //!   and it does not matter if a segment was moved in between.
-//! - `reading.verified_first`: every record from the store is verified before a byte of it is
-//!   returned. A record that fails is read once more, and then the read fails.
+//! - `reading.verified_first`: every record or piece from the store is verified before a byte of it
+//!   is returned. One that fails is read once more, and then the read fails.
+//! - `reading.pieces_unless_sequential`: a read that continues no other and wants less than half of
+//!   a record fetches the pieces that it wants, else the whole record. The cache keeps either.
 //! - `reading.fetched_once`: a record is fetched once, however many readers wait for it. The fetch
 //!   continues when its reader goes away.
 //! - `reading.cache_owns_its_bytes`: the cache keeps copies. A record that was a slice of a fetched
@@ -18,17 +20,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use object_store::{GetOptions, ObjectStoreExt};
 
 use super::blocking;
-use super::compress::decompress;
 use super::dirty::Payload;
-use super::extents::{Codec, RecordRef, SegmentId};
+use super::extents::SegmentId;
 use super::fetch::Fetch;
 use super::file::{FileData, Stream};
 use super::memory::{Record, RecordKey};
-use super::segment::{checksum_chunks, object_path, place_seed};
+use super::pieces::{Codec, Part, RecordRef};
+use super::segment::object_path;
 use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
 use crate::types::*;
@@ -37,6 +39,8 @@ use crate::types::*;
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 /// Unwanted bytes are fetched along to save a request, up to this many.
 const FETCH_GAP_MAX: u64 = 32 << 10;
+/// The same beside a piece, whose reader wants few bytes from the disks.
+const PIECE_GAP_MAX: u64 = 4 << 10;
 const STREAMS_MAX: usize = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 8 << 20;
@@ -49,8 +53,9 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// The result of planning a read.
 enum ReadPlan {
     Ready(Vec<Bytes>),
-    /// Records that are not in memory, each with the offset in the file where it is needed.
-    Missing(Vec<(RecordRef, u64)>),
+    /// Records and pieces that are not in memory, each with the offset in the file where it is
+    /// needed.
+    Missing(Vec<(Part, u64)>),
     /// Extents are not known.
     Unknown,
 }
@@ -65,9 +70,9 @@ impl Data {
         let inner = &self.0;
         let mut fetched: HashMap<RecordKey, Record> = HashMap::new();
         let mut failed: Option<(RecordKey, FsError)> = None;
-        let mut first = true;
+        let mut is_sequential = None;
         for _ in 0..PLANS_MAX {
-            let (plan, ahead) = inner.plan(inode, offset..end, &fetched, std::mem::take(&mut first));
+            let (plan, ahead) = inner.plan(inode, offset..end, &fetched, &mut is_sequential);
             if let Some(range) = ahead {
                 inner.read_ahead(inode, range);
             }
@@ -78,14 +83,14 @@ impl Data {
                     inner.ensure_loaded(inode, offset..end).await?;
                 }
                 ReadPlan::Missing(missing) => {
-                    for (record, at, fetch) in inner.start_fetches(&missing) {
-                        let key = inner.key(&record);
+                    for (part, at, fetch) in inner.start_fetches(missing) {
+                        let key = inner.key(&part);
                         match fetch.wait().await {
                             Ok(content) => drop(fetched.insert(key, content)),
                             // The segment may have been moved since the plan: look again, but only
                             // once per record.
                             Err(error) if failed.as_ref().is_some_and(|(before, _)| *before == key) => {
-                                return Err(explain(inode, at, &record, &error));
+                                return Err(explain(inode, at, &part.record, &error));
                             }
                             Err(error) => {
                                 failed = Some((key, error));
@@ -167,29 +172,40 @@ fn explain(inode: &Arc<Inode>, at: u64, record: &RecordRef, error: &FsError) -> 
 }
 
 impl Inner {
-    fn key(&self, record: &RecordRef) -> RecordKey {
-        (self.volume, record.segment, record.position)
+    pub(super) fn key(&self, part: &Part) -> RecordKey {
+        self.key_of(&part.record, part.number())
     }
 
-    /// Plans a read of `range` (`reading.one_moment`). With `advance` it also says which range to
-    /// read ahead.
+    fn key_of(&self, record: &RecordRef, piece: Option<u16>) -> RecordKey {
+        (self.volume, record.segment, record.position, piece)
+    }
+
+    /// Plans a read of `range` (`reading.one_moment`). The first plan of a read finds out whether it
+    /// continues another, and says which range to read ahead.
     fn plan(
         &self,
         inode: &Arc<Inode>,
         range: Range<u64>,
         fetched: &HashMap<RecordKey, Record>,
-        advance: bool,
+        is_sequential: &mut Option<bool>,
     ) -> (ReadPlan, Option<Range<u64>>) {
         let mut guard = inode.file.state.lock();
         let window_max = WINDOW_MAX.min(self.parts.memory.cache_bytes() / 16);
-        let ahead = if advance { advance_streams(&mut guard.streams, range.clone(), window_max) } else { None };
+        let (is_sequential, ahead) = match *is_sequential {
+            Some(known) => (known, None),
+            None => {
+                let (continues, ahead) = advance_streams(&mut guard.streams, range.clone(), window_max);
+                (*is_sequential.insert(continues), ahead)
+            }
+        };
         let state = &*guard;
+        let wanted = Wanted { fetched, is_sequential };
         let mut chunks = Vec::with_capacity(1 + ((range.end - range.start) >> 17) as usize);
         let mut missing = Vec::new();
         let mut at = range.start;
         let mut known = true;
         for (lo, hi, piece) in state.dirty.view(range.clone()) {
-            known &= self.plan_stored(state, at..lo, fetched, &mut chunks, &mut missing);
+            known &= self.plan_stored(state, at..lo, &wanted, &mut chunks, &mut missing);
             match &piece.payload {
                 Payload::Zero => push_zeros(hi - lo, &mut chunks),
                 Payload::Bytes(bytes) => {
@@ -200,7 +216,7 @@ impl Inner {
             }
             at = hi;
         }
-        known &= self.plan_stored(state, at..range.end, fetched, &mut chunks, &mut missing);
+        known &= self.plan_stored(state, at..range.end, &wanted, &mut chunks, &mut missing);
         let plan = match (known, missing.is_empty()) {
             (false, _) => ReadPlan::Unknown,
             (true, false) => ReadPlan::Missing(missing),
@@ -214,9 +230,9 @@ impl Inner {
         &self,
         state: &FileData,
         range: Range<u64>,
-        fetched: &HashMap<RecordKey, Record>,
+        wanted: &Wanted<'_>,
         chunks: &mut Vec<Bytes>,
-        missing: &mut Vec<(RecordRef, u64)>,
+        missing: &mut Vec<(Part, u64)>,
     ) -> bool {
         if range.is_empty() {
             return true;
@@ -232,25 +248,62 @@ impl Inner {
             match &extent.place {
                 super::extents::Place::Inline(bytes) => chunks.push(bytes.slice(skip..skip + len)),
                 super::extents::Place::Record(record) => {
-                    let key = self.key(record);
-                    let content = fetched.get(&key).cloned().or_else(|| self.parts.memory.get(&key));
+                    let raw = skip as u32..(skip + len) as u32;
+                    let before = missing.len();
+                    self.plan_record(record, raw, lo, wanted, chunks, missing);
                     let counts = &self.parts.memory.counts;
-                    match content {
-                        Some(content) => {
-                            counts.hits.add(u64::from(fetched.is_empty()));
-                            content.slice_into(skip, len, chunks);
-                        }
-                        None if missing.last().is_some_and(|(last, _)| last == record) => {}
-                        None => {
-                            counts.misses.add(1);
-                            missing.push((*record, lo));
-                        }
+                    if missing.len() > before {
+                        counts.misses.add(1);
+                    } else {
+                        counts.hits.add(u64::from(wanted.fetched.is_empty()));
                     }
                 }
             }
         }
         push_zeros(range.end - at, chunks);
         true
+    }
+
+    /// The bytes `raw` of a record, which lie at `at` in the file, or the parts that are missing
+    /// (`reading.pieces_unless_sequential`).
+    fn plan_record(
+        &self,
+        record: &RecordRef,
+        raw: Range<u32>,
+        at: u64,
+        wanted: &Wanted<'_>,
+        chunks: &mut Vec<Bytes>,
+        missing: &mut Vec<(Part, u64)>,
+    ) {
+        let in_memory = |key: &RecordKey| wanted.fetched.get(key).cloned().or_else(|| self.parts.memory.get(key));
+        if let Some(content) = in_memory(&self.key_of(record, None)) {
+            return content.slice_into(raw.start as usize, (raw.end - raw.start) as usize, chunks);
+        }
+        let whole = |missing: &mut Vec<(Part, u64)>| {
+            let is_new = missing.last().is_none_or(|(last, _)| last.record != *record || last.number().is_some());
+            if is_new {
+                missing.push((record.part(None), at));
+            }
+        };
+        if !record.has_pieces() {
+            return whole(missing);
+        }
+        let before = missing.len();
+        let mut begin = raw.start;
+        for number in record.pieces_of(raw.clone()) {
+            let part = record.part(Some(number));
+            let piece = part.raw();
+            let (from, to) = (begin - piece.start, raw.end.min(piece.end) - piece.start);
+            begin = piece.end;
+            match in_memory(&self.key(&part)) {
+                Some(content) => content.slice_into(from as usize, (to - from) as usize, chunks),
+                None if wanted.is_sequential || (raw.end - raw.start) * 2 >= record.raw_len => {
+                    missing.truncate(before);
+                    return whole(missing);
+                }
+                None => missing.push((part, at)),
+            }
+        }
     }
 
     /// Fetches records that are likely to be read next. Never waits.
@@ -271,34 +324,40 @@ impl Inner {
                 if this.ensure_loaded(&inode, range.clone()).await.is_ok()
                     && let Some(wanted) = this.cold_records(&inode, &range)
                 {
-                    this.start_fetches(&wanted);
+                    this.start_fetches(wanted);
                 }
             });
             return;
         };
-        self.start_fetches(&wanted);
+        self.start_fetches(wanted);
     }
 
     /// Records of `range` that are not in the cache. `None` if extents are not known.
-    fn cold_records(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Option<Vec<(RecordRef, u64)>> {
+    fn cold_records(&self, inode: &Arc<Inode>, range: &Range<u64>) -> Option<Vec<(Part, u64)>> {
         let state = inode.file.state.lock();
         if state.extents.missing(range.clone()).is_some() {
             return None;
         }
-        let records = state.extents.view(range.clone()).filter_map(|(lo, _, _, e)| Some((*e.record()?, lo)));
-        let mut cold: Vec<_> = records.filter(|(record, _)| !self.parts.memory.holds(&self.key(record))).collect();
+        let records = state.extents.view(range.clone()).filter_map(|(lo, _, _, e)| Some((e.record()?, lo)));
+        let mut cold: Vec<_> =
+            records.filter(|(record, _)| !self.parts.memory.holds(&self.key_of(record, None))).collect();
         cold.dedup_by(|a, b| a.0 == b.0);
-        Some(cold)
+        Some(cold.into_iter().map(|(record, at)| (record.part(None), at)).collect())
     }
 
     /// Joins the fetches under way and starts the others, neighbours together
     /// (`reading.fetched_once`).
-    fn start_fetches(self: &Arc<Self>, wanted: &[(RecordRef, u64)]) -> Vec<(RecordRef, u64, Arc<Fetch>)> {
-        let mut fresh: Vec<(RecordRef, Arc<Fetch>)> = Vec::new();
+    fn start_fetches(self: &Arc<Self>, wanted: Vec<(Part, u64)>) -> Vec<(Part, u64, Arc<Fetch>)> {
+        let mut fresh: Vec<(Part, Arc<Fetch>)> = Vec::new();
         let all = {
             let mut fetches = self.fetches.lock();
-            let join = wanted.iter().map(|&(record, at)| {
-                let key = self.key(&record);
+            let join = wanted.into_iter().map(|(part, at)| {
+                if part.number().is_some()
+                    && let Some(under_way) = fetches.get(&self.key_of(&part.record, None))
+                {
+                    return (part.widened(), at, Arc::clone(under_way));
+                }
+                let key = self.key(&part);
                 let fetch = match fetches.entry(key) {
                     Entry::Occupied(under_way) => Arc::clone(under_way.get()),
                     Entry::Vacant(vacant) => {
@@ -307,23 +366,23 @@ impl Inner {
                         if let Some(content) = self.parts.memory.get(&key) {
                             fetch.finish(Ok(content));
                         } else {
-                            fresh.push((record, Arc::clone(&fetch)));
+                            fresh.push((part.clone(), Arc::clone(&fetch)));
                             vacant.insert(Arc::clone(&fetch));
                         }
                         fetch
                     }
                 };
-                (record, at, fetch)
+                (part, at, fetch)
             });
             join.collect()
         };
-        fresh.sort_by_key(|(record, _)| (record.segment, record.position));
+        fresh.sort_by_key(|(part, _)| (part.record.segment, part.stored().start));
         let mut rest = &fresh[..];
         while !rest.is_empty() {
             let count = run_length(rest);
             let (run, tail) = rest.split_at(count);
             rest = tail;
-            let run = FetchRun { inner: Arc::clone(self), records: run.to_vec() };
+            let run = FetchRun { inner: Arc::clone(self), parts: run.to_vec() };
             self.fetch_bytes.fetch_add(run.bytes(), Ordering::Relaxed);
             tokio::spawn(run.run());
         }
@@ -334,8 +393,9 @@ impl Inner {
     pub(super) async fn read_records(&self, records: &[(Ino, u64, RecordRef)]) -> Vec<(Ino, u64, FsError)> {
         use futures::StreamExt;
         let reads = futures::stream::iter(records.to_vec()).map(|(ino, offset, record)| async move {
-            let first = self.fetch_again(&record).await;
-            let read = if first.is_err() { self.fetch_again(&record).await } else { first };
+            let part = record.part(None);
+            let first = self.fetch_again(&part).await;
+            let read = if first.is_err() { self.fetch_again(&part).await } else { first };
             read.err().map(|error| (ino, offset, error))
         });
         reads.buffer_unordered(8).filter_map(|failed| async move { failed }).collect().await
@@ -369,58 +429,66 @@ impl Inner {
         Ok(chunks)
     }
 
-    /// Reads one record again after its first reading failed (`reading.verified_first`).
-    async fn fetch_again(&self, record: &RecordRef) -> FsResult<Record> {
-        let start = u64::from(record.position);
-        let stored = self.get_segment(record.segment, start..start + u64::from(record.stored_len)).await?;
-        verify_and_keep(record, std::slice::from_ref(&stored))
+    /// Reads one record or piece again after its first reading failed (`reading.verified_first`).
+    async fn fetch_again(&self, part: &Part) -> FsResult<Record> {
+        let stored = self.get_segment(part.record.segment, part.stored()).await?;
+        part.unpack(std::slice::from_ref(&stored))
             .ok_or_else(|| FsError::Io("the checksum of the stored record is wrong".into()))
     }
 }
 
-/// How many of the first records lie close enough together for one request.
-fn run_length(records: &[(RecordRef, Arc<Fetch>)]) -> usize {
-    let Some((first, _)) = records.first() else { return 0 };
-    let mut end = u64::from(first.position) + u64::from(first.stored_len);
+/// The input of a plan.
+struct Wanted<'a> {
+    fetched: &'a HashMap<RecordKey, Record>,
+    is_sequential: bool,
+}
+
+/// How many of the first parts lie close enough together for one request.
+fn run_length(parts: &[(Part, Arc<Fetch>)]) -> usize {
+    let Some((first, _)) = parts.first() else { return 0 };
+    let start = first.stored().start;
+    let (mut last, mut end) = (first, first.stored().end);
     let mut count = 1;
-    for (record, _) in &records[1..] {
-        let (start, len) = (u64::from(record.position), u64::from(record.stored_len));
-        let near = record.segment == first.segment && start >= end && start - end <= FETCH_GAP_MAX;
-        if !near || start + len - u64::from(first.position) > FETCH_BYTES_MAX {
+    for (part, _) in &parts[1..] {
+        let stored = part.stored();
+        let is_piece = part.number().is_some() || last.number().is_some();
+        let gap_max = if is_piece { PIECE_GAP_MAX } else { FETCH_GAP_MAX };
+        let near = part.record.segment == first.record.segment && stored.start >= end && stored.start - end <= gap_max;
+        if !near || stored.end - start > FETCH_BYTES_MAX {
             break;
         }
-        end = start + len;
+        (last, end) = (part, stored.end);
         count += 1;
     }
     count
 }
 
-/// Records fetched in one request. However it ends, every waiting reader is answered.
+/// Parts fetched in one request. However it ends, every waiting reader is answered.
 struct FetchRun {
     inner: Arc<Inner>,
-    records: Vec<(RecordRef, Arc<Fetch>)>,
+    parts: Vec<(Part, Arc<Fetch>)>,
 }
 
 impl FetchRun {
     fn bytes(&self) -> u64 {
-        self.records.iter().map(|(record, _)| u64::from(record.raw_len)).sum()
+        self.parts.iter().map(|(part, _)| u64::from(part.raw_len())).sum()
     }
 
     async fn run(self) {
-        let start = self.records.iter().map(|(r, _)| u64::from(r.position)).min().unwrap_or(0);
-        let end = self.records.iter().map(|(r, _)| u64::from(r.position) + u64::from(r.stored_len)).max().unwrap_or(0);
-        let Some(segment) = self.records.first().map(|(record, _)| record.segment) else { return };
+        let start = self.parts.iter().map(|(part, _)| part.stored().start).min().unwrap_or(0);
+        let end = self.parts.iter().map(|(part, _)| part.stored().end).max().unwrap_or(0);
+        let Some(segment) = self.parts.first().map(|(part, _)| part.record.segment) else { return };
         let stored = self.inner.get_chunks(segment, start..end).await.ok();
         let unpacked = match stored {
             Some(stored) => self.unpack(stored, start).await,
-            None => vec![None; self.records.len()],
+            None => vec![None; self.parts.len()],
         };
-        for ((record, fetch), content) in self.records.iter().zip(unpacked) {
+        for ((part, fetch), content) in self.parts.iter().zip(unpacked) {
             let result = match content {
                 Some(content) => Ok(content),
-                None => self.inner.fetch_again(record).await,
+                None => self.inner.fetch_again(part).await,
             };
-            let key = self.inner.key(record);
+            let key = self.inner.key(part);
             if let Ok(content) = &result {
                 self.inner.parts.memory.insert(key, content.clone());
             }
@@ -431,65 +499,42 @@ impl FetchRun {
 
     /// Verifies and decompresses, on another thread if it is much.
     async fn unpack(&self, stored: Vec<Bytes>, start: u64) -> Vec<Option<Record>> {
-        let records: Vec<RecordRef> = self.records.iter().map(|(record, _)| *record).collect();
-        let packed = records.iter().filter(|r| r.codec != Codec::Raw).map(|r| u64::from(r.raw_len)).sum::<u64>();
+        if let [(part, _)] = &self.parts[..]
+            && part.number().is_some()
+        {
+            return vec![part.unpack(&stored)];
+        }
+        let parts: Vec<Part> = self.parts.iter().map(|(part, _)| part.clone()).collect();
+        let is_packed = |part: &&Part| part.record.codec != Codec::Raw;
+        let packed = parts.iter().filter(is_packed).map(|part| u64::from(part.raw_len())).sum::<u64>();
         let stored = Record::from_chunks(&stored);
         let work = move || {
-            let one = |record: &RecordRef| {
+            let one = |part: &Part| {
                 let mut chunks = Vec::new();
-                let at = (u64::from(record.position) - start) as usize;
-                stored.slice_into(at, record.stored_len as usize, &mut chunks);
-                verify_and_keep(record, &chunks)
+                let place = part.stored();
+                stored.slice_into((place.start - start) as usize, (place.end - place.start) as usize, &mut chunks);
+                part.unpack(&chunks)
             };
-            records.iter().map(one).collect()
+            parts.iter().map(one).collect()
         };
         if packed < 256 << 10 {
             return work();
         }
         let _worker = self.inner.workers.acquire().await;
-        blocking::run_blocking(work).await.unwrap_or_else(|| vec![None; self.records.len()])
+        blocking::run_blocking(work).await.unwrap_or_else(|| vec![None; self.parts.len()])
     }
 }
 
 impl Drop for FetchRun {
     fn drop(&mut self) {
         self.inner.fetch_bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
-        for (record, fetch) in &self.records {
+        for (part, fetch) in &self.parts {
             if fetch.done.get().is_none() {
                 fetch.finish(Err(FsError::Io("the read was given up".into())));
-                self.inner.fetches.lock().remove(&self.inner.key(record));
+                self.inner.fetches.lock().remove(&self.inner.key(part));
             }
         }
     }
-}
-
-/// The record in `stored`, as a slice where it is not packed.
-pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<Bytes> {
-    let chunks = std::slice::from_ref(stored);
-    let intact = checksum_chunks(place_seed(record.segment, record.position), chunks) == record.checksum;
-    if intact { decompress(record.codec, stored, record.raw_len as usize) } else { None }
-}
-
-/// The record in `stored`, in memory of its own (`reading.cache_owns_its_bytes`).
-fn verify_and_keep(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
-    let seed = place_seed(record.segment, record.position);
-    if record.codec == Codec::Raw {
-        // The copy is verified: it is in the processor's cache now, and in one piece.
-        let content = Record::copied(stored);
-        let intact = checksum_chunks(seed, content.chunks()) == record.checksum;
-        return (intact && content.len() == record.raw_len as usize).then_some(content);
-    }
-    if checksum_chunks(seed, stored) != record.checksum {
-        return None;
-    }
-    let unpack = |stored| decompress(record.codec, stored, record.raw_len as usize).map(Record::One);
-    if let [one] = stored { unpack(one) } else { unpack(&joined(stored)) }
-}
-
-fn joined(chunks: &[Bytes]) -> Bytes {
-    let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
-    chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
-    whole.freeze()
 }
 
 fn push_zeros(mut len: u64, chunks: &mut Vec<Bytes>) {
@@ -500,8 +545,8 @@ fn push_zeros(mut len: u64, chunks: &mut Vec<Bytes>) {
     }
 }
 
-/// Notes a read of `range`. If it continues an earlier one, returns the range to read ahead.
-fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64) -> Option<Range<u64>> {
+/// Notes a read of `range`. Whether it continues an earlier one, and the range to read ahead.
+fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64) -> (bool, Option<Range<u64>>) {
     // Reads of one client may overtake each other by about the bytes in flight.
     let near = |s: &Stream| range.start <= s.next + s.window && range.start + s.window >= s.next;
     let Some(found) = streams.iter().rposition(near) else {
@@ -509,7 +554,7 @@ fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64
             streams.remove(0);
         }
         streams.push(Stream { next: range.end, ahead: range.end, window: WINDOW_MIN });
-        return None;
+        return (false, None);
     };
     let mut stream = streams.remove(found);
     if range.end > stream.next {
@@ -523,7 +568,7 @@ fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64
         stream.ahead = range.end;
     }
     streams.push(stream);
-    ahead
+    (true, ahead)
 }
 
 #[cfg(test)]
@@ -531,37 +576,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn record(stored: &Bytes, codec: Codec, raw_len: u32) -> RecordRef {
-        let (segment, position) = (SegmentId(7), 640);
-        let checksum = checksum_chunks(place_seed(segment, position), std::slice::from_ref(stored));
-        RecordRef { segment, position, stored_len: stored.len() as u32, raw_len, codec, checksum }
-    }
-
-    #[test]
-    fn records_that_come_in_pieces_are_what_they_would_be_in_one() {
-        let raw: Bytes = b"pantry shelf ".repeat(9000).into();
-        let packed: Bytes = lz4_flex::block::compress(&raw).into();
-        for (stored, codec) in [(&raw, Codec::Raw), (&packed, Codec::Lz4)] {
-            let record = record(stored, codec, raw.len() as u32);
-            let pieces = [stored.slice(..100), stored.slice(100..101), stored.slice(101..)];
-            assert_eq!(verify_and_keep(&record, &pieces).unwrap().chunks().concat(), raw);
-            assert_eq!(verify_and_unpack(&record, stored).unwrap(), raw);
-            let mut bad = stored.to_vec();
-            bad[100] ^= 1;
-            let bad = Bytes::from(bad);
-            assert!(verify_and_keep(&record, &[bad.slice(..100), bad.slice(100..)]).is_none());
-            assert!(verify_and_unpack(&record, &bad).is_none());
-            assert!(verify_and_keep(&record, &pieces[..2]).is_none());
-        }
-    }
-
     #[test]
     fn sequential_readers_get_a_growing_window_and_random_ones_nothing() {
         let mut streams = Vec::new();
         let mut ahead = 0;
         for n in 0..200u64 {
             let at = n * (128 << 10);
-            if let Some(range) = advance_streams(&mut streams, at..at + (128 << 10), WINDOW_MAX) {
+            let (continues, ahead_now) = advance_streams(&mut streams, at..at + (128 << 10), WINDOW_MAX);
+            assert_eq!(continues, n > 0);
+            if let Some(range) = ahead_now {
                 assert!(range.start >= ahead && range.end > range.start);
                 ahead = range.end;
             }
@@ -570,7 +593,7 @@ mod tests {
         let mut streams = Vec::new();
         for n in 0..50u64 {
             let at = (n * 7919 % 100) * (64 << 20);
-            assert_eq!(advance_streams(&mut streams, at..at + 4096, WINDOW_MAX), None);
+            assert_eq!(advance_streams(&mut streams, at..at + 4096, WINDOW_MAX), (false, None));
         }
         assert!(streams.len() <= STREAMS_MAX);
     }

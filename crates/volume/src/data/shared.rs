@@ -83,6 +83,8 @@ pub(crate) struct DataParts {
     /// Set before the first range is reserved: programs that do not know of reserved ranges are
     /// kept out.
     pub(crate) marks: Arc<Marks>,
+    /// The newest segment that is an ancestor's (`lineage.by_number`); 0: none is.
+    pub(crate) inherited: u64,
     /// The epoch, and the snapshots that there are.
     pub(crate) epoch: u64,
     pub(crate) snapshots: Vec<u64>,

@@ -33,10 +33,11 @@ use uuid::Uuid;
 
 use crate::data::{
     EXTENT_TAG, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, RecordRef, decode_extent, decode_intent, decode_mask,
-    decode_reserved, decompress, object_path, place_seed,
+    decode_reserved, object_path, verify_and_unpack,
 };
 use crate::keys::{self, tag};
 use crate::layout;
+use crate::lineage::Lineage;
 use crate::registry::document;
 use crate::types::*;
 pub use plan::Piece;
@@ -124,6 +125,16 @@ pub struct Salvage {
 /// The name of a volume's stream in the log of its store.
 pub fn log_stream(id: Uuid) -> String {
     layout::stream_of(id)
+}
+
+/// The store below the encryption of a volume: that of a clone has the segments of its ancestors. Where the registry is lost, nothing
+/// says whose they are.
+pub async fn store_of(store: Arc<dyn ObjectStore>, id: Uuid) -> Arc<dyn ObjectStore> {
+    let Ok((known, _)) = document::read_document(&*store).await else { return store };
+    match known.volumes.iter().find(|entry| entry.info.id == id).filter(|entry| !entry.lineage().is_empty()) {
+        Some(entry) => Arc::new(Lineage::new(store, id, entry.lineage().to_vec())),
+        None => store,
+    }
 }
 
 /// The volumes of a store, with those that only have objects, and the faults found, one sentence
@@ -327,7 +338,7 @@ impl Salvage {
             let all = records.of.range((ino, 0)..=(ino, u64::MAX)).filter(|((_, g), _)| of_node(*g));
             for entry in all.flat_map(|(_, entries)| entries) {
                 let range = entry.offset..entry.offset + u64::from(entry.record.raw_len);
-                painter.paint(range, Source::Record { record: entry.record, skip: 0 });
+                painter.paint(range, Source::Record { record: entry.record.clone(), skip: 0 });
             }
         }
         self.paint_extents(ino, &mut painter, &mut known, &mut plan.faults).await;
@@ -434,12 +445,12 @@ impl Salvage {
         let range = start..start + u64::from(record.stored_len);
         let got = self.store.get_range(&path, range).await;
         let stored = got.map_err(|error| format!("{name} at {start}: {}", innermost(&error)))?;
-        if larder_base::checksum::checksum(place_seed(record.segment, record.position), &stored) != record.checksum {
-            return Err(format!("{name} at {start}: the record's checksum is wrong"));
+        if let Some(at) = record.first_damaged(&stored) {
+            return Err(format!("{name} at {at}: the record's checksum is wrong"));
         }
-        let raw = decompress(record.codec, &stored, record.raw_len as usize);
+        let raw = verify_and_unpack(record, &stored);
         let raw = raw.ok_or_else(|| format!("{name} at {start}: the record does not decompress"))?;
-        *self.last.lock() = Some((*record, raw.clone()));
+        *self.last.lock() = Some((record.clone(), raw.clone()));
         Ok(raw)
     }
 }

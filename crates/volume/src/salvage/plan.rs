@@ -24,7 +24,7 @@ impl Source {
         match self {
             Source::Zero => Source::Zero,
             Source::Bytes(held) => Source::Bytes(held.slice((bytes as usize).min(held.len())..)),
-            Source::Record { record, skip } => Source::Record { record: *record, skip: skip + bytes },
+            Source::Record { record, skip } => Source::Record { record: record.clone(), skip: skip + bytes },
         }
     }
 }

@@ -7,7 +7,7 @@ use super::found::{Damage, MISSING, MissingObjects, joined};
 use super::verify::ShardCheck;
 use crate::core::Core;
 use crate::history::EventKind;
-use crate::object::geometry::{BLOCK_BYTES, Geometry, UNIT_BYTES};
+use crate::object::geometry::{Geometry, UNIT_BYTES};
 use crate::object::index::Object;
 
 /// Objects that are listed while disks are away; others are counted.
@@ -18,6 +18,7 @@ impl Core {
     /// Blocks.
     pub fn lost_ranges(&self, object: &Object, checks: &[ShardCheck]) -> Vec<Range<u64>> {
         let geometry = object.geometry;
+        let block_bytes = geometry.block_bytes();
         let mut lost: Vec<Range<u64>> = Vec::new();
         for index in 0..geometry.k {
             let length = geometry.shard_bytes(index);
@@ -25,10 +26,10 @@ impl Core {
             let suspects: Vec<u64> = match check {
                 // A damaged header takes no data with it.
                 Some(check) if check.error.is_none() => check.bad.clone(),
-                _ => (0..length.div_ceil(BLOCK_BYTES)).collect(),
+                _ => (0..length.div_ceil(block_bytes)).collect(),
             };
             for block in suspects {
-                let local = block * BLOCK_BYTES..((block + 1) * BLOCK_BYTES).min(length);
+                let local = block * block_bytes..((block + 1) * block_bytes).min(length);
                 if local.start < length && self.recover_block(object, index, local.clone()).is_err() {
                     lost.push(object_range(geometry, index, &local));
                 }
@@ -148,11 +149,11 @@ mod tests {
     #[test]
     fn blocks_of_shards_are_found_in_the_object() {
         for (size, k) in [(5 << 20, 2u8), ((9 << 20) + 12_345, 4), (700_001, 2), (300_000, 1)] {
-            let geometry = Geometry { size, k, m: 1 };
+            let geometry = Geometry::new(size, k, 1);
             for piece in geometry.pieces(0..size) {
                 let mut at = piece.local.start;
                 while at < piece.local.end {
-                    let end = (at + BLOCK_BYTES).min(piece.local.end);
+                    let end = (at + geometry.block_bytes()).min(piece.local.end);
                     let expected = piece.object + (at - piece.local.start);
                     let found = object_range(geometry, piece.shard, &(at..end));
                     assert_eq!(found, expected..expected + (end - at), "{geometry:?} shard {}", piece.shard);

@@ -15,7 +15,7 @@ use super::scrubs::*;
 use super::state::*;
 use super::*;
 use crate::member::member_disk::MemberDisk;
-use crate::object::geometry::{BLOCK_BYTES, block_offset};
+use crate::object::geometry::BlockSize;
 use crate::testing::{Bench, noise};
 use crate::{Layout, Pool};
 
@@ -70,7 +70,7 @@ async fn bit_rot_on_one_disk_is_repaired_by_one_scrub() {
     let first = pool.scrub().await.unwrap();
     assert_eq!((first.phase, first.unrepaired), (ScrubPhase::Finished, 0));
     assert!(first.errors >= page / 100 && first.repaired > 0 && first.repaired_bytes > 0, "{first:?}");
-    assert!(first.repaired_bytes <= first.errors * BLOCK_BYTES, "no more than was damaged: {first:?}");
+    assert!(first.repaired_bytes <= first.errors * BlockSize::NEW.bytes(), "no more than was damaged: {first:?}");
     assert_eq!((first.objects_done, first.bytes_done), (first.objects_total, first.bytes_total));
     assert!(errors(&pool)[1] == first.errors && errors(&pool)[0] == 0, "{:?}", errors(&pool));
     scrub_clean(&pool).await;
@@ -89,10 +89,10 @@ async fn bit_rot_spread_over_all_disks_is_repaired_by_one_scrub() {
         for object in &objects {
             let shards = u64::from(object.geometry.shards());
             for (index, slot) in object.placed() {
-                let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
+                let blocks = object.geometry.shard_bytes(index).div_ceil(object.geometry.block_bytes());
                 let file = bench.disks[usize::from(slot)].join(object.file_name(index));
                 for block in (0..blocks).filter(|block| block % shards == u64::from(index)) {
-                    flip(&file, block_offset(u64::from(object.header_bytes), block) + block % 7);
+                    flip(&file, object.geometry.block_offset(u64::from(object.header_bytes), block) + block % 7);
                 }
             }
         }
@@ -114,7 +114,7 @@ async fn a_long_read_survives_damage_at_different_places_of_several_shards() {
     let object = pool.core.objects.index().get("o5").cloned().unwrap();
     for (index, slot) in object.placed() {
         let file = bench.disks[usize::from(slot)].join(object.file_name(index));
-        flip(&file, block_offset(u64::from(object.header_bytes), u64::from(index)));
+        flip(&file, object.geometry.block_offset(u64::from(object.header_bytes), u64::from(index)));
     }
     compare(&*pool.store()).await;
     pool.repaired().await;
@@ -131,10 +131,14 @@ async fn what_cannot_be_repaired_is_named_by_its_bytes_until_it_is_gone() {
     // The third block of the second stripe, on two of three disks.
     for index in [0, 2] {
         let file = bench.disks[usize::from(object.slot(index).unwrap())].join(object.file_name(index));
-        flip(&file, block_offset(u64::from(object.header_bytes), (1 << 20) / BLOCK_BYTES + 2));
+        flip(
+            &file,
+            object.geometry.block_offset(u64::from(object.header_bytes), (1 << 20) / object.geometry.block_bytes() + 2),
+        );
     }
-    let start = (2 << 20) + 2 * BLOCK_BYTES;
-    let lost = std::iter::once(start..start + BLOCK_BYTES).collect();
+    let block_bytes = object.geometry.block_bytes();
+    let start = (2 << 20) + 2 * block_bytes;
+    let lost = std::iter::once(start..start + block_bytes).collect();
     let damage = vec![Damage { object: "o5".into(), version: object.version, ranges: lost }];
     let store = pool.store();
     assert!(store.get_range(&Path::from("o5"), start..start + 1).await.is_err());

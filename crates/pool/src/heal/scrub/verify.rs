@@ -15,14 +15,13 @@ use crate::core::Core;
 use crate::disk::DiskFile;
 use crate::disk::work::Work;
 use crate::member::member_disk::{ErrorKind, MemberDisk};
-use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::Object;
 use crate::object::read::blocks_intact;
 use crate::object::shard::{self};
 
-/// Blocks read at once: long reads for full speed, shorter ones while others wait for the disk.
-const BLOCKS_IDLE: u64 = 64;
-const BLOCKS_BUSY: u64 = 16;
+/// Data bytes read at once: long reads for full speed, shorter ones while others wait for the disk.
+const STEP_BYTES_IDLE: u64 = 2 << 20;
+const STEP_BYTES_BUSY: u64 = 512 << 10;
 /// Damaged blocks of one shard that are counted on its disk one by one.
 const COUNTED_MAX: usize = 256;
 
@@ -64,7 +63,8 @@ fn bytes_made_good(object: &Object, index: u8, checks: &[ShardCheck]) -> u64 {
         return object.geometry.file_bytes(index, header_bytes);
     };
     let length = object.geometry.shard_bytes(index);
-    let block = |block: &u64| BLOCK_BYTES.min(length.saturating_sub(block * BLOCK_BYTES));
+    let block_bytes = object.geometry.block_bytes();
+    let block = |block: &u64| block_bytes.min(length.saturating_sub(block * block_bytes));
     check.bad.iter().map(block).sum::<u64>() + if check.header_is_bad { header_bytes } else { 0 }
 }
 
@@ -135,8 +135,9 @@ impl Core {
     fn check_piece(&self, object: &Object, check: &mut ShardCheck, piece: Piece) {
         let seed = shard::shard_seed(self.members.id, object.version, check.index);
         check.header_is_bad |= piece.header.is_some_and(|bytes| !self.is_header_of(object, check.index, &bytes));
-        let stored = piece.blocks.chunks(block_offset(0, 1) as usize).zip(piece.first..);
-        check.bad.extend(stored.filter(|(raw, at)| !blocks_intact(seed, *at, raw)).map(|(_, at)| at));
+        let geometry = object.geometry;
+        let stored = piece.blocks.chunks(geometry.stored_block_bytes() as usize).zip(piece.first..);
+        check.bad.extend(stored.filter(|(raw, at)| !blocks_intact(geometry, seed, *at, raw)).map(|(_, at)| at));
     }
 
     /// Reads a shard from its beginning, at the pace that others leave. Returns how many bytes were
@@ -151,16 +152,17 @@ impl Core {
     ) -> io::Result<(u64, Range<u64>)> {
         let header_bytes = u64::from(object.header_bytes);
         let file_bytes = object.geometry.file_bytes(index, header_bytes);
-        let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
+        let geometry = object.geometry;
+        let blocks = geometry.shard_bytes(index).div_ceil(geometry.block_bytes());
         let mut first = 0;
         loop {
             if self.scrub_interrupted() {
                 return Ok((0, 0..0));
             }
-            let step = if self.is_busy() { BLOCKS_BUSY } else { BLOCKS_IDLE };
+            let step = if self.is_busy() { STEP_BYTES_BUSY } else { STEP_BYTES_IDLE } / geometry.block_bytes();
             let next = (first + step).min(blocks);
-            let start = if first == 0 { 0 } else { block_offset(header_bytes, first) };
-            let end = if next == blocks { file_bytes } else { block_offset(header_bytes, next) };
+            let start = if first == 0 { 0 } else { geometry.block_offset(header_bytes, first) };
+            let end = if next == blocks { file_bytes } else { geometry.block_offset(header_bytes, next) };
             let began = Instant::now();
             member.reading.fetch_add(1, Ordering::Relaxed);
             let read = self.read_stored(file, start..end);

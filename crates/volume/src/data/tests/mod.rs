@@ -144,6 +144,7 @@ pub(super) struct TestStore {
     pub(super) put_bytes: AtomicU64,
     pub(super) puts: AtomicU32,
     pub(super) gets: AtomicU32,
+    pub(super) got_bytes: AtomicU64,
     pub(super) failing_puts: AtomicU32,
     pub(super) lying_gets: AtomicU32,
     pub(super) failing_gets: AtomicU32,
@@ -194,6 +195,7 @@ impl ObjectStore for TestStore {
             return Err(fault("get fails"));
         }
         let got = self.inner.get_opts(at, options).await?;
+        self.got_bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
         if !count_down(&self.lying_gets) {
             return Ok(got);
         }
@@ -362,6 +364,7 @@ impl World {
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
             marks: crate::marks::Marks::without_registry(),
+            inherited: 0,
             epoch: 1,
             snapshots: Vec::new(),
         };
