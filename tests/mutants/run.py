@@ -160,8 +160,30 @@ SNAPSHOTS = [
         [
             Change(
                 "crates/volume/src/replica/chain.rs",
-                "above.into_iter().rev().for_each(|rows| all.extend(rows));",
-                'if larder_base::planted("replica-chain") { above.reverse(); } above.into_iter().rev().for_each(|rows| all.extend(rows));',
+                "above.into_iter().rev().for_each(|rows| flat.rows.extend(rows));",
+                'if larder_base::planted("replica-chain") { above.reverse(); } above.into_iter().rev().for_each(|rows| flat.rows.extend(rows));',
+            )
+        ],
+    ),
+    Mutant(
+        "clone-snapshot",
+        "the snapshot that a clone began as is destroyed under it",
+        [
+            Change(
+                "crates/volume/src/snapshots/manage.rs",
+                "        if !self.catalog.clones_of(number).is_empty() {\n",
+                '        if !larder_base::planted("clone-snapshot") && !self.catalog.clones_of(number).is_empty() {\n',
+            )
+        ],
+    ),
+    Mutant(
+        "clone-number",
+        "the first segment of a clone has the number of its ancestor's newest",
+        [
+            Change(
+                "crates/volume/src/data/open.rs",
+                "table.skip_to(parts.inherited.saturating_add(1));",
+                'table.skip_to(parts.inherited.saturating_add(u64::from(!larder_base::planted("clone-number"))));',
             )
         ],
     ),

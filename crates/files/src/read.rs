@@ -103,6 +103,16 @@ impl Files {
         self.volume.parent_within(dir, top).await
     }
 
+    /// The seconds since 1970 in which snapshots were taken that may hold the directory `dir`: newest first, each once.
+    pub fn snapshot_seconds(&self, dir: Ino) -> Vec<i64> {
+        self.volume.snapshot_seconds(dir)
+    }
+
+    /// The directory `dir` as it was in the last snapshot of that second; [`FsError::NotFound`] if there is none.
+    pub async fn dir_at(&self, cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr> {
+        self.volume.dir_at(cred, dir, second).await
+    }
+
     /// The target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
         self.volume.readlink(ino).await

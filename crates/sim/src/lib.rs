@@ -14,6 +14,7 @@
 
 pub mod chance;
 mod changes;
+mod clones;
 mod contended;
 pub mod disk;
 mod early;

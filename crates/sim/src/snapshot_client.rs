@@ -1,6 +1,6 @@
 //! A client's operations on snapshots (`snapshots.rs` judges).
 
-use larder_volume::FsError;
+use larder_volume::{FsError, HAS_CLONES};
 use rand::Rng;
 
 use crate::file_client::Client;
@@ -83,6 +83,10 @@ impl Client {
             }
             // Another client was first.
             Err(FsError::NotFound) => Ok(()),
+            Err(FsError::Busy(why)) if why == HAS_CLONES => {
+                self.shots.lock().set(name, Stage::Taken);
+                Ok(())
+            }
             Err(error) => self.refused(&format!("destroy {name}"), &error, false),
         }
     }

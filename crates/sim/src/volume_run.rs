@@ -17,6 +17,7 @@ use larder_volume::{
 use parking_lot::Mutex;
 use rand::Rng;
 
+use crate::clones::{self, COUNT_MAX, Clones};
 use crate::disk::Plant;
 use crate::early::{EarlyReceipts, EarlyStore, EarlyTrims};
 use crate::file_client::Client;
@@ -25,7 +26,7 @@ use crate::history::Model;
 use crate::plan::{Trouble, cut_point};
 use crate::sealing::SimKeys;
 use crate::session::{Outcome, Run, Stop, text};
-use crate::snapshots::{self, Shots};
+use crate::snapshots::{self, Shots, Stage};
 use crate::tree_model::{Tree, explore};
 use crate::turns::SimClock;
 
@@ -42,6 +43,7 @@ pub struct VolumeRun {
     run: Arc<Run>,
     models: Vec<Arc<Mutex<Model>>>,
     shots: Arc<Mutex<Shots>>,
+    clones: Mutex<Clones>,
     verifier: Mutex<Option<WriteVerifier>>,
     is_made: Mutex<bool>,
     /// How often the volume was opened.
@@ -72,6 +74,7 @@ impl VolumeRun {
             run,
             models,
             shots: Arc::default(),
+            clones: Mutex::default(),
             verifier: Mutex::default(),
             is_made: Mutex::default(),
             openings: AtomicU32::new(0),
@@ -93,6 +96,9 @@ impl VolumeRun {
         let Some(open) = self.start(life, is_last).await? else { return Ok(()) };
         self.verify(&open, is_last).await?;
         let open = if !is_last && run.plan.has_snapshots && run.one_in(4) { self.go_back(open).await? } else { open };
+        if !is_last && run.plan.has_snapshots && run.one_in(3) {
+            self.clone_or_destroy(&open).await?;
+        }
         if !is_last {
             run.choose_end(4000);
             run.catch_up(&open.pool).await?;
@@ -105,7 +111,7 @@ impl VolumeRun {
     async fn beyond(&self, life: u32) -> Outcome<()> {
         let run = &self.run;
         let before: Vec<Model> = self.models.iter().map(|model| model.lock().clone()).collect();
-        let shots = self.shots.lock().clone();
+        let (shots, clones) = (self.shots.lock().clone(), self.clones.lock().clone());
         if let Ok(pool) = run.open(life).await?
             && let Ok(open) = run.powered(self.open_volume(Arc::new(pool))).await?
         {
@@ -114,7 +120,7 @@ impl VolumeRun {
         for (model, before) in self.models.iter().zip(before) {
             *model.lock() = before;
         }
-        *self.shots.lock() = shots;
+        (*self.shots.lock(), *self.clones.lock()) = (shots, clones);
         run.undo();
         Ok(())
     }
@@ -255,6 +261,71 @@ impl VolumeRun {
         }
     }
 
+    /// Makes a clone of some snapshot, or destroys one; power may be cut on the way.
+    async fn clone_or_destroy(&self, open: &Open) -> Outcome<()> {
+        let run = &self.run;
+        let (there, taken) = (self.clones.lock().taken(), self.shots.lock().taken());
+        let destroys = !there.is_empty() && (run.one_in(2) || self.clones.lock().len() >= COUNT_MAX);
+        let of = if destroys { &there } else { &taken };
+        if of.is_empty() {
+            return Ok(());
+        }
+        let name = of[run.draw(|random| random.random_range(0..of.len()))].clone();
+        let shows = self.shots.lock().whole(&name).cloned();
+        if run.one_in(2) {
+            run.world.cut_after(Some(run.draw(|random| cut_point(random, 200))));
+        }
+        let done = if destroys {
+            run.world.note(|| format!("destroys the clone {name}"));
+            self.clones.lock().set(&name, Stage::Leaving);
+            let destroyed = run.powered(open.registry.destroy(&name)).await?;
+            if destroyed.is_ok() {
+                self.clones.lock().forget(&name);
+                run.done("destroy-clone");
+            }
+            destroyed
+        } else if let Some(shows) = shows {
+            let clone = self.clones.lock().begin(shows);
+            run.world.note(|| format!("clones {name} as {clone}"));
+            let made = run.powered(open.registry.clone_snapshot(VOLUME, &name, &clone)).await?;
+            if made.is_ok() {
+                self.clones.lock().set(&clone, Stage::Taken);
+                run.done("clone");
+            }
+            made.map(drop)
+        } else {
+            Ok(())
+        };
+        run.world.cut_after(None);
+        match done {
+            // Whether it is there is looked at the next opening.
+            Err(_) if run.may_refuse() || run.may_be_late() => {
+                run.world.cut_now();
+                Err(Stop::Cut)
+            }
+            Err(error) => Err(run.unexpected("cloning a snapshot", error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// A clone needs the volume no more, and shows what it did.
+    async fn free_clones(&self, open: &Open) -> Outcome<()> {
+        let run = &self.run;
+        let there = self.clones.lock().taken();
+        for name in there {
+            if run.one_in(2) {
+                let freed = run.powered(open.registry.promote(&name)).await?;
+                freed.map_err(|error| run.unexpected("making a clone independent", error))?;
+            }
+            let report = run.powered(open.registry.check(&name, true)).await?;
+            let report = report.map_err(|error| run.unexpected("checking a clone", error))?;
+            if let Some(problem) = report.problems.first() {
+                return Err(Stop::Failed(format!("check of the clone {name}: {problem}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the volume has gone back to where it was asked to; then that is how things are.
     async fn went_back(&self, open: &Open) -> Outcome<bool> {
         let run = &self.run;
@@ -340,6 +411,7 @@ impl VolumeRun {
             return Err(Stop::Failed(format!("after the repair the pool is {:?}: {}", status.state, status.status)));
         }
         self.verify(&open, true).await?;
+        self.free_clones(&open).await?;
         if run.plan.has_snapshots {
             crate::replicas::replicate(run, &open.registry, VOLUME, &self.shots).await?;
         }
@@ -392,6 +464,11 @@ impl VolumeRun {
             Ok(judged) => judged.map_err(Stop::Failed)?,
             Err(_) if may_fail => return Ok(()),
             Err(error) => return Err(run.unexpected("reading snapshots", error)),
+        }
+        match run.powered(clones::verify(&open.registry, &self.clones)).await? {
+            Ok(judged) => judged.map_err(Stop::Failed)?,
+            Err(_) if may_fail => return Ok(()),
+            Err(error) => return Err(run.unexpected("reading clones", error)),
         }
         run.powered(tokio::time::sleep(SETTLE)).await?;
         let mut waited = SETTLE;

@@ -38,6 +38,9 @@ pub trait Seals: Send + Sync + 'static {
 
     /// The store and the log as the volume sees them. [`FsError::Locked`](crate::FsError::Locked) without its keys.
     fn decorate(&self, volume: &VolumeInfo, beneath: Beneath) -> FsResult<Beneath>;
+
+    /// The clone `to` has the keys of the volume `from`. [`FsError::Locked`](crate::FsError::Locked) without them.
+    fn share(&self, from: &VolumeInfo, to: &VolumeInfo) -> FsResult<()>;
 }
 
 /// What one volume reads and writes.
@@ -58,6 +61,10 @@ impl Seals for NoKeys {
     }
 
     fn decorate(&self, _volume: &VolumeInfo, _beneath: Beneath) -> FsResult<Beneath> {
+        Err(crate::types::FsError::Locked)
+    }
+
+    fn share(&self, _from: &VolumeInfo, _to: &VolumeInfo) -> FsResult<()> {
         Err(crate::types::FsError::Locked)
     }
 }

@@ -13,9 +13,12 @@ use futures::future::BoxFuture;
 use object_store::path::Path;
 
 use crate::check::Pages;
-use crate::data::{EXTENT_TAG, SegmentId, decode_extent, segment_of};
+use crate::data::{EXTENT_TAG, RecordPiece as Piece, SegmentId, decode_extent, object_path, segment_of};
 use crate::keys::{self, tag};
+use crate::layout::prefix_of;
+use crate::lineage::{Ancestor, owner};
 use crate::meta::Meta;
+use crate::properties::VolumeInfo;
 use crate::registry::Registry;
 use crate::snapshots::number::catalog_of;
 use crate::state::State;
@@ -73,9 +76,11 @@ impl Registry {
     /// The files and metadata that lose bytes with these objects. Opens the volumes concerned.
     pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
         let mut report = DamageReport::default();
-        let volumes = if objects.is_empty() { Vec::new() } else { self.list().await? };
+        let (document, _) = self.read().await?;
+        let living = document.volumes.iter().filter(|entry| !entry.doomed && !objects.is_empty());
+        let volumes: Vec<(VolumeInfo, &[Ancestor])> = living.map(|entry| (entry.info(), entry.lineage())).collect();
         let mut known: BTreeSet<&str> = BTreeSet::new();
-        for volume in &volumes {
+        for (volume, lineage) in &volumes {
             let prefix = format!("volumes/{}/", volume.id);
             let mut segments = Segments::new();
             for object in objects.iter().filter(|object| object.path.starts_with(&prefix)) {
@@ -86,9 +91,19 @@ impl Registry {
                     None => report.metadata.push((object.path.clone(), Some(volume.name.clone()))),
                 }
             }
+            let own: BTreeSet<SegmentId> = segments.keys().copied().collect();
+            for object in objects {
+                let path = Path::parse(&object.path).ok();
+                let Some(id) = path.as_ref().and_then(segment_of).filter(|_| !lineage.is_empty()) else { continue };
+                let is_inherited = owner(lineage, id)
+                    .is_some_and(|owner| object.path == object_path(&prefix_of(owner), id).to_string());
+                if is_inherited {
+                    segments.insert(id, (&object.path, object.ranges.clone()));
+                }
+            }
             if !segments.is_empty() {
                 let open = self.volume(&volume.name).await?;
-                files_of(&open.state, &volume.name, &segments, &mut report).await?;
+                files_of(&open.state, &volume.name, &segments, &own, &mut report).await?;
             }
         }
         let others = objects.iter().filter(|object| !known.contains(object.path.as_str()));
@@ -101,6 +116,7 @@ fn files_of<'a>(
     state: &'a State,
     volume: &'a str,
     segments: &'a Segments<'a>,
+    own: &'a BTreeSet<SegmentId>,
     report: &'a mut DamageReport,
 ) -> BoxFuture<'a, FsResult<()>> {
     Box::pin(async move {
@@ -112,6 +128,8 @@ fn files_of<'a>(
             let of_snapshots = names.iter().filter(|(number, _)| readers.contains(number)).take(SNAPSHOTS_MAX);
             let paths: Vec<String> = of_snapshots.map(|(_, name)| format!("/.snapshots/{name}")).collect();
             match paths.is_empty() {
+                // What a clone does not use of its ancestor's is no affair of it.
+                true if !own.contains(&segment) => {}
                 true => report.unused.push((*path).to_owned()),
                 // Something below them.
                 false => report.files.push(DamagedFile {
@@ -153,9 +171,17 @@ async fn lost_bytes(meta: &dyn Meta, segments: &Segments<'_>) -> FsResult<Lost> 
         for (key, value) in page {
             let (ino, offset, extent) = decode_extent(&key, &value)?;
             let Some(record) = extent.record() else { continue };
-            let stored = u64::from(record.position)..u64::from(record.position) + u64::from(record.stored_len);
-            let touches = |bad: &Range<u64>| bad.start < stored.end && stored.start < bad.end;
-            if !segments.get(&record.segment).is_some_and(|(_, ranges)| ranges.iter().any(touches)) {
+            let Some((_, ranges)) = segments.get(&record.segment) else { continue };
+            let start = u64::from(record.position);
+            let is_hit = |piece: &Piece| {
+                let stored = start + u64::from(piece.stored.start)..start + u64::from(piece.stored.end);
+                ranges.iter().any(|bad| bad.start < stored.end && stored.start < bad.end)
+            };
+            // Pieces are read alone, so the others of the record are not lost.
+            let (skip, end) = (extent.skip, extent.skip + extent.len);
+            let hit = record.pieces().filter(is_hit).map(|piece| piece.raw.start.max(skip)..piece.raw.end.min(end));
+            let mut hit = hit.filter(|raw| raw.start < raw.end).peekable();
+            if hit.peek().is_none() {
                 continue;
             }
             lost.used.insert(record.segment);
@@ -164,7 +190,10 @@ async fn lost_bytes(meta: &dyn Meta, segments: &Segments<'_>) -> FsResult<Lost> 
                 lost.more += u64::from(last_more.replace(ino) != Some(ino));
                 continue;
             }
-            add(lost.files.entry(ino).or_default(), offset..offset + u64::from(extent.len));
+            let ranges = lost.files.entry(ino).or_default();
+            for raw in hit {
+                add(ranges, offset + u64::from(raw.start - skip)..offset + u64::from(raw.end - skip));
+            }
         }
     }
     Ok(lost)
@@ -293,7 +322,7 @@ mod tests {
         let [one] = report.files.as_slice() else { panic!("{report:?}") };
         assert_eq!(one.paths, ["/a/b/one", "/two"]);
         assert_eq!((one.volume.as_str(), one.ino, one.ranges.len()), ("v", ino.0, 1));
-        assert_eq!(one.ranges[0], 131_072..262_144);
+        assert_eq!(one.ranges[0], 131_072 + 8192..131_072 + 16_384, "the damaged piece alone");
         // Rewritten, it is well.
         write(&volume, ino, 3, 600_000).await;
         volume.sync().await.unwrap();

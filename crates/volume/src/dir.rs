@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use crate::inode_core;
 use crate::keys::{self, Entry};
 use crate::names::{check_name, is_dots};
-use crate::snapshots::number::{Place, catalog_of, place_of, then};
+use crate::snapshots::number::catalog_of;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -80,7 +80,7 @@ impl Volume {
     /// The directory above `dir`, for a door whose top is the directory `top`: `top` is above itself, and so is, in a snapshot,
     /// what it was then, below its directory of snapshots. [`FsError::Stale`] for a directory that does not lie below `top`.
     pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
-        let is_top = |ino: Ino| ino == top || matches!(place_of(ino), Place::Snapshot(_)) && then(ino) == top;
+        let is_top = |ino: Ino| ino.is_or_was(top);
         let parent = match dir {
             dir if dir == top => return Ok(top),
             dir if is_top(dir) => return Ok(catalog_of(top)),

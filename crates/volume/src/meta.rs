@@ -111,6 +111,8 @@ pub(crate) trait Meta: Send + Sync + 'static {
     async fn frozen(&self, _manifest_id: u64, _manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
         Err(FsError::NotSupported)
     }
+    /// The volume is open: from now on reads wait a while for a disk that may come back. Before, that helps nobody.
+    fn opened(&self) {}
     /// The tables that snapshots read.
     fn pins(&self) -> Option<&pins::Pins> {
         None

@@ -14,6 +14,7 @@ use object_store::{ObjectStore, Result};
 use crate::damage::DamagedObject;
 use crate::data::object_path;
 use crate::layout::prefix_of;
+use crate::lineage::Lineage;
 use crate::registry::Registry;
 use crate::snapshots::image;
 use crate::state::State;
@@ -50,7 +51,9 @@ impl Registry {
 
 async fn missing(state: &State, store: &dyn ObjectStore, prefix: &Path) -> Result<BTreeMap<String, u64>> {
     let mut missing = needed(state, prefix);
-    for folder in [prefix.clone().join(SEGMENTS), tables_of(prefix), image::folder(prefix)] {
+    let ancestors = state.lineage.iter().flat_map(Lineage::folders);
+    for folder in [prefix.clone().join(SEGMENTS), tables_of(prefix), image::folder(prefix)].into_iter().chain(ancestors)
+    {
         let mut objects = store.list(Some(&folder));
         while let Some(object) = objects.next().await {
             missing.remove(object?.location.as_ref());
@@ -66,7 +69,11 @@ async fn missing(state: &State, store: &dyn ObjectStore, prefix: &Path) -> Resul
 /// Paths and lengths.
 fn needed(state: &State, prefix: &Path) -> BTreeMap<String, u64> {
     let segments = state.data.segments_in_use().into_iter();
-    let segments = segments.map(|(id, bytes)| (object_path(prefix, id).to_string(), bytes));
+    let place = |id| {
+        let at = object_path(prefix, id);
+        state.lineage.as_ref().and_then(|lineage| lineage.place(&at)).unwrap_or(at)
+    };
+    let segments = segments.map(|(id, bytes)| (place(id).to_string(), bytes));
     let folder = tables_of(prefix);
     let tables = state.meta.tables().into_iter().map(|(name, bytes)| (folder.clone().join(name).to_string(), bytes));
     segments.chain(tables).chain(state.snapshot_objects(&folder)).collect()

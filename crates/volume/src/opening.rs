@@ -13,6 +13,7 @@ use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::inode::Inode;
 use crate::inode_core::new_core;
 use crate::keys::{self, Superblock};
+use crate::lineage::Lineage;
 use crate::marks::Marks;
 use crate::meta::{Batch, Meta};
 use crate::numbers::{Numbers, mix};
@@ -48,6 +49,11 @@ pub(crate) struct StateParts {
     /// The log has lost acknowledged changes. Files and segments without a name or a reference may
     /// be all that is left of them.
     pub(crate) keeps_orphans: bool,
+    /// The newest segment of its ancestors, if it is a clone; 0 otherwise.
+    pub(crate) inherited: u64,
+    pub(crate) lineage: Option<Lineage>,
+    /// The clones of its snapshots.
+    pub(crate) clones: Vec<(u64, String)>,
 }
 
 /// The inode table as file data sees it.
@@ -82,6 +88,7 @@ impl State {
             let (catalog, epoch) =
                 Catalog::open(meta, Arc::clone(&parts.store), parts.prefix.clone(), mix(parts.id.as_u64_pair().0))
                     .await?;
+            parts.clones.iter().for_each(|(number, name)| catalog.begin_clone(*number, name));
             let meta: Arc<dyn Meta> = Arc::new(Routed::new(Arc::clone(&catalog)));
             meta.set_epoch((!catalog.is_empty()).then_some(epoch));
             let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
@@ -97,6 +104,7 @@ impl State {
                 inodes: Arc::new(TableSource(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
                 marks: Arc::clone(&parts.marks),
+                inherited: parts.inherited,
                 epoch,
                 snapshots: catalog.numbers(),
             })
@@ -116,6 +124,7 @@ impl State {
                 moves: tokio::sync::Mutex::new(()),
                 reaps: ReapQueue::new(),
                 catalog,
+                lineage: parts.lineage,
                 // Nothing says what the last life changed.
                 changed: AtomicBool::new(true),
                 space: parts.space,
@@ -134,6 +143,7 @@ impl State {
                 }
                 return Ok(None);
             }
+            state.meta.opened();
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {

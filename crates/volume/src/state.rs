@@ -12,6 +12,7 @@ use larder_base::{Clock, Timestamp};
 use crate::backing::Space;
 use crate::data::{Data, DataSettings};
 use crate::inode::{Inode, kind_of};
+use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
 use crate::numbers::Numbers;
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) moves: tokio::sync::Mutex<()>,
     pub(crate) reaps: Arc<ReapQueue>,
     pub(crate) catalog: Arc<Catalog>,
+    /// The store of a clone's segments.
+    pub(crate) lineage: Option<Lineage>,
     /// Something may have changed since the newest snapshot.
     pub(crate) changed: AtomicBool,
     pub(crate) space: Arc<dyn Space>,
@@ -56,6 +59,17 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Its segments are those of other ancestors from now on; without any they are its own, and none is inherited any more.
+    pub(crate) fn set_lineage(&self, ancestors: Vec<Ancestor>) {
+        let is_own = ancestors.is_empty();
+        if let Some(lineage) = &self.lineage {
+            lineage.set(ancestors);
+        }
+        if is_own {
+            self.data.end_snapshot(INHERITED, self.meta.newest());
+        }
+    }
+
     pub(crate) fn set_properties(&self, properties: &Properties) {
         self.settings.set(properties);
         self.relaxed.store(properties.sync == SyncMode::Relaxed, Ordering::Relaxed);

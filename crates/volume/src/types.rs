@@ -504,6 +504,8 @@ pub struct SnapshotInfo {
     pub written_bytes: u64,
     /// The reasons to keep it, those that have ended left out.
     pub holds: Vec<Hold>,
+    /// The names of its clones. It is not destroyed while there are any.
+    pub clones: Vec<String>,
 }
 
 /// How a path differs between two moments.

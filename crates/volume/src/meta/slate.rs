@@ -55,6 +55,18 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// A reader of a manifest of an engine that is not open, as [`Meta::frozen`] has it.
+    pub(crate) async fn frozen(
+        &self,
+        (store, path): (Arc<dyn ObjectStore>, Path),
+        clock: Arc<dyn Clock>,
+        cache_id: u64,
+        (manifest_id, manifest): (u64, Bytes),
+    ) -> FsResult<Arc<dyn Frozen>> {
+        let (cache, clock) = (Arc::clone(&self.cache), Arc::new(EngineClock::new(clock)));
+        frozen::open(&FrozenParts { store, path, cache, cache_id, clock }, manifest_id, manifest).await
+    }
+
     /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come
     /// on top.
     pub(crate) fn new(cache_bytes: u64, memtable_bytes: u64) -> Self {
@@ -89,6 +101,7 @@ pub(crate) struct SlateMeta {
     counts: EngineCounts,
     pins: Arc<Pins>,
     frozen: FrozenParts,
+    timed: Arc<TimedStore>,
 }
 
 impl SlateMeta {
@@ -121,7 +134,6 @@ impl SlateMeta {
             let pins = Arc::new(Pins::default());
             load_pins(&db, &pins).await?;
             parts.pinned.into_iter().for_each(|(number, tables)| pins.add(number, tables));
-            timed.is_open();
             let frozen = FrozenParts {
                 store: Arc::clone(&store),
                 path: parts.path.clone(),
@@ -162,6 +174,7 @@ impl SlateMeta {
                 counts: EngineCounts::default(),
                 pins,
                 frozen,
+                timed,
             }))
         })
     }
@@ -565,6 +578,10 @@ impl Meta for SlateMeta {
 
     async fn frozen(&self, manifest_id: u64, manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
         frozen::open(&self.frozen, manifest_id, manifest).await
+    }
+
+    fn opened(&self) {
+        self.timed.is_open();
     }
 
     fn pins(&self) -> Option<&Pins> {

@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use crate::features;
 use crate::layout::VOLUMES;
+use crate::lineage::{Ancestor, Origin};
 use crate::properties::VolumeInfo;
 use crate::types::*;
 
 pub(super) const REGISTRY: &str = "registry.json";
 pub(super) const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known =
-    Known { read_only_compatible: &features::KNOWN, incompatible: &[features::ENCRYPTION, features::REPLICA] };
+const KNOWN: Known = Known { read_only_compatible: &features::KNOWN, incompatible: &features::INCOMPATIBLE };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -35,6 +35,9 @@ pub(crate) struct VolumeEntry {
     /// The volume whose snapshots it was received from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<Uuid>,
+    /// The snapshot that it began as, if it is a clone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Origin>,
 }
 
 impl VolumeEntry {
@@ -44,8 +47,24 @@ impl VolumeEntry {
         VolumeInfo { sealed: has(features::ENCRYPTION), replica: has(features::REPLICA), ..self.info.clone() }
     }
 
+    /// The volumes whose segments it reads.
+    pub(crate) fn lineage(&self) -> &[Ancestor] {
+        self.origin.as_ref().map_or(&[], |origin| &origin.lineage)
+    }
+
     pub(crate) fn has(&self, mark: &str) -> bool {
-        self.features.read_only_compatible.iter().any(|name| name == mark)
+        let all = self.features.read_only_compatible.iter().chain(&self.features.incompatible);
+        all.into_iter().any(|name| name == mark)
+    }
+
+    /// Adds the mark to the set it belongs to.
+    pub(crate) fn add(&mut self, mark: &str) {
+        if !self.has(mark) {
+            let features = &mut self.features;
+            let is_incompatible = features::INCOMPATIBLE.contains(&mark);
+            let set = if is_incompatible { &mut features.incompatible } else { &mut features.read_only_compatible };
+            set.push(mark.to_owned());
+        }
     }
 }
 
@@ -56,6 +75,16 @@ pub(crate) struct Document {
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
     pub(crate) volumes: Vec<VolumeEntry>,
+}
+
+impl Document {
+    /// The clones of a volume: the number of the snapshot that each began as, and its name.
+    pub(crate) fn clones_of(&self, id: Uuid) -> Vec<(u64, String)> {
+        let living = self.volumes.iter().filter(|entry| !entry.doomed);
+        let of_it =
+            living.filter_map(|entry| Some((entry.origin.as_ref().filter(|origin| origin.volume == id)?, entry)));
+        of_it.map(|(origin, entry)| (origin.snapshot, entry.info.name.clone())).collect()
+    }
 }
 
 pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
@@ -97,15 +126,13 @@ pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsRes
     }
     update(store, |document| {
         let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
-        if !entry.has(mark) {
-            entry.features.read_only_compatible.push(mark.to_owned());
-        }
+        entry.add(mark);
         Ok(())
     })
     .await
 }
 
-pub(super) async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+pub(crate) async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
     let got = match store.get(&Path::from(REGISTRY)).await {
         Ok(got) => got,
         Err(object_store::Error::NotFound { .. }) => {

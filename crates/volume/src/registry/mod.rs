@@ -10,6 +10,7 @@
 //!   deleted, and its entry goes last. A crash leaves a doomed entry, and the next opening of the
 //!   registry finishes the work.
 
+mod clone;
 pub(crate) mod document;
 
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,7 @@ use crate::backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals};
 use crate::data::{Memory, margin};
 use crate::features;
 use crate::layout::{prefix_of, stream_of};
+use crate::lineage::{self, Lineage};
 use crate::marks::Marks;
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::opening::StateParts;
@@ -37,6 +39,8 @@ use crate::volume::Volume;
 use document::VolumeEntry;
 use document::{Document, check_features, find, is_empty, store_error};
 
+/// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
+pub const HAS_CLONES: &str = "it has clones";
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
 /// How often and in what time it is looked whether a volume is used.
@@ -81,7 +85,9 @@ impl Registry {
             receiving: Default::default(),
         };
         let (document, _) = registry.read().await?;
-        for entry in document.volumes.iter().filter(|entry| entry.doomed) {
+        // A clone that was not finished holds nothing.
+        let is_unfinished = |entry: &VolumeEntry| entry.origin.is_some() && !entry.formatted;
+        for entry in document.volumes.iter().filter(|entry| entry.doomed || is_unfinished(entry)) {
             registry.delete_doomed(entry.info.id).await?;
         }
         Ok(registry)
@@ -100,7 +106,8 @@ impl Registry {
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
-        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false };
+        let info =
+            VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false, origin: None };
         let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
@@ -112,6 +119,7 @@ impl Registry {
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
                 source: None,
+                origin: None,
             });
             Ok(())
         })
@@ -122,8 +130,13 @@ impl Registry {
     /// The volumes of the store, those being removed left out.
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
-        let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
-        Ok(living.map(|entry| entry.info()).collect())
+        let living = document.volumes.iter().filter(|entry| !entry.doomed);
+        let origin = |entry: &VolumeEntry| {
+            let origin = entry.origin.as_ref()?;
+            let volume = document.volumes.iter().find(|other| other.info.id == origin.volume)?;
+            Some(format!("{}@{}", volume.info.name, origin.name))
+        };
+        Ok(living.map(|entry| VolumeInfo { origin: origin(entry), ..entry.info() }).collect())
     }
 
     /// Replaces the properties of a volume, at once, also while it is open.
@@ -151,17 +164,29 @@ impl Registry {
         if self.volume(name).await.is_ok_and(is_held) {
             return Err(FsError::Busy("a snapshot of the volume is held"));
         }
+        if self.replica(name).await.is_ok_and(|replica| replica.snapshots.iter().any(|one| !one.holds.is_empty())) {
+            return Err(FsError::Busy("a snapshot of the replica is held"));
+        }
         let _alone = self.receive_alone(name)?;
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
-        let id = find(&mut document, name)?.info.id;
+        let entry = find(&mut document, name)?.clone();
+        let id = entry.info.id;
+        if !document.clones_of(id).is_empty() {
+            return Err(FsError::Busy(HAS_CLONES));
+        }
         close_unused(&mut open, id).await?;
         self.update(|document| {
             find(document, name)?.doomed = true;
             Ok(())
         })
         .await?;
-        self.delete_doomed(id).await
+        self.delete_doomed(id).await?;
+        let origin = entry.origin.as_ref().and_then(|origin| open.get(&origin.volume));
+        if let Some(origin) = origin {
+            origin.state.catalog.end_clone(name);
+        }
+        Ok(())
     }
 
     /// Opens a volume and replays what was durable. A volume that is open already is returned
@@ -179,8 +204,11 @@ impl Registry {
         if let Some(volume) = open.get(&entry.info.id) {
             return Ok(volume.clone());
         }
+        if entry.origin.is_some() && !entry.formatted {
+            return Err(FsError::Busy("the clone is being made"));
+        }
         self.open_reserving(&mut open, &document, entry.info.id).await;
-        let state = self.open_state(&entry).await?;
+        let state = self.open_state(&document, &entry).await?;
         if !entry.formatted {
             self.update(|document| {
                 find(document, name)?.formatted = true;
@@ -201,7 +229,7 @@ impl Registry {
             if open.contains_key(&entry.info.id) {
                 continue;
             }
-            match self.open_state(entry).await {
+            match self.open_state(document, entry).await {
                 Ok(state) => drop(open.insert(entry.info.id, handle(state))),
                 Err(error) => {
                     let volume = &entry.info.name;
@@ -291,15 +319,15 @@ impl Registry {
         crate::check::check(&volume.state, read_data).await
     }
 
-    async fn open_state(&self, entry: &VolumeEntry) -> FsResult<Arc<State>> {
-        match self.try_open_state(entry).await? {
+    async fn open_state(&self, document: &Document, entry: &VolumeEntry) -> FsResult<Arc<State>> {
+        match self.try_open_state(document, entry).await? {
             Some(state) => Ok(state),
             // It went back to a snapshot.
-            None => self.try_open_state(entry).await?.ok_or(FsError::Busy("the volume keeps going back")),
+            None => self.try_open_state(document, entry).await?.ok_or(FsError::Busy("the volume keeps going back")),
         }
     }
 
-    async fn try_open_state(&self, entry: &VolumeEntry) -> FsResult<Option<Arc<State>>> {
+    async fn try_open_state(&self, document: &Document, entry: &VolumeEntry) -> FsResult<Option<Arc<State>>> {
         check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
@@ -309,7 +337,9 @@ impl Registry {
             let why = format!("volume '{}' has lost its metadata: nothing lies under {path}", entry.info.name);
             return Err(FsError::Io(why.into()));
         }
-        let mut beneath = Beneath { store: Arc::clone(&self.backing.store), log: self.backing.log.clone() };
+        let lineage = entry.origin.is_some().then(|| self.lineage_of(entry));
+        let store = lineage.clone().map_or_else(|| Arc::clone(&self.backing.store), |lineage| Arc::new(lineage) as _);
+        let mut beneath = Beneath { store, log: self.backing.log.clone() };
         if entry.info().sealed {
             beneath = self.seals.decorate(&entry.info(), beneath)?;
         }
@@ -340,8 +370,23 @@ impl Registry {
             properties: entry.info.properties.clone(),
             may_format: !entry.formatted,
             keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
+            inherited: lineage::newest(entry.lineage()),
+            lineage,
+            clones: document.clones_of(id),
         })
         .await
+    }
+
+    fn lineage_of(&self, entry: &VolumeEntry) -> Lineage {
+        Lineage::new(Arc::clone(&self.backing.store), entry.info.id, entry.lineage().to_vec())
+    }
+
+    /// The store below the encryption of a volume.
+    pub(crate) fn beneath_of(&self, entry: &VolumeEntry) -> Arc<dyn ObjectStore> {
+        match &entry.origin {
+            Some(_) => Arc::new(self.lineage_of(entry)),
+            None => Arc::clone(&self.backing.store),
+        }
     }
 
     /// Deletes the objects of a doomed volume, then its entry (`registry.doom_before_delete`).

@@ -179,8 +179,10 @@ fn golden_document() {
         properties: Properties::default(),
         sealed: false,
         replica: false,
+        origin: None,
     };
-    let entry = VolumeEntry { info, formatted: true, doomed: false, features: Features::default(), source: None };
+    let entry =
+        VolumeEntry { info, formatted: true, doomed: false, features: Features::default(), source: None, origin: None };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
     let golden = concat!(
         r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,

@@ -10,15 +10,15 @@ use crate::types::{FsError, FsResult};
 
 /// A manifest of the engine, and all rows over it.
 #[derive(Clone)]
-pub(super) struct Flat {
-    pub(super) manifest_id: u64,
-    pub(super) manifest: Bytes,
-    pub(super) rows: Changes,
+pub(crate) struct Flat {
+    pub(crate) manifest_id: u64,
+    pub(crate) manifest: Bytes,
+    pub(crate) rows: Changes,
 }
 
 /// Reads the image of a snapshot and those below it, down to `known` if that is one of them. Each is over an earlier one, so there is
 /// an end.
-pub(super) async fn flat(
+pub(crate) async fn flat(
     store: &dyn ObjectStore,
     prefix: &Path,
     number: u64,

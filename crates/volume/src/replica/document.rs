@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use larder_base::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 
 use super::stream::Identity;
-use crate::types::{FsError, FsResult};
+use crate::types::{FsError, FsResult, Hold};
 
 const FORMAT: u32 = 1;
 /// A larger document is not ours.
@@ -26,6 +27,31 @@ pub(super) struct Received {
     /// The snapshot that its image lies over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) over: Option<u64>,
+    /// The reasons to keep it here (feature `replica-holds`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) holds: Vec<Held>,
+}
+
+/// A [`Hold`], as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    reason: String,
+    /// Seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
+}
+
+impl Received {
+    pub(super) fn holds(&self) -> Vec<Hold> {
+        let hold =
+            |held: &Held| Hold { reason: held.reason.clone(), until: held.until.map(|secs| Timestamp::new(secs, 0)) };
+        self.holds.iter().map(hold).collect()
+    }
+
+    pub(super) fn set_holds(&mut self, holds: &[Hold]) {
+        let held = |hold: &Hold| Held { reason: hold.reason.clone(), until: hold.until.map(|until| until.secs) };
+        self.holds = holds.iter().map(held).collect();
+    }
 }
 
 /// An object, and the first and the last snapshot that need it.
@@ -37,7 +63,7 @@ pub(super) struct Kept {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Document {
+pub(crate) struct Document {
     format: u32,
     /// See `Header::source`.
     pub(super) source: uuid::Uuid,
@@ -58,7 +84,7 @@ pub(super) struct Partial {
     pub(super) from: Option<Identity>,
 }
 
-pub(super) fn path(prefix: &Path) -> Path {
+pub(crate) fn path(prefix: &Path) -> Path {
     prefix.clone().join("replica.json")
 }
 
@@ -93,12 +119,28 @@ impl Document {
         put.map(drop).map_err(|error| FsError::Io(format!("the replica's document: {error}").into()))
     }
 
+    pub(super) fn named(&mut self, name: &str) -> Option<&mut Received> {
+        self.snapshots.iter_mut().find(|received| received.identity.name == name)
+    }
+
     pub(super) fn newest(&self) -> Option<&Received> {
         self.snapshots.last()
     }
 
     pub(super) fn find(&self, wanted: &Identity) -> Option<&Received> {
         self.snapshots.iter().find(|received| received.identity.is(wanted))
+    }
+
+    /// The number of the snapshot of this name.
+    pub(crate) fn number_of(&self, name: &str) -> Option<u64> {
+        let named = self.snapshots.iter().find(|received| received.identity.name == name);
+        named.map(|received| received.identity.number)
+    }
+
+    /// No segment has a greater number.
+    pub(crate) fn newest_segment(&self) -> u64 {
+        let numbers = self.objects.keys().filter_map(|path| u64::from_str_radix(path.strip_prefix("seg/")?, 16).ok());
+        numbers.max().unwrap_or(0)
     }
 
     /// Whether a snapshot needs the object at `at`.
@@ -155,7 +197,11 @@ mod tests {
     use super::*;
 
     fn received(number: u64) -> Received {
-        Received { identity: Identity { number, name: format!("s{number}"), created_ns: 1 }, over: None }
+        Received {
+            identity: Identity { number, name: format!("s{number}"), created_ns: 1 },
+            over: None,
+            holds: Vec::new(),
+        }
     }
 
     #[test]
@@ -176,10 +222,11 @@ mod tests {
     fn golden_text() {
         let mut document = Document::new(uuid::Uuid::from_u128(1));
         document.snapshots = vec![Received { over: Some(2), ..received(3) }];
+        document.snapshots[0].set_holds(&[Hold { reason: "tax".into(), until: Some(Timestamp::new(5, 0)) }]);
         document.keep("seg/a", 10, 3);
         let golden = concat!(
             r#"{"format":1,"source":"00000000-0000-0000-0000-000000000001","#,
-            r#""snapshots":[{"number":3,"name":"s3","created_ns":1,"over":2}],"#,
+            r#""snapshots":[{"number":3,"name":"s3","created_ns":1,"over":2,"holds":[{"reason":"tax","until":5}]}],"#,
             r#""objects":{"seg/a":{"bytes":10,"first":3,"last":3}}}"#
         );
         assert_eq!(serde_json::to_string(&document).ok().as_deref(), Some(golden));

@@ -18,15 +18,19 @@
 
 mod chain;
 mod delta;
-mod document;
+pub(crate) mod document;
 mod promote;
 mod receive;
+mod rows;
 mod send;
 mod stream;
 
 use larder_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use chain::flat;
+pub(crate) use promote::facts;
+pub(crate) use rows::copy_rows;
 pub use send::Outgoing;
 
 use crate::types::*;
@@ -45,6 +49,10 @@ pub struct ReplicaSnapshot {
     pub created: Timestamp,
     /// Bytes of the store that it alone needs.
     pub used_bytes: u64,
+    /// The reasons to keep it here, those that have ended left out.
+    pub holds: Vec<Hold>,
+    /// The names of its clones. It is not removed while there are any.
+    pub clones: Vec<String>,
 }
 
 /// What a replica has.
@@ -114,7 +122,8 @@ fn time_of(created_ns: i64) -> Timestamp {
     Timestamp::new(created_ns.div_euclid(1_000_000_000), created_ns.rem_euclid(1_000_000_000) as u32)
 }
 
-fn ns_of(created: Timestamp) -> i64 {
+/// Nanoseconds since 1970.
+pub fn ns_of(created: Timestamp) -> i64 {
     created.secs.saturating_mul(1_000_000_000).saturating_add(i64::from(created.nanos))
 }
 

@@ -18,13 +18,10 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use ulid::Ulid;
 
 use super::chain::{Flat, flat};
-use super::delta::TABLES;
 use super::document::{self, Document};
+use super::rows::copy_rows;
 use crate::backing::Beneath;
-use crate::data::{
-    EXTENT_TAG, FOOTER_BYTES, Segment, SegmentId, Tally, decode_extent, encode_segment, object_path, parse_footer,
-    segment_key,
-};
+use crate::data::{FOOTER_BYTES, Segment, SegmentId, Tally, encode_segment, object_path, parse_footer, segment_key};
 use crate::features;
 use crate::keys::{self, Superblock, tag};
 use crate::layout::{prefix_of, stream_of};
@@ -51,9 +48,15 @@ struct Promotion<'a> {
 }
 
 impl Registry {
-    /// Makes a volume of the replica: it shows what the newest snapshot shows, and has all of its snapshots. Nothing more is received
-    /// into it. [`FsError::Locked`] without its keys, [`FsError::Refused`] if it is no replica or has no snapshot.
+    /// Makes a volume of its own of a replica, or of a clone. A replica shows what the newest snapshot shows then, has all of its
+    /// snapshots, and receives no more. A clone needs the volume that it began as no more. [`FsError::Locked`] without its keys,
+    /// [`FsError::Refused`] if it is neither, or a replica without a snapshot.
     pub async fn promote(&self, name: &str) -> FsResult<()> {
+        let is_replica = self.list().await?.iter().any(|info| info.name == name && info.replica);
+        if is_replica { self.promote_replica(name).await } else { self.free_clone(name).await }
+    }
+
+    async fn promote_replica(&self, name: &str) -> FsResult<()> {
         let _alone = self.receive_alone(name)?;
         let (entry, document) = self.replica_document(name).await?;
         let Some(document) = document.filter(|document| document.newest().is_some()) else {
@@ -147,7 +150,9 @@ impl Promotion<'_> {
             let image = image::encode(number, &Image { ground, rows: whole.rows.clone() });
             let tables = self.tables.get(&number).into_iter().flatten();
             let tables = tables.map(|&(id, bytes)| Table { id, bytes }).collect();
-            let own = Row { image_bytes: image.len() as u64, tables, ..row::decode(&key, &own)? };
+            // Holds of the sender are no affair of this side.
+            let holds = received.holds();
+            let own = Row { image_bytes: image.len() as u64, tables, holds, ..row::decode(&key, &own)? };
             let put = self.store.put(&image::image_path(&self.prefix, number), image.into()).await;
             put.map_err(|error| store_error(&error))?;
             rows.insert(key, Some(row::encode(&own)));
@@ -168,10 +173,7 @@ impl Promotion<'_> {
         let superblock = view.get(keys::SUPERBLOCK_KEY).await?;
         let superblock = superblock.ok_or_else(|| keys::damaged(keys::SUPERBLOCK_KEY, "it is missing"))?;
         let created = keys::decode_superblock(&superblock)?.created;
-        for table in TABLES.into_iter().filter(|table| ![tag::INODE, EXTENT_TAG].contains(table)) {
-            copy_table(meta, &view, table).await?;
-        }
-        let tally = copy_inodes(meta, &view).await?;
+        let tally = copy_rows(meta, &view).await?;
         self.write_segments(meta, &tally).await?;
         for ops in rows.ops.chunks(PAGE) {
             let mut batch = Batch::default();
@@ -200,7 +202,7 @@ impl Promotion<'_> {
             ));
         }
         let facts = futures::stream::iter(all.keys().copied())
-            .map(|id| async move { self.facts(id).await.map(|facts| (id, facts)) })
+            .map(|id| async move { facts(self.store, &self.prefix, id).await.map(|facts| (id, facts)) })
             .buffer_unordered(FOOTERS_MAX)
             .try_collect::<Vec<_>>()
             .await?;
@@ -226,81 +228,15 @@ impl Promotion<'_> {
         }
         Ok(())
     }
-
-    /// The length of a segment's object, and its records.
-    async fn facts(&self, id: SegmentId) -> FsResult<(u64, u32)> {
-        let at = object_path(&self.prefix, id);
-        let bytes = self.store.head(&at).await.map_err(|error| store_error(&error))?.size;
-        let from = bytes.saturating_sub(FOOTER_BYTES as u64);
-        let footer = self.store.get_range(&at, from..bytes).await.map_err(|error| store_error(&error))?;
-        let footer = parse_footer(id, &footer, bytes)
-            .map_err(|why| FsError::Io(format!("segment {:016x} is damaged: {why}", id.0).into()))?;
-        Ok((bytes, footer.records))
-    }
 }
 
-async fn copy_table(meta: &dyn Meta, view: &View, table: u8) -> FsResult<()> {
-    let (mut from, to) = keys::table_range(table);
-    loop {
-        let page = view.scan(&from, &to, PAGE).await?;
-        let Some((last, _)) = page.last() else { return Ok(()) };
-        from = [&last[..], &[0][..]].concat().into();
-        let mut batch = Batch::default();
-        page.into_iter().for_each(|(key, value)| batch.put(key, value));
-        meta.write(batch).await?;
-    }
-}
-
-/// Copies inodes with their extents, and counts.
-async fn copy_inodes(meta: &dyn Meta, view: &View) -> FsResult<Tally> {
-    let (mut from, to) = keys::table_range(tag::INODE);
-    let mut tally = Tally::default();
-    loop {
-        let page = view.scan(&from, &to, PAGE).await?;
-        let (Some((first, _)), Some((last, _))) = (page.first(), page.last()) else { return Ok(tally) };
-        from = [&last[..], &[0][..]].concat().into();
-        let mut allocated: HashMap<Ino, u64> = HashMap::new();
-        for (key, _) in &page {
-            allocated.insert(keys::ino_of(key)?, 0);
-        }
-        let extents =
-            (keys::range_of(EXTENT_TAG, keys::ino_of(first)?).0, keys::range_of(EXTENT_TAG, keys::ino_of(last)?).1);
-        copy_extents(meta, view, extents, &mut allocated, &mut tally).await?;
-        let mut batch = Batch::default();
-        for (key, value) in page {
-            let ino = keys::ino_of(&key)?;
-            let mut core = keys::decode_inode(ino, &value)?;
-            // Reserved room belonged to the volume as it was.
-            core.has_reserved = false;
-            core.stored_bytes = allocated.get(&ino).copied().unwrap_or(0);
-            core.attr.allocated = core.stored_bytes;
-            let (key, value) = keys::encode_inode(ino, &core);
-            batch.put(key, value);
-            batch.usage.inodes += 1;
-        }
-        meta.write(batch).await?;
-    }
-}
-
-async fn copy_extents(
-    meta: &dyn Meta,
-    view: &View,
-    (mut from, to): (Bytes, Bytes),
-    allocated: &mut HashMap<Ino, u64>,
-    tally: &mut Tally,
-) -> FsResult<()> {
-    loop {
-        let page = view.scan(&from, &to, PAGE).await?;
-        let Some((last, _)) = page.last() else { return Ok(()) };
-        from = [&last[..], &[0][..]].concat().into();
-        let mut batch = Batch::default();
-        for (key, value) in page {
-            let (ino, _, extent) = decode_extent(&key, &value)?;
-            if let Some(sum) = allocated.get_mut(&ino) {
-                *sum = sum.saturating_add_signed(tally.count(&extent, true));
-                batch.put(key, value);
-            }
-        }
-        meta.write(batch).await?;
-    }
+/// The length of a segment's object, and its records.
+pub(crate) async fn facts(store: &dyn ObjectStore, prefix: &Path, id: SegmentId) -> FsResult<(u64, u32)> {
+    let at = object_path(prefix, id);
+    let bytes = store.head(&at).await.map_err(|error| store_error(&error))?.size;
+    let from = bytes.saturating_sub(FOOTER_BYTES as u64);
+    let footer = store.get_range(&at, from..bytes).await.map_err(|error| store_error(&error))?;
+    let footer = parse_footer(id, &footer, bytes)
+        .map_err(|why| FsError::Io(format!("segment {:016x} is damaged: {why}", id.0).into()))?;
+    Ok((bytes, footer.records))
 }

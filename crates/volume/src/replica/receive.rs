@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_base::Timestamp;
 use larder_base::features::Features;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
@@ -18,8 +19,9 @@ use super::{ReplicaInfo, ReplicaSnapshot, Resume, image_path, numbers_of, ranges
 use crate::features;
 use crate::layout::prefix_of;
 use crate::properties::VolumeInfo;
-use crate::registry::document::{VolumeEntry, check_features, find, store_error};
-use crate::registry::{Registry, check_properties, check_volume_name};
+use crate::registry::document::{VolumeEntry, check_features, find, mark, store_error};
+use crate::registry::{HAS_CLONES, Registry, check_properties, check_volume_name};
+use crate::snapshots::holds::{self, is_active, is_held};
 use crate::types::*;
 
 /// Longer objects are put in parts of this length.
@@ -96,13 +98,13 @@ impl Registry {
         document.enter(&header, &end, &came)?;
         // `replica.objects_before_document`
         document.write(store, &prefix).await?;
-        let info = info_of(&document);
+        let info = info_of(&document, self.backing.clock.now());
         info.snapshots.into_iter().last().ok_or(FsError::NotFound)
     }
 
     /// The replica that a stream goes into, and what it has.
     async fn receiver(&self, name: &str, header: &Header) -> FsResult<(VolumeEntry, Document)> {
-        let features = Features { read_only_compatible: header.features.clone(), ..Features::default() };
+        let features = features::received(&header.features);
         check_features("the snapshot", &features, true)?;
         check_properties(&header.properties)?;
         let (mut registry, _) = self.read().await?;
@@ -131,25 +133,22 @@ impl Registry {
 
     /// What the volume has come to use since the snapshot before is known of the replica before an object that uses it is there.
     async fn add_features(&self, entry: &VolumeEntry, features: &Features) -> FsResult<()> {
-        let missing = |known: &VolumeEntry| -> Vec<String> {
-            features.read_only_compatible.iter().filter(|feature| !known.has(feature)).cloned().collect()
-        };
-        if missing(entry).is_empty() {
+        let names = || features.read_only_compatible.iter().chain(&features.incompatible);
+        if names().all(|name| entry.has(name)) {
             return Ok(());
         }
         self.update(|document| {
             let known = find(document, &entry.info.name)?;
-            let missing = missing(known);
-            known.features.read_only_compatible.extend(missing);
+            names().for_each(|name| known.add(name));
             Ok(())
         })
         .await
     }
 
-    async fn enter_replica(&self, name: &str, header: &Header, features: Features) -> FsResult<VolumeEntry> {
-        let mut incompatible = vec![features::REPLICA.to_owned()];
+    async fn enter_replica(&self, name: &str, header: &Header, mut features: Features) -> FsResult<VolumeEntry> {
+        features.incompatible.push(features::REPLICA.to_owned());
         if header.sealed {
-            incompatible.push(features::ENCRYPTION.to_owned());
+            features.incompatible.push(features::ENCRYPTION.to_owned());
         }
         let info = VolumeInfo {
             name: name.to_owned(),
@@ -157,14 +156,10 @@ impl Registry {
             properties: header.properties.clone(),
             sealed: header.sealed,
             replica: true,
+            origin: None,
         };
-        let entry = VolumeEntry {
-            info,
-            formatted: false,
-            doomed: false,
-            features: Features { incompatible, ..features },
-            source: Some(header.source),
-        };
+        let entry =
+            VolumeEntry { info, formatted: false, doomed: false, features, source: Some(header.source), origin: None };
         self.update(|document| {
             if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
                 return Err(FsError::Exists);
@@ -180,7 +175,12 @@ impl Registry {
     pub async fn replica(&self, name: &str) -> FsResult<ReplicaInfo> {
         let (entry, document) = self.replica_document(name).await?;
         let source = entry.source.unwrap_or(entry.info.id);
-        Ok(info_of(&document.unwrap_or_else(|| Document::new(source))))
+        let mut info = info_of(&document.unwrap_or_else(|| Document::new(source)), self.backing.clock.now());
+        for (number, clone) in self.read().await?.0.clones_of(entry.info.id) {
+            let of = info.snapshots.iter_mut().find(|snapshot| snapshot.number == number);
+            of.into_iter().for_each(|snapshot| snapshot.clones.push(clone.clone()));
+        }
+        Ok(info)
     }
 
     /// What came of a snapshot that did not come whole, for the sender; `None`: nothing did.
@@ -208,11 +208,17 @@ impl Registry {
         let _alone = self.receive_alone(name)?;
         let (entry, document) = self.replica_document(name).await?;
         let mut document = document.ok_or(FsError::NotFound)?;
-        let number = |wanted: &String| {
-            let found = document.snapshots.iter().find(|received| received.identity.name == *wanted);
-            found.map(|received| received.identity.number).ok_or(FsError::NotFound)
-        };
+        let number = |name: &String| document.number_of(name).ok_or(FsError::NotFound);
         let numbers = snapshots.iter().map(number).collect::<FsResult<Vec<u64>>>()?;
+        let now = self.backing.clock.now();
+        let goes = |received: &&Received| numbers.contains(&received.identity.number);
+        if document.snapshots.iter().filter(goes).any(|received| is_held(&received.holds(), now)) {
+            return Err(FsError::Busy("the snapshot is held"));
+        }
+        let clones = self.read().await?.0.clones_of(entry.info.id);
+        if clones.iter().any(|(number, _)| numbers.contains(number)) {
+            return Err(FsError::Busy(HAS_CLONES));
+        }
         let unneeded = document.remove(&numbers);
         let (store, prefix) = (&*self.backing.store, prefix_of(entry.info.id));
         document.write(store, &prefix).await?;
@@ -225,7 +231,42 @@ impl Registry {
         Ok(())
     }
 
-    pub(super) async fn replica_document(&self, name: &str) -> FsResult<(VolumeEntry, Option<Document>)> {
+    /// Keeps a snapshot of a replica from being removed, as [`Volume::hold_snapshot`](crate::Volume::hold_snapshot) does at its volume.
+    pub async fn hold_received(
+        &self,
+        name: &str,
+        snapshot: &str,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> FsResult<()> {
+        let now = self.backing.clock.now();
+        self.change_holds(name, snapshot, |held| holds::add(held, reason, until, now)).await
+    }
+
+    /// Ends a hold, as [`Volume::release_snapshot`](crate::Volume::release_snapshot) does.
+    pub async fn release_received(&self, name: &str, snapshot: &str, reason: &str) -> FsResult<()> {
+        let now = self.backing.clock.now();
+        self.change_holds(name, snapshot, |held| holds::release(held, reason, now)).await
+    }
+
+    async fn change_holds(
+        &self,
+        name: &str,
+        snapshot: &str,
+        change: impl FnOnce(&mut Vec<Hold>) -> FsResult<()>,
+    ) -> FsResult<()> {
+        let _alone = self.receive_alone(name)?;
+        let (entry, document) = self.replica_document(name).await?;
+        let mut document = document.ok_or(FsError::NotFound)?;
+        let received = document.named(snapshot).ok_or(FsError::NotFound)?;
+        let mut held = received.holds();
+        change(&mut held)?;
+        received.set_holds(&held);
+        mark(&*self.backing.store, entry.info.id, features::REPLICA_HOLDS).await?;
+        document.write(&*self.backing.store, &prefix_of(entry.info.id)).await
+    }
+
+    pub(crate) async fn replica_document(&self, name: &str) -> FsResult<(VolumeEntry, Option<Document>)> {
         let (mut registry, _) = self.read().await?;
         let entry = find(&mut registry, name)?.clone();
         if !entry.info().replica {
@@ -424,19 +465,21 @@ impl Document {
         }
         kept.into_iter().for_each(|(path, bytes)| self.keep(&path, bytes, number));
         let over = header.from.as_ref().filter(|_| header.is_delta).map(|from| from.number);
-        self.snapshots.push(Received { identity: header.to.clone(), over });
+        self.snapshots.push(Received { identity: header.to.clone(), over, holds: Vec::new() });
         self.partial = None;
         Ok(())
     }
 }
 
-fn info_of(document: &Document) -> ReplicaInfo {
+fn info_of(document: &Document, now: Timestamp) -> ReplicaInfo {
     let used = document.used();
     let snapshot = |received: &Received| ReplicaSnapshot {
         name: received.identity.name.clone(),
         number: received.identity.number,
         created: time_of(received.identity.created_ns),
         used_bytes: used.get(&received.identity.number).copied().unwrap_or(0),
+        holds: received.holds().into_iter().filter(|hold| is_active(hold, now)).collect(),
+        clones: Vec::new(),
     };
     ReplicaInfo {
         source: document.source,

@@ -15,6 +15,7 @@ use ulid::Ulid;
 use super::stream::{DATA_BYTES_MAX, Encoder, End, Frame, Header, Identity};
 use super::{Resume, delta, image_path, ns_of, numbers_of, ranges_of, segment_path};
 use crate::backing::Beneath;
+use crate::features;
 use crate::keys::MARK;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
@@ -124,13 +125,13 @@ impl Registry {
             volume: entry.info.name.clone(),
             properties: entry.info.properties.clone(),
             sealed: entry.info().sealed,
-            features: entry.features.read_only_compatible.clone(),
+            features: features::to_send(&entry.features),
             from,
             to,
             is_delta,
             bytes,
         };
-        let store = Arc::clone(&self.backing.store);
+        let store = self.beneath_of(&entry);
         let job = Job { store, prefix: prefix_of(entry.info.id), header, items, end, _kept: (open, sent) };
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         tokio::spawn(job.run(out));

@@ -1,6 +1,6 @@
 //! The snapshots of one volume: their names and numbers, readers of those in use, and the directory that lists them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,6 +29,8 @@ struct State {
     /// By number. `tables` is empty: the engine's pins have them.
     rows: BTreeMap<u64, Row>,
     by_name: HashMap<String, u64>,
+    /// By the second of their creation and by number.
+    by_second: BTreeSet<(i64, u64)>,
     views: HashMap<u64, Arc<OnceCell<Arc<View>>>>,
     /// The views by use, the least recently used first.
     used: VecDeque<u64>,
@@ -38,6 +40,8 @@ struct State {
     looked_at: VecDeque<Ino>,
     /// On their way to a receiver, once for each.
     sent: Vec<u64>,
+    /// The clones of snapshots, by name (`lineage.snapshot_stays`).
+    clones: BTreeMap<String, u64>,
 }
 
 pub(crate) struct Catalog {
@@ -128,6 +132,25 @@ impl Catalog {
         self.state.lock().by_name.get(name).copied()
     }
 
+    /// The seconds in which snapshots were taken that may hold the directory `dir`: newest first, each once.
+    pub(super) fn seconds(&self, dir: Ino) -> Vec<i64> {
+        let state = self.state.lock();
+        let mut seconds = Vec::new();
+        for (second, number) in state.by_second.iter().rev() {
+            if seconds.last() != Some(second) && state.may_hold(*number, dir) {
+                seconds.push(*second);
+            }
+        }
+        seconds
+    }
+
+    /// The last snapshot of that second that may hold the directory `dir`.
+    pub(super) fn taken_in(&self, second: i64, dir: Ino) -> Option<u64> {
+        let state = self.state.lock();
+        let taken = state.by_second.range((second, 0)..=(second, u64::MAX)).rev();
+        taken.map(|&(_, number)| number).find(|&number| state.may_hold(number, dir))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().rows.is_empty()
     }
@@ -149,6 +172,20 @@ impl Catalog {
     pub(crate) fn send(self: &Arc<Self>, numbers: Vec<u64>) -> Sent {
         self.state.lock().sent.extend(&numbers);
         Sent { catalog: Arc::clone(self), numbers }
+    }
+
+    /// The snapshot stays while it has the clone.
+    pub(crate) fn begin_clone(&self, number: u64, name: &str) {
+        self.state.lock().clones.insert(name.to_owned(), number);
+    }
+
+    pub(crate) fn end_clone(&self, name: &str) {
+        self.state.lock().clones.remove(name);
+    }
+
+    pub(super) fn clones_of(&self, number: u64) -> Vec<String> {
+        let state = self.state.lock();
+        state.clones.iter().filter(|(_, of)| **of == number).map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn is_sent(&self, number: u64) -> bool {
@@ -301,13 +338,19 @@ fn entry_of(dir: Ino, number: u64) -> Entry {
 impl State {
     fn insert(&mut self, number: u64, row: Row) {
         self.by_name.insert(row.name.clone(), number);
+        self.by_second.insert((row.created.secs, number));
         self.rows.insert(number, Row { tables: Vec::new(), ..row });
     }
 
     fn remove(&mut self, number: u64) {
         if let Some(row) = self.rows.remove(&number) {
             self.by_name.remove(&row.name);
+            self.by_second.remove(&(row.created.secs, number));
         }
+    }
+
+    fn may_hold(&self, number: u64, dir: Ino) -> bool {
+        self.rows.get(&number).is_some_and(|row| dir.0 < row.next_ino)
     }
 
     fn use_view(&mut self, number: u64) -> Arc<OnceCell<Arc<View>>> {

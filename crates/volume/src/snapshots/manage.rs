@@ -11,18 +11,19 @@ use object_store::path::Path;
 use ulid::Ulid;
 
 use super::create::check_name;
+use super::holds::{self, is_active, is_held};
 use super::image;
-use super::number::catalog_of;
-use super::row::{self, NAME_LEN_MAX, Row};
+use super::number::{catalog_of, within};
+use super::row::{self, Row};
 use crate::meta::Batch;
 use crate::names::SNAPSHOTS_NAME;
+use crate::registry::HAS_CLONES;
 use crate::replica::SENDING;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
 /// More reasons than this help nobody.
-const HOLDS_MAX: usize = 64;
 /// Rows that are deleted in one batch.
 const ROWS_MAX: usize = 1024;
 
@@ -30,6 +31,23 @@ impl Volume {
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         self.state.snapshot_infos()
+    }
+
+    /// The seconds since 1970 in which snapshots were taken after the directory `dir` was made: newest first, each once. Reads
+    /// nothing.
+    pub fn snapshot_seconds(&self, dir: Ino) -> Vec<i64> {
+        self.state.catalog.seconds(dir)
+    }
+
+    /// The directory `dir` as it was in the last snapshot that was taken in that second. [`FsError::NotFound`] if there is none,
+    /// or `dir` was not there then. Needs search permission on `dir`, as its `.snapshots` does.
+    pub async fn dir_at(&self, cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr> {
+        self.access(cred, dir, ACCESS_EXECUTE).await?;
+        let number = self.state.catalog.taken_in(second, dir).ok_or(FsError::NotFound)?;
+        match self.getattr(within(number, dir)).await {
+            Err(FsError::Stale) => Err(FsError::NotFound),
+            found => found,
+        }
     }
 
     /// Whether something may have changed since the newest snapshot was taken. Does no I/O. After an opening the answer is
@@ -81,40 +99,12 @@ impl Volume {
     /// Keeps a snapshot from being destroyed, until it is released or `until`. A hold with an end cannot be released before,
     /// nor its end be moved closer. [`FsError::Invalid`] for an impossible reason, or an end in the past.
     pub async fn hold_snapshot(&self, name: &str, reason: &str, until: Option<Timestamp>) -> FsResult<()> {
-        if reason.is_empty() || reason.len() > NAME_LEN_MAX {
-            return Err(FsError::Invalid("the reason of a hold is 1 to 200 bytes"));
-        }
         let state = &self.state;
-        let now = state.now();
-        // The row has whole seconds: rounded up, it never ends early.
-        let until = until.map(|until| Timestamp::new(until.secs + i64::from(until.nanos > 0), 0));
-        if until.is_some_and(|until| until <= now) {
-            return Err(FsError::Invalid("the end of a hold lies in the future"));
-        }
         let _alone = state.catalog.changing.lock().await;
         let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
-        let row = state.catalog.row(number).ok_or(FsError::NotFound)?;
-        let earlier = row.holds.iter().find(|hold| hold.reason == reason && is_active(hold, now));
-        if let Some(earlier) = earlier {
-            let is_shorter = match (earlier.until, until) {
-                (Some(earlier), Some(until)) => until < earlier,
-                // Without an end it could be released today.
-                (Some(_), None) => true,
-                (None, _) => false,
-            };
-            if is_shorter {
-                return Err(FsError::NotPermitted);
-            }
-        } else if row.holds.iter().filter(|hold| is_active(hold, now)).count() >= HOLDS_MAX {
-            return Err(FsError::NoSpace("a snapshot has 64 holds at most".into()));
-        }
-        let hold = Hold { reason: reason.to_owned(), until };
-        state
-            .change_row(number, |row| {
-                row.holds.retain(|other| other.reason != hold.reason && is_active(other, now));
-                row.holds.push(hold.clone());
-            })
-            .await
+        let mut held = state.catalog.row(number).ok_or(FsError::NotFound)?.holds;
+        holds::add(&mut held, reason, until, state.now())?;
+        state.change_row(number, |row| row.holds = held).await
     }
 
     /// The volume goes back to the snapshot when it is opened next. Durable.
@@ -132,20 +122,12 @@ impl Volume {
     /// still to come.
     pub async fn release_snapshot(&self, name: &str, reason: &str) -> FsResult<()> {
         let state = &self.state;
-        let now = state.now();
         let _alone = state.catalog.changing.lock().await;
         let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
-        let row = state.catalog.row(number).ok_or(FsError::NotFound)?;
-        let hold = row.holds.iter().find(|hold| hold.reason == reason).ok_or(FsError::NotFound)?;
-        if hold.until.is_some_and(|until| until > now) {
-            return Err(FsError::NotPermitted);
-        }
-        state.change_row(number, |row| row.holds.retain(|hold| hold.reason != reason)).await
+        let mut held = state.catalog.row(number).ok_or(FsError::NotFound)?.holds;
+        holds::release(&mut held, reason, state.now())?;
+        state.change_row(number, |row| row.holds = held).await
     }
-}
-
-fn is_active(hold: &Hold, now: Timestamp) -> bool {
-    hold.until.is_none_or(|until| until > now)
 }
 
 impl State {
@@ -194,8 +176,11 @@ impl State {
     /// The number of a snapshot that nothing keeps from being destroyed.
     fn may_go(&self, name: &str, now: Timestamp) -> FsResult<u64> {
         let number = self.catalog.find(name).ok_or(FsError::NotFound)?;
-        if self.catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
+        if self.catalog.row(number).is_some_and(|row| is_held(&row.holds, now)) {
             return Err(FsError::Busy("the snapshot is held"));
+        }
+        if !self.catalog.clones_of(number).is_empty() {
+            return Err(FsError::Busy(HAS_CLONES));
         }
         if self.catalog.is_sent(number) {
             return Err(FsError::Busy(SENDING));
@@ -254,6 +239,7 @@ impl State {
                 used_bytes: row.image_bytes + of(&kept) + of(&tables),
                 written_bytes,
                 holds: row.holds.into_iter().filter(|hold| is_active(hold, now)).collect(),
+                clones: self.catalog.clones_of(number),
             }
         };
         self.catalog.rows().into_iter().map(info).collect()

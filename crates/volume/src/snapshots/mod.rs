@@ -32,6 +32,7 @@ pub(crate) mod changes;
 pub(crate) mod compare;
 mod create;
 mod diff;
+pub(crate) mod holds;
 pub(crate) mod image;
 mod manage;
 pub(crate) mod number;

@@ -25,6 +25,11 @@ impl Ino {
     pub fn is_past(self) -> bool {
         place_of(self) != Place::Head
     }
+
+    /// Whether it is the directory `top`, or what this was in a snapshot.
+    pub fn is_or_was(self, top: Ino) -> bool {
+        self == top || matches!(place_of(self), Place::Snapshot(_)) && then(self) == top
+    }
 }
 
 pub(crate) fn place_of(ino: Ino) -> Place {
@@ -77,6 +82,8 @@ mod tests {
         assert_eq!(then(within(77, Ino(1234))), Ino(1234));
         assert_eq!(place_of(catalog_of(Ino(7))), Place::Catalog(Ino(7)));
         assert!(!Ino(5).is_past() && within(1, Ino(5)).is_past() && catalog_of(Ino(5)).is_past());
+        assert!(Ino(5).is_or_was(Ino(5)) && within(3, Ino(5)).is_or_was(Ino(5)));
+        assert!(!within(3, Ino(5)).is_or_was(Ino(6)) && !catalog_of(Ino(5)).is_or_was(Ino(5)));
         assert!(check_changeable(Ino(5)).is_ok());
         assert!(check_changeable(within(1, Ino(5))).is_err() && check_changeable(catalog_of(Ino::ROOT)).is_err());
     }

@@ -246,6 +246,10 @@ impl Meta for Routed {
         self.head.frozen(manifest_id, manifest).await
     }
 
+    fn opened(&self) {
+        self.head.opened();
+    }
+
     fn pins(&self) -> Option<&crate::meta::pins::Pins> {
         self.head.pins()
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod acl;
+mod clones;
 mod crash;
 mod durable;
 mod model;

@@ -254,6 +254,47 @@ async fn what_came_to_be_used_later_is_known_of_the_replica() {
     registry.close().await.unwrap();
 }
 
+/// The features of a volume in its registry, by the sets that begin with these words.
+async fn features_of(store: &dyn object_store::ObjectStore) -> serde_json::Value {
+    let text = store.get(&Path::from("registry.json")).await.unwrap().bytes().await.unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    document["volumes"][0]["features"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_with_pieces_make_a_replica_that_older_programs_refuse() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    volume.snapshot("s0").await.unwrap();
+    let before = sent(&registry, "s0", None).await;
+    assert!(!String::from_utf8_lossy(&before.concat()).contains("pieces"));
+    receive(&far, "r", &before).await.unwrap();
+    assert_eq!(features_of(&*there.store).await["incompatible"], serde_json::json!(["replica"]));
+    put(&volume, ino, 0, (0..200_000u32).map(|at| (at / 7) as u8).collect(), Stability::FileSync).await;
+    volume.snapshot("s1").await.unwrap();
+    let stream = sent(&registry, "s1", Some("s0")).await;
+    // An older program takes every name of the header for one that it may read around, and refuses to write what it does not know.
+    assert!(String::from_utf8_lossy(&stream.concat()).contains("\"pieces\""), "the header names them");
+    let cut_off = receive(&far, "r", &stream[..stream.len() - 1]).await;
+    assert!(cut_off.is_err());
+    assert_eq!(features_of(&*there.store).await["incompatible"], serde_json::json!(["replica", "pieces"]));
+    receive(&far, "r", &stream).await.unwrap();
+    let third = Box_::new();
+    let whole = third.registry().await;
+    receive(&whole, "r", &sent(&registry, "s1", None).await).await.unwrap();
+    assert_eq!(features_of(&*third.store).await["incompatible"], serde_json::json!(["pieces", "replica"]));
+    let s1 = tree(&volume, view(&volume, "s1").await.unwrap()).await;
+    promoted(&whole, &BTreeMap::from([("s1".to_owned(), s1.clone())])).await;
+    let s0 = tree(&volume, view(&volume, "s0").await.unwrap()).await;
+    promoted(&far, &BTreeMap::from([("s0".to_owned(), s0), ("s1".to_owned(), s1)])).await;
+    assert_eq!(features_of(&*there.store).await["incompatible"], serde_json::json!(["pieces"]));
+    for registry in [registry, far, whole] {
+        registry.close().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_forgets_snapshots_with_all_that_only_they_need() {
     let (here, there) = (Box_::new(), Box_::new());

@@ -1,0 +1,56 @@
+//! Reasons to keep a snapshot: added, prolonged, ended. Pure functions of a list and a time.
+
+use larder_base::Timestamp;
+
+use super::row::NAME_LEN_MAX;
+use crate::types::*;
+
+const HOLDS_MAX: usize = 64;
+
+pub(crate) fn is_active(hold: &Hold, now: Timestamp) -> bool {
+    hold.until.is_none_or(|until| until > now)
+}
+
+pub(crate) fn is_held(holds: &[Hold], now: Timestamp) -> bool {
+    holds.iter().any(|hold| is_active(hold, now))
+}
+
+/// A hold with an end cannot be released before, nor its end be moved closer: [`FsError::NotPermitted`]. [`FsError::Invalid`] for an
+/// impossible reason, or an end in the past.
+pub(crate) fn add(holds: &mut Vec<Hold>, reason: &str, until: Option<Timestamp>, now: Timestamp) -> FsResult<()> {
+    if reason.is_empty() || reason.len() > NAME_LEN_MAX {
+        return Err(FsError::Invalid("the reason of a hold is 1 to 200 bytes"));
+    }
+    // Whole seconds are stored: rounded up, it never ends early.
+    let until = until.map(|until| Timestamp::new(until.secs + i64::from(until.nanos > 0), 0));
+    if until.is_some_and(|until| until <= now) {
+        return Err(FsError::Invalid("the end of a hold lies in the future"));
+    }
+    let earlier = holds.iter().find(|hold| hold.reason == reason && is_active(hold, now));
+    if let Some(earlier) = earlier {
+        let is_shorter = match (earlier.until, until) {
+            (Some(earlier), Some(until)) => until < earlier,
+            // Without an end it could be released today.
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if is_shorter {
+            return Err(FsError::NotPermitted);
+        }
+    } else if holds.iter().filter(|hold| is_active(hold, now)).count() >= HOLDS_MAX {
+        return Err(FsError::NoSpace("a snapshot has 64 holds at most".into()));
+    }
+    holds.retain(|other| other.reason != reason && is_active(other, now));
+    holds.push(Hold { reason: reason.to_owned(), until });
+    Ok(())
+}
+
+/// [`FsError::NotFound`] if there is none for this reason, [`FsError::NotPermitted`] if it has an end that is still to come.
+pub(crate) fn release(holds: &mut Vec<Hold>, reason: &str, now: Timestamp) -> FsResult<()> {
+    let hold = holds.iter().find(|hold| hold.reason == reason).ok_or(FsError::NotFound)?;
+    if hold.until.is_some_and(|until| until > now) {
+        return Err(FsError::NotPermitted);
+    }
+    holds.retain(|hold| hold.reason != reason);
+    Ok(())
+}
