@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use std::time::SystemTime;
 
 use crate::error::{SmbError, SmbResult};
+use crate::moment::Moment;
 use crate::path::SmbPath;
 use crate::security::SecurityDescriptor;
 
@@ -321,6 +322,12 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// backend for everybody.
     fn for_user(&self, _user: Option<&str>) -> Option<std::sync::Arc<dyn ShareBackend>> {
         None
+    }
+
+    /// The moments that the share can be seen at, newest first and each once: paths with a [`SmbPath::moment`] lead through the
+    /// share as it was then. Must not wait. The default has none.
+    fn moments(&self) -> Vec<Moment> {
+        Vec::new()
     }
 
     /// Static capabilities. TREE_CONNECT clamps access to read-only when

@@ -294,6 +294,7 @@ mod error;
 mod files;
 mod handlers;
 pub(crate) mod info_class;
+mod moment;
 pub mod ntstatus;
 mod path;
 mod proto;
@@ -331,6 +332,7 @@ pub use conn::limits::{
 pub use error::{SmbError, SmbResult};
 pub use files::{OpenFiles, OutsideAccess};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};
+pub use moment::Moment;
 pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};

@@ -7,6 +7,7 @@
 use std::str::FromStr;
 
 use crate::error::{SmbError, SmbResult};
+use crate::moment::Moment;
 use crate::ntstatus;
 
 /// A validated, component-list path. No `..`, no Windows-forbidden chars.
@@ -15,6 +16,9 @@ use crate::ntstatus;
 /// The last component may name a stream of the file or directory,
 /// `name:stream` or `name:stream:$DATA` (MS-FSCC 2.1.5); `name::$DATA` is the
 /// file itself.
+///
+/// A component `@GMT-YYYY.MM.DD-HH.MM.SS`, wherever it stands, says that the path leads through the share as it was then
+/// ([`SmbPath::moment`]).
 ///
 /// Each component is a filename as MS-FSCC 2.1.5.2 defines it: 1 to 255
 /// UTF-16 code units, with no control characters and none of
@@ -78,7 +82,23 @@ impl SmbPath {
             }
             components.push(raw.to_string());
         }
+        lead_with_moment(&mut components)?;
         Ok(Self { components, stream })
+    }
+
+    /// The moment whose share it leads through, and the components below the share's root of then; none of a path of today.
+    pub fn moment(&self) -> Option<(Moment, &[String])> {
+        let (first, rest) = self.components.split_first()?;
+        Some((Moment::from_label(first)?, rest))
+    }
+
+    /// The same in the share as it was at `moment`. Fails for a path that names a moment itself.
+    pub(crate) fn at(&self, moment: Moment) -> SmbResult<SmbPath> {
+        if self.moment().is_some() {
+            return Err(SmbError::NameInvalid);
+        }
+        let components = std::iter::once(moment.label()).chain(self.components.iter().cloned()).collect();
+        Ok(SmbPath { components, stream: self.stream.clone() })
     }
 
     /// The named stream that the path leads to, if it leads to one.
@@ -169,6 +189,19 @@ fn same_stream(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
     }
 }
 
+/// Moves the component that names a moment to the front (`moment.leads_the_path`). A path leads to one moment at most.
+fn lead_with_moment(components: &mut [String]) -> SmbResult<()> {
+    let mut moments = (0..components.len()).filter(|&at| Moment::from_label(&components[at]).is_some());
+    match (moments.next(), moments.next()) {
+        (_, Some(_)) => Err(SmbError::NameInvalid),
+        (Some(at), None) => {
+            components[..=at].rotate_right(1);
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    }
+}
+
 /// Takes the stream off the last component.
 fn split_stream(path: &str) -> SmbResult<(&str, Option<String>)> {
     let last = path.rfind(['\\', '/']).map_or(0, |at| at + 1);
@@ -226,6 +259,7 @@ pub(crate) fn is_valid_component(name: &str) -> bool {
         && name.encode_utf16().count() <= MAX_COMPONENT_UNITS
         && !name.chars().any(|c| is_control(c) || is_forbidden(c) || matches!(c, '\\' | '/'))
         && !host_reserved_name(name)
+        && Moment::from_label(name).is_none()
 }
 
 /// True if `pattern` is a valid QUERY_DIRECTORY search pattern (MS-FSA
@@ -313,6 +347,32 @@ mod tests {
     fn forward_slash_accepted() {
         let p = "a/b/c".parse::<SmbPath>().unwrap();
         assert_eq!(p.components(), &["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_moment_leads_the_path_wherever_it_stands() {
+        let label = "@GMT-2026.11.25-13.00.01";
+        let moment = Moment::from_label(label).unwrap();
+        for (text, rest) in [
+            (label.to_owned(), &[][..]),
+            (format!("{label}\\a\\b"), &["a", "b"][..]),
+            (format!("a\\{label}\\b"), &["a", "b"][..]),
+            (format!("a/b/{label}"), &["a", "b"][..]),
+        ] {
+            let path = p(&text);
+            let (found, components) = path.moment().unwrap();
+            assert_eq!((found, components.iter().map(String::as_str).collect::<Vec<_>>().as_slice()), (moment, rest));
+            assert_eq!(path.components()[0], label);
+            assert!(!path.is_root() && path.at(moment).is_err(), "{text}");
+        }
+        let stream = p(&format!("a\\{label}:s"));
+        assert_eq!((stream.stream(), stream.components().len()), (Some("s"), 2));
+        assert_eq!(p("a\\b").at(moment).unwrap(), p(&format!("a\\b\\{label}")));
+        assert_eq!(SmbPath::root().at(moment).unwrap(), p(label));
+        assert_eq!(p("a:s").at(moment).unwrap().stream(), Some("s"));
+        assert!(p("a\\@GMT-2026.13.25-13.00.01\\b").moment().is_none());
+        assert!(format!("{label}\\a\\{label}").parse::<SmbPath>().is_err());
+        assert!(!is_valid_component(label) && is_valid_component("@GMT-"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use larder_smb::{SmbError, SmbResult};
 use larder_volume::FsError;
 
 const STATUS_INVALID_PARAMETER: u32 = 0xC000_000D;
-const STATUS_MEDIA_WRITE_PROTECTED: u32 = 0xC000_00A2;
+pub const MEDIA_WRITE_PROTECTED: u32 = 0xC000_00A2;
 const STATUS_TOO_MANY_LINKS: u32 = 0xC000_0265;
 const STATUS_FILE_TOO_LARGE: u32 = 0xC000_0904;
 
@@ -20,7 +20,7 @@ pub fn status(error: FsError) -> SmbError {
         FsError::Access | FsError::NotPermitted => SmbError::AccessDenied,
         // The client was told the quota as the size of the disk.
         FsError::NoSpace(_) | FsError::Quota => SmbError::DiskFull,
-        FsError::ReadOnly(_) => SmbError::Status(STATUS_MEDIA_WRITE_PROTECTED),
+        FsError::ReadOnly(_) => SmbError::Status(MEDIA_WRITE_PROTECTED),
         FsError::NameTooLong => SmbError::NameInvalid,
         FsError::FileTooLarge => SmbError::Status(STATUS_FILE_TOO_LARGE),
         FsError::TooManyLinks => SmbError::Status(STATUS_TOO_MANY_LINKS),

@@ -109,7 +109,7 @@ impl Tree {
     async fn base(&self, path: &SmbPath) -> SmbResult<(Attr, Option<Attr>)> {
         match self.parent(path).await? {
             Some((dir, name)) => Ok((self.entry(&dir, name).await.or_status()?, Some(dir))),
-            None => Ok((self.core.files.getattr(self.core.root).await.or_status()?, None)),
+            None => Ok((self.top(path).await.or_status()?, None)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 //! The backend as the library calls it, over a volume in memory.
 
-use larder_base::SystemClock;
+use larder_base::{Clock, SystemClock};
 use larder_smb::{
     Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
 };
@@ -56,6 +56,36 @@ impl Fixture {
             stats: Arc::default(),
         });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
+    }
+
+    /// A share of the directory `root` instead of the whole volume.
+    fn share_folder(&mut self, root: Ino) {
+        let Core { files, people, feed, door, stats, .. } = &*self.share.core;
+        let core = Core {
+            files: files.clone(),
+            root,
+            read_only: false,
+            people: People {
+                directory: people.directory.clone(),
+                access: people.access.clone(),
+                guest: false,
+                act_as: None,
+            },
+            feed: feed.clone(),
+            door: door.clone(),
+            stats: stats.clone(),
+        };
+        self.share = Tree::new(Arc::new(core), Cred::root(), true);
+    }
+
+    /// The component that leads to the snapshot, which is the only one of its second.
+    async fn snapshot(&self, name: &str) -> String {
+        let newest = || self.volume.snapshots().last().map_or(0, |newest| newest.created.secs);
+        while newest() == SystemClock::default().now().secs {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let created = self.volume.snapshot(name).await.unwrap().created;
+        larder_smb::Moment::new(created.secs).unwrap().label()
     }
 
     fn tree(&self, user: &str) -> Arc<dyn ShareBackend> {
@@ -386,4 +416,107 @@ async fn owners_alone_change_the_security_of_a_file() {
     refused(open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await, SmbError::AccessDenied);
     descriptor.owner = Some(larder_smb::Sid::new(22, &[1, 1001]));
     assert!(own.set_security(descriptor).await.is_err(), "files are not given away");
+}
+
+#[tokio::test]
+async fn a_moment_leads_to_the_share_as_it_was() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    assert_eq!(ann.moments(), []);
+    mkdir(&ann, "d").await;
+    make(&ann, "d\\f", "then").await;
+    let one = f.snapshot("one").await;
+    let (handle, _) = open(&ann, "d\\f", OpenIntent::Open, rights::WRITE_DATA).await.unwrap();
+    handle.write_bytes(0, Bytes::from_static(b"now!")).await.unwrap();
+    make(&ann, "d\\later", "x").await;
+    let two = f.snapshot("two").await;
+    let labels: Vec<String> = ann.moments().into_iter().map(larder_smb::Moment::label).collect();
+    assert_eq!(labels, [two.as_str(), one.as_str()]);
+    for name in [format!("{one}\\d\\f"), format!("d\\{one}\\F"), format!("d\\f\\{one}")] {
+        assert_eq!(content(&ann, &name).await, "then", "{name}");
+    }
+    assert_eq!(content(&ann, &format!("{two}\\d\\f")).await, "now!");
+    assert_eq!(listing(&*mkdir(&ann, &one).await).await, ["d"]);
+    assert_eq!(listing(&*mkdir(&ann, &format!("d\\{one}")).await).await, ["f"]);
+    refused(open(&ann, &format!("{one}\\d\\later"), OpenIntent::Open, 0).await, SmbError::NotFound);
+    refused(open(&ann, "@GMT-2001.02.03-04.05.06\\d\\f", OpenIntent::Open, 0).await, SmbError::NotFound);
+    refused(open(&ann, "@GMT-2001.02.03-04.05.06", OpenIntent::OpenOrCreate, 0).await, SmbError::NotFound);
+}
+
+#[tokio::test]
+async fn nothing_changes_in_the_past() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    make(&ann, "f", "then").await;
+    let one = f.snapshot("one").await;
+    let name = format!("{one}\\f");
+    let protected = || SmbError::Status(0xC000_00A2);
+    // Programs that open everything for writing may read.
+    let (handle, _) = open(&ann, &name, OpenIntent::Open, rights::READ_DATA | rights::WRITE_DATA).await.unwrap();
+    let written = handle.write_bytes(0, Bytes::from_static(b"x")).await.unwrap_err();
+    assert_eq!(written.to_nt_status(), protected().to_nt_status());
+    assert_eq!(handle.truncate(0).await.unwrap_err().to_nt_status(), protected().to_nt_status());
+    assert!(handle.is_open_elsewhere() && handle.stat().await.unwrap().read_only);
+    refused(open(&ann, &name, OpenIntent::Truncate, rights::WRITE_DATA).await, protected());
+    refused(open(&ann, &name, OpenIntent::OverwriteOrCreate, rights::WRITE_DATA).await, protected());
+    refused(open(&ann, &format!("{one}\\new"), OpenIntent::Create, rights::WRITE_DATA).await, protected());
+    let index = handle.stat().await.unwrap().file_index;
+    let (past, new) = (path(&name), path("new"));
+    for outcome in [
+        ann.unlink(&past).await,
+        ann.unlink_opened(&past, index).await,
+        ann.rename(&past, &new, false).await,
+        ann.rename(&path("f"), &past, true).await,
+        ann.link(&new, index, &past, false).await,
+        ann.link(&past, index, &new, false).await,
+    ] {
+        assert_eq!(outcome.unwrap_err().to_nt_status(), protected().to_nt_status());
+    }
+    assert_eq!(content(&ann, &name).await, "then");
+    assert_eq!(content(&ann, "f").await, "then");
+    // Whoever may not search the share today does not search its past.
+    f.volume.setattr(&Cred::root(), Ino::ROOT, SetAttr { mode: Some(0o700), ..SetAttr::default() }).await.unwrap();
+    refused(open(&ann, &name, OpenIntent::Open, 0).await, SmbError::AccessDenied);
+}
+
+#[tokio::test]
+async fn the_past_of_a_shared_folder_is_found_by_number_and_ends_at_it() {
+    let mut f = Fixture::new().await;
+    let whole = f.tree("ann");
+    make(&whole, "secret", "secret").await;
+    let before = f.snapshot("before").await;
+    mkdir(&whole, "old name").await;
+    mkdir(&whole, "old name\\sub").await;
+    mkdir(&whole, "moved in").await;
+    make(&whole, "old name\\f", "then").await;
+    let root = Cred::root();
+    let folder = f.volume.lookup(&root, Ino::ROOT, b"old name", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    let sub = f.volume.lookup(&root, folder, b"sub", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    for (dir, name, target) in [
+        (folder, "up", "../secret"),
+        (sub, "far", "../../secret"),
+        (sub, "in", "../f"),
+        (sub, "top", "../../../f"),
+        (folder, "past", "moved in/.snapshots/one/../secret"),
+    ] {
+        f.volume.symlink(&root, dir, name.as_bytes(), target.as_bytes(), SetAttr::default()).await.unwrap();
+    }
+    let one = f.snapshot("one").await;
+    whole.rename(&path("old name"), &path("new name"), false).await.unwrap();
+    whole.rename(&path("moved in"), &path("new name\\moved in"), false).await.unwrap();
+    f.share_folder(folder);
+    let ann = f.tree("ann");
+    assert_eq!(ann.moments().len(), 1, "the folder is younger than the first snapshot");
+    refused(open(&ann, &before, OpenIntent::Open, 0).await, SmbError::NotFound);
+    assert_eq!(content(&ann, &format!("{one}\\f")).await, "then");
+    for name in ["in", "top"] {
+        assert_eq!(content(&ann, &format!("{one}\\sub\\{name}")).await, "then", "{name}");
+        assert_eq!(content(&ann, &format!("sub\\{name}")).await, "then", "{name}");
+        assert_eq!(content(&ann, &format!(".snapshots\\one\\sub\\{name}")).await, "then", "{name}");
+    }
+    for at in [format!("{one}\\"), ".snapshots\\one\\".to_owned(), String::new()] {
+        for name in ["up", "sub\\far", "past"] {
+            refused(open(&ann, &format!("{at}{name}"), OpenIntent::Open, 0).await, SmbError::NotFound);
+        }
+    }
 }

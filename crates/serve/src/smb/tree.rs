@@ -6,8 +6,10 @@
 //! - `tree.folded_lookup`: every component is looked up by its folded name, in O(log n), with the
 //!   user's permissions.
 //! - `tree.links_on_the_server`: the server follows symbolic links within the share, as Samba does.
-//!   `..` stops at the share's root. Absolute targets lead nowhere, since they have a meaning only
+//!   `..` stops at the share's root, and in a snapshot at the root of then. Absolute targets lead nowhere, since they have a meaning only
 //!   on the client that made them.
+//! - `tree.past_by_number`: the root of the share at a moment of the past is the directory that has the root's inode number in the
+//!   snapshot, wherever it was then and whatever its name. Below it names decide, as they were then.
 //! - `tree.archive_and_user`: a new file carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
 //! - `tree.deletes_as_root`: deletes run as root, since the grant of DELETE at the open allowed
 //!   them. The share's own tree is used for nothing else.
@@ -18,8 +20,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::{Files, Uses};
 use larder_smb::{
-    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend, SmbError,
-    SmbPath, SmbResult, VolumeInfo,
+    BackendCapabilities, Handle, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend,
+    SmbError, SmbPath, SmbResult, VolumeInfo,
 };
 use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
@@ -27,7 +29,7 @@ use super::feed::Feed;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::people::People;
 use super::stats::{Op, Stats};
-use super::status::{OrStatus, path_status, status};
+use super::status::{MEDIA_WRITE_PROTECTED, OrStatus, path_status, status};
 use super::volume_door::VolumeDoor;
 use super::{names, rights, security};
 
@@ -103,9 +105,10 @@ impl Core {
                 None => break,
             }
             while let Some(name) = pending.pop() {
-                // Nothing above the root of the share is reached by a link.
-                let name = if at == self.root && *name == *b".." { Bytes::from_static(b".") } else { name };
-                let attr = self.files.lookup(who, at, &name, MATCH).await?;
+                let attr = match &*name {
+                    b".." => self.above(who, at).await?,
+                    name => self.files.lookup(who, at, name, MATCH).await?,
+                };
                 match attr.kind {
                     FileKind::Symlink => {
                         next = Some(attr);
@@ -120,6 +123,19 @@ impl Core {
             }
         }
         Err(FsError::NotFound)
+    }
+
+    /// The directory above `dir`. Nothing above the root of the share is reached by a link, today or in a snapshot.
+    async fn above(&self, who: &Cred, dir: Ino) -> FsResult<Attr> {
+        let own = self.files.lookup(who, dir, b".", MATCH).await?;
+        if dir.is_or_was(self.root) {
+            return Ok(own);
+        }
+        match self.files.parent_within(dir, self.root).await {
+            Ok(parent) => self.files.getattr(parent).await,
+            Err(FsError::Stale) => Err(FsError::NotFound),
+            Err(error) => Err(error),
+        }
     }
 
     async fn push_target(&self, link: Ino, pending: &mut Vec<Bytes>) -> FsResult<()> {
@@ -138,9 +154,17 @@ impl Tree {
         Self { core, who, writable }
     }
 
-    /// The directory that `components` lead to.
-    async fn walk(&self, components: &[String]) -> FsResult<Attr> {
-        let mut at = self.core.files.getattr(self.core.root).await?;
+    /// The root of the share that `path` leads through, today's or one of the past (`tree.past_by_number`).
+    pub(super) async fn top(&self, path: &SmbPath) -> FsResult<Attr> {
+        match path.moment() {
+            Some((moment, _)) => self.core.files.dir_at(&self.who, self.core.root, moment.unix_seconds()).await,
+            None => self.core.files.getattr(self.core.root).await,
+        }
+    }
+
+    /// The directory that `components` lead to from `top`.
+    async fn walk(&self, top: Attr, components: &[String]) -> FsResult<Attr> {
+        let mut at = top;
         for name in components {
             at = self.entry(&at, name).await?;
             if at.kind != FileKind::Directory {
@@ -161,10 +185,11 @@ impl Tree {
 
     /// The directory of `path` and the last component; `None` for the root itself.
     pub(super) async fn parent<'p>(&self, path: &'p SmbPath) -> SmbResult<Option<(Attr, &'p str)>> {
-        match path.components().split_last() {
-            Some((name, parents)) => Ok(Some((self.walk(parents).await.map_err(path_status)?, name))),
-            None => Ok(None),
-        }
+        let components = path.moment().map_or(path.components(), |(_, rest)| rest);
+        let Some((name, parents)) = components.split_last() else { return Ok(None) };
+        // MS-SMB2 3.3.5.9.4: a moment without a snapshot is a name that is not found.
+        let top = self.top(path).await.or_status()?;
+        Ok(Some((self.walk(top, parents).await.map_err(path_status)?, name)))
     }
 
     async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
@@ -172,7 +197,7 @@ impl Tree {
             return self.open_stream(path, stream, opts).await;
         }
         let Some((dir, name)) = self.parent(path).await? else {
-            let root = self.core.files.getattr(self.core.root).await.or_status()?;
+            let root = self.top(path).await.or_status()?;
             return self.open_existing(root, None, "", opts).await;
         };
         match self.entry(&dir, name).await {
@@ -334,7 +359,8 @@ impl Tree {
     /// The name that `opened` was opened by: or that another protocol has given it, or a folder above it, since.
     async fn find_opened(&self, components: &[String], opened: Ino) -> FsResult<(Ino, Attr, Bytes)> {
         let (name, parents) = components.split_last().ok_or(FsError::NotFound)?;
-        let found = match self.walk(parents).await {
+        let root = self.core.files.getattr(self.core.root).await?;
+        let found = match self.walk(root, parents).await {
             Ok(dir) => self.find_there(dir.id.ino, name, opened).await,
             Err(error) => Err(error),
         };
@@ -424,6 +450,14 @@ impl Tree {
     }
 }
 
+/// Nothing is made, moved or removed in the past.
+fn of_today(path: &SmbPath) -> SmbResult<()> {
+    match path.moment() {
+        Some(_) => Err(SmbError::Status(MEDIA_WRITE_PROTECTED)),
+        None => Ok(()),
+    }
+}
+
 pub(super) enum Attempt {
     Opened(Box<FileHandle>, OpenAction),
     /// The name came or went between two steps.
@@ -444,6 +478,7 @@ impl ShareBackend for Tree {
 
     async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
+        of_today(path)?;
         let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
         let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
         self.remove(dir.id.ino, attr, &stored).await?;
@@ -452,6 +487,7 @@ impl ShareBackend for Tree {
 
     async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
+        of_today(path)?;
         if let Some(stream) = path.stream() {
             return self.remove_stream(path, stream, Ino(file_index)).await;
         }
@@ -462,6 +498,7 @@ impl ShareBackend for Tree {
 
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Rename);
+        of_today(from).and(of_today(to))?;
         if let (Some(from_stream), Some(to_stream)) = (from.stream(), to.stream()) {
             return self.rename_stream(from, from_stream, to_stream, replace_if_exists).await;
         }
@@ -476,6 +513,7 @@ impl ShareBackend for Tree {
 
     async fn link(&self, _from: &SmbPath, file_index: u64, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Link);
+        of_today(to)?;
         let Some((dir, name)) = self.parent(to).await? else { return Err(SmbError::AccessDenied) };
         if !self.writable {
             return Err(SmbError::AccessDenied);
@@ -502,6 +540,10 @@ impl ShareBackend for Tree {
         let (who, may_write) = self.core.people.find(user);
         let writable = may_write && !self.core.read_only;
         Some(Arc::new(Tree { core: Arc::clone(&self.core), who, writable }))
+    }
+
+    fn moments(&self) -> Vec<Moment> {
+        self.core.files.snapshot_seconds(self.core.root).into_iter().filter_map(Moment::new).collect()
     }
 
     fn capabilities(&self) -> BackendCapabilities {

@@ -148,7 +148,8 @@ impl CreateArgs {
         let dialect = *conn.dialect.read().await;
         let client = *conn.client_guid.read().await;
 
-        let queries = ContextQueries::parse(&req.create_contexts, dialect).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+        let mut queries =
+            ContextQueries::parse(&req.create_contexts, dialect).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
         // A reconnect skips the checks of the name and of the open itself
         // (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
         let reconnect = match queries.durable {
@@ -214,9 +215,15 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
 
-        if queries.timewarp {
-            // There are no snapshots, so none matches the token.
-            return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
+        // MS-SMB2 3.3.5.9.4.
+        let path = match queries.timewarp {
+            Some(Some(moment)) => path.at(moment).map_err(|e| e.to_nt_status())?,
+            Some(None) => return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND),
+            None => path,
+        };
+        if path.moment().is_some() {
+            // A client that lost its connection opens the past again: nobody changes it meanwhile.
+            queries.durable = DurableAsk::None;
         }
         queries.extended.as_ref().map_err(|status| *status)?;
         let security = queries.security.clone()?;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::backend::{ExtendedAttribute, FILE_ATTRIBUTE_DIRECTORY, FileInfo};
 use crate::files::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
 use crate::handlers::{apple, extended};
+use crate::moment::Moment;
 use crate::ntstatus;
 use crate::proto::messages::{
     CreateContext, CreateResponse, Dialect, DurableReconnect, DurableReconnectV2, DurableRequest, DurableRequestV2,
@@ -37,8 +38,8 @@ pub(super) struct ContextQueries {
     /// The descriptor that a file is made with (MS-SMB2 2.2.13.2.2), or the
     /// status of a context that is none.
     pub(super) security: Result<Option<SecurityDescriptor>, u32>,
-    /// A timewarp token, which needs snapshots (MS-SMB2 3.3.5.9.4).
-    pub(super) timewarp: bool,
+    /// A timewarp token (MS-SMB2 2.2.13.2.7), with its moment unless no snapshot can have it.
+    pub(super) timewarp: Option<Option<Moment>>,
     /// Data of a lease request.
     pub(super) lease: Option<Vec<u8>>,
     pub(super) durable: DurableAsk,
@@ -96,6 +97,10 @@ impl ContextQueries {
             Some(c) if c.data.is_empty() => Some(None),
             Some(c) => Some(Some(u64::from_le_bytes(c.data.as_slice().try_into().ok()?))),
         };
+        let timewarp = match find(CreateContext::NAME_TWRP) {
+            None => None,
+            Some(c) => Some(Moment::from_filetime(u64::from_le_bytes(c.data.as_slice().try_into().ok()?))),
+        };
         // Skipped when the request reconnects a durable open.
         let query_on_disk_id = find(CreateContext::NAME_QFID).is_some()
             && find(CreateContext::NAME_DHNC).is_none()
@@ -107,7 +112,7 @@ impl ContextQueries {
             security: find(CreateContext::NAME_SECD)
                 .map(|c| SecurityDescriptor::parse_present(&c.data).ok_or(ntstatus::STATUS_INVALID_SECURITY_DESCR))
                 .transpose(),
-            timewarp: find(CreateContext::NAME_TWRP).is_some(),
+            timewarp,
             lease: find(CreateContext::NAME_RQLS).map(|c| c.data.clone()),
             durable: durable_ask(&contexts, dialect).ok()?,
             apple: find(CreateContext::NAME_AAPL).and_then(|c| apple::query(&c.data)),

@@ -40,6 +40,7 @@ pub(crate) mod response;
 pub(crate) mod session_setup;
 pub(crate) mod set_info;
 pub(crate) mod shared;
+mod snapshots;
 mod sparse;
 mod tree_connect;
 mod tree_disconnect;
