@@ -164,9 +164,12 @@ class Smbd(Process):
 
 
 class Sshd(Process):
-    """Not the system's service: another port, other keys, another configuration; only the key in `key` opens it."""
+    """Not the system's service: another port, other keys, another configuration; only the key in `key` opens it.
+
+    `environment` is what a session finds, beside what it always has."""
 
     name = "sshd"
+    environment = {}
 
     @property
     def key(self):
@@ -182,6 +185,8 @@ class Sshd(Process):
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\nAuthorizedKeysFile {self.key}.pub\n"
             f"PidFile {self.folder}/pid\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n"
             "MaxStartups 100\nSubsystem sftp internal-sftp\n"
+            # Of several such lines the first would count.
+            + (f"SetEnv {' '.join(f'{name}={value}' for name, value in self.environment.items())}\n" if self.environment else "")
         )
         self.serve("/usr/sbin/sshd", "-D", "-e", "-f", config)
 

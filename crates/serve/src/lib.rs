@@ -6,7 +6,12 @@ mod door;
 pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod login;
 pub mod nfs;
 pub mod password;
 pub mod sftp;
+pub mod share;
 pub mod smb;
+mod stats;
+mod tree;
+pub mod web;

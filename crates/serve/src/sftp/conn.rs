@@ -14,11 +14,11 @@ use russh::{Channel, ChannelId, ChannelOpenFailure, Disconnect, MethodKind, Meth
 use tokio_util::sync::CancellationToken;
 
 use super::flow::{Bad, Flow};
-use super::login::SftpUser;
 use super::ops::Session;
 use super::packet::Frames;
 use super::shared::{LoggedIn, Shared};
 use crate::door::{Stranger, shown};
+use crate::login::DoorUser;
 use crate::password;
 
 /// Sessions of one connection, as OpenSSH has it.
@@ -64,9 +64,9 @@ pub struct Conn {
     known: CancellationToken,
     /// Until somebody has logged in.
     stranger: Option<Stranger>,
-    user: Option<(Arc<SftpUser>, LoggedIn)>,
+    user: Option<(Arc<DoorUser>, LoggedIn)>,
     /// Who was let in and is not yet told so.
-    accepted: Option<Arc<SftpUser>>,
+    accepted: Option<Arc<DoorUser>>,
     channels: HashMap<ChannelId, Open>,
 }
 
@@ -128,7 +128,7 @@ impl Conn {
         }
     }
 
-    fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<SftpUser>> {
+    fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<DoorUser>> {
         self.shared.user(name).filter(|user| user.has_key(key))
     }
 

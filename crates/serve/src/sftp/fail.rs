@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use larder_volume::FsError;
 
 use super::packet::Code;
+use crate::tree::NoWay;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fail {
@@ -17,12 +18,23 @@ impl Fail {
         Self { code, text: Cow::Borrowed(text) }
     }
 
-    pub const fn no_such_file() -> Self {
-        Self::new(Code::NoSuchFile, "no such file or directory")
-    }
-
     pub const fn bad_handle() -> Self {
         Self::new(Code::Failure, "no such handle: it was closed, or its share was taken away")
+    }
+}
+
+impl From<NoWay> for Fail {
+    fn from(no_way: NoWay) -> Self {
+        match no_way {
+            NoWay::NoSuchFile(text) => Self::new(Code::NoSuchFile, text),
+            NoWay::BadPath(text) => Self::new(Code::Failure, text),
+            NoWay::ReadOnly => Self::new(Code::PermissionDenied, "the share is read-only for you"),
+            NoWay::Top => Self::new(
+                Code::PermissionDenied,
+                "the names at the top are shares: files belong into one of them, and larder share add makes another",
+            ),
+            NoWay::Volume(error) => error.into(),
+        }
     }
 }
 

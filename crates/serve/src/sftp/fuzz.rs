@@ -33,7 +33,7 @@ pub fn sftp_packet(data: &[u8]) {
     match request {
         Request::Write { data: written, .. } => assert!(written.len() <= data.len()),
         Request::Open { path, .. } | Request::MkDir { path, .. } | Request::RealPath { path } => {
-            let plain = super::tree::plain(&path);
+            let plain = crate::tree::plain(&path);
             assert!(plain.len() <= path.len() && !plain.starts_with(b"/") && !plain.ends_with(b"/"));
         }
         Request::Names { uids, gids } => assert!(4 * (uids.len() + gids.len()) <= data.len()),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::fail::Fail;
 use super::packet::{Code, HandleId};
-use super::tree::{Room, ShareState};
+use crate::tree::{Room, ShareState};
 
 pub const HANDLES_MAX: usize = 1024;
 

@@ -2,8 +2,8 @@
 //!
 //! Layers, each a file: `packet` is the pure codec, `wire` the byte stream, `conn` one connection and its
 //! login, `flow` the requests under way, `order` which of them may overlap, `ops` carries them out on a
-//! [`larder_files::Files`], `tree` finds what a path leads to, `handles` keeps what is open, `list` writes
-//! attributes and lines of listings.
+//! [`larder_files::Files`], `handles` keeps what is open, `list` writes attributes and lines of listings.
+//! Users and what a path leads to are in `login` and `tree` of this crate, shared with other doors.
 //!
 //! - `sftp.no_own_rules`: opens, leases and permissions are those of the volume and its file service.
 //!   The door keeps handles alone.
@@ -11,6 +11,7 @@
 //! - `sftp.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
 //!   believed, all memory is bounded.
 
+mod config;
 mod conn;
 mod fail;
 mod flow;
@@ -19,13 +20,10 @@ pub mod fuzz;
 mod handles;
 mod host_key;
 mod list;
-mod login;
 mod ops;
 mod order;
 mod packet;
-mod share;
 mod shared;
-mod tree;
 mod wire;
 
 use std::borrow::Cow;
@@ -43,14 +41,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
+use crate::login::DoorUser;
+use crate::share::DoorShare;
 use conn::Conn;
 use shared::Shared;
 use wire::Wire;
 
-pub use crate::smb::Access;
+pub use config::SftpConfig;
 pub use host_key::{HostKey, HostKeyError};
-pub use login::{AuthorizedKey, BadKey, SftpUser};
-pub use share::{SftpConfig, SftpShare};
 
 /// The window of a channel: what a client may send before it hears back. It waits in the sockets, not here.
 const WINDOW_BYTES: u32 = 4 << 20;
@@ -82,12 +80,12 @@ pub struct SftpHandle {
 
 impl SftpHandle {
     /// Makes these the users. Connections of one who is gone or changed are cut.
-    pub fn set_users(&self, users: Vec<SftpUser>) {
+    pub fn set_users(&self, users: Vec<DoorUser>) {
         self.shared.set_users(users);
     }
 
     /// Makes these the shares. Files of one that is gone or changed are closed.
-    pub fn set_shares(&self, shares: Vec<SftpShare>) {
+    pub fn set_shares(&self, shares: Vec<DoorShare>) {
         self.shared.set_shares(shares);
     }
 

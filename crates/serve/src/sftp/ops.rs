@@ -21,11 +21,11 @@ use larder_volume::{
 use super::fail::Fail;
 use super::handles::{Handle, Handles, Listing, OpenedDir, OpenedFile};
 use super::list;
-use super::login::SftpUser;
 use super::order::{Footprint, WHOLE};
 use super::packet::{self, Attrs, Code, IO_BYTES_MAX, PACKET_BYTES_MAX, Request};
 use super::shared::{Op, Shared};
-use super::tree::{Entry, Room, Spot, View, plain};
+use crate::login::DoorUser;
+use crate::tree::{Entry, Room, Spot, View, plain};
 
 /// What new files and directories are not given, as on any server of SFTP.
 const UMASK: u32 = 0o022;
@@ -40,7 +40,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// One session of SFTP: a user and what it has open.
 pub struct Session {
     pub shared: Arc<Shared>,
-    pub user: Arc<SftpUser>,
+    pub user: Arc<DoorUser>,
     pub handles: Arc<Handles>,
     /// The connection is over: what takes long ends early.
     pub over: AtomicBool,
@@ -49,7 +49,7 @@ pub struct Session {
 type Answer = Result<Bytes, Fail>;
 
 impl Session {
-    pub fn new(shared: Arc<Shared>, user: Arc<SftpUser>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>) -> Arc<Self> {
         let session = Self { shared, user, handles: Arc::default(), over: AtomicBool::new(false) };
         let session = Arc::new(session);
         session.shared.remember(&session.handles);
@@ -126,7 +126,7 @@ impl Session {
     pub async fn answer(&self, id: u32, request: Request) -> Bytes {
         let (op, began) = (Op::of(&request), Instant::now());
         let answer = self.carry_out(id, request).await;
-        self.shared.stats.took(op, began);
+        self.shared.stats.took(op as usize, began);
         answer.unwrap_or_else(|fail| packet::status(id, fail.code, &fail.text))
     }
 
@@ -181,7 +181,7 @@ impl Session {
         for _ in 0..RACES_MAX {
             let found = match flags & packet::OPEN_EXCLUSIVE != 0 && flags & packet::OPEN_CREATE != 0 {
                 true => None,
-                false => match self.view().find(&path, true).await {
+                false => match self.view().find(&path, true).await.map_err(Fail::from) {
                     Ok(Spot::In(room, attr)) => Some((room, attr)),
                     Ok(Spot::Top) => return Err(Fail::new(Code::Failure, "it is a directory")),
                     Err(fail) if fail.code == Code::NoSuchFile && flags & packet::OPEN_CREATE != 0 => None,

@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use larder_base::Timestamp;
-use larder_base::metrics::{Counter, Metrics};
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
+use super::config::SftpConfig;
 use super::handles::Handles;
 use super::list::People;
-use super::login::{Guard, SftpUser, Users};
 use super::packet::Request;
-use super::share::{SftpConfig, SftpShare};
-use super::tree::ShareState;
-use crate::counted::{Counted, Names};
 use crate::door::{Door, Strangers};
+use crate::login::{DoorUser, Guard, Users};
+use crate::share::DoorShare;
+use crate::stats::{DoorStats, door_stats};
+use crate::tree::{self, ShareState};
 
 /// What the requests of all connections may hold; each connection has its part of it.
 const TOTAL_BYTES_MAX: usize = 256 << 20;
@@ -59,90 +59,26 @@ impl Op {
     }
 }
 
-pub struct Stats {
-    operations: Counted<{ Op::Other as usize + 1 }>,
-    pub connections_open: AtomicUsize,
-    pub connections_accepted: Counter,
-    /// Closed at once because there were too many.
-    pub connections_refused: Counter,
-    /// Ended for what they sent, for being slow, or because nobody logged in.
-    pub connections_dropped: Counter,
-    pub logins: Counter,
-    /// Wrong names, passwords and keys.
-    pub logins_refused: Counter,
-    /// Passwords that were not looked at, of addresses that had guessed.
-    pub logins_locked_out: Counter,
-}
+/// What it counts, by [`Op`].
+pub type Stats = DoorStats<{ Op::Other as usize + 1 }>;
 
-impl Default for Stats {
-    fn default() -> Self {
-        Self {
-            operations: Counted::new(Names {
-                operations: [
-                    "open",
-                    "get-attributes",
-                    "set-attributes",
-                    "list",
-                    "read",
-                    "write",
-                    "sync",
-                    "rename",
-                    "link",
-                    "remove",
-                    "other",
-                ],
-                seconds: "larder_serve_sftp_operation_seconds",
-                read_bytes: "larder_serve_sftp_read_bytes_total",
-                written_bytes: "larder_serve_sftp_written_bytes_total",
-            }),
-            connections_open: AtomicUsize::new(0),
-            connections_accepted: Counter::new(),
-            connections_refused: Counter::new(),
-            connections_dropped: Counter::new(),
-            logins: Counter::new(),
-            logins_refused: Counter::new(),
-            logins_locked_out: Counter::new(),
-        }
-    }
-}
-
-impl Stats {
-    pub fn took(&self, op: Op, since: Instant) {
-        self.operations.add(op as usize, since);
-    }
-
-    pub fn read(&self, bytes: usize) {
-        self.operations.read_bytes.add(bytes as u64);
-    }
-
-    pub fn written(&self, bytes: usize) {
-        self.operations.written_bytes.add(bytes as u64);
-    }
-
-    pub fn metrics(&self, out: &mut Metrics) {
-        self.operations.metrics(out);
-        let counters = [
-            ("larder_serve_sftp_accepted_connections_total", "Connections accepted.", &self.connections_accepted),
-            ("larder_serve_sftp_refused_connections_total", "Connections beyond a limit.", &self.connections_refused),
-            (
-                "larder_serve_sftp_dropped_connections_total",
-                "Connections ended by the server.",
-                &self.connections_dropped,
-            ),
-            ("larder_serve_sftp_logins_total", "Logins.", &self.logins),
-            ("larder_serve_sftp_refused_logins_total", "Wrong names, passwords and keys.", &self.logins_refused),
-            (
-                "larder_serve_sftp_locked_out_logins_total",
-                "Passwords refused unseen, of addresses that had guessed.",
-                &self.logins_locked_out,
-            ),
-        ];
-        for (name, help, counter) in counters {
-            out.counter(name, help, &[], counter.get());
-        }
-        let open = self.connections_open.load(Relaxed) as u64;
-        out.gauge("larder_serve_sftp_connections", "Connections that are open.", &[], open);
-    }
+fn stats() -> Stats {
+    door_stats!(
+        "sftp",
+        [
+            "open",
+            "get-attributes",
+            "set-attributes",
+            "list",
+            "read",
+            "write",
+            "sync",
+            "rename",
+            "link",
+            "remove",
+            "other"
+        ]
+    )
 }
 
 pub struct Shared {
@@ -159,7 +95,7 @@ pub struct Shared {
     /// Of every session.
     handles: Mutex<Vec<Weak<Handles>>>,
     /// What cuts the connections of each user.
-    connections: Mutex<HashMap<u64, (Arc<SftpUser>, CancellationToken)>>,
+    connections: Mutex<HashMap<u64, (Arc<DoorUser>, CancellationToken)>>,
     next_connection: AtomicU64,
 }
 
@@ -179,7 +115,7 @@ impl Shared {
     pub fn new(config: SftpConfig) -> Self {
         Self {
             config,
-            stats: Stats::default(),
+            stats: stats(),
             door: Door::default(),
             strangers: Arc::default(),
             guard: Guard::default(),
@@ -193,7 +129,7 @@ impl Shared {
         }
     }
 
-    pub fn user(&self, name: &str) -> Option<Arc<SftpUser>> {
+    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
         self.users.read().get(name).cloned()
     }
 
@@ -206,7 +142,7 @@ impl Shared {
     }
 
     /// The connections of a user who is gone or changed are cut.
-    pub fn set_users(&self, users: Vec<SftpUser>) {
+    pub fn set_users(&self, users: Vec<DoorUser>) {
         let people = People::new(users.iter());
         let users: Users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
         let users = Arc::new(users);
@@ -220,16 +156,11 @@ impl Shared {
     }
 
     /// Files of a share that is gone or changed are closed.
-    pub fn set_shares(&self, new: Vec<SftpShare>) {
+    pub fn set_shares(&self, new: Vec<DoorShare>) {
         let mut shares = self.shares.write();
         let old = Arc::clone(&shares);
-        let state = |share: SftpShare| match old.iter().find(|state| state.share.same_as(&share)) {
-            Some(state) => Arc::clone(state),
-            None => Arc::new(ShareState { files: share.files.clone(), ordered: share.files.ordered(), share }),
-        };
-        *shares = Arc::new(new.into_iter().map(state).collect());
-        let gone: Vec<Arc<ShareState>> =
-            old.iter().filter(|state| !shares.iter().any(|kept| Arc::ptr_eq(kept, state))).cloned().collect();
+        let (kept, gone) = tree::replace_shares(&old, new);
+        *shares = Arc::new(kept);
         drop(shares);
         if !gone.is_empty() {
             let all: Vec<Arc<Handles>> = self.handles.lock().iter().filter_map(Weak::upgrade).collect();
@@ -245,7 +176,7 @@ impl Shared {
     }
 
     /// `None`: the user was changed since the password was looked at.
-    pub fn log_in(self: &Arc<Self>, user: &Arc<SftpUser>, cut: &CancellationToken) -> Option<LoggedIn> {
+    pub fn log_in(self: &Arc<Self>, user: &Arc<DoorUser>, cut: &CancellationToken) -> Option<LoggedIn> {
         let id = self.next_connection.fetch_add(1, Relaxed);
         self.connections.lock().insert(id, (Arc::clone(user), cut.clone()));
         let logged_in = LoggedIn { shared: Arc::clone(self), id };

@@ -64,7 +64,7 @@ impl std::fmt::Debug for AuthorizedKey {
 
 /// A user that can log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SftpUser {
+pub struct DoorUser {
     /// The name to log in with.
     pub name: String,
     /// `None`: the password is not known in this form, and the user logs in with keys alone.
@@ -79,18 +79,18 @@ pub struct SftpUser {
     pub groups: Vec<u32>,
 }
 
-impl SftpUser {
-    pub(super) fn cred(&self) -> Cred {
+impl DoorUser {
+    pub(crate) fn cred(&self) -> Cred {
         Cred::new(self.uid, self.gid, self.groups.clone())
     }
 
-    pub(super) fn has_key(&self, key: &PublicKey) -> bool {
+    pub(crate) fn has_key(&self, key: &PublicKey) -> bool {
         self.keys.iter().any(|known| known.0 == *key.key_data())
     }
 }
 
 /// All users, by name.
-pub type Users = HashMap<String, Arc<SftpUser>>;
+pub(crate) type Users = HashMap<String, Arc<DoorUser>>;
 
 struct Guesses {
     count: u32,
@@ -101,7 +101,7 @@ struct Guesses {
 
 /// The refused passwords of each address (`login.guessing_is_slow`).
 #[derive(Default)]
-pub struct Guard(Mutex<HashMap<IpAddr, Guesses>>);
+pub(crate) struct Guard(Mutex<HashMap<IpAddr, Guesses>>);
 
 impl Guard {
     /// Whether passwords of `address` are not looked at now.

@@ -10,13 +10,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_files::Files;
-use larder_volume::{Attr, Cred, FileKind, Ino, NameMatch};
+use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
-use super::fail::Fail;
-use super::login::SftpUser;
-use super::packet::Code;
-use super::share::SftpShare;
-use crate::smb::Access;
+use crate::login::DoorUser;
+use crate::share::{Access, DoorShare};
 
 /// Links followed for one path, as Linux has it.
 const LINKS_MAX: usize = 40;
@@ -27,11 +24,22 @@ const PENDING_MAX: usize = 4096;
 
 /// A share that is offered, until it is taken away or changed.
 pub struct ShareState {
-    pub share: SftpShare,
+    pub share: DoorShare,
     /// As this door, its answers durable.
     pub files: Files,
     /// As this door, its answers ordered.
     pub ordered: Files,
+}
+
+/// The shares from now on. One that stays as it was keeps its state; the second list is of those that do not.
+pub fn replace_shares(old: &[Arc<ShareState>], new: Vec<DoorShare>) -> (Vec<Arc<ShareState>>, Vec<Arc<ShareState>>) {
+    let state = |share: DoorShare| match old.iter().find(|state| state.share.same_as(&share)) {
+        Some(state) => Arc::clone(state),
+        None => Arc::new(ShareState { files: share.files.clone(), ordered: share.files.ordered(), share }),
+    };
+    let shares: Vec<Arc<ShareState>> = new.into_iter().map(state).collect();
+    let gone = old.iter().filter(|state| !shares.iter().any(|kept| Arc::ptr_eq(kept, state))).cloned().collect();
+    (shares, gone)
 }
 
 /// A share as one user sees it.
@@ -43,7 +51,7 @@ pub struct Room {
 }
 
 impl Room {
-    fn of(state: &Arc<ShareState>, user: &SftpUser) -> Option<Room> {
+    fn of(state: &Arc<ShareState>, user: &DoorUser) -> Option<Room> {
         let share = &state.share;
         let access = share.users.iter().find(|(name, _)| *name == user.name).map(|(_, access)| *access)?;
         let cred = share.act_as.map_or_else(|| user.cred(), |(uid, gid)| Cred::new(uid, gid, []));
@@ -56,24 +64,49 @@ impl Room {
     }
 
     /// The service for a change.
-    pub fn to_change(&self) -> Result<&Files, Fail> {
+    pub fn to_change(&self) -> Result<&Files, NoWay> {
         self.writable().map(|()| &self.state.files)
     }
 
     /// The service for a change that may be lost in a crash with everything after it.
-    pub fn to_change_ordered(&self) -> Result<&Files, Fail> {
+    pub fn to_change_ordered(&self) -> Result<&Files, NoWay> {
         self.writable().map(|()| &self.state.ordered)
     }
 
-    fn writable(&self) -> Result<(), Fail> {
+    fn writable(&self) -> Result<(), NoWay> {
         match self.may_write {
             true => Ok(()),
-            false => Err(Fail::new(Code::PermissionDenied, "the share is read-only for you")),
+            false => Err(NoWay::ReadOnly),
         }
     }
 
     pub fn root(&self) -> Ino {
         self.state.share.root
+    }
+}
+
+/// Why a path leads nowhere, or to nothing that may be changed.
+#[derive(Clone, Debug)]
+pub enum NoWay {
+    NoSuchFile(&'static str),
+    /// No path at all.
+    BadPath(&'static str),
+    /// The user may only read.
+    ReadOnly,
+    /// It names a share, or something beside the shares.
+    Top,
+    Volume(FsError),
+}
+
+impl NoWay {
+    const fn none() -> Self {
+        Self::NoSuchFile("no such file or directory")
+    }
+}
+
+impl From<FsError> for NoWay {
+    fn from(error: FsError) -> Self {
+        Self::Volume(error)
     }
 }
 
@@ -95,22 +128,22 @@ pub struct Entry {
 /// Everything that one user may see.
 #[derive(Clone)]
 pub struct View {
-    pub user: Arc<SftpUser>,
+    pub user: Arc<DoorUser>,
     pub shares: Arc<Vec<Arc<ShareState>>>,
 }
 
 /// The names of a path, the last first.
-fn push_names(path: &Bytes, pending: &mut Vec<Bytes>) -> Result<(), Fail> {
+fn push_names(path: &Bytes, pending: &mut Vec<Bytes>) -> Result<(), NoWay> {
     let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty() && *name != b".");
     pending.extend(names.map(|name| path.slice_ref(name)));
-    if pending.len() > PENDING_MAX { Err(Fail::new(Code::NoSuchFile, "the path is too long")) } else { Ok(()) }
+    if pending.len() > PENDING_MAX { Err(NoWay::NoSuchFile("the path is too long")) } else { Ok(()) }
 }
 
-fn check(path: &Bytes) -> Result<(), Fail> {
+fn check(path: &Bytes) -> Result<(), NoWay> {
     if path.len() > PATH_BYTES_MAX {
-        return Err(Fail::new(Code::Failure, "the path is too long"));
+        return Err(NoWay::BadPath("the path is too long"));
     }
-    if path.contains(&0) { Err(Fail::new(Code::NoSuchFile, "a name has a zero byte")) } else { Ok(()) }
+    if path.contains(&0) { Err(NoWay::NoSuchFile("a name has a zero byte")) } else { Ok(()) }
 }
 
 /// The path without `.`, `..` and doubled slashes, without slashes at its ends.
@@ -132,19 +165,19 @@ impl View {
         self.shares.iter().filter_map(|state| Room::of(state, &self.user))
     }
 
-    fn room(&self, name: &[u8]) -> Result<Room, Fail> {
-        self.rooms().find(|room| room.state.share.name.as_bytes() == name).ok_or(Fail::no_such_file())
+    fn room(&self, name: &[u8]) -> Result<Room, NoWay> {
+        self.rooms().find(|room| room.state.share.name.as_bytes() == name).ok_or(NoWay::none())
     }
 
     /// What `path` leads to; a link at its end is followed if `follow`.
-    pub async fn find(&self, path: &Bytes, follow: bool) -> Result<Spot, Fail> {
+    pub async fn find(&self, path: &Bytes, follow: bool) -> Result<Spot, NoWay> {
         check(path)?;
         let mut pending = Vec::new();
         push_names(path, &mut pending)?;
         self.walk(pending, follow || path.ends_with(b"/")).await
     }
 
-    async fn walk(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, Fail> {
+    async fn walk(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
         let (mut at, mut links) = (Spot::Top, 0);
         while let Some(name) = pending.pop() {
             let (room, dir) = match at {
@@ -174,7 +207,7 @@ impl View {
             links += 1;
             let target = room.files().readlink(next.id.ino).await?;
             if links > LINKS_MAX || target.starts_with(b"/") {
-                return Err(Fail::new(Code::NoSuchFile, "the symbolic link leads nowhere on the server"));
+                return Err(NoWay::NoSuchFile("the symbolic link leads nowhere on the server"));
             }
             push_names(&target, &mut pending)?;
         }
@@ -182,29 +215,26 @@ impl View {
     }
 
     /// The directory and the last name of `path`.
-    pub async fn entry(&self, path: &Bytes) -> Result<Entry, Fail> {
+    pub async fn entry(&self, path: &Bytes) -> Result<Entry, NoWay> {
         check(path)?;
         let mut pending = Vec::new();
         push_names(path, &mut pending)?;
         let name = pending.first().cloned().unwrap_or_default();
         if name.is_empty() || *name == *b".." {
-            return Err(Fail::new(Code::Failure, "the path ends in no name"));
+            return Err(NoWay::BadPath("the path ends in no name"));
         }
         pending.remove(0);
         match self.walk(pending, true).await? {
-            Spot::Top => Err(Fail::new(
-                Code::PermissionDenied,
-                "the names at the top are shares: files belong into one of them, and larder share add makes another",
-            )),
-            Spot::In(_, dir) if dir.kind != FileKind::Directory => Err(Fail::no_such_file()),
+            Spot::Top => Err(NoWay::Top),
+            Spot::In(_, dir) if dir.kind != FileKind::Directory => Err(NoWay::none()),
             Spot::In(room, dir) => Ok(Entry { room, dir: dir.id.ino, name }),
         }
     }
 }
 
-async fn parent(room: &Room, dir: &Attr) -> Result<Attr, Fail> {
+async fn parent(room: &Room, dir: &Attr) -> Result<Attr, NoWay> {
     if dir.kind != FileKind::Directory {
-        return Err(Fail::no_such_file());
+        return Err(NoWay::none());
     }
     let parent = room.files().parent_within(dir.id.ino, room.root()).await?;
     Ok(room.files().getattr(parent).await?)

@@ -1,0 +1,21 @@
+//! The settings of a server.
+
+use super::host_key::HostKey;
+
+/// The settings of a server.
+#[derive(Clone, Debug)]
+pub struct SftpConfig {
+    /// The key by which clients know the server.
+    pub host_key: HostKey,
+    /// Connections at a time; further ones are closed at once.
+    pub connections_max: usize,
+    /// How long connections may take to end at shutdown.
+    pub drain_secs: u64,
+}
+
+impl SftpConfig {
+    /// As many connections as the other servers take.
+    pub fn new(host_key: HostKey) -> Self {
+        Self { host_key, connections_max: 4096, drain_secs: 10 }
+    }
+}

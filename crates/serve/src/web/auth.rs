@@ -1,0 +1,187 @@
+//! Basic authentication (RFC 7617) against the users' passwords.
+//!
+//! - `auth.verified_are_remembered`: a password that was right is looked up, not hashed again, for
+//!   [`REMEMBERED_TIME`], while its user stays as it was. What is kept of it is a keyed hash under a
+//!   key of this process alone.
+//! - `auth.guessing_is_slow`: guesses cost what `login.guessing_is_slow` says. Credentials that are
+//!   remembered are let in meanwhile: they are no guess.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use base64ct::{Base64, Encoding};
+use parking_lot::Mutex;
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+use super::shared::Shared;
+use crate::door::shown;
+use crate::login::DoorUser;
+use crate::password;
+
+const REMEMBERED_TIME: Duration = Duration::from_secs(300);
+const REMEMBERED_MAX: usize = 1024;
+/// The longest password that is looked at.
+const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// Whose credentials they are, and until when they are remembered.
+type Known = (Arc<DoorUser>, Instant);
+
+/// Credentials that were right a short while ago (`auth.verified_are_remembered`).
+pub struct Remembered {
+    key: hmac::Key,
+    known: Mutex<HashMap<[u8; 32], Known>>,
+}
+
+impl Remembered {
+    pub fn new() -> Self {
+        let mut key = [0; 32];
+        // The generator of the process is seeded by the system too.
+        if OsRng.try_fill_bytes(&mut key).is_err() {
+            key = rand::random();
+        }
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), known: Mutex::default() }
+    }
+
+    fn tag(&self, name: &str, password: &str) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(&(name.len() as u64).to_le_bytes());
+        context.update(name.as_bytes());
+        context.update(password.as_bytes());
+        let mut tag = [0; 32];
+        tag.copy_from_slice(context.sign().as_ref());
+        tag
+    }
+
+    fn find(&self, tag: &[u8; 32], now: Instant) -> Option<Arc<DoorUser>> {
+        let mut known = self.known.lock();
+        match known.get(tag) {
+            Some((user, since)) if now.duration_since(*since) < REMEMBERED_TIME => Some(Arc::clone(user)),
+            Some(_) => {
+                known.remove(tag);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn add(&self, tag: [u8; 32], user: Arc<DoorUser>, now: Instant) {
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, (_, since)| now.duration_since(*since) < REMEMBERED_TIME);
+        }
+        if known.len() >= REMEMBERED_MAX {
+            let oldest = known.iter().min_by_key(|(_, (_, since))| *since).map(|(tag, _)| *tag);
+            oldest.map(|oldest| known.remove(&oldest));
+        }
+        known.insert(tag, (user, now));
+    }
+}
+
+/// Why nobody is let in.
+pub enum Refused {
+    /// No credentials, or none that could be anybody's.
+    Asked,
+    Wrong,
+    /// The address has guessed too often.
+    LockedOut,
+}
+
+/// The name and password of an Authorization header.
+fn credentials(header: &str) -> Option<(String, String)> {
+    let (scheme, rest) = header.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") || rest.len() > 2 * PASSWORD_BYTES_MAX {
+        return None;
+    }
+    let text = String::from_utf8(Base64::decode_vec(rest.trim()).ok()?).ok()?;
+    let (name, password) = text.split_once(':')?;
+    Some((name.to_owned(), password.to_owned()))
+}
+
+pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> Result<Arc<DoorUser>, Refused> {
+    let Some(header) = header else { return Err(Refused::Asked) };
+    let Some((name, given)) = credentials(header) else { return Err(Refused::Asked) };
+    let now = Instant::now();
+    let tag = shared.remembered.tag(&name, &given);
+    if let Some(user) = shared.remembered.find(&tag, now)
+        && shared.user(&name).as_ref() == Some(&user)
+    {
+        return Ok(user);
+    }
+    if shared.guard.is_locked(address, now) {
+        shared.stats.logins_locked_out.add(1);
+        refuse(shared, address, &name, "its address has guessed too often and is locked out for a minute").await;
+        return Err(Refused::LockedOut);
+    }
+    let user = shared.user(&name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+    let hash = user.as_ref().and_then(|user| user.password.clone());
+    let has_hash = hash.is_some();
+    if password::verify(hash, given).await
+        && let Some(user) = user
+    {
+        shared.guard.right(address);
+        shared.stats.logins.add(1);
+        shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
+        shared.remembered.add(tag, Arc::clone(&user), Instant::now());
+        return Ok(user);
+    }
+    if shared.guard.wrong(address, Instant::now()) {
+        let why = "wrong name or password, and too many of them: locked out for a minute";
+        refuse(shared, address, &name, why).await;
+    } else if user.is_some() && !has_hash {
+        let why = format!(
+            "the password was set before this larder could check it over WebDAV; set it again with: larder user passwd {}",
+            shown(&name)
+        );
+        refuse(shared, address, &name, &why).await;
+    } else {
+        refuse(shared, address, &name, "wrong name or password").await;
+    }
+    Err(Refused::Wrong)
+}
+
+async fn refuse(shared: &Shared, address: IpAddr, name: &str, why: &str) {
+    shared.stats.logins_refused.add(1);
+    let name = shown(name);
+    let wait = shared.door.refused(address, || format!("WebDAV: '{name}' from {address} was refused: {why}"));
+    tokio::time::sleep(wait).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn credentials_of_the_rfc() {
+        let of = |header: &str| credentials(header);
+        assert_eq!(of("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap(), ("Aladdin".into(), "open sesame".into()));
+        assert_eq!(of("basic dGVzdDoxMjPCow==").unwrap(), ("test".into(), "123£".into()));
+        assert_eq!(of("Basic YTpiOmM=").unwrap(), ("a".into(), "b:c".into()));
+        for bad in ["", "Basic", "Bearer YTpi", "Basic !", "Basic YWI=", "Basic /w=="] {
+            assert!(of(bad).is_none(), "{bad}");
+        }
+        assert!(of(&format!("Basic {}", "A".repeat(1 << 20))).is_none());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_short() {
+        let (all, now) = (Remembered::new(), Instant::now());
+        let user = |name: &str| {
+            Arc::new(DoorUser { name: name.into(), password: None, keys: vec![], uid: 1, gid: 1, groups: vec![] })
+        };
+        let tag = all.tag("ann", "secret");
+        assert_ne!(tag, all.tag("annsecret", ""));
+        assert_ne!(tag, Remembered::new().tag("ann", "secret"), "each has a key of its own");
+        all.add(tag, user("ann"), now);
+        assert!(all.find(&tag, now).is_some() && all.find(&all.tag("ann", "Secret"), now).is_none());
+        assert!(all.find(&tag, now + REMEMBERED_TIME).is_none());
+        for n in 0..2 * REMEMBERED_MAX {
+            all.add(all.tag("bob", &n.to_string()), user("bob"), now);
+        }
+        assert_eq!(all.known.lock().len(), REMEMBERED_MAX);
+    }
+}

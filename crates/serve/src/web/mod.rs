@@ -1,0 +1,247 @@
+//! The WebDAV server: HTTP/1.1 (by `hyper`), RFC 4918 of classes 1, 2 and 3, and pages of folders for browsers.
+//!
+//! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds its user, `context`
+//! is one request and its conditions (`conditions`); methods are in `get`, `put`, `props`, `moves` and `lock_ops`.
+//! `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the
+//! properties that clients make up, `path` and `xml` are the codecs. `page` is what a browser sees.
+//!
+//! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks of
+//!   files are in the table of all doors.
+//! - `web.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
+//!   believed, all memory is bounded.
+//! - `web.slow_clients_end`: a client has [`HEAD_TIME`] for the head of a request, and each body and
+//!   answer has to move on within a minute.
+
+mod auth;
+mod conditions;
+mod config;
+mod context;
+mod dead;
+mod fail;
+mod get;
+mod lock_ops;
+mod locks;
+mod moves;
+mod page;
+mod path;
+mod props;
+mod put;
+mod service;
+mod shared;
+mod tls;
+mod upload;
+mod wire;
+mod xml;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
+use crate::login::DoorUser;
+use crate::share::DoorShare;
+pub use config::WebConfig;
+use service::Peer;
+use shared::Shared;
+pub use tls::{Tls, TlsError};
+use wire::Timed;
+
+/// For the head of a request, and for the next one to begin.
+const HEAD_TIME: Duration = Duration::from_secs(60);
+const HEADERS_MAX: usize = 100;
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// What is read ahead of a connection.
+const READ_BYTES_MAX: usize = 512 << 10;
+
+/// A server that is not yet serving.
+pub struct WebServer {
+    listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
+    shared: Arc<Shared>,
+}
+
+/// A running server's controls.
+#[derive(Clone)]
+pub struct WebHandle {
+    shared: Arc<Shared>,
+}
+
+impl WebHandle {
+    /// Makes these the users. One who is gone or changed is refused from the next request on.
+    pub fn set_users(&self, users: Vec<DoorUser>) {
+        self.shared.set_users(users);
+    }
+
+    /// Makes these the shares. Locks in one that is gone or changed end.
+    pub fn set_shares(&self, shares: Vec<DoorShare>) {
+        self.shared.set_shares(shares);
+    }
+
+    /// Adds the counters to `out`, in the form of Prometheus.
+    pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        self.shared.stats.metrics(out);
+    }
+}
+
+impl WebServer {
+    /// A server that listens nowhere yet.
+    pub fn new(config: WebConfig) -> Self {
+        Self { listeners: Vec::new(), shared: Arc::new(Shared::new(config)) }
+    }
+
+    /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
+    /// [`WebServer::serve`]. Returns the address that is bound.
+    pub async fn listen(&mut self, addr: SocketAddr, tls: Option<Arc<Tls>>) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(addr).await?;
+        let bound = listener.local_addr()?;
+        self.listeners.push((listener, tls));
+        Ok(bound)
+    }
+
+    /// Controls that stay valid while [`WebServer::serve`] runs.
+    pub fn handle(&self) -> WebHandle {
+        WebHandle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Serves until `shutdown`; then stops accepting, answers what was asked and closes.
+    pub fn serve(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let tracker = TaskTracker::new();
+            let accepting = self.listeners.iter().map(|(listener, tls)| {
+                let (tls, shared, tracker, shutdown) = (tls.clone(), &self.shared, &tracker, &shutdown);
+                async move {
+                    loop {
+                        match listener.accept().await {
+                            Ok((socket, peer)) => admit(socket, peer, tls.clone(), shared, tracker, shutdown),
+                            Err(error) => {
+                                // Out of file descriptors, or a client that was gone already: haste helps neither.
+                                tracing::warn!(%error, "a connection could not be accepted");
+                                tokio::time::sleep(Duration::from_millis(100)).await;
+                            }
+                        }
+                    }
+                }
+            });
+            tokio::select! {
+                _ = futures::future::join_all(accepting) => {}
+                () = self.shared.locks.end_in_time() => {}
+                () = shutdown.cancelled() => {}
+            }
+            drop(self.listeners);
+            tracker.close();
+            let drain = Duration::from_secs(self.shared.config.drain_secs);
+            if tokio::time::timeout(drain, tracker.wait()).await.is_err() {
+                tracing::warn!(connections = tracker.len(), "WebDAV connections did not end in time");
+            }
+        })
+    }
+}
+
+fn admit(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    shared: &Arc<Shared>,
+    tracker: &TaskTracker,
+    shutdown: &CancellationToken,
+) {
+    let stats = &shared.stats;
+    stats.connections_accepted.add(1);
+    if stats.connections_open.load(Relaxed) >= shared.config.connections_max {
+        stats.connections_refused.add(1);
+        return;
+    }
+    let Some(stranger) = shared.strangers.admit(peer.ip()) else {
+        stats.connections_refused.add(1);
+        let address = peer.ip().to_canonical();
+        shared.door.refused(address, || {
+            format!("WebDAV: {address} has {STRANGERS_MAX} connections that have not logged in: more are refused")
+        });
+        return;
+    };
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, %peer, "socket options");
+    }
+    stats.connections_open.fetch_add(1, Relaxed);
+    let open = Counted(Arc::clone(shared));
+    let shutdown = shutdown.clone();
+    let Some(tls) = tls else {
+        tracker.spawn(serve_one(socket, peer, stranger, open, shutdown));
+        return;
+    };
+    tracker.spawn(async move {
+        let shaking = tls.acceptor().accept(socket);
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(HANDSHAKE_TIME, shaking) => shaken,
+            () = shutdown.cancelled() => return,
+        };
+        match shaken {
+            Ok(Ok(stream)) => serve_one(stream, peer, stranger, open, shutdown).await,
+            failed => {
+                open.0.stats.connections_dropped.add(1);
+                tracing::debug!(%peer, reason = ?failed.err(), "no TLS handshake");
+            }
+        }
+    });
+}
+
+/// Counts a connection while it is open, whatever ends it.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.stats.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    peer: SocketAddr,
+    stranger: Stranger,
+    open: Counted,
+    shutdown: CancellationToken,
+) {
+    let shared = Arc::clone(&open.0);
+    let known = CancellationToken::new();
+    let client = Peer { shared: Arc::clone(&shared), address: peer.ip().to_canonical(), known: known.clone() };
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(READ_BYTES_MAX);
+    let service = service_fn(move |request| service::answer(client.clone(), request));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream)), service));
+    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`).
+    let mut deadline = pin!(tokio::time::sleep(STRANGER_TIME));
+    let (mut stranger, mut is_stopping) = (Some(stranger), false);
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            () = known.cancelled(), if stranger.is_some() => stranger = None,
+            () = &mut deadline, if stranger.is_some() => {
+                shared.stats.connections_dropped.add(1);
+                return;
+            }
+            () = shutdown.cancelled(), if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    if let Err(error) = ended {
+        shared.stats.connections_dropped.add(1);
+        tracing::debug!(%peer, reason = %error, "WebDAV connection dropped");
+    }
+}

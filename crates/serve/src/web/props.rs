@@ -1,0 +1,654 @@
+//! PROPFIND and PROPPATCH (RFC 4918 9.1, 9.2): what is told of a file, and what a client may change of it.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use larder_base::Timestamp;
+use larder_volume::{ACCESS_READ, Attr, FileKind, Ino, SetAttr, SetTime};
+use roxmltree::Node;
+use tokio::sync::mpsc;
+
+use super::conditions::{etag, whole_second};
+use super::context::{Answer, Context, Depth, XML_TYPE, file_key, xml as xml_answer};
+use super::dead;
+use super::fail::Fail;
+use super::get::content_type;
+use super::lock_ops::push_discovery;
+use super::path::{join, name as last_name, push_href};
+use super::xml::{self, DAV, Name, push_text};
+use crate::tree::{Room, Spot};
+
+/// Entries asked of the volume at once.
+const ENTRIES_AT_ONCE: usize = 256;
+/// Bytes of an answer that go together, and how many of such pieces may wait for a client.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES_MAX: usize = 2;
+const APACHE: &str = "http://apache.org/dav/props/";
+const MICROSOFT: &str = "urn:schemas-microsoft-com:";
+const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">";
+const END: &str = "</D:multistatus>";
+const SUPPORTED_LOCKS: &str = "<D:supportedlock><D:lockentry><D:lockscope><D:exclusive/></D:lockscope><D:locktype>\
+     <D:write/></D:locktype></D:lockentry><D:lockentry><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/>\
+     </D:locktype></D:lockentry></D:supportedlock>";
+
+/// Properties that the server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Live {
+    CreationDate,
+    DisplayName,
+    ContentLength,
+    ContentType,
+    Etag,
+    LastModified,
+    LockDiscovery,
+    ResourceType,
+    SupportedLock,
+    Executable,
+    QuotaAvailable,
+    QuotaUsed,
+}
+
+/// Those that `allprop` names; quotas are told to those who ask for them (RFC 4331 3).
+const ALL: [Live; 10] = [
+    Live::CreationDate,
+    Live::DisplayName,
+    Live::ContentLength,
+    Live::ContentType,
+    Live::Etag,
+    Live::LastModified,
+    Live::LockDiscovery,
+    Live::ResourceType,
+    Live::SupportedLock,
+    Live::Executable,
+];
+const QUOTAS: [Live; 2] = [Live::QuotaAvailable, Live::QuotaUsed];
+
+impl Live {
+    const fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CreationDate => (DAV, "creationdate"),
+            Self::DisplayName => (DAV, "displayname"),
+            Self::ContentLength => (DAV, "getcontentlength"),
+            Self::ContentType => (DAV, "getcontenttype"),
+            Self::Etag => (DAV, "getetag"),
+            Self::LastModified => (DAV, "getlastmodified"),
+            Self::LockDiscovery => (DAV, "lockdiscovery"),
+            Self::ResourceType => (DAV, "resourcetype"),
+            Self::SupportedLock => (DAV, "supportedlock"),
+            Self::Executable => (APACHE, "executable"),
+            Self::QuotaAvailable => (DAV, "quota-available-bytes"),
+            Self::QuotaUsed => (DAV, "quota-used-bytes"),
+        }
+    }
+
+    fn of(name: &Name) -> Option<Self> {
+        ALL.into_iter().chain(QUOTAS).find(|live| live.name() == (name.space.as_str(), name.local.as_str()))
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    Live(Live),
+    Dead(Name),
+}
+
+impl Wanted {
+    fn of(name: Name) -> Self {
+        Live::of(&name).map_or(Self::Dead(name), Self::Live)
+    }
+
+    fn push_name(&self, out: &mut String) {
+        match self {
+            Self::Dead(name) => name.push_empty(out),
+            Self::Live(live) => {
+                let (space, local) = live.name();
+                Name { space: space.to_owned(), local: local.to_owned() }.push_empty(out);
+            }
+        }
+    }
+}
+
+/// What a PROPFIND asks for.
+enum Asked {
+    /// Everything that is there, and these.
+    All(Vec<Wanted>),
+    Names,
+    Some(Vec<Wanted>),
+}
+
+/// RFC 4918 9.1: no body asks for everything.
+fn asked(body: &[u8]) -> Result<Asked, Fail> {
+    const BAD: Fail = Fail::bad_request("the body is no propfind of RFC 4918");
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Asked::All(Vec::new()));
+    }
+    let text = std::str::from_utf8(body).map_err(|_| BAD)?;
+    let document = xml::parse(text)?;
+    let root = document.root_element();
+    if !xml::is(root, "propfind") {
+        return Err(BAD);
+    }
+    let names = |node: Node<'_, '_>| xml::elements(node).map(|child| Wanted::of(Name::of(child))).collect();
+    if let Some(node) = xml::child(root, "prop") {
+        return Ok(Asked::Some(names(node)));
+    }
+    if xml::child(root, "propname").is_some() {
+        return Ok(Asked::Names);
+    }
+    xml::child(root, "allprop").ok_or(BAD)?;
+    Ok(Asked::All(xml::child(root, "include").map(names).unwrap_or_default()))
+}
+
+/// A resource that is told about.
+struct Resource<'r> {
+    path: &'r [u8],
+    /// `None`: the directory of shares.
+    at: Option<(&'r Room, &'r Attr)>,
+}
+
+impl Resource<'_> {
+    fn is_folder(&self) -> bool {
+        self.at.is_none_or(|(_, attr)| attr.kind == FileKind::Directory)
+    }
+}
+
+pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
+    let asked = asked(body)?;
+    let depth = context.depth(Depth::Infinity)?;
+    let spot = context.view.find(&context.place.path, true).await?;
+    let is_folder = match &spot {
+        Spot::Top => true,
+        Spot::In(_, attr) => attr.kind == FileKind::Directory,
+    };
+    if depth == Depth::Infinity && is_folder {
+        return Err(Fail::forbidden("only depths 0 and 1 are answered").with("<D:propfind-finite-depth/>"));
+    }
+    let spot = match spot {
+        Spot::In(room, attr) if attr.kind == FileKind::File => {
+            let attr = room.files().getattr_settled(attr.id).await?;
+            Spot::In(room, attr)
+        }
+        spot => spot,
+    };
+    let mut out = String::with_capacity(PIECE_BYTES);
+    out.push_str(BEGIN);
+    let at = match &spot {
+        Spot::Top => None,
+        Spot::In(room, attr) => Some((room, attr)),
+    };
+    push_response(&context, &mut out, &Resource { path: &context.place.path, at }, &asked).await?;
+    if !is_folder || depth == Depth::Zero {
+        out.push_str(END);
+        return Ok(no_store(xml_answer(StatusCode::MULTI_STATUS, out)));
+    }
+    // Who may not read the folder is told so by the status.
+    if let Spot::In(room, attr) = &spot {
+        room.files().access(&room.cred, attr.id.ino, ACCESS_READ).await?;
+    }
+    let (pieces, waiting) = mpsc::channel(PIECES_MAX);
+    tokio::spawn(async move {
+        let told = Teller { context, asked, out, pieces: pieces.clone() }.tell(spot).await;
+        if let Err(fail) = told {
+            // The answer ends in the middle, so that the client knows that it is not whole.
+            let _ = pieces.send(Err(io::Error::other(fail.text))).await;
+        }
+    });
+    let pieces = stream::unfold(waiting, |mut waiting| async {
+        let piece: Option<io::Result<Bytes>> = waiting.recv().await;
+        piece.map(|piece| (piece.map(Frame::data), waiting))
+    });
+    let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(pieces)));
+    *response.status_mut() = StatusCode::MULTI_STATUS;
+    response.headers_mut().insert(header::CONTENT_TYPE, XML_TYPE);
+    Ok(no_store(response))
+}
+
+fn no_store(mut response: Response<super::context::Body>) -> Response<super::context::Body> {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Tells about the entries of a folder, as fast as the client takes it.
+struct Teller {
+    context: Arc<Context>,
+    asked: Asked,
+    out: String,
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Teller {
+    async fn tell(mut self, spot: Spot) -> Result<(), Fail> {
+        let top = self.context.place.path.clone();
+        match spot {
+            Spot::Top => {
+                let rooms: Vec<Room> = self.context.view.rooms().collect();
+                for room in rooms {
+                    // A share whose folder is gone meanwhile is left out.
+                    let Ok(attr) = room.files().getattr(room.root()).await else { continue };
+                    let name = room.state.share.name.clone();
+                    self.entry(name.as_bytes(), &room, &attr).await?;
+                }
+            }
+            Spot::In(room, dir) => {
+                let (mut cookie, mut end) = (0, u64::MAX);
+                loop {
+                    let files = room.files();
+                    let listing = match end {
+                        u64::MAX => files.readdir(&room.cred, dir.id.ino, cookie, ENTRIES_AT_ONCE, true).await?,
+                        end => files.readdir_before(&room.cred, dir.id.ino, cookie, end, ENTRIES_AT_ONCE, true).await?,
+                    };
+                    end = end.min(listing.end);
+                    for entry in &listing.entries {
+                        cookie = entry.cookie;
+                        // Removed since it was listed.
+                        let Some(attr) = &entry.attr else { continue };
+                        let path = join(&top, &entry.name);
+                        match self.context.resolved(&room, attr, &path).await {
+                            Some(Spot::In(room, attr)) => self.entry(&path, &room, &attr).await?,
+                            _ => continue,
+                        }
+                    }
+                    if listing.eof || self.pieces.is_closed() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.out.push_str(END);
+        self.flush().await;
+        Ok(())
+    }
+
+    async fn entry(&mut self, path: &[u8], room: &Room, attr: &Attr) -> Result<(), Fail> {
+        let resource = Resource { path, at: Some((room, attr)) };
+        push_response(&self.context, &mut self.out, &resource, &self.asked).await?;
+        if self.out.len() >= PIECE_BYTES {
+            self.flush().await;
+        }
+        Ok(())
+    }
+
+    /// A client that is gone takes nothing more; the listing ends with the next page.
+    async fn flush(&mut self) {
+        let piece = std::mem::replace(&mut self.out, String::with_capacity(PIECE_BYTES + (8 << 10)));
+        let _ = self.pieces.send(Ok(Bytes::from(piece))).await;
+    }
+}
+
+impl Context {
+    /// What an entry of a folder is: a file, a folder, or what a symbolic link leads to. `None`: nothing that clients
+    /// can use.
+    pub async fn resolved(&self, room: &Room, attr: &Attr, path: &Bytes) -> Option<Spot> {
+        match attr.kind {
+            FileKind::File | FileKind::Directory => Some(Spot::In(room.clone(), *attr)),
+            FileKind::Symlink => {
+                let found = self.view.find(path, true).await.ok()?;
+                let is_usable =
+                    matches!(&found, Spot::In(_, attr) if matches!(attr.kind, FileKind::File | FileKind::Directory));
+                is_usable.then_some(found)
+            }
+            _ => None,
+        }
+    }
+}
+
+async fn push_response(
+    context: &Context,
+    out: &mut String,
+    resource: &Resource<'_>,
+    asked: &Asked,
+) -> Result<(), Fail> {
+    out.push_str("<D:response><D:href>");
+    push_href(out, resource.path, resource.is_folder());
+    out.push_str("</D:href><D:propstat><D:prop>");
+    let mut missing = String::new();
+    match asked {
+        Asked::Some(list) => {
+            for wanted in list {
+                if !push_wanted(context, out, resource, wanted).await? {
+                    wanted.push_name(&mut missing);
+                }
+            }
+        }
+        Asked::All(more) => {
+            for live in ALL {
+                push_live(context, out, resource, live);
+            }
+            if let Some((room, attr)) = resource.at {
+                for name in dead::names(room, attr.id.ino).await? {
+                    if let Some(element) = dead::read(room, attr.id.ino, &name).await? {
+                        out.push_str(&element);
+                    }
+                }
+            }
+            let is_more = |wanted: &&Wanted| matches!(wanted, Wanted::Live(live) if !ALL.contains(live));
+            for wanted in more.iter().filter(is_more) {
+                if !push_wanted(context, out, resource, wanted).await? {
+                    wanted.push_name(&mut missing);
+                }
+            }
+        }
+        Asked::Names => {
+            let mut scratch = String::new();
+            for live in ALL.into_iter().chain(QUOTAS) {
+                if push_live(context, &mut scratch, resource, live) {
+                    Wanted::Live(live).push_name(out);
+                }
+            }
+            if let Some((room, attr)) = resource.at {
+                for name in dead::names(room, attr.id.ino).await? {
+                    name.push_empty(out);
+                }
+            }
+        }
+    }
+    out.push_str("</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
+    if !missing.is_empty() {
+        out.push_str("<D:propstat><D:prop>");
+        out.push_str(&missing);
+        out.push_str("</D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
+    }
+    out.push_str("</D:response>");
+    Ok(())
+}
+
+/// `false`: it has no such property.
+async fn push_wanted(
+    context: &Context,
+    out: &mut String,
+    resource: &Resource<'_>,
+    wanted: &Wanted,
+) -> Result<bool, Fail> {
+    match (wanted, resource.at) {
+        (Wanted::Live(live), _) => Ok(push_live(context, out, resource, *live)),
+        (Wanted::Dead(_), None) => Ok(false),
+        (Wanted::Dead(name), Some((room, attr))) => {
+            let element = dead::read(room, attr.id.ino, name).await?;
+            out.extend(element.as_deref());
+            Ok(element.is_some())
+        }
+    }
+}
+
+fn push_live(context: &Context, out: &mut String, resource: &Resource<'_>, live: Live) -> bool {
+    use std::fmt::Write;
+    let is_file = !resource.is_folder();
+    let attr = resource.at.map(|(_, attr)| attr);
+    let (mtime, btime) = attr.map_or((context.shared.started, context.shared.started), |attr| (attr.mtime, attr.btime));
+    // Writing to memory does not fail.
+    let _ = match live {
+        Live::CreationDate => write!(out, "<D:creationdate>{}</D:creationdate>", rfc3339(btime)),
+        Live::DisplayName => {
+            out.push_str("<D:displayname>");
+            push_text(out, &String::from_utf8_lossy(last_name(resource.path)));
+            out.push_str("</D:displayname>");
+            Ok(())
+        }
+        Live::ContentLength | Live::ContentType | Live::Executable if !is_file => return false,
+        Live::ContentLength => {
+            let size = attr.map_or(0, |attr| attr.size);
+            write!(out, "<D:getcontentlength>{size}</D:getcontentlength>")
+        }
+        Live::ContentType => {
+            write!(out, "<D:getcontenttype>{}</D:getcontenttype>", content_type(last_name(resource.path)))
+        }
+        Live::Etag => match attr {
+            Some(attr) => {
+                out.push_str("<D:getetag>");
+                push_text(out, &etag(attr));
+                out.push_str("</D:getetag>");
+                Ok(())
+            }
+            None => return false,
+        },
+        Live::LastModified => {
+            let date = httpdate::fmt_http_date(whole_second(mtime.to_system_time()));
+            write!(out, "<D:getlastmodified>{date}</D:getlastmodified>")
+        }
+        Live::LockDiscovery => {
+            let file = resource.at.and_then(|(room, attr)| file_key(room, attr));
+            let locks = match context.shared.locks.is_empty() {
+                true => Vec::new(),
+                false => context.shared.locks.covering(resource.path, file),
+            };
+            push_discovery(out, &locks);
+            Ok(())
+        }
+        Live::ResourceType => {
+            out.push_str(match is_file {
+                true => "<D:resourcetype/>",
+                false => "<D:resourcetype><D:collection/></D:resourcetype>",
+            });
+            Ok(())
+        }
+        Live::SupportedLock => {
+            out.push_str(SUPPORTED_LOCKS);
+            Ok(())
+        }
+        Live::Executable => {
+            let is_set = attr.is_some_and(|attr| attr.mode & 0o100 != 0);
+            let word = if is_set { "T" } else { "F" };
+            write!(out, "<p:executable xmlns:p=\"{APACHE}\">{word}</p:executable>")
+        }
+        Live::QuotaAvailable | Live::QuotaUsed => match resource.at {
+            Some((room, attr)) if attr.kind == FileKind::Directory => {
+                let left = room.files().statfs();
+                let used = left.total_bytes.saturating_sub(left.free_bytes);
+                match live {
+                    Live::QuotaUsed => write!(out, "<D:quota-used-bytes>{used}</D:quota-used-bytes>"),
+                    _ => {
+                        let available = left.available_bytes;
+                        write!(out, "<D:quota-available-bytes>{available}</D:quota-available-bytes>")
+                    }
+                }
+            }
+            _ => return false,
+        },
+    };
+    true
+}
+
+/// `2026-11-25T12:30:00Z`.
+pub fn rfc3339(time: Timestamp) -> String {
+    let (year, month, day, secs) = civil(time);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", secs / 3600, secs / 60 % 60, secs % 60)
+}
+
+/// Year, month, day and the second of the day, of the Gregorian calendar, in UTC.
+pub fn civil(time: Timestamp) -> (i64, i64, i64, i64) {
+    // Four digits of a year are enough for RFC 3339.
+    let secs = time.secs.clamp(-62_135_596_800, 253_402_300_799);
+    let days = secs.div_euclid(86_400) + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day, secs.rem_euclid(86_400))
+}
+
+/// Undoes one change of a PROPPATCH.
+enum Undo {
+    Attributes(SetAttr),
+    Dead(dead::Before),
+    Nothing,
+}
+
+pub async fn proppatch(context: &Context, body: &[u8]) -> Answer {
+    const BAD: Fail = Fail::bad_request("the body is no propertyupdate of RFC 4918");
+    let text = std::str::from_utf8(body).map_err(|_| BAD)?;
+    let document = xml::parse(text)?;
+    let root = document.root_element();
+    if !xml::is(root, "propertyupdate") {
+        return Err(BAD);
+    }
+    let mut changes = Vec::new();
+    for instruction in xml::elements(root) {
+        let is_set = xml::is(instruction, "set");
+        if !is_set && !xml::is(instruction, "remove") {
+            continue;
+        }
+        let properties = xml::child(instruction, "prop").ok_or(BAD)?;
+        changes.extend(xml::elements(properties).map(|property| (is_set, property)));
+    }
+    let spot = context.view.find(&context.place.path, true).await?;
+    context.check_conditions(Some(&spot)).await?;
+    context.check_locks(&context.place.path, Some(&spot), &context.tokens()?)?;
+    let Spot::In(room, attr) = spot else { return Err(Fail::forbidden("the list of shares cannot be changed")) };
+    room.to_change()?;
+    let (mut undos, mut failed) = (Vec::new(), None);
+    for (number, (is_set, property)) in changes.iter().enumerate() {
+        match change(&room, &attr, *is_set, *property).await {
+            Ok(undo) => undos.push(undo),
+            Err(fail) => {
+                failed = Some((number, fail));
+                break;
+            }
+        }
+    }
+    // All of them or none (RFC 4918 9.2).
+    if failed.is_some() {
+        while let Some(undo) = undos.pop() {
+            undo_one(&room, attr.id.ino, undo).await;
+        }
+    }
+    let is_folder = attr.kind == FileKind::Directory;
+    let names: Vec<Name> = changes.iter().map(|(_, property)| Name::of(*property)).collect();
+    let mut out = BEGIN.to_owned();
+    out.push_str("<D:response><D:href>");
+    push_href(&mut out, &context.place.path, is_folder);
+    out.push_str("</D:href>");
+    match &failed {
+        None => push_propstat(&mut out, names.iter(), StatusCode::OK, None),
+        Some((at, fail)) => {
+            push_propstat(&mut out, names.iter().skip(*at).take(1), fail.status, fail.condition.as_deref());
+            let others = names.iter().enumerate().filter(|(number, _)| number != at).map(|(_, name)| name);
+            if names.len() > 1 {
+                push_propstat(&mut out, others, StatusCode::FAILED_DEPENDENCY, None);
+            }
+        }
+    }
+    out.push_str("</D:response>");
+    out.push_str(END);
+    Ok(xml_answer(StatusCode::MULTI_STATUS, out))
+}
+
+fn push_propstat<'n>(
+    out: &mut String,
+    names: impl Iterator<Item = &'n Name>,
+    status: StatusCode,
+    condition: Option<&str>,
+) {
+    out.push_str("<D:propstat><D:prop>");
+    names.for_each(|name| name.push_empty(out));
+    out.push_str(&format!("</D:prop><D:status>HTTP/1.1 {status}</D:status>"));
+    if let Some(condition) = condition {
+        out.push_str(&format!("<D:error>{condition}</D:error>"));
+    }
+    out.push_str("</D:propstat>");
+}
+
+async fn change(room: &Room, attr: &Attr, is_set: bool, property: Node<'_, '_>) -> Result<Undo, Fail> {
+    const PROTECTED: Fail = Fail::forbidden("the server alone sets this property");
+    let name = Name::of(property);
+    let text = property.text().unwrap_or_default().trim();
+    let set = match (Live::of(&name), name.space.as_str(), name.local.as_str()) {
+        (Some(Live::Executable), ..) if is_set && attr.kind == FileKind::File => {
+            let bits = match text {
+                "T" => attr.mode | 0o111 & attr.mode >> 2 | 0o100,
+                "F" => attr.mode & !0o111,
+                _ => return Err(Fail::conflict("the property is neither T nor F")),
+            };
+            SetAttr { mode: Some(bits), ..SetAttr::default() }
+        }
+        (Some(_), ..) => return Err(PROTECTED.with("<D:cannot-modify-protected-property/>")),
+        // The redirector of Windows sends times and attributes of files this way.
+        (None, MICROSOFT, what) if is_set => match windows(what, text)? {
+            Some(set) => set,
+            None => return Ok(Undo::Nothing),
+        },
+        (None, MICROSOFT, _) => return Ok(Undo::Nothing),
+        _ => return Ok(Undo::Dead(dead::change(room, attr.id.ino, &name, is_set.then_some(property)).await?)),
+    };
+    room.to_change()?.setattr(&room.cred, attr.id.ino, set).await?;
+    let time = |set: Option<SetTime>, time: Timestamp| set.map(|_| SetTime::To(time));
+    Ok(Undo::Attributes(SetAttr {
+        mode: set.mode.map(|_| attr.mode),
+        atime: time(set.atime, attr.atime),
+        mtime: time(set.mtime, attr.mtime),
+        btime: set.btime.map(|_| attr.btime),
+        dos: set.dos.map(|_| attr.dos),
+        ..SetAttr::default()
+    }))
+}
+
+/// `None`: it is taken for set, as that client expects, and means nothing here.
+fn windows(what: &str, text: &str) -> Result<Option<SetAttr>, Fail> {
+    /// READONLY, HIDDEN, SYSTEM, ARCHIVE.
+    const KEPT: u32 = 0x27;
+    const BAD: Fail = Fail::conflict("the value of the property is not understood");
+    let time = || httpdate::parse_http_date(text).map(Timestamp::from).map_err(|_| BAD);
+    let set = SetAttr::default();
+    Ok(match what {
+        "Win32LastModifiedTime" => Some(SetAttr { mtime: Some(SetTime::To(time()?)), ..set }),
+        "Win32LastAccessTime" => Some(SetAttr { atime: Some(SetTime::To(time()?)), ..set }),
+        "Win32CreationTime" => Some(SetAttr { btime: Some(time()?), ..set }),
+        "Win32FileAttributes" => {
+            Some(SetAttr { dos: Some(u32::from_str_radix(text, 16).map_err(|_| BAD)? & KEPT), ..set })
+        }
+        _ => None,
+    })
+}
+
+async fn undo_one(room: &Room, ino: Ino, undo: Undo) {
+    match undo {
+        Undo::Nothing => {}
+        Undo::Dead(before) => dead::undo(room, ino, before).await,
+        Undo::Attributes(set) => {
+            let Ok(files) = room.to_change() else { return };
+            if let Err(error) = files.setattr(&room.cred, ino, set).await {
+                tracing::warn!(%error, "WebDAV: an attribute could not be set back");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn dates_of_the_calendar() {
+        for (secs, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_609_800, "2026-11-25T12:30:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+            (i64::MIN, "0001-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(Timestamp::new(secs, 0)), text);
+        }
+    }
+
+    #[test]
+    fn bodies_of_propfind() {
+        let of = |body: &str| asked(body.as_bytes());
+        assert!(matches!(of(""), Ok(Asked::All(more)) if more.is_empty()));
+        assert!(matches!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Ok(Asked::Names)));
+        let some =
+            of("<D:propfind xmlns:D='DAV:'><D:prop><D:getetag/><x xmlns='urn:y'/></D:prop></D:propfind>").unwrap();
+        assert!(matches!(some, Asked::Some(list) if matches!(&list[..], [Wanted::Live(Live::Etag), Wanted::Dead(_)])));
+        for bad in ["x", "<propfind/>", "<propfind xmlns='DAV:'/>", "<a xmlns='DAV:'><prop/></a>"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

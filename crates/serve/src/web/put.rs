@@ -1,0 +1,137 @@
+//! PUT (RFC 9110 9.3.4): a file that becomes visible when all of it has arrived.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use larder_base::Timestamp;
+use larder_volume::{ACCESS_WRITE, Attr, FileKind, FsError, NameMatch};
+
+use super::conditions::{etag, text};
+use super::context::{Answer, Context, status};
+use super::fail::Fail;
+use super::locks::is_locked_elsewhere;
+use super::upload::Upload;
+use crate::tree::{Entry, Spot};
+
+/// A client that sends nothing for so long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+pub async fn put(context: &Context, body: &mut Incoming) -> Answer {
+    // Parts of files cannot be sent (RFC 9110 14.5).
+    if context.headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Fail::bad_request("Content-Range has no meaning in a PUT"));
+    }
+    // RFC 9112 6.1: what was coded otherwise would be stored as it came.
+    let is_plain =
+        |codings: &HeaderValue| codings.to_str().is_ok_and(|codings| codings.trim().eq_ignore_ascii_case("chunked"));
+    if !context.headers.get_all(header::TRANSFER_ENCODING).iter().all(is_plain) {
+        return Err(Fail::new(StatusCode::NOT_IMPLEMENTED, "the only transfer coding that is understood is chunked"));
+    }
+    if context.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        return Err(Fail::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "files are kept as they are sent, not decoded"));
+    }
+    if context.place.is_top() || context.place.slash {
+        return Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "a folder cannot be put: use MKCOL"));
+    }
+    let path = &context.place.path;
+    let spot = context.look(path).await?;
+    let Entry { room, dir, name } = context.view.entry(path).await.map_err(|e| Fail::from(e).of_parent())?;
+    room.to_change()?;
+    if matches!(&spot, Some(Spot::In(_, attr)) if attr.kind == FileKind::Directory) {
+        return Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "it is a folder"));
+    }
+    context.check_conditions(spot.as_ref()).await?;
+    let tokens = context.tokens()?;
+    context.check_locks(path, spot.as_ref(), &tokens)?;
+    if spot.is_none() {
+        context.check_parent_locks(path, &tokens)?;
+    }
+    // The name itself: a symbolic link is replaced, not followed.
+    let old = match room.files().lookup(&room.cred, dir, &name, NameMatch::Exact).await {
+        Ok(old) => Some(old),
+        Err(FsError::NotFound) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let old = old.filter(|old| old.kind == FileKind::File);
+    if let Some(old) = &old {
+        room.files().access(&room.cred, old.id.ino, ACCESS_WRITE).await?;
+        if is_locked_elsewhere(room.files(), old.id.ino) {
+            return Err(Fail::locked_elsewhere());
+        }
+    }
+    let mut upload = Upload::begin(&room, dir, old.as_ref()).await?;
+    receive(context, body, &mut upload).await?;
+    upload.settle().await?;
+    let mtime = client_mtime(context);
+    if let Some(mtime) = mtime {
+        upload.set_mtime(mtime).await?;
+    }
+    // What the conditions and locks were about may have changed while the data arrived.
+    let was = spot.as_ref().and_then(|spot| match spot {
+        Spot::In(_, attr) => Some(etag(attr)),
+        Spot::Top => None,
+    });
+    let is_conditional = context.headers.contains_key(header::IF_MATCH)
+        || context.headers.contains_key(header::IF_NONE_MATCH)
+        || context.headers.contains_key(header::IF_UNMODIFIED_SINCE);
+    let may_replace = |now: Option<&Attr>| {
+        let is_same = now.map(etag) == was || now.is_some_and(|now| now.kind == FileKind::Symlink);
+        if is_conditional && !is_same {
+            return Err(Fail::precondition());
+        }
+        context.check_locks(path, spot.as_ref(), &tokens)
+    };
+    let published = upload.publish(dir, &name, &context.shared.locks, may_replace).await?;
+    let code = if published.is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+    let mut response = status(code);
+    if let Ok(tag) = HeaderValue::from_str(&etag(&published.attr)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    if mtime.is_some() {
+        response.headers_mut().insert("x-oc-mtime", HeaderValue::from_static("accepted"));
+    }
+    Ok(response)
+}
+
+async fn receive(context: &Context, body: &mut Incoming, upload: &mut Upload) -> Result<(), Fail> {
+    const SILENT: Fail = Fail::new(StatusCode::REQUEST_TIMEOUT, "no data came for a minute");
+    const BROKEN: Fail = Fail::bad_request("the body ended early or is malformed");
+    loop {
+        let frame = tokio::select! {
+            frame = tokio::time::timeout(SILENCE_MAX, body.frame()) => frame.map_err(|_| SILENT)?,
+            done = upload.progress() => {
+                done?;
+                continue;
+            }
+        };
+        match frame {
+            None => break,
+            Some(Err(_)) => return Err(BROKEN),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data()
+                    && !data.is_empty()
+                {
+                    context.shared.stats.written(data.len());
+                    upload.push(data).await?;
+                }
+            }
+        }
+    }
+    // A body of a length that was said and is not there is broken, whatever the layers below say.
+    let said = text(&context.headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+    match said {
+        Some(said) if said != upload.bytes() => Err(BROKEN),
+        _ => Ok(()),
+    }
+}
+
+/// ownCloud's header, which rclone and others send: seconds since 1970, perhaps with a fraction.
+fn client_mtime(context: &Context) -> Option<Timestamp> {
+    let value = context.headers.get("x-oc-mtime")?.to_str().ok()?;
+    let (secs, fraction) = value.split_once('.').unwrap_or((value, ""));
+    let nanos = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok())?;
+    Some(Timestamp::new(secs.parse().ok()?, nanos))
+}

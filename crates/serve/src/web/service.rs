@@ -1,0 +1,182 @@
+//! From a request to its answer.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio_util::sync::CancellationToken;
+
+use super::auth::{self, Refused};
+use super::context::{Answer, Body, Context, status, xml as xml_answer};
+use super::fail::Fail;
+use super::path::Place;
+use super::shared::{Op, Shared};
+use super::{get, lock_ops, moves, props, put};
+
+/// Bodies of XML.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// What is read of a body that nobody wants, so that the client hears the answer, and for how long.
+const DRAIN_BYTES_MAX: usize = 1 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const METHODS: HeaderValue =
+    HeaderValue::from_static("OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK");
+const ASK: HeaderValue = HeaderValue::from_static("Basic realm=\"larder\", charset=\"UTF-8\"");
+const CLASSES: HeaderValue = HeaderValue::from_static("1, 2, 3");
+
+/// A connection as its requests see it.
+#[derive(Clone)]
+pub struct Peer {
+    pub shared: Arc<Shared>,
+    pub address: IpAddr,
+    /// Cancelled when somebody has logged in: the time for it is over.
+    pub known: CancellationToken,
+}
+
+pub async fn answer(peer: Peer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let (op, began, shared) = (Op::of(request.method()), Instant::now(), Arc::clone(&peer.shared));
+    let (parts, mut body) = request.into_parts();
+    // Who asks first has sent nothing, and is not told to.
+    let asks_first = parts.headers.contains_key(header::EXPECT);
+    let mut response = match respond(peer, parts, &mut body).await {
+        Ok(response) => response,
+        Err(fail) => of_fail(&fail),
+    };
+    if !body.is_end_stream() && !asks_first {
+        drain(&mut body, &mut response).await;
+    }
+    let headers = response.headers_mut();
+    headers.insert("dav", CLASSES);
+    headers.insert(header::SERVER, HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))));
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, METHODS);
+    }
+    shared.stats.took(op as usize, began);
+    Ok(response)
+}
+
+/// An answer that comes before all of the body is lost to clients that still send, unless they are heard out.
+async fn drain(body: &mut Incoming, response: &mut Response<Body>) {
+    let reading = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > DRAIN_BYTES_MAX {
+                return false;
+            }
+        }
+        true
+    };
+    if !matches!(tokio::time::timeout(DRAIN_TIME, reading).await, Ok(true)) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+fn of_fail(fail: &Fail) -> Response<Body> {
+    let mut response = match &fail.condition {
+        Some(condition) => xml_answer(
+            fail.status,
+            format!("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\">{condition}</D:error>"),
+        ),
+        None => get::plain_text(fail.status, format!("{}\n", fail.text)),
+    };
+    if fail.status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+    }
+    response
+}
+
+async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Incoming) -> Answer {
+    // RFC 9112 3.2.
+    if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1 {
+        return Err(Fail::bad_request("the Host header is missing or there are several"));
+    }
+    let credentials = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let user = match auth::log_in(&peer.shared, peer.address, credentials).await {
+        Ok(user) => user,
+        Err(Refused::LockedOut) => {
+            let mut response = status(StatusCode::TOO_MANY_REQUESTS);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+            return Ok(response);
+        }
+        Err(Refused::Asked | Refused::Wrong) => {
+            let mut response =
+                get::plain_text(StatusCode::UNAUTHORIZED, "a name and a password are needed\n".to_owned());
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, ASK);
+            return Ok(response);
+        }
+    };
+    peer.known.cancel();
+    let method = parts.method;
+    if method == Method::OPTIONS {
+        let mut response = status(StatusCode::OK);
+        let headers = response.headers_mut();
+        headers.insert(header::ALLOW, METHODS);
+        headers.insert("ms-author-via", HeaderValue::from_static("DAV"));
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        return Ok(response);
+    }
+    let place = Place::of_url(parts.uri.path())?;
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let view = peer.shared.view(&user);
+    let context = Context { shared: peer.shared, user, view, method, headers: parts.headers, place, query };
+    match context.method.as_str() {
+        "GET" | "HEAD" => get::get(&context).await,
+        "PUT" => put::put(&context, body).await,
+        "PROPFIND" => {
+            let bytes = read_short(body).await?;
+            props::propfind(Arc::new(context), &bytes).await
+        }
+        "PROPPATCH" | "MKCOL" | "DELETE" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => {
+            let bytes = read_short(body).await?;
+            // A change that has begun goes on to its end, also if the client leaves.
+            let work = tokio::spawn(async move { change(&context, &bytes).await });
+            work.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
+        }
+        "POST" | "PATCH" | "TRACE" | "CONNECT" => {
+            Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "this method has no meaning here"))
+        }
+        _ => Err(Fail::new(StatusCode::NOT_IMPLEMENTED, "the server does not know this method")),
+    }
+}
+
+async fn change(context: &Context, body: &[u8]) -> Answer {
+    match context.method.as_str() {
+        "PROPPATCH" => props::proppatch(context, body).await,
+        "MKCOL" => moves::mkcol(context, body).await,
+        "DELETE" => moves::delete(context).await,
+        "COPY" => moves::copy(context).await,
+        "MOVE" => moves::move_(context).await,
+        "LOCK" => lock_ops::lock(context, body).await,
+        _ => lock_ops::unlock(context).await,
+    }
+}
+
+/// A whole body that is no file.
+async fn read_short(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
+    const TOO_LARGE: Fail = Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(TOO_LARGE);
+    }
+    let mut bytes = Vec::new();
+    loop {
+        let frame = tokio::time::timeout(SILENCE_MAX, body.frame()).await;
+        match frame.map_err(|_| Fail::new(StatusCode::REQUEST_TIMEOUT, "no data came for long"))? {
+            None => return Ok(bytes),
+            Some(Err(_)) => return Err(Fail::bad_request("the body ended early or is malformed")),
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else { continue };
+                if bytes.len() + data.remaining() > BODY_BYTES_MAX {
+                    return Err(TOO_LARGE);
+                }
+                bytes.extend_from_slice(&data);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The state that all connections of a server share: users, shares, locks, counters.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::Method;
+use larder_base::Timestamp;
+use parking_lot::RwLock;
+
+use super::auth::Remembered;
+use super::config::WebConfig;
+use super::locks::Locks;
+use crate::door::{Door, Strangers};
+use crate::login::{DoorUser, Guard, Users};
+use crate::share::DoorShare;
+use crate::stats::{DoorStats, door_stats};
+use crate::tree::{self, ShareState, View};
+
+/// Kinds of requests, as they are counted.
+#[derive(Clone, Copy)]
+pub enum Op {
+    Get,
+    Put,
+    List,
+    SetProperties,
+    Make,
+    Remove,
+    Copy,
+    Move,
+    Lock,
+    Other,
+}
+
+impl Op {
+    pub fn of(method: &Method) -> Op {
+        match method.as_str() {
+            "GET" | "HEAD" => Op::Get,
+            "PUT" => Op::Put,
+            "PROPFIND" => Op::List,
+            "PROPPATCH" => Op::SetProperties,
+            "MKCOL" => Op::Make,
+            "DELETE" => Op::Remove,
+            "COPY" => Op::Copy,
+            "MOVE" => Op::Move,
+            "LOCK" | "UNLOCK" => Op::Lock,
+            _ => Op::Other,
+        }
+    }
+}
+
+/// What it counts, by [`Op`].
+pub type Stats = DoorStats<{ Op::Other as usize + 1 }>;
+
+fn stats() -> Stats {
+    door_stats!("webdav", ["get", "put", "list", "set-properties", "make", "remove", "copy", "move", "lock", "other"])
+}
+
+pub struct Shared {
+    pub config: WebConfig,
+    pub stats: Stats,
+    pub door: Door,
+    pub strangers: Arc<Strangers>,
+    pub guard: Guard,
+    pub remembered: Remembered,
+    pub locks: Locks,
+    /// The time of the directory of shares.
+    pub started: Timestamp,
+    users: RwLock<Arc<Users>>,
+    shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
+}
+
+impl Shared {
+    pub fn new(config: WebConfig) -> Self {
+        Self {
+            config,
+            stats: stats(),
+            door: Door::default(),
+            strangers: Arc::default(),
+            guard: Guard::default(),
+            remembered: Remembered::new(),
+            locks: Locks::default(),
+            started: Timestamp::from(SystemTime::now()),
+            users: RwLock::default(),
+            shares: RwLock::default(),
+        }
+    }
+
+    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
+        self.users.read().get(name).cloned()
+    }
+
+    /// Each request looks its user up: a user who is gone or changed is refused from the next one on.
+    pub fn set_users(&self, users: Vec<DoorUser>) {
+        *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
+    }
+
+    pub fn set_shares(&self, new: Vec<DoorShare>) {
+        let mut shares = self.shares.write();
+        let (kept, gone) = tree::replace_shares(&shares, new);
+        *shares = Arc::new(kept);
+        drop(shares);
+        gone.iter().for_each(|state| self.locks.forget(state.share.name.as_bytes()));
+    }
+
+    pub fn view(&self, user: &Arc<DoorUser>) -> View {
+        View { user: Arc::clone(user), shares: Arc::clone(&self.shares.read()) }
+    }
+}

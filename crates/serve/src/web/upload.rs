@@ -1,0 +1,250 @@
+//! A new file on its way: without a name until all of it is there and durable.
+//!
+//! - `upload.whole_or_not`: the data goes to an inode without a name. It is made durable, and then the
+//!   name leads to it, in one step. A client that leaves, an error or a crash before that leaves what
+//!   was there before as it was; an inode without a name goes with its last open, or when the volume is
+//!   next opened.
+//! - `upload.replaced_keeps_its_rules`: what replaces a file has its owner, group, mode without setuid and
+//!   setgid, access control list and extended attributes. Other names of the old file keep the old
+//!   content. Whoever may write a file may replace it, as writing into it would.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use larder_files::{Files, Open};
+use larder_volume::{
+    ACCESS_WRITE, Attr, Cred, FILE_BYTES_MAX, FileKind, FsError, Ino, NameMatch, SetAttr, SetTime, Stability, XattrMode,
+};
+
+use tokio::task::JoinSet;
+
+use super::fail::Fail;
+use super::locks::{FileKey, Held, Locks, is_locked_elsewhere};
+use crate::tree::Room;
+
+/// What new files and folders are not given, as at other doors.
+pub const UMASK: u32 = 0o022;
+/// Bytes gathered for one write to the volume.
+const WRITE_BYTES: usize = 1 << 20;
+/// Writes under way while more data arrives.
+const WRITES_MAX: usize = 3;
+/// How often a name may come and go while it is given.
+const RACES_MAX: usize = 8;
+
+pub struct Upload {
+    room: Room,
+    ordered: Files,
+    attr: Attr,
+    /// Keeps the file while it has no name.
+    _open: Open,
+    at: u64,
+    gathered: VecDeque<Bytes>,
+    gathered_bytes: usize,
+    writing: JoinSet<Result<(), FsError>>,
+    /// Its properties are those of the source.
+    is_copy: bool,
+}
+
+/// What happened to the name.
+pub struct Published {
+    pub attr: Attr,
+    pub is_new: bool,
+}
+
+impl Upload {
+    /// `old`: the file that will be replaced, which the user may write.
+    pub async fn begin(room: &Room, dir: Ino, old: Option<&Attr>) -> Result<Self, Fail> {
+        let ordered = room.to_change_ordered()?.clone();
+        let (cred, mode) = match old {
+            Some(old) => (Cred::root(), old.mode & 0o777),
+            None => (room.cred.clone(), 0o666 & !UMASK),
+        };
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let (attr, open) = ordered.create_unnamed(&cred, dir, set).await?;
+        Ok(Self {
+            room: room.clone(),
+            ordered,
+            attr,
+            _open: open,
+            at: 0,
+            gathered: VecDeque::new(),
+            gathered_bytes: 0,
+            writing: JoinSet::new(),
+            is_copy: false,
+        })
+    }
+
+    pub fn ino(&self) -> Ino {
+        self.attr.id.ino
+    }
+
+    /// Takes the next bytes. Waits while as much as may be is under way.
+    pub async fn push(&mut self, data: Bytes) -> Result<(), Fail> {
+        self.gathered_bytes += data.len();
+        self.gathered.push_back(data);
+        if self.gathered_bytes >= WRITE_BYTES {
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<(), Fail> {
+        while self.writing.len() >= WRITES_MAX {
+            self.one_written().await?;
+        }
+        let (files, ino, at) = (self.ordered.clone(), self.ino(), self.at);
+        let end = at.checked_add(self.gathered_bytes as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        self.at = end.ok_or(FsError::FileTooLarge)?;
+        self.gathered_bytes = 0;
+        let data: Vec<Bytes> = self.gathered.drain(..).collect();
+        // The right to write was asked for when the file was opened.
+        let cred = Cred { checked: true, ..self.room.cred.clone() };
+        let write = async move { files.write(&cred, ino, at, data, Stability::Unstable).await.map(drop) };
+        self.writing.spawn(write);
+        Ok(())
+    }
+
+    async fn one_written(&mut self) -> Result<(), Fail> {
+        match self.writing.join_next().await {
+            Some(done) => Ok(done.map_err(|_| FsError::Io("a write was given up".into()))??),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets what is under way go on while the caller waits for more data.
+    pub async fn progress(&mut self) -> Result<(), Fail> {
+        match self.writing.is_empty() {
+            true => std::future::pending().await,
+            false => self.one_written().await,
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.at + self.gathered_bytes as u64
+    }
+
+    /// All data is durable; the file still has no name.
+    pub async fn settle(&mut self) -> Result<(), Fail> {
+        if self.gathered_bytes > 0 {
+            self.send().await?;
+        }
+        while !self.writing.is_empty() {
+            self.one_written().await?;
+        }
+        self.room.files().commit(self.ino()).await?;
+        Ok(())
+    }
+
+    /// Gives it the time of last change that a client asks for.
+    pub async fn set_mtime(&self, mtime: larder_base::Timestamp) -> Result<(), Fail> {
+        let set = SetAttr { mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
+        self.ordered.setattr(&Cred::root(), self.ino(), set).await?;
+        Ok(())
+    }
+
+    /// The attributes that a copy takes over.
+    pub async fn take_after(&mut self, from: &Room, source: &Attr) -> Result<(), Fail> {
+        self.is_copy = true;
+        let set = SetAttr { mode: Some(source.mode & 0o777), ..SetAttr::default() };
+        self.ordered.setattr(&Cred::root(), self.ino(), set).await?;
+        copy_xattrs(from.files(), &from.cred, source.id.ino, &self.ordered, self.ino(), |name| {
+            name.starts_with(b"user.")
+        })
+        .await
+    }
+
+    /// Gives it the name, in one step (`upload.whole_or_not`). `may_replace` is asked what it may replace, at the last
+    /// moment; `None` stands for nothing.
+    pub async fn publish(
+        self,
+        dir: Ino,
+        name: &[u8],
+        locks: &Locks,
+        may_replace: impl Fn(Option<&Attr>) -> Result<(), Fail>,
+    ) -> Result<Published, Fail> {
+        let (files, cred) = (self.room.to_change()?, &self.room.cred);
+        for _ in 0..RACES_MAX {
+            let old = match files.lookup(cred, dir, name, NameMatch::Exact).await {
+                Ok(old) => Some(old),
+                Err(FsError::NotFound) => None,
+                Err(error) => return Err(error.into()),
+            };
+            may_replace(old.as_ref())?;
+            let Some(old) = old else {
+                match files.link(cred, self.ino(), dir, name).await {
+                    Ok((attr, _)) => return Ok(Published { attr, is_new: true }),
+                    // Made by another in between.
+                    Err(FsError::Exists) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            let as_whom = self.become_like(files, &old).await?;
+            let (old_key, new_key): (FileKey, FileKey) = ((files.id(), old.id.ino), (files.id(), self.ino()));
+            let held = match locks.of_file(old_key) {
+                Some(exclusive) => Some(Held::take(files, self.ino(), exclusive).await?),
+                None => None,
+            };
+            match files.relink(&as_whom, self.ino(), dir, name).await {
+                Ok((attr, _)) => {
+                    if let Some(held) = held {
+                        locks.replaced(old_key, new_key, held);
+                    }
+                    return Ok(Published { attr, is_new: false });
+                }
+                // Removed by another in between.
+                Err(FsError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Fail::conflict("the name comes and goes"))
+    }
+
+    /// `upload.replaced_keeps_its_rules`. Returns as whom the name may be taken from the old file.
+    async fn become_like(&self, files: &Files, old: &Attr) -> Result<Cred, Fail> {
+        match old.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(Fail::conflict("it is a folder")),
+            // A symbolic link or another thing without content: its name is taken as a removal would.
+            _ => return Ok(self.room.cred.clone()),
+        }
+        files.access(&self.room.cred, old.id.ino, ACCESS_WRITE).await?;
+        if is_locked_elsewhere(files, old.id.ino) {
+            return Err(Fail::locked_elsewhere());
+        }
+        let (root, (old, acl)) = (Cred::root(), files.acl(old.id.ino).await?);
+        let set = SetAttr {
+            mode: Some(old.mode & 0o777),
+            uid: Some(old.uid),
+            gid: Some(old.gid),
+            btime: Some(old.btime),
+            dos: Some(old.dos),
+            ..SetAttr::default()
+        };
+        self.ordered.set_acl(&root, self.ino(), set, acl.as_deref().cloned()).await?;
+        let is_kept = |name: &[u8]| !(self.is_copy && name.starts_with(b"user."));
+        copy_xattrs(files, &root, old.id.ino, &self.ordered, self.ino(), is_kept).await?;
+        Ok(root)
+    }
+}
+
+pub async fn copy_xattrs(
+    from: &Files,
+    reader: &Cred,
+    source: Ino,
+    to: &Files,
+    target: Ino,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Result<(), Fail> {
+    for name in from.listxattr(reader, source).await? {
+        if !is_wanted(&name) {
+            continue;
+        }
+        match from.getxattr(reader, source, &name).await {
+            Ok(value) => to.setxattr(&Cred::root(), target, &name, &value, XattrMode::Set).await?,
+            // Removed in between, or not the reader's to read.
+            Err(FsError::NoAttribute | FsError::Access | FsError::NotPermitted) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
