@@ -375,6 +375,20 @@ def test_scripts_get_json_for_mistakes_and_warnings_too(folder):
     assert not any("there is no folder" in line["warning"] for line in lines), "folders that will be made are no fault"
 
 
+def test_a_share_that_cannot_be_served_keeps_no_other_from_it(folder):
+    daemon = make(folder).start()
+    try:
+        daemon.run("volume", "create", "other", check=True)
+        daemon.stop()
+        file = daemon.data / "larder.toml"
+        file.write_text(file.read_text().replace('volume = "tank/other"', 'volume = "tank/gone"'))
+        daemon.start()
+        assert daemon.share == "files"
+        assert "share 'other' is not served" in daemon.log()
+    finally:
+        daemon.end()
+
+
 def test_an_answer_that_is_lost_is_a_failure():
     with open("/dev/full", "w") as full:
         done = subprocess.run([binary(), "disk", "list"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)

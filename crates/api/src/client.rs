@@ -1,9 +1,11 @@
-//! The client of the daemon's socket: one connection per request, every answer bounded.
+//! The client of a daemon: one connection per request, every answer bounded.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -22,17 +25,64 @@ use crate::{BODY_BYTES_MAX, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPat
 /// A daemon that does not accept within this time hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Speaks to the daemon behind one socket.
-#[derive(Clone, Debug)]
+/// A connection to a daemon.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// A connection that is being made.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Connection>>> + Send + 'a>>;
+
+/// The way to a daemon.
+pub trait Connect: Send + Sync {
+    /// A new connection.
+    fn connect(&self) -> Connecting<'_>;
+
+    /// The place that a message names.
+    fn place(&self) -> String;
+}
+
+/// A daemon of this machine.
+struct Socket(PathBuf);
+
+impl Connect for Socket {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let path = SocketPath::of(&self.0)?;
+            match tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::UnixStream::connect(path.path())).await {
+                Ok(stream) => Ok(Box::new(stream?) as Box<dyn Connection>),
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 s: the daemon hangs")),
+            }
+        })
+    }
+
+    fn place(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+/// Speaks to one daemon.
+#[derive(Clone)]
 pub struct Client {
-    socket: PathBuf,
+    way: Arc<dyn Connect>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.way.place())
+    }
 }
 
 impl Client {
+    /// The daemon behind another way than a socket of this machine.
+    pub fn over(way: Arc<dyn Connect>) -> Client {
+        Client { way }
+    }
+
     /// The daemon behind `socket`; `None` when nobody listens there (no file, or one left by a crash).
     pub async fn connect(socket: &Path) -> Result<Option<Client>, Failure> {
-        let client = Client { socket: socket.to_owned() };
-        match client.stream().await {
+        let client = Client { way: Arc::new(Socket(socket.to_owned())) };
+        match client.way.connect().await {
             Ok(_) => Ok(Some(client)),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
             Err(e) => Err(Failure::io(format_args!("the daemon's socket {}", socket.display()), &e)),
@@ -64,14 +114,6 @@ impl Client {
         self.call("DELETE", path, Some(body)).await
     }
 
-    async fn stream(&self) -> io::Result<tokio::net::UnixStream> {
-        let path = SocketPath::of(&self.socket)?;
-        match tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::UnixStream::connect(path.path())).await {
-            Ok(stream) => stream,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 s: the daemon hangs")),
-        }
-    }
-
     /// No time limit on the answer: a check of a large volume takes hours, and Ctrl-C is at hand.
     async fn call<T: DeserializeOwned>(
         &self,
@@ -84,7 +126,7 @@ impl Client {
     }
 
     fn lost(&self, why: &str) -> Failure {
-        Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.socket.display()))
+        Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.way.place()))
     }
 
     fn request<B>(&self, method: &str, path: &str, body: B) -> Result<Request<B>, Failure> {
@@ -98,9 +140,9 @@ impl Client {
     where
         B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
-        let stream = self.stream().await.map_err(|e| self.lost(&e.to_string()))?;
+        let stream = self.way.connect().await.map_err(|e| self.lost(&told(&e)))?;
         let (sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.lost(&e.to_string()))?;
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.lost(&told(&e)))?;
         Ok((sender, tokio::spawn(connection)))
     }
 
@@ -109,11 +151,11 @@ impl Client {
         let bytes = serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?;
         let request = self.request("POST", path, Full::new(Bytes::from(bytes)))?;
         let (mut sender, driver) = self.sender().await?;
-        let response = sender.send_request(request).await.map_err(|e| self.lost(&e.to_string()))?;
+        let response = sender.send_request(request).await.map_err(|e| self.lost(&told(&e)))?;
         let status = response.status();
         if !status.is_success() {
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            let body = body.map_err(|e| self.lost(&e.to_string()))?.to_bytes();
+            let body = body.map_err(|e| self.lost(&told(&*e)))?.to_bytes();
             return Err(decode::<serde_json::Value>(status, &body).err().unwrap_or_else(|| self.lost("no answer")));
         }
         let about = response.headers().get(STREAM_BYTES_HEADER);
@@ -126,10 +168,10 @@ impl Client {
         let request = self.request("POST", path, Pieces(pieces))?;
         let (mut sender, driver) = self.sender().await?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(|e| self.lost(&e.to_string()))?;
+            let response = sender.send_request(request).await.map_err(|e| self.lost(&told(&e)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            decode(status, &body.map_err(|e| self.lost(&e.to_string()))?.to_bytes())
+            decode(status, &body.map_err(|e| self.lost(&told(&*e)))?.to_bytes())
         };
         let answer = answer.await;
         driver.abort();
@@ -150,10 +192,10 @@ impl Client {
         let request = self.request(method, path, Full::new(Bytes::from(bytes)))?;
         let (mut sender, driver) = self.sender().await?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(|e| lost(e.to_string()))?;
+            let response = sender.send_request(request).await.map_err(|e| lost(told(&e)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            Ok((status, body.map_err(|e| lost(e.to_string()))?.to_bytes()))
+            Ok((status, body.map_err(|e| lost(told(&*e)))?.to_bytes()))
         };
         let answer = answer.await;
         driver.abort();
@@ -193,6 +235,12 @@ impl Drop for Download {
     fn drop(&mut self) {
         self.driver.abort();
     }
+}
+
+/// An error with its causes: the first is often that there was one.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// A body out of pieces.

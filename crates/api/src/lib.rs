@@ -8,16 +8,18 @@
 mod client;
 mod failure;
 mod keys;
+mod replication;
 mod snapshots;
 mod socket;
 mod types;
 
-pub use client::{Client, Download, segment};
+pub use client::{Client, Connect, Connecting, Connection, Download, segment};
 pub use failure::{Failure, FailureKind};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
+pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{
-    DiffEntry, DiffRequest, Received, STREAM_BYTES_HEADER, SendRequest, SnapshotCounts, SnapshotHold, SnapshotSchedule,
-    SnapshotStatus, SnapshotsRequest, SnapshotsStatus, Unfinished,
+    CloneRequest, DiffEntry, DiffRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest, SentSnapshot,
+    SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
 };
 pub use socket::SocketPath;
 pub use types::*;

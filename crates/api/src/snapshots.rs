@@ -55,6 +55,14 @@ pub struct SnapshotsStatus {
     pub snapshots: Vec<SnapshotStatus>,
 }
 
+/// Make a volume that begins as a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneRequest {
+    pub snapshot: String,
+    /// The name of the new volume, in the same pool.
+    pub name: String,
+}
+
 /// Asks for a snapshot as a stream of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendRequest {
@@ -73,14 +81,36 @@ pub struct Received {
     pub snapshot: String,
 }
 
-/// What came of a snapshot that did not come whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unfinished {
+/// What a replica has, and what came of a snapshot that did not come whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaState {
+    /// The volume that it is a replica of.
+    pub source: String,
+    /// Oldest first.
+    pub snapshots: Vec<SentSnapshot>,
     /// The snapshot that is to come, and the one before it.
     pub snapshot: Option<String>,
     pub from: Option<String>,
     /// For the sender's request.
     pub token: Option<String>,
+}
+
+/// A snapshot, wherever it is: its number and its time tell it from others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentSnapshot {
+    /// Its name when it was sent.
+    pub name: String,
+    /// Its number among the snapshots of its volume.
+    pub number: u64,
+    /// Nanoseconds since 1970.
+    pub created_ns: i64,
+}
+
+impl SentSnapshot {
+    /// Whether the other is the same snapshot, whatever it is called.
+    pub fn is(&self, other: &SentSnapshot) -> bool {
+        self.number == other.number && self.created_ns == other.created_ns
+    }
 }
 
 /// The header of a stream's answer with about how many bytes it has.
@@ -100,6 +130,9 @@ pub struct SnapshotStatus {
     pub written_bytes: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<SnapshotHold>,
+    /// Volumes that began as this snapshot, and keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clones: Vec<String>,
 }
 
 /// A reason to keep a snapshot.

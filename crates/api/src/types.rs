@@ -30,6 +30,13 @@ pub struct SftpEndpoint {
     pub port: u16,
 }
 
+/// Where WebDAV answers: every share is a folder at its top.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebdavEndpoint {
+    pub host: String,
+    pub port: u16,
+}
+
 /// The one line that `larder up --json` prints when everything is being served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
@@ -38,6 +45,11 @@ pub struct Ready {
     pub smb: Option<SmbEndpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sftp: Option<SftpEndpoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webdav: Option<WebdavEndpoint>,
+    /// The same over TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webdavs: Option<WebdavEndpoint>,
     pub user: Option<String>,
     /// `null` when it was chosen by a person earlier: only its hash is kept.
     pub password: Option<String>,
@@ -56,6 +68,10 @@ pub struct DaemonInfo {
     pub smb: Option<SocketAddr>,
     #[serde(default)]
     pub sftp: Option<SocketAddr>,
+    #[serde(default)]
+    pub webdav: Option<SocketAddr>,
+    #[serde(default)]
+    pub webdavs: Option<SocketAddr>,
     pub memory_bytes: u64,
     pub pools: Vec<String>,
     /// The disks of each pool, as last known: answered without looking at any of them.
@@ -385,6 +401,9 @@ pub struct VolumeStatus {
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,
+    /// It is a clone, and began as this snapshot: `VOLUME@NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// In the answer to the request that made the volume only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_key: Option<String>,

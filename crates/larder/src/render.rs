@@ -224,6 +224,8 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
     let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| ByteSize(b).to_string());
     let mut rows =
         vec![row(["NAME", "USED", "RATIO", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC", "ENCRYPTION"])];
+    let has_clones = volumes.iter().any(|v| v.origin.is_some());
+    rows[0].extend(has_clones.then(|| "CLONE OF".to_owned()));
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
@@ -240,6 +242,8 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
                 None => "none".to_owned(),
             },
         ]);
+        let origin = has_clones.then(|| v.origin.clone().unwrap_or_else(|| "-".to_owned()));
+        rows.last_mut().into_iter().for_each(|row| row.extend(origin.clone()));
     }
     table(&rows, &[1, 2, 3, 4, 5])
 }

@@ -58,6 +58,17 @@ pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told:
         }
         None => text.push_str("\nSFTP is off; for sftp, scp, sshfs and rclone: larder up --sftp :10022\n"),
     }
+    match (servers.webdavs_addr(), servers.webdav_addr()) {
+        (Some(addr), _) => {
+            let certificate = servers.webdavs_fingerprint().unwrap_or_default();
+            let about = format!("; certificate {certificate}");
+            text.push_str(&webdav_text("https", &about, &machine::host_outward(addr), addr.port(), user));
+        }
+        (None, Some(addr)) => text.push_str(&webdav_text("http", "", &machine::host_outward(addr), addr.port(), user)),
+        (None, None) => {
+            text.push_str("\nWebDAV is off; for browsers, rclone, davfs2 and Finder: larder up --webdavs :10443\n");
+        }
+    }
     text.push_str(&format!("\nStop with Ctrl-C. In another terminal: {}\n", next_command(&ready.data)));
     text
 }
@@ -108,6 +119,16 @@ fn sftp_text(host: &str, port: u16, user: &str, key: &str) -> String {
         "\nSFTP (the shares are folders at the top; host key {key})\n\
         \x20 anywhere  sftp -P {port} {user}@{uri}\n\
         \x20 Linux     sshfs -p {port} {user}@{uri}:/ /mnt\n"
+    )
+}
+
+fn webdav_text(scheme: &str, about: &str, host: &str, port: u16, user: &str) -> String {
+    let url = format!("{scheme}://{}:{port}/", bracketed(host));
+    format!(
+        "\nWebDAV (the shares are folders at the top{about})\n\
+        \x20 browser   {url}\n\
+        \x20 Linux     sudo mount -t davfs -o username={user} {url} /mnt\n\
+        \x20 anywhere  curl -u {user} {url}\n"
     )
 }
 

@@ -42,6 +42,18 @@ pub(crate) struct UpArgs {
     /// Also serve SFTP (for scp, sshfs, rclone) at this address, in the same forms, such as :10022 [default: off]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) sftp: Option<String>,
+    /// Also serve WebDAV and pages for browsers over TLS at this address, in the same forms, such as :10443 [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) webdavs: Option<String>,
+    /// The same without TLS, such as 127.0.0.1:10080: passwords are sent in clear [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) webdav: Option<String>,
+    /// Let --webdav answer other machines too
+    #[arg(long)]
+    pub(crate) insecure_http: bool,
+    /// Also take snapshots from other machines that are paired, at this address, such as :12077 [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) replication: Option<String>,
     /// Also answer the portmapper protocol [default address: 0.0.0.0:111]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = ":111")]
     pub(crate) portmapper: Option<String>,
@@ -362,7 +374,7 @@ pub(crate) enum VolumeCommand {
     /// The keys of an encrypted volume
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Make a volume of a replica: it shows what its newest snapshot shows, and receives no more
+    /// Make a volume of its own of a replica, which then receives no more, or of a clone, which then needs the other volume no more
     Promote {
         /// NAME or POOL/NAME
         name: String,

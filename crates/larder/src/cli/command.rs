@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Send(super::replica::SendArgs),
     /// Receive a snapshot from standard input into a replica
     Receive(super::replica::ReceiveArgs),
+    /// Keep volumes on another pool or machine: now, or after each snapshot
+    Replicate(Box<super::replicate::ReplicateArgs>),
     /// Verify every invariant of volumes
     Check(CheckArgs),
     /// Read files back from whatever is left of a pool's disks, which are not changed

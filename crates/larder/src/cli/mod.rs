@@ -27,6 +27,7 @@ mod power;
 mod reach;
 mod recover;
 mod replica;
+mod replicate;
 mod scrub;
 mod serve;
 mod share;
@@ -67,6 +68,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Volume(command) => volume::run(&global, command).await?,
         Command::Snap(command) => snap::run(&global, command).await?,
         Command::Send(args) => replica::send(&global, args).await?,
+        Command::Replicate(args) => replicate::run(&global, *args).await?,
         Command::Receive(args) => replica::receive(&global, args).await?,
         Command::Check(args) => return check::run(&global, args).await,
         Command::Debug(command) => return debug::run(&global, command).await,

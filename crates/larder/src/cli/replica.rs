@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use futures::StreamExt;
-use larder_api::{Done, Failure, Received, SendRequest, Unfinished};
+use larder_api::{Done, Failure, FailureKind, Received, ReplicaState, SendRequest};
 use larder_base::units::ByteSize;
 use tokio::sync::mpsc;
 
 use super::args::{Disks, Global};
 use super::reach::{Backend, closing};
 use super::volume_name::split;
+use crate::config::VolumeName;
+use crate::daemon::replication::{Receiver, door};
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;
@@ -45,6 +47,9 @@ pub(crate) struct ReceiveArgs {
     /// Receive nothing: print what a sender needs to go on where it was cut off
     #[arg(long)]
     token: bool,
+    /// Answer the requests of another larder about this replica, on standard input and output: `replicate` to ssh:// starts it
+    #[arg(long, conflicts_with = "token")]
+    serve: bool,
     #[command(flatten)]
     disks: Disks,
 }
@@ -187,6 +192,9 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
     if args.token {
         return token(global, &args).await;
     }
+    if args.serve {
+        return serve(global, &args.name).await;
+    }
     if std::io::stdin().is_terminal() {
         return Err(Failure::invalid("a snapshot is received from standard input, which is a terminal")
             .action("larder send VOLUME@NAME | larder receive POOL/NAME"));
@@ -209,21 +217,29 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
     global.out().answer(&received, |_| format!("received the snapshot {pool}/{volume}@{snapshot}"))
 }
 
+async fn serve(global: &Global, name: &str) -> Result<(), Failure> {
+    let replica = VolumeName::parse(name).map_err(Failure::invalid)?;
+    let receiver = Receiver::Daemon(super::reach::daemon(global).await?, replica.clone());
+    let streams = tokio::io::join(tokio::io::stdin(), tokio::io::stdout());
+    let served = door::serve(streams, &replica.to_string(), receiver).await;
+    served.map_err(|why| Failure::new(FailureKind::Unavailable, format!("the other side has gone away: {why}")))
+}
+
 async fn token(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
-    let unfinished: Unfinished = match Backend::of(global, &args.disks).await? {
+    let state: ReplicaState = match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => client.get(&format!("/v1/receive/{}", args.name)).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(&args.name)?;
-                pool.unfinished(&volume).await
+                pool.replica_state(&volume).await
             })
             .await?
         }
     };
-    let Some(token) = unfinished.token.clone() else {
+    let Some(token) = state.token.clone() else {
         return Err(Failure::not_found(format!("'{}' waits for the rest of no snapshot", args.name)));
     };
-    global.out().answer(&unfinished, |_| token.clone())
+    global.out().answer(&state, |_| token.clone())
 }
 
 pub(super) async fn promote(global: &Global, name: &str, disks: &Disks) -> Result<(), Failure> {

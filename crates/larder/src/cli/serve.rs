@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
 use crate::config::Config;
-use crate::daemon::{Daemon, api, listen_metrics, run_memory, run_schedule, run_snapshot_schedule};
+use crate::daemon::{
+    Daemon, api, listen_metrics, replication, run_memory, run_replication, run_schedule, run_snapshot_schedule,
+};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
 
@@ -66,8 +68,12 @@ pub(super) async fn until_stopped(
     if let Some(addr) = daemon.metrics_addr().await {
         listen_metrics(daemon.clone(), addr, api_stop.clone()).await?;
     }
+    if let Some(listener) = daemon.servers.take_replication() {
+        replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
+    }
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
     let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
+    let replication = tokio::spawn(run_replication(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
@@ -89,6 +95,7 @@ pub(super) async fn until_stopped(
     schedule.abort();
     snapshots.abort();
     memory.abort();
+    replication.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {
@@ -155,11 +162,15 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
     let nfs = daemon.servers.nfs_addr();
     let smb = daemon.servers.smb_addr();
     let sftp = daemon.servers.sftp_addr();
+    let webdav = daemon.servers.webdav_addr();
+    let webdavs = daemon.servers.webdavs_addr();
     Ready {
         pid: std::process::id(),
         nfs: nfs.map(|a| larder_api::NfsEndpoint { host: machine::host_local(a), port: a.port(), export }),
         smb: smb.map(|a| larder_api::SmbEndpoint { host: machine::host_local(a), port: a.port(), share }),
         sftp: sftp.map(|a| larder_api::SftpEndpoint { host: machine::host_local(a), port: a.port() }),
+        webdav: webdav.map(|a| larder_api::WebdavEndpoint { host: machine::host_local(a), port: a.port() }),
+        webdavs: webdavs.map(|a| larder_api::WebdavEndpoint { host: machine::host_local(a), port: a.port() }),
         user,
         password,
         mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),

@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write};
 
 use clap::Subcommand;
 use larder_api::{
-    DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus,
+    CloneRequest, DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -48,6 +49,15 @@ pub(crate) enum SnapCommand {
         snapshot: String,
         /// The new name
         to: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Make a volume that begins as a snapshot and shares its data
+    Clone {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// The name of the new volume, in the same pool
+        name: String,
         #[command(flatten)]
         disks: Disks,
     },
@@ -151,6 +161,24 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let (volume, name) = named(&snapshot)?;
             let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
             out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
+        }
+        SnapCommand::Clone { snapshot, name, disks } => {
+            let (volume, from) = named(&snapshot)?;
+            let request = CloneRequest { snapshot: from, name };
+            let status: VolumeStatus = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.post(&format!("/v1/clone/{volume}"), &request).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&volume)?;
+                        pool.clone_snapshot(&volume, &request).await
+                    })
+                    .await?
+                }
+            };
+            out.answer(&status, |status| {
+                let name = format!("{}/{}", status.pool, status.name);
+                format!("made the volume {name} as it was at {snapshot}; share it with: larder share add NAME --volume {name}")
+            })
         }
         SnapCommand::Diff { earlier, later, disks } => {
             let (volume, earlier) = named(&earlier)?;
@@ -327,7 +355,7 @@ fn shown(all: &[SnapshotsStatus], holds: bool) -> String {
 }
 
 fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
-    if snapshot.holds.is_empty() {
+    if snapshot.holds.is_empty() && snapshot.clones.is_empty() {
         return "-".to_owned();
     }
     if !in_full {
@@ -337,7 +365,8 @@ fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
         Some(until) => format!("{} until {}", hold.reason, times::local_secs(until)),
         None => hold.reason.clone(),
     };
-    snapshot.holds.iter().map(hold).collect::<Vec<_>>().join(", ")
+    let clones = snapshot.clones.iter().map(|name| format!("clone {name}"));
+    snapshot.holds.iter().map(hold).chain(clones).collect::<Vec<_>>().join(", ")
 }
 
 /// Only a daemon keeps schedules.

@@ -23,8 +23,8 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SFTP_PORT, SMB_PORT, Schedule, VolumeConfig, VolumeName,
-    parse_listen,
+    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, VolumeConfig,
+    VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
@@ -181,6 +181,10 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let nfs = parse(&args.nfs, NFS_PORT)?;
     let smb = parse(&args.smb, SMB_PORT)?;
     let sftp = parse(&args.sftp, SFTP_PORT)?;
+    let webdav = parse(&args.webdav, WEBDAV_PORT)?;
+    let webdavs = parse(&args.webdavs, WEBDAVS_PORT)?;
+    let insecure_http = args.insecure_http;
+    let replication = parse(&args.replication, REPLICATION_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
     let (listen, memory, squash) = (args.listen, args.memory, args.squash);
     Ok(Box::new(move |config: &mut Config| {
@@ -191,6 +195,10 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.nfs = nfs.unwrap_or(at(config.listen.nfs));
         config.listen.smb = smb.unwrap_or(at(config.listen.smb));
         config.listen.sftp = sftp.unwrap_or(at(config.listen.sftp));
+        config.listen.webdav = webdav.unwrap_or(at(config.listen.webdav));
+        config.listen.webdavs = webdavs.unwrap_or(at(config.listen.webdavs));
+        config.webdav.insecure_http |= insecure_http;
+        config.listen.replication = replication.unwrap_or(at(config.listen.replication));
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
         if let Some(squash) = squash {
@@ -208,7 +216,16 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let any = |port| Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port));
     Config {
         data: data.to_owned(),
-        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), sftp: None, portmapper: None, metrics: None },
+        listen: Listen {
+            nfs: any(NFS_PORT),
+            smb: any(SMB_PORT),
+            sftp: None,
+            webdav: None,
+            webdavs: None,
+            replication: None,
+            portmapper: None,
+            metrics: None,
+        },
         memory: None,
         connections: CONNECTIONS,
         pools: vec![PoolConfig { name: args.name.clone(), disks, scrub: Schedule::default() }],
@@ -216,7 +233,10 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         shares: Vec::new(),
         users: Vec::new(),
         mounts: Vec::new(),
+        replicates: Vec::new(),
+        replicas: Vec::new(),
         next_uid: 0,
+        webdav: Default::default(),
         power: Default::default(),
     }
 }
@@ -384,10 +404,11 @@ async fn greet(
             MountRequest { dir: dir.clone(), volume: mount_volume(daemon).await, options: Vec::new(), at_start: false };
         daemon.mount(request).await?;
     }
-    // Served, or why not: a share that cannot be served at all is a failed start of `up`.
-    let shares = daemon.shares().await.into_iter().filter(|share| !share.locked);
-    let faults = shares.filter_map(|share| Some((share.fault?, share.action)));
-    if let Some((fault, action)) = faults.into_iter().next() {
+    // Served, or why not: where nothing can be, the start has failed. What fails beside others is in the log (`daemon.faults_are_named`).
+    let shares = daemon.shares().await;
+    let is_served = shares.iter().any(|share| share.locked || share.fault.is_none());
+    let faults = shares.into_iter().filter_map(|share| Some((share.fault?, share.action)));
+    if let Some((fault, action)) = faults.into_iter().next().filter(|_| !is_served) {
         let failure = Failure::new(FailureKind::Unavailable, fault);
         return Err(match action {
             Some(action) => failure.action(action),

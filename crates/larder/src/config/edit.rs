@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{Config, Listen, MountConfig, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, Writers};
+use super::{
+    Config, Listen, MountConfig, Network, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule, ShareConfig,
+    UserConfig, VolumeName, Writers,
+};
 
 /// The file's text, being edited.
 pub(crate) struct Editor {
@@ -63,6 +66,8 @@ impl Editor {
         self.tables("volume").retain(|t| !within(t, "name"));
         self.tables("share").retain(|t| !within(t, "volume"));
         self.tables("mount").retain(|t| !within(t, "volume"));
+        self.tables("replicate").retain(|t| !within(t, "volume"));
+        self.tables("replica").retain(|t| !within(t, "name"));
     }
 
     pub(crate) fn add_share(&mut self, share: &ShareConfig) {
@@ -76,6 +81,59 @@ impl Editor {
         self.tables("volume").retain(|t| text(t, "name") != Some(&name));
         self.tables("share").retain(|t| text(t, "volume") != Some(&name));
         self.tables("mount").retain(|t| text(t, "volume") != Some(&name));
+        self.tables("replicate").retain(|t| text(t, "volume") != Some(&name));
+        self.tables("replica").retain(|t| text(t, "name") != Some(&name));
+    }
+
+    /// Names a volume to replicate, or changes what is said of that.
+    pub(crate) fn set_replicate(&mut self, replicate: &ReplicateConfig) {
+        let (volume, to) = (replicate.volume.to_string(), &replicate.to);
+        let is_it =
+            |t: &Table| text(t, "volume") == Some(&volume) && text(t, "to").is_some_and(|named| leads(named, to));
+        let tables = self.tables("replicate");
+        if !tables.iter().any(is_it) {
+            let mut table = Table::new();
+            table.insert("volume", value(&volume));
+            table.insert("to", value(to.to_string()));
+            tables.push(table);
+        }
+        let Some(table) = tables.iter_mut().find(|table| is_it(table)) else { return };
+        if let Some(limit) = replicate.limit {
+            table.insert("limit", value(exact_size(limit.0)));
+        }
+        if let Some(machine) = &replicate.machine {
+            table.insert("machine", value(machine));
+        }
+    }
+
+    pub(crate) fn remove_replicate(&mut self, volume: &VolumeName, to: &Place) {
+        let volume = volume.to_string();
+        let leads = |t: &Table| text(t, "to").is_some_and(|named| leads(named, to));
+        self.tables("replicate").retain(|t| text(t, "volume") != Some(&volume) || !leads(t));
+    }
+
+    /// Names a replica, or changes the retention and the machines of one.
+    pub(crate) fn set_replica(&mut self, replica: &ReplicaConfig) {
+        let name = replica.name.to_string();
+        let tables = self.tables("replica");
+        if !tables.iter().any(|t| text(t, "name") == Some(&name)) {
+            let mut table = Table::new();
+            table.insert("name", value(&name));
+            tables.push(table);
+        }
+        let Some(table) = tables.iter_mut().find(|t| text(t, "name") == Some(&name)) else { return };
+        if let Some(keep) = replica.keep {
+            let mut counts = toml_edit::InlineTable::new();
+            let kinds =
+                [("hourly", keep.hourly), ("daily", keep.daily), ("weekly", keep.weekly), ("monthly", keep.monthly)];
+            for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
+                counts.insert(kind, i64::from(count).into());
+            }
+            table.insert("keep", value(counts));
+        }
+        if !replica.from.is_empty() {
+            table.insert("from", value(replica.from.iter().collect::<Array>()));
+        }
     }
 
     /// Properties that the file sets for this volume follow the change; others are the volume's own affair.
@@ -189,6 +247,11 @@ impl Editor {
     }
 }
 
+/// Whether a place of the file is that one, in whichever way it is written.
+fn leads(named: &str, to: &Place) -> bool {
+    Place::parse(named).as_ref() == Ok(to)
+}
+
 /// The file that `larder up` writes on its first run.
 pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
     let mut text = String::from(
@@ -232,6 +295,15 @@ fn listen_text(listen: &Listen) -> String {
     if let Some(sftp) = listen.sftp {
         text.push_str(&format!("sftp = \"{sftp}\"\n"));
     }
+    if let Some(webdav) = listen.webdav {
+        text.push_str(&format!("webdav = \"{webdav}\"\n"));
+    }
+    if let Some(webdavs) = listen.webdavs {
+        text.push_str(&format!("webdavs = \"{webdavs}\"\n"));
+    }
+    if let Some(replication) = listen.replication {
+        text.push_str(&format!("replication = \"{replication}\"\n"));
+    }
     if let Some(portmapper) = listen.portmapper {
         text.push_str(&format!("portmapper = \"{portmapper}\"\n"));
     }
@@ -248,7 +320,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 15] = [
+const SHARE_KEYS: [&str; 16] = [
     "volume",
     "folder",
     "users",
@@ -263,6 +335,7 @@ const SHARE_KEYS: [&str; 15] = [
     "anon_gid",
     "smb",
     "sftp",
+    "webdav",
     "encrypt",
 ];
 
@@ -294,6 +367,7 @@ fn share_table(share: &ShareConfig) -> Table {
     set("anon_gid", true, i64::from(share.anon_gid).into());
     set("smb", !share.smb, false.into());
     set("sftp", !share.sftp, false.into());
+    set("webdav", !share.webdav, false.into());
     set("encrypt", share.encrypt, "required".into());
     table
 }

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
+use larder_serve::login::AuthorizedKey;
 pub(crate) use larder_serve::nfs::Network;
-use larder_serve::sftp::AuthorizedKey;
 use toml::Spanned;
 
 use crate::machine;
@@ -28,6 +28,7 @@ mod mount;
 mod names;
 pub(crate) mod power;
 mod raw;
+mod replicate;
 mod schedule;
 mod share;
 mod snapshots;
@@ -38,6 +39,7 @@ pub(crate) mod user;
 pub(crate) use mount::{MountConfig, mount_options};
 pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
+pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
 pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
 pub(crate) use user::UserConfig;
@@ -45,6 +47,8 @@ pub(crate) use user::UserConfig;
 pub(crate) const NFS_PORT: u16 = 12049;
 pub(crate) const SMB_PORT: u16 = 14445;
 pub(crate) const SFTP_PORT: u16 = 10022;
+pub(crate) const WEBDAV_PORT: u16 = 10080;
+pub(crate) const WEBDAVS_PORT: u16 = 10443;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
@@ -69,6 +73,7 @@ pub(crate) struct Config {
     /// Secrets, socket and lock live here.
     pub(crate) data: PathBuf,
     pub(crate) listen: Listen,
+    pub(crate) webdav: WebdavConfig,
     pub(crate) memory: Option<ByteSize>,
     pub(crate) connections: u32,
     pub(crate) pools: Vec<PoolConfig>,
@@ -76,9 +81,20 @@ pub(crate) struct Config {
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
     pub(crate) mounts: Vec<MountConfig>,
+    pub(crate) replicates: Vec<ReplicateConfig>,
+    pub(crate) replicas: Vec<ReplicaConfig>,
     /// New users get no number below: those were given to users who are gone.
     pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
+}
+
+/// How WebDAV is kept from eavesdroppers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WebdavConfig {
+    /// Certificates and key of the owner's, in PEM; `None`: larder makes its own.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    /// Passwords may cross the network in clear.
+    pub(crate) insecure_http: bool,
 }
 
 /// `None`: that protocol is off.
@@ -88,6 +104,11 @@ pub(crate) struct Listen {
     pub(crate) smb: Option<SocketAddr>,
     /// Closed unless somebody asks for it.
     pub(crate) sftp: Option<SocketAddr>,
+    pub(crate) webdav: Option<SocketAddr>,
+    /// WebDAV over TLS.
+    pub(crate) webdavs: Option<SocketAddr>,
+    /// Snapshots from other machines, which are known. Closed unless somebody asks for it.
+    pub(crate) replication: Option<SocketAddr>,
     pub(crate) portmapper: Option<SocketAddr>,
     /// Metrics for Prometheus, over HTTP.
     pub(crate) metrics: Option<SocketAddr>,
@@ -312,6 +333,9 @@ impl Validator<'_> {
                 nfs: listen(raw.listen.nfs, NFS_PORT, false)?,
                 smb: listen(raw.listen.smb, SMB_PORT, false)?,
                 sftp: listen(raw.listen.sftp, SFTP_PORT, true)?,
+                webdav: listen(raw.listen.webdav, WEBDAV_PORT, true)?,
+                webdavs: listen(raw.listen.webdavs, WEBDAVS_PORT, true)?,
+                replication: listen(raw.listen.replication, REPLICATION_PORT, true)?,
                 portmapper: listen(raw.listen.portmapper, 111, true)?,
                 metrics: match raw.metrics.listen {
                     Some(text) => {
@@ -319,6 +343,18 @@ impl Validator<'_> {
                     }
                     None => None,
                 },
+            },
+            webdav: WebdavConfig {
+                certificate: match (raw.webdav.certificate, raw.webdav.key) {
+                    (Some(certificate), Some(key)) => {
+                        Some((folder.join(certificate.into_inner()), folder.join(key.into_inner())))
+                    }
+                    (None, None) => None,
+                    (Some(one), None) | (None, Some(one)) => {
+                        return Err(self.wrong(&one, "a certificate and its key are named together"));
+                    }
+                },
+                insecure_http: raw.webdav.insecure_http,
             },
             memory: match raw.limits.memory {
                 Some(text) => Some(self.at(&text, parse_memory(text.get_ref()))?),
@@ -334,6 +370,8 @@ impl Validator<'_> {
             shares: Vec::new(),
             users: Vec::new(),
             mounts: Vec::new(),
+            replicates: Vec::new(),
+            replicas: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
         };
@@ -351,6 +389,15 @@ impl Validator<'_> {
         for mount in raw.mount {
             config.mounts.push(self.mount(mount.into_inner(), &config, folder)?);
         }
+        for replicate in raw.replicate {
+            config.replicates.push(self.replicate(replicate.into_inner(), &config)?);
+        }
+        for replica in raw.replica {
+            config.replicas.push(self.replica(replica.into_inner(), &config)?);
+        }
+        let pairs = config.replicates.iter().map(|one| format!("{} to {}", one.volume, one.to));
+        self.no_name_twice("replicate", pairs)?;
+        self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()))?;
         self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()))?;
         self.no_name_twice("pool", config.pools.iter().map(|p| p.name.clone()))?;
         self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
@@ -400,6 +447,45 @@ impl Validator<'_> {
             self.at(&word, mount_options(&options))?;
         }
         Ok(MountConfig { dir: folder.join(raw.dir), volume, options })
+    }
+
+    fn replicate(&self, raw: replicate::RawReplicate, config: &Config) -> Checked<ReplicateConfig> {
+        let volume = self.volume_name(&raw.volume, config)?;
+        let to = self.at(&raw.to, Place::parse(raw.to.get_ref()))?;
+        if to == Place::Here(volume.clone()) {
+            return Err(self.wrong(&raw.to, "a volume is no replica of itself"));
+        }
+        let limit = raw.limit.map(|text| self.at(&text, parse_limit(text.get_ref()))).transpose()?;
+        if let Some(machine) = &raw.machine {
+            self.at(machine, replicate::check_fingerprint(machine.get_ref()))?;
+        }
+        if raw.machine.is_none() && matches!(to, Place::Machine { .. }) {
+            return Err(self.wrong(
+                &raw.to,
+                "the other machine is not known: pair the two with larder replicate accept there and larder replicate add here",
+            ));
+        }
+        let late_after_hours = match raw.late_after_hours {
+            Some(hours) if !(1..=replicate::HOURS_MAX).contains(hours.get_ref()) => {
+                return Err(self.wrong(&hours, format!("late_after_hours is 1 to {}", replicate::HOURS_MAX)));
+            }
+            Some(hours) => hours.into_inner(),
+            None => replicate::LATE_AFTER_HOURS,
+        };
+        let machine = raw.machine.map(Spanned::into_inner);
+        Ok(ReplicateConfig { volume, to, limit, machine, late_after_hours })
+    }
+
+    fn replica(&self, raw: replicate::RawReplica, config: &Config) -> Checked<ReplicaConfig> {
+        let name = self.volume_name(&raw.name, config)?;
+        if config.volumes.iter().any(|volume| volume.name == name) {
+            return Err(self.wrong(&raw.name, format!("'{name}' is a [[volume]] as well: it is one of the two")));
+        }
+        let keep = raw.keep.map(|table| self.at(&table, table.get_ref().counts())).transpose()?;
+        for machine in &raw.from {
+            self.at(machine, replicate::check_fingerprint(machine.get_ref()))?;
+        }
+        Ok(ReplicaConfig { name, keep, from: raw.from.into_iter().map(Spanned::into_inner).collect() })
     }
 
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {

@@ -15,6 +15,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) metrics: RawMetrics,
     #[serde(default)]
+    pub(super) webdav: RawWebdav,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
@@ -25,6 +27,10 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) mount: Vec<Spanned<RawMount>>,
     #[serde(default)]
+    pub(super) replicate: Vec<Spanned<super::replicate::RawReplicate>>,
+    #[serde(default)]
+    pub(super) replica: Vec<Spanned<super::replicate::RawReplica>>,
+    #[serde(default)]
     pub(super) power: super::power::RawPower,
 }
 
@@ -34,6 +40,9 @@ pub(super) struct RawListen {
     pub(super) nfs: Option<Spanned<String>>,
     pub(super) smb: Option<Spanned<String>>,
     pub(super) sftp: Option<Spanned<String>>,
+    pub(super) webdav: Option<Spanned<String>>,
+    pub(super) webdavs: Option<Spanned<String>>,
+    pub(super) replication: Option<Spanned<String>>,
     pub(super) portmapper: Option<Spanned<String>>,
 }
 
@@ -48,6 +57,15 @@ pub(super) struct RawLimits {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMetrics {
     pub(super) listen: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawWebdav {
+    pub(super) certificate: Option<Spanned<String>>,
+    pub(super) key: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) insecure_http: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +107,7 @@ pub(super) struct RawShare {
     pub(super) nfs: Option<bool>,
     pub(super) smb: Option<bool>,
     pub(super) sftp: Option<bool>,
+    pub(super) webdav: Option<bool>,
     pub(super) read_only: Option<bool>,
     pub(super) networks: Option<Vec<Spanned<String>>>,
     pub(super) squash: Option<Spanned<String>>,

@@ -53,6 +53,8 @@ pub(crate) struct ShareConfig {
     pub(crate) smb: bool,
     /// Offered over SFTP, where that door is open, to the users of SMB.
     pub(crate) sftp: bool,
+    /// The same for WebDAV.
+    pub(crate) webdav: bool,
     pub(crate) read_only: bool,
     /// Networks in which NFS is answered; `None`: none are named.
     pub(crate) networks: Option<Vec<Network>>,
@@ -159,6 +161,7 @@ impl Validator<'_> {
             nfs: raw.nfs.unwrap_or(true),
             smb: raw.smb.unwrap_or(true),
             sftp: raw.sftp.unwrap_or(true),
+            webdav: raw.webdav.unwrap_or(true),
             read_only: raw.read_only.unwrap_or(false),
             networks: raw.networks.map(networks).transpose()?,
             squash: squash.unwrap_or(Squash::Root),

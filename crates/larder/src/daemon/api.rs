@@ -20,11 +20,12 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
+use crate::config::VolumeName;
 
 type Answer<T> = Result<Json<T>, Refusal>;
 
 /// A failure as a response.
-struct Refusal(Failure);
+pub(super) struct Refusal(pub(super) Failure);
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
@@ -85,8 +86,12 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
         .route("/v1/diff/{*name}", post(diff))
         .route("/v1/send/{*name}", post(send))
-        .route("/v1/receive/{*name}", get(unfinished).post(receive))
+        .route("/v1/receive/{*name}", get(replica_state).post(receive))
         .route("/v1/promote/{*name}", post(promote))
+        .route("/v1/clone/{*name}", post(clone))
+        .route("/v1/replications", get(replications).post(replications_change))
+        .route("/v1/replicate", post(replicate))
+        .route("/v1/accept", post(accept))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -206,7 +211,9 @@ async fn snapshots_change(
         return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
     }
     let (pool, volume) = daemon.storage.named(&name)?;
-    ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
+    let changed = finish(async move { pool.change_snapshots(&volume, request).await }).await?;
+    daemon.snapshots_changed();
+    ok(changed)
 }
 
 async fn snapshot_schedules(State(daemon): Shared) -> Answer<Vec<larder_api::SnapshotSchedule>> {
@@ -248,20 +255,53 @@ async fn receive(
     let mut body = request.into_body().into_data_stream();
     let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
     let received = pool.receive(&volume, input.boxed()).await;
-    if received.is_err() {
-        tokio::spawn(body.for_each(|_| std::future::ready(())));
+    match &received {
+        Ok(received) => daemon.came(&VolumeName { pool: pool.name.clone(), volume: received.volume.clone() }).await,
+        Err(_) => drop(tokio::spawn(body.for_each(|_| std::future::ready(())))),
     }
     ok(received?)
 }
 
-async fn unfinished(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::Unfinished> {
+async fn replica_state(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::ReplicaState> {
     let (pool, volume) = daemon.storage.named(&name)?;
-    ok(pool.unfinished(&volume).await?)
+    ok(pool.replica_state(&volume).await?)
 }
 
 async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.promote(&volume).await }).await?)
+}
+
+async fn clone(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::CloneRequest>,
+) -> Answer<larder_api::VolumeStatus> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(finish(async move { pool.clone_snapshot(&volume, &request).await }).await?)
+}
+
+async fn replications(State(daemon): Shared) -> Answer<larder_api::Replications> {
+    ok(daemon.replications().await)
+}
+
+async fn replications_change(
+    State(daemon): Shared,
+    Json(change): Json<larder_api::ReplicationChange>,
+) -> Answer<larder_api::Replications> {
+    ok(finish(async move { daemon.change_replication(change).await }).await?)
+}
+
+/// Who asked and goes away interrupts it.
+async fn replicate(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::Replicate>,
+) -> Answer<larder_api::Replications> {
+    ok(daemon.replicate(request).await?)
+}
+
+async fn accept(State(daemon): Shared, Json(request): Json<larder_api::Accept>) -> Answer<larder_api::Accepted> {
+    ok(finish(async move { daemon.accept_replica(request).await }).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

@@ -53,6 +53,13 @@ impl Seals for Unlocked {
         let keys = self.keys.lock().get(&volume.id).cloned().ok_or(FsError::Locked)?;
         decorated(volume.id, beneath, keys)
     }
+
+    fn share(&self, from: &VolumeInfo, to: &VolumeInfo) -> FsResult<()> {
+        let mut known = self.keys.lock();
+        let keys = known.get(&from.id).cloned().ok_or(FsError::Locked)?;
+        known.insert(to.id, keys);
+        Ok(())
+    }
 }
 
 /// The store and the log of a volume, opened with its keys.

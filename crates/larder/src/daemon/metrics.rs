@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use larder_api::Failure;
+use larder_api::{Failure, ReplicationStatus};
 use larder_base::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,21 @@ async fn text(daemon: &Daemon) -> String {
         pool.metrics(&mut out).await;
     }
     daemon.servers.metrics(&mut out);
+    for one in daemon.replications().await.replications {
+        replication(&one, &mut out);
+    }
     out.text()
+}
+
+fn replication(one: &ReplicationStatus, out: &mut Metrics) {
+    let labels = [("volume", one.volume.as_str()), ("to", one.to.as_str())];
+    let newest = one.newest_ms.unwrap_or(0) / 1000;
+    let help = "When the newest snapshot that is there was taken, in seconds since 1970; 0: none is known.";
+    out.gauge("larder_replication_newest_timestamp_seconds", help, &labels, newest);
+    let help = "1 while snapshots cannot be sent.";
+    out.gauge("larder_replication_failing", help, &labels, one.fault.is_some().into());
+    let help = "1 while the newest snapshot that is there is older than it may be.";
+    out.gauge("larder_replication_late", help, &labels, one.late.into());
 }
 
 /// Answers on an address of its own until `stop`: metrics, and nothing else.

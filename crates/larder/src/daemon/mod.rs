@@ -37,6 +37,7 @@ mod metrics;
 mod mounts;
 pub(crate) mod people;
 mod replicas;
+pub(crate) mod replication;
 mod retention;
 mod rollback;
 mod schedule;
@@ -55,6 +56,7 @@ mod users;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
+pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
@@ -75,6 +77,8 @@ pub(crate) struct Daemon {
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
     snapshot_runs: snapshot_runs::SnapshotRuns,
+    replication: replication::runs::Runs,
+    invitations: replication::invitations::Invitations,
     state: Mutex<State>,
 }
 
@@ -97,7 +101,7 @@ impl Daemon {
         config: Config,
         overrides: Overrides,
     ) -> Result<Daemon, Failure> {
-        let servers = Servers::bind(&config.listen, config.connections, folder.path()).await?;
+        let servers = Servers::bind(&config.listen, &config.webdav, config.connections, folder.path()).await?;
         let secrets = Secrets::open(folder.path())?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
@@ -111,6 +115,8 @@ impl Daemon {
             servers,
             mounts: mounts::Mounts::default(),
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
+            replication: replication::runs::Runs::default(),
+            invitations: Default::default(),
             state: Mutex::new(state),
         })
     }
@@ -204,6 +210,7 @@ impl Daemon {
             }
         }
         self.snapshot_runs.wake();
+        self.replication.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
@@ -247,6 +254,11 @@ impl Daemon {
         self.storage.all().into_iter().map(|pool| (pool.clone(), schedule(&pool))).collect()
     }
 
+    /// There are other snapshots than before, perhaps.
+    pub(crate) fn snapshots_changed(&self) {
+        self.replication.wake();
+    }
+
     /// A spare that took a disk's place is named by the file from then on. While a disk is away the file is left as it is:
     /// who wrote it may know better where that one lies.
     async fn name_disks(&self) {
@@ -288,6 +300,8 @@ impl Daemon {
             nfs: self.servers.nfs_addr(),
             smb: self.servers.smb_addr(),
             sftp: self.servers.sftp_addr(),
+            webdav: self.servers.webdav_addr(),
+            webdavs: self.servers.webdavs_addr(),
             memory_bytes: self.memory.0,
             pools: self.storage.all().iter().map(|p| p.name.clone()).collect(),
             disks,

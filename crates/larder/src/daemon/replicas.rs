@@ -4,13 +4,15 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{
-    Done, Failure, FailureKind, Received, SendRequest, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, Unfinished,
+    Done, Failure, FailureKind, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus,
+    SnapshotsRequest, SnapshotsStatus,
 };
-use larder_base::hex;
-use larder_volume::replica::{Outgoing, ReplicaInfo, Resume};
-use larder_volume::{FsError, SnapshotInfo};
+use larder_base::{Timestamp, hex};
+use larder_volume::replica::{Outgoing, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
+use larder_volume::{FsError, HAS_CLONES, SnapshotInfo};
 
-use super::snapshots::{selected, unknown};
+use super::retention;
+use super::snapshots::{failure, has_clones, hold_failure, selected, unknown};
 use super::storage::OpenPool;
 
 /// Bytes of a body, or why there are no more.
@@ -66,20 +68,48 @@ impl OpenPool {
         }
     }
 
-    pub(crate) async fn unfinished(&self, volume: &str) -> Result<Unfinished, Failure> {
+    /// What a replica has; nothing, where there is none yet.
+    pub(crate) async fn replica_state(&self, volume: &str) -> Result<ReplicaState, Failure> {
+        let replica = match self.registry.replica(volume).await {
+            Err(FsError::NotFound) => return Ok(ReplicaState::default()),
+            replica => replica.map_err(|error| self.failure(volume, &error))?,
+        };
         let resume = self.registry.resume(volume).await.map_err(|error| self.failure(volume, &error))?;
-        let Some(resume) = resume else { return Ok(Unfinished { snapshot: None, from: None, token: None }) };
-        let (snapshot, from) = resume.names();
-        Ok(Unfinished {
-            snapshot: Some(snapshot.to_owned()),
-            from: from.map(str::to_owned),
-            token: Some(token_of(&resume)?),
+        let names = resume.as_ref().map(Resume::names);
+        let sent = |snapshot: &ReplicaSnapshot| SentSnapshot {
+            name: snapshot.name.clone(),
+            number: snapshot.number,
+            created_ns: ns_of(snapshot.created),
+        };
+        Ok(ReplicaState {
+            source: replica.source.to_string(),
+            snapshots: replica.snapshots.iter().map(sent).collect(),
+            snapshot: names.map(|(to, _)| to.to_owned()),
+            from: names.and_then(|(_, from)| from).map(str::to_owned),
+            token: resume.as_ref().map(token_of).transpose()?,
         })
     }
 
     pub(crate) async fn promote(&self, volume: &str) -> Result<Done, Failure> {
         self.registry.promote(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(Done {})
+    }
+
+    /// Removes the automatic snapshots of a replica that its retention does not need.
+    pub(super) async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), Failure> {
+        let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
+        let automatic =
+            replica.snapshots.iter().filter_map(|snapshot| Some((snapshot, retention::time_of(&snapshot.name)?)));
+        let (snapshots, times): (Vec<_>, Vec<_>) = automatic.unzip();
+        let newest = replica.snapshots.last().map(|newest| newest.number);
+        let unneeded = retention::unneeded(keep, &times).into_iter().filter_map(|place| snapshots.get(place));
+        // The next stream goes on from the newest.
+        let names: Vec<String> =
+            unneeded.filter(|one| Some(one.number) != newest).map(|one| one.name.clone()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.registry.forget_received(volume, &names).await.map_err(|error| self.failure(volume, &error))
     }
 
     /// The snapshots of a replica.
@@ -100,16 +130,32 @@ impl OpenPool {
         volume: &str,
         request: SnapshotsRequest,
     ) -> Result<SnapshotsStatus, Failure> {
-        let SnapshotsRequest::Destroy { names, dry_run } = request else {
-            return Err(self.failure(volume, &FsError::Replica));
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        let (names, dry_run) = match request {
+            SnapshotsRequest::Destroy { names, dry_run } => (names, dry_run),
+            SnapshotsRequest::Hold { name, reason, until } => {
+                let until = until.map(|secs| Timestamp::new(secs, 0));
+                let held = self.registry.hold_received(volume, &name, &reason, until).await;
+                held.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
+            }
+            SnapshotsRequest::Release { name, reason } => {
+                let released = self.registry.release_received(volume, &name, &reason).await;
+                released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
+            }
+            _ => return Err(self.failure(volume, &FsError::Replica)),
         };
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         let infos: Vec<SnapshotInfo> = replica.snapshots.iter().map(info).collect();
-        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let concerned = selected(&infos, &names).map_err(|name| unknown(&full(&name)))?;
         if !dry_run {
             let forgotten = self.registry.forget_received(volume, &concerned).await;
-            forgotten.map_err(|error| self.failure(volume, &error))?;
+            forgotten.map_err(|error| match error {
+                FsError::Busy(why) if why == HAS_CLONES => has_clones("one of the snapshots"),
+                error @ FsError::Busy(_) => failure(&full(&names), &error),
+                error => self.failure(volume, &error),
+            })?;
         }
         let is_concerned = |name: &String| concerned.contains(name);
         let freed = replica.snapshots.iter().filter(|s| is_concerned(&s.name)).map(|s| s.used_bytes).sum();
@@ -117,7 +163,7 @@ impl OpenPool {
     }
 }
 
-fn info(snapshot: &larder_volume::replica::ReplicaSnapshot) -> SnapshotInfo {
+fn info(snapshot: &ReplicaSnapshot) -> SnapshotInfo {
     SnapshotInfo {
         name: snapshot.name.clone(),
         number: snapshot.number,
@@ -125,7 +171,8 @@ fn info(snapshot: &larder_volume::replica::ReplicaSnapshot) -> SnapshotInfo {
         referenced_bytes: 0,
         used_bytes: snapshot.used_bytes,
         written_bytes: 0,
-        holds: Vec::new(),
+        holds: snapshot.holds.clone(),
+        clones: snapshot.clones.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The NFS, SMB and SFTP servers of this process: bound first, fed with shares, watched, stopped.
+//! The NFS, SMB, SFTP and WebDAV servers of this process: bound first, fed with shares, watched, stopped.
 //!
 //! - `servers.ports_first`: ports are bound before anything is made or opened, so that a port in
 //!   use costs nothing.
@@ -11,14 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
+use larder_serve::login::DoorUser;
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
-use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer, SftpShare, SftpUser};
+use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
+use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use larder_serve::web::{Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Listen;
+use crate::config::{Listen, WebdavConfig};
 
 /// Requests in flight get this long to finish when the daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,6 +31,9 @@ pub(crate) struct Servers {
     nfs: Option<Nfs>,
     smb: Option<Arc<SmbServer>>,
     sftp: Option<Sftp>,
+    web: Option<Web>,
+    /// Taken when serving begins.
+    replication: Option<(SocketAddr, Mutex<Option<TcpListener>>)>,
     shutdown: CancellationToken,
 }
 
@@ -46,6 +53,16 @@ struct Sftp {
     server: Mutex<Option<SftpServer>>,
 }
 
+struct Web {
+    addr: Option<SocketAddr>,
+    tls_addr: Option<SocketAddr>,
+    /// Of the certificate.
+    fingerprint: Option<String>,
+    handle: WebHandle,
+    /// Taken when serving begins.
+    server: Mutex<Option<WebServer>>,
+}
+
 /// The running servers.
 pub(crate) struct Serving {
     tasks: Vec<(&'static str, JoinHandle<Result<(), String>>)>,
@@ -54,7 +71,12 @@ pub(crate) struct Serving {
 
 impl Servers {
     /// Takes the ports (`servers.ports_first`).
-    pub(crate) async fn bind(listen: &Listen, connections: u32, folder: &Path) -> Result<Servers, Failure> {
+    pub(crate) async fn bind(
+        listen: &Listen,
+        webdav: &WebdavConfig,
+        connections: u32,
+        folder: &Path,
+    ) -> Result<Servers, Failure> {
         let nfs = match listen.nfs {
             Some(addr) => Some(bind_nfs(addr, listen.portmapper, connections).await?),
             None => None,
@@ -67,7 +89,23 @@ impl Servers {
             Some(addr) => Some(bind_sftp(addr, connections, folder).await?),
             None => None,
         };
-        Ok(Servers { nfs, smb, sftp, shutdown: CancellationToken::new() })
+        let web = match (listen.webdav, listen.webdavs) {
+            (None, None) => None,
+            _ => Some(bind_web(listen, webdav, connections, folder).await?),
+        };
+        let replication = match listen.replication {
+            Some(addr) => Some(bind_replication(addr).await?),
+            None => None,
+        };
+        Ok(Servers { nfs, smb, sftp, web, replication, shutdown: CancellationToken::new() })
+    }
+
+    pub(crate) fn replication_addr(&self) -> Option<SocketAddr> {
+        self.replication.as_ref().map(|(addr, _)| *addr)
+    }
+
+    pub(crate) fn take_replication(&self) -> Option<TcpListener> {
+        self.replication.as_ref().and_then(|(_, listener)| listener.lock().take())
     }
 
     pub(crate) fn nfs_addr(&self) -> Option<SocketAddr> {
@@ -80,6 +118,19 @@ impl Servers {
 
     pub(crate) fn sftp_addr(&self) -> Option<SocketAddr> {
         self.sftp.as_ref().map(|sftp| sftp.addr)
+    }
+
+    pub(crate) fn webdav_addr(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(|web| web.addr)
+    }
+
+    pub(crate) fn webdavs_addr(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(|web| web.tls_addr)
+    }
+
+    /// The fingerprint of WebDAV's certificate.
+    pub(crate) fn webdavs_fingerprint(&self) -> Option<&str> {
+        self.web.as_ref().and_then(|web| web.fingerprint.as_deref())
     }
 
     /// The fingerprint of the host key.
@@ -97,6 +148,9 @@ impl Servers {
         if let Some(sftp) = &self.sftp {
             sftp.handle.metrics(out);
         }
+        if let Some(web) = &self.web {
+            web.handle.metrics(out);
+        }
         larder_serve::fuse::metrics(out);
     }
 
@@ -113,10 +167,15 @@ impl Servers {
         smb.set_shares(shares).await.map_err(failed)
     }
 
-    pub(crate) fn set_sftp(&self, users: Vec<SftpUser>, shares: Vec<SftpShare>) {
-        if let Some(sftp) = &self.sftp {
-            sftp.handle.set_users(users);
-            sftp.handle.set_shares(shares);
+    /// The doors whose clients name shares by path.
+    pub(crate) fn set_named_doors(&self, users: Vec<DoorUser>, sftp: Vec<DoorShare>, webdav: Vec<DoorShare>) {
+        if let Some(web) = &self.web {
+            web.handle.set_users(users.clone());
+            web.handle.set_shares(webdav);
+        }
+        if let Some(server) = &self.sftp {
+            server.handle.set_users(users);
+            server.handle.set_shares(sftp);
         }
     }
 
@@ -142,6 +201,14 @@ impl Servers {
                 Ok(())
             };
             tasks.push(("SFTP", tokio::spawn(work)));
+        }
+        if let Some(web) = self.web.as_ref().and_then(|web| web.server.lock().take()) {
+            let stop = self.shutdown.clone();
+            let work = async move {
+                web.serve(stop).await;
+                Ok(())
+            };
+            tasks.push(("WebDAV", tokio::spawn(work)));
         }
         Serving { tasks, shutdown: self.shutdown.clone() }
     }
@@ -169,6 +236,13 @@ async fn bind_smb(addr: SocketAddr) -> Result<SmbServer, Failure> {
     })
 }
 
+async fn bind_replication(addr: SocketAddr) -> Result<(SocketAddr, Mutex<Option<TcpListener>>), Failure> {
+    let failed = |error: &std::io::Error| port_failure("replication", "--replication", addr, error);
+    let listener = TcpListener::bind(addr).await.map_err(|error| failed(&error))?;
+    let addr = listener.local_addr().map_err(|error| failed(&error))?;
+    Ok((addr, Mutex::new(Some(listener))))
+}
+
 /// The file of the host key, in the data folder.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
@@ -183,6 +257,57 @@ async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<
     let config = SftpConfig { connections_max: connections as usize, ..SftpConfig::new(key) };
     let server = SftpServer::bind(addr, config).await.map_err(|e| port_failure("SFTP", "--sftp", addr, &e))?;
     Ok(Sftp { addr: server.local_addr(), handle: server.handle(), fingerprint, server: Mutex::new(Some(server)) })
+}
+
+async fn bind_web(listen: &Listen, webdav: &WebdavConfig, connections: u32, folder: &Path) -> Result<Web, Failure> {
+    let mut server = WebServer::new(WebConfig { connections_max: connections as usize, ..WebConfig::default() });
+    let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
+    if let Some(addr) = listen.webdav {
+        if !addr.ip().is_loopback() && !webdav.insecure_http {
+            return Err(Failure::invalid(format!(
+                "WebDAV on {addr} would send passwords over the network in clear"
+            ))
+            .action(
+                "serve it over TLS with --webdavs :10443; or, in a network that you trust, write insecure_http = true \
+                 under [webdav] in larder.toml, or say --insecure-http",
+            ));
+        }
+        bound = Some(server.listen(addr, None).await.map_err(|e| port_failure("WebDAV", "--webdav", addr, &e))?);
+    }
+    if let Some(addr) = listen.webdavs {
+        let tls = match &webdav.certificate {
+            Some((certificate, key)) => Tls::of_files(certificate, key),
+            None => Tls::load_or_create(folder, own_names(addr)),
+        };
+        let tls = tls.map_err(|error| {
+            Failure::new(FailureKind::Unavailable, format!("no certificate for WebDAV: {error}")).action(
+                "mend or remove the file; without files named under [webdav] larder makes a certificate of its own",
+            )
+        })?;
+        fingerprint = Some(tls.fingerprint());
+        let tls = Some(Arc::new(tls));
+        tls_bound = Some(server.listen(addr, tls).await.map_err(|e| port_failure("WebDAV", "--webdavs", addr, &e))?);
+    }
+    let handle = server.handle();
+    Ok(Web { addr: bound, tls_addr: tls_bound, fingerprint, handle, server: Mutex::new(Some(server)) })
+}
+
+/// By what names clients may reach this machine.
+fn own_names(addr: SocketAddr) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    if is_name {
+        names.push(format!("{host}.local"));
+        names.push(host);
+    }
+    match addr.ip() {
+        ip if ip.is_unspecified() => names.extend(crate::machine::address_outward().map(|ip| ip.to_string())),
+        ip => names.push(ip.to_string()),
+    }
+    names.sort();
+    names.dedup();
+    names
 }
 
 impl Serving {

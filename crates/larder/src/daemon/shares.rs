@@ -2,8 +2,9 @@
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
+use larder_serve::login::DoorUser;
 use larder_serve::nfs::{self, Export, Rule};
-use larder_serve::sftp::{SftpShare, SftpUser};
+use larder_serve::share::DoorShare;
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 use larder_volume::{FsError, Ino};
 
@@ -14,9 +15,10 @@ use crate::config::edit::Editor;
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
-/// Tags of the volume handles of NFS and SFTP in events. SMB shares and mounts choose tags of their own.
+/// Tags of the volume handles of NFS, SFTP and WebDAV in events. SMB shares and mounts choose tags of their own.
 const ORIGIN_NFS: u32 = 1;
 const ORIGIN_SFTP: u32 = u32::from_be_bytes(*b"SFTP");
+const ORIGIN_WEBDAV: u32 = u32::from_be_bytes(*b"WDAV");
 /// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";
 
@@ -28,7 +30,7 @@ pub(super) async fn apply(
     servers: &Servers,
 ) -> Vec<ShareStatus> {
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
-    let mut sftp_shares = Vec::new();
+    let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
     for share in &config.shares {
         let mut status = status(share);
         match found(share, storage).await {
@@ -38,7 +40,10 @@ pub(super) async fn apply(
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
                 }
                 if share.sftp {
-                    sftp_shares.push(sftp_share(share, config, files.for_door(ORIGIN_SFTP), root));
+                    sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
+                }
+                if share.webdav {
+                    webdav_shares.push(door_share(share, config, files.for_door(ORIGIN_WEBDAV), root));
                 }
                 if share.smb {
                     shares.push(smb_share(share, config, files, root));
@@ -52,7 +57,7 @@ pub(super) async fn apply(
         statuses.push(status);
     }
     servers.set_exports(exports);
-    servers.set_sftp(sftp_users(config, secrets), sftp_shares);
+    servers.set_named_doors(door_users(config, secrets), sftp_shares, webdav_shares);
     if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
             status.fault.get_or_insert_with(|| failure.message.clone());
@@ -193,24 +198,24 @@ fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> S
     }
 }
 
-/// The users of SMB. A guest share is open to all of them: SFTP knows no guests.
-fn sftp_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SftpShare {
+/// The users of SMB. A guest share is open to all of them: these doors know no guests.
+fn door_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> DoorShare {
     let mut users = smb_users(share, config);
     if share.guest {
         let full = if share.read_only { Access::Read } else { Access::ReadWrite };
         users = config.users.iter().map(|user| (user.name.clone(), full)).collect();
     }
     let act_as = share.common.then_some((share.anon_uid, share.anon_gid));
-    SftpShare { name: share.name.clone(), files, root, act_as, users, read_only: share.read_only }
+    DoorShare { name: share.name.clone(), files, root, act_as, users, read_only: share.read_only }
 }
 
 /// Users who have a password or a key. The server says which password has to be set again.
-fn sftp_users(config: &Config, secrets: &Secrets) -> Vec<SftpUser> {
+fn door_users(config: &Config, secrets: &Secrets) -> Vec<DoorUser> {
     let known = config.users.iter().filter(|user| secrets.has(&user.name) || !user.ssh_keys.is_empty());
-    let as_user = |user: &UserConfig| SftpUser {
+    let as_user = |user: &UserConfig| DoorUser {
         name: user.name.clone(),
         password: secrets.password_hash(&user.name).unwrap_or_else(|failure| {
-            tracing::error!("user '{}' cannot log in with a password over SFTP: {failure}", user.name);
+            tracing::error!("user '{}' cannot log in with a password over SFTP or WebDAV: {failure}", user.name);
             None
         }),
         // Lines that are no keys were refused when the file was read.
@@ -251,6 +256,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         nfs: true,
         smb: true,
         sftp: true,
+        webdav: true,
         read_only: false,
         networks: None,
         squash: Squash::Root,
@@ -270,7 +276,8 @@ pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, v
         return editor.set_pool_disks(&pool.name, &pool.disks);
     }
     editor.add_pool(pool);
-    for volume in volumes {
+    // A replica only receives.
+    for volume in volumes.iter().filter(|volume| !volume.replica) {
         let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
         if !config.shares.iter().any(|share| share.volume == name || share.name.eq_ignore_ascii_case(&volume.name)) {
             editor.add_share(&default_share(&volume.name, name, config));

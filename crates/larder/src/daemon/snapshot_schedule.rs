@@ -51,11 +51,21 @@ impl Daemon {
                 continue;
             }
             let outcome = match self.volume_at_hand(&name, run).await {
-                Ok(volume) => keep_up(&volume, &name, &keep).await,
+                Ok(volume) => self.keep_up(&volume, &name, &keep).await,
                 Err(failure) => Err(failure),
             };
             self.snapshot_runs.note(&name, outcome);
         }
+    }
+
+    /// Takes the snapshot that is due, if anything changed, and destroys those that no period needs.
+    async fn keep_up(&self, volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {
+        let taken = take_due(volume, name, keep, Utc::now()).await;
+        if matches!(taken, Ok(true)) {
+            self.replication.wake();
+        }
+        let thinned = thin(volume, name, keep).await;
+        taken.and(thinned)
     }
 
     /// The volume of a schedule (`schedules.volumes_at_hand`).
@@ -76,21 +86,15 @@ impl Daemon {
     }
 }
 
-/// Takes the snapshot that is due, if anything changed, and destroys those that no period needs.
-async fn keep_up(volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {
-    let taken = take_due(volume, name, keep, Utc::now()).await;
-    let thinned = thin(volume, name, keep).await;
-    taken.and(thinned)
-}
-
+/// Whether one was taken.
 async fn take_due(
     volume: &Volume,
     name: &VolumeName,
     keep: &SnapshotCounts,
     now: DateTime<Utc>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     if !retention::is_due(keep, &times(&automatic(volume)), now) || !volume.changed_since_snapshot() {
-        return Ok(());
+        return Ok(false);
     }
     let Some(called) = retention::name_at(now) else {
         return Err(Failure::internal(format!("this machine's clock says {now}")).action("set the clock"));
@@ -98,10 +102,10 @@ async fn take_due(
     match volume.snapshot(&called).await {
         Ok(_) => {
             tracing::debug!("took {name}@{called}");
-            Ok(())
+            Ok(true)
         }
         // Somebody was faster, in this minute: it serves as well.
-        Err(FsError::Exists) => Ok(()),
+        Err(FsError::Exists) => Ok(true),
         Err(error) => Err(translate::volume_failure(format_args!("the snapshot {name}@{called}"), &error)),
     }
 }

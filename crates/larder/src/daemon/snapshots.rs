@@ -4,14 +4,16 @@
 //!   newest. All names of a request are looked up before the first snapshot goes.
 
 use larder_api::{
-    DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    CloneRequest, DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest,
+    SnapshotsStatus, VolumeStatus,
 };
 use larder_base::Timestamp;
 use larder_volume::replica::SENDING;
-use larder_volume::{DiffKind, Difference, FileKind, FsError, SnapshotInfo, Volume};
+use larder_volume::{DiffKind, Difference, FileKind, FsError, HAS_CLONES, SnapshotInfo, Volume};
 
 use super::storage::OpenPool;
 use super::translate;
+use crate::config::check_name;
 
 impl OpenPool {
     pub(crate) async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
@@ -96,6 +98,28 @@ impl OpenPool {
 }
 
 impl OpenPool {
+    /// Makes a volume that begins as a snapshot.
+    pub(crate) async fn clone_snapshot(&self, volume: &str, request: &CloneRequest) -> Result<VolumeStatus, Failure> {
+        let CloneRequest { snapshot, name } = request;
+        let name = match name.split_once('/') {
+            Some((pool, name)) if pool == self.name => name,
+            Some((pool, _)) => {
+                let message = format!("a clone lies in the pool of its snapshot, '{}', not in '{pool}'", self.name);
+                return Err(Failure::invalid(message).action("to copy it elsewhere: larder replicate VOLUME POOL/NAME"));
+            }
+            None => name,
+        };
+        check_name(name).map_err(Failure::invalid)?;
+        let made = self.registry.clone_snapshot(volume, snapshot, name).await;
+        let info = made.map_err(|error| match error {
+            FsError::NotFound => unknown(&format!("{}/{volume}@{snapshot}", self.name)),
+            FsError::Exists => self.failure(name, &error),
+            error => self.failure(volume, &error),
+        })?;
+        let status = self.status_of(&info).await;
+        Ok(VolumeStatus { origin: Some(format!("{volume}@{snapshot}")), ..status })
+    }
+
     pub(crate) async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, Failure> {
         let open = self.volume(volume).await?;
         let all: Vec<String> = open.snapshots().into_iter().map(|info| info.name).collect();
@@ -142,6 +166,7 @@ pub(super) fn shown(info: SnapshotInfo) -> SnapshotStatus {
         referenced_bytes: info.referenced_bytes,
         written_bytes: info.written_bytes,
         holds: info.holds.into_iter().map(hold).collect(),
+        clones: info.clones,
     }
 }
 
@@ -189,6 +214,7 @@ pub(super) fn failure(full: &str, error: &FsError) -> Failure {
             Failure::new(FailureKind::Busy, format!("the snapshot {full} is being sent"))
                 .action("wait for the end of it")
         }
+        FsError::Busy(why) if *why == HAS_CLONES => has_clones(&format!("the snapshot {full}")),
         FsError::Busy(_) => Failure::new(FailureKind::Busy, format!("the snapshot {full} is held")).action(format!(
             "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
             full.split('@').next().unwrap_or_default()
@@ -198,7 +224,14 @@ pub(super) fn failure(full: &str, error: &FsError) -> Failure {
     }
 }
 
-fn hold_failure(full: &str, reason: &str, error: &FsError) -> Failure {
+/// Volumes read what it keeps.
+pub(super) fn has_clones(what: &str) -> Failure {
+    Failure::new(FailureKind::Busy, format!("{what} has clones, which need it")).action(
+        "see which with: larder volume list; make each a volume of its own with: larder volume promote NAME; or destroy it",
+    )
+}
+
+pub(super) fn hold_failure(full: &str, reason: &str, error: &FsError) -> Failure {
     match error {
         FsError::NotPermitted => Failure::new(
             FailureKind::Denied,
@@ -224,6 +257,7 @@ mod tests {
             used_bytes: 0,
             written_bytes: 0,
             holds: Vec::new(),
+            clones: Vec::new(),
         };
         let infos = ["a", "b", "c", "d"].map(info);
         let of = |names: &str| selected(&infos, names);

@@ -215,21 +215,40 @@ impl OpenPool {
         Ok(self.status_of(&info).await)
     }
 
-    /// Refuses while a snapshot of the volume is held. One that cannot be opened holds nothing.
+    /// Refuses while a snapshot of the volume is held, or has clones. One that cannot be opened holds nothing.
     pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), Failure> {
-        let Ok(volume) = self.registry.volume(name).await else { return Ok(()) };
-        let held = volume.snapshots().into_iter().find(|info| !info.holds.is_empty());
+        let has_clones = match self.registry.replica(name).await {
+            Ok(replica) => replica.snapshots.iter().any(|one| !one.clones.is_empty()),
+            Err(_) => {
+                let volume = self.registry.volume(name).await;
+                volume.is_ok_and(|volume| volume.snapshots().iter().any(|info| !info.clones.is_empty()))
+            }
+        };
+        if has_clones {
+            return Err(super::snapshots::has_clones(&format!("the volume '{}/{name}'", self.name)));
+        }
+        self.check_held(name).await
+    }
+
+    async fn check_held(&self, name: &str) -> Result<(), Failure> {
+        let held = match self.registry.replica(name).await {
+            Ok(replica) => replica.snapshots.into_iter().find(|one| !one.holds.is_empty()).map(|one| one.name),
+            Err(_) => {
+                let Ok(volume) = self.registry.volume(name).await else { return Ok(()) };
+                volume.snapshots().into_iter().find(|info| !info.holds.is_empty()).map(|info| info.name)
+            }
+        };
         held.map_or(Ok(()), |held| {
-            let full = format!("{}/{name}@{}", self.name, held.name);
+            let full = format!("{}/{name}@{held}", self.name);
             Err(Failure::new(FailureKind::Busy, format!("the snapshot {full} is held, so its volume stays"))
                 .action(format!("see why with: larder snap list {}/{name} --holds", self.name)))
         })
     }
 
-    /// As [`OpenPool::check_unheld`], of all volumes.
+    /// Refuses while a snapshot of any volume is held.
     pub(super) async fn check_all_unheld(&self) -> Result<(), Failure> {
         for info in self.registry.list().await.unwrap_or_default() {
-            self.check_unheld(&info.name).await?;
+            self.check_held(&info.name).await?;
         }
         Ok(())
     }

@@ -220,6 +220,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         encryption: None,
         locked: false,
         replica: info.replica,
+        origin: info.origin.clone(),
         recovery_key: None,
     }
 }

@@ -106,7 +106,8 @@ pub(crate) async fn open_volume(
     let (of_task, stream) = (pool.clone(), volumes::log_stream(volume.id));
     let log = tokio::task::spawn_blocking(move || of_task.log(&stream)).await;
     let log = log.map_err(|error| Failure::internal(error.to_string()))?;
-    let mut parts = SalvageParts { store: pool.store(), id: volume.id, entries: log.entries, log_faults: log.faults };
+    let store = volumes::store_of(pool.store(), volume.id).await;
+    let mut parts = SalvageParts { store, id: volume.id, entries: log.entries, log_faults: log.faults };
     // A registry that is lost does not say whether a volume is encrypted; its keyring does.
     if volume.sealed || keys::keyring(&*parts.store, volume.id).await?.is_some() {
         unseal(&mut parts, volume, key).await?;

@@ -1,0 +1,179 @@
+//! Brings one replica up to date.
+//!
+//! - `replication.base_is_held`: the snapshot that the replica has, and the one on its way, are held at the sender: no schedule
+//!   destroys what the next stream goes on from.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use larder_api::{Failure, FailureKind, SendRequest, SentSnapshot};
+use larder_base::units::ByteSize;
+use larder_volume::{FsError, Volume};
+use parking_lot::Mutex;
+
+use super::plan::{self, Step};
+use super::receiver::{Receiver, Stream};
+use crate::daemon::storage::OpenPool;
+
+/// The longest reason of a hold, in bytes.
+const REASON_BYTES_MAX: usize = 200;
+
+/// How far it has come. Shown while it goes on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    pub(super) sending: Option<String>,
+    pub(super) sent_bytes: u64,
+    pub(super) total_bytes: Option<u64>,
+    pub(super) newest: Option<SentSnapshot>,
+    pub(super) behind: Option<u64>,
+}
+
+/// A volume, and the replica that it is brought to.
+pub(super) struct Courier {
+    pub(super) pool: Arc<OpenPool>,
+    pub(super) volume: String,
+    pub(super) receiver: Receiver,
+    pub(super) limit: Option<ByteSize>,
+    /// The place, by which its holds are known; nothing is held where there is none.
+    pub(super) holds_for: Option<String>,
+    pub(super) progress: Arc<Mutex<Progress>>,
+}
+
+/// The reason of the holds for a place.
+pub(super) fn reason(place: &str) -> String {
+    let mut reason = format!("replicate {place}");
+    while reason.len() > REASON_BYTES_MAX {
+        reason.pop();
+    }
+    reason
+}
+
+/// Releases all holds for a place, but that of the snapshot with this number.
+pub(super) async fn release(volume: &Volume, reason: &str, but: Option<u64>) -> Result<(), FsError> {
+    let is_held = |info: &larder_volume::SnapshotInfo| info.holds.iter().any(|hold| hold.reason == reason);
+    for info in volume.snapshots().iter().filter(|info| Some(info.number) != but && is_held(info)) {
+        match volume.release_snapshot(&info.name, reason).await {
+            Ok(()) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Courier {
+    /// Sends all that the replica lacks, and returns how many snapshots were sent.
+    pub(super) async fn run(&self) -> Result<u64, Failure> {
+        let mut sent = 0;
+        loop {
+            let there = self.receiver.state().await?;
+            let volume = self.pool.volume(&self.volume).await?;
+            let own = snapshots(&volume);
+            let step = plan::next(&own, &there).map_err(Failure::invalid)?;
+            {
+                let mut progress = self.progress.lock();
+                progress.newest = there.snapshots.last().cloned();
+                progress.behind = Some(step.as_ref().map_or(0, |step| step.left));
+            }
+            let base = there.snapshots.last().and_then(|newest| own.iter().find(|snapshot| snapshot.is(newest)));
+            if let (Some(base), Some(place)) = (base, &self.holds_for) {
+                self.hold(&volume, base, &reason(place)).await?;
+                let released = release(&volume, &reason(place), Some(base.number)).await;
+                released.map_err(|error| self.pool.failure(&self.volume, &error))?;
+            }
+            let Some(step) = step else { return Ok(sent) };
+            if let Some(place) = &self.holds_for {
+                self.hold(&volume, &step.to, &reason(place)).await?;
+            }
+            drop(volume);
+            self.send(&step).await?;
+            sent += 1;
+        }
+    }
+
+    async fn hold(&self, volume: &Volume, snapshot: &SentSnapshot, reason: &str) -> Result<(), Failure> {
+        let is_held = |info: larder_volume::SnapshotInfo| {
+            info.number == snapshot.number && info.holds.iter().any(|hold| hold.reason == reason)
+        };
+        if volume.snapshots().into_iter().any(is_held) {
+            return Ok(());
+        }
+        match volume.hold_snapshot(&snapshot.name, reason, None).await {
+            // Sixty-four reasons keep it as well.
+            Ok(()) | Err(FsError::NoSpace(_)) => Ok(()),
+            Err(error) => Err(self.pool.failure(&self.volume, &error)),
+        }
+    }
+
+    async fn send(&self, step: &Step) -> Result<(), Failure> {
+        let request = SendRequest {
+            snapshot: step.to.name.clone(),
+            from: step.from.as_ref().map(|from| from.name.clone()),
+            resume: step.resume.clone(),
+        };
+        let outgoing = match self.pool.send_out(&self.volume, &request).await {
+            // What came in part is of another snapshot that had this name.
+            Err(failure) if failure.kind == FailureKind::Invalid && request.resume.is_some() => {
+                self.pool.send_out(&self.volume, &SendRequest { resume: None, ..request }).await?
+            }
+            outgoing => outgoing?,
+        };
+        {
+            let mut progress = self.progress.lock();
+            progress.sending = Some(step.to.name.clone());
+            (progress.sent_bytes, progress.total_bytes) = (0, Some(outgoing.bytes));
+        }
+        let pool = Arc::clone(&self.pool);
+        let volume = self.volume.clone();
+        let cut = Arc::<Mutex<Option<Failure>>>::default();
+        let told = Arc::clone(&cut);
+        let stream = outgoing.stream.map(move |piece| {
+            piece.map_err(|error| {
+                let failure = pool.failure(&volume, &error);
+                let why = failure.message.clone();
+                told.lock().get_or_insert(failure);
+                why
+            })
+        });
+        let received = self.receiver.receive(self.paced(stream.boxed())).await;
+        self.progress.lock().sending = None;
+        // The sender's own failure is the cause of the receiver's.
+        match cut.lock().take() {
+            Some(failure) => Err(failure),
+            None => received.map(drop),
+        }
+    }
+
+    /// The stream, no faster than it may be.
+    fn paced<'a>(&self, stream: Stream<'a>) -> Stream<'a> {
+        let (began, limit, progress) = (Instant::now(), self.limit, Arc::clone(&self.progress));
+        let paced = stream.then(move |piece| {
+            let sent = {
+                let mut progress = progress.lock();
+                progress.sent_bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                progress.sent_bytes
+            };
+            let due =
+                limit.map_or(Duration::ZERO, |limit| Duration::from_secs_f64(sent as f64 / limit.0.max(1) as f64));
+            async move {
+                let early = due.saturating_sub(began.elapsed());
+                // Even no time at all takes a turn of the timer.
+                if !early.is_zero() {
+                    tokio::time::sleep(early).await;
+                }
+                piece
+            }
+        });
+        paced.boxed()
+    }
+}
+
+/// Oldest first.
+pub(super) fn snapshots(volume: &Volume) -> Vec<SentSnapshot> {
+    let sent = |info: larder_volume::SnapshotInfo| SentSnapshot {
+        name: info.name,
+        number: info.number,
+        created_ns: larder_volume::replica::ns_of(info.created),
+    };
+    volume.snapshots().into_iter().map(sent).collect()
+}

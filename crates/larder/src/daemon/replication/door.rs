@@ -1,0 +1,68 @@
+//! The door that snapshots come in by, over any connection: the state of one replica, and a stream into it. Nothing else can be
+//! asked for, so whoever may send can neither destroy nor read what is here.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use hyper_util::rt::TokioIo;
+use larder_api::{Connection, Failure};
+use serde::Serialize;
+
+use super::receiver::Receiver;
+use crate::daemon::api::Refusal;
+
+/// A sender that sends no piece for so long is gone. The replica is then free for its next attempt.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
+/// Answers the requests of one connection, which are about `replica`.
+pub(crate) async fn serve(io: impl Connection + 'static, replica: &str, receiver: Receiver) -> Result<(), String> {
+    let path = format!("/v1/receive/{replica}");
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let (path, receiver) = (path.clone(), receiver.clone());
+        async move { Ok::<_, Infallible>(answer(request.map(Body::new), &path, receiver).await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service).await;
+    served.map_err(|error| error.to_string())
+}
+
+pub(super) async fn answer(request: Request, path: &str, receiver: Receiver) -> Response {
+    match *request.method() {
+        _ if request.uri().path() != path => {
+            Refusal(Failure::not_found("there is no replica of this name for this sender")).into_response()
+        }
+        Method::GET => response(receiver.state().await),
+        Method::POST => response(take(request.into_body(), receiver).await),
+        _ => Refusal(Failure::not_found("this larder does not know this request")).into_response(),
+    }
+}
+
+/// A refusal is answered in the middle of the stream. What comes after it is read and dropped until the sender has read the answer.
+async fn take(body: Body, receiver: Receiver) -> Result<larder_api::Received, Failure> {
+    let pieces = futures::stream::unfold(Some(body.into_data_stream()), |pieces| async move {
+        let mut pieces = pieces?;
+        match tokio::time::timeout(SILENCE_MAX, pieces.next()).await {
+            Ok(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
+            Ok(Some(Err(error))) => Some((Err(error.to_string()), None)),
+            Ok(None) => None,
+            Err(_) => Some((Err("the sender has been silent for five minutes".to_owned()), None)),
+        }
+    });
+    let mut pieces = Box::pin(pieces);
+    let received = receiver.receive(pieces.by_ref().boxed()).await;
+    if received.is_err() {
+        tokio::spawn(pieces.for_each(|_| std::future::ready(())));
+    }
+    received
+}
+
+fn response<T: Serialize>(result: Result<T, Failure>) -> Response {
+    match result {
+        Ok(value) => axum::Json(value).into_response(),
+        Err(failure) => Refusal(failure).into_response(),
+    }
+}

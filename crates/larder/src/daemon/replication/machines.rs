@@ -1,0 +1,218 @@
+//! Machines that send to this one: pairing by a code, and the door that they come in by.
+//!
+//! - `machines.one_replica_each`: a machine may send into the replicas whose `from` has its fingerprint, and do nothing else.
+//! - `machines.code_once`: a code names this machine and a secret. The first who says the secret within an hour is the machine
+//!   that the replica is open to.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
+use larder_base::hex;
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::door;
+use super::invitations::SECRET_BYTES;
+use super::receiver::Receiver;
+use super::tls::{self, Identity};
+use crate::config::edit::Editor;
+use crate::config::{ReplicaConfig, VolumeName};
+use crate::daemon::Daemon;
+use crate::daemon::api::Refusal;
+
+/// Connections at the same time. A sender has one.
+const CONNECTIONS_MAX: usize = 32;
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+const HEAD_MAX: Duration = Duration::from_secs(30);
+const PAIR_BYTES_MAX: usize = 4096;
+/// So much of a fingerprint is in a code: nobody finds another certificate with it.
+const FINGERPRINT_DIGITS: usize = 32;
+
+/// The parts of a code: the beginning of the other machine's fingerprint, and the secret.
+pub(super) fn parse_code(code: &str) -> Result<(String, String), Failure> {
+    let code = code.trim();
+    let is_whole = code.len() == FINGERPRINT_DIGITS + 2 * SECRET_BYTES && hex::decode(code).is_some();
+    match code.split_at_checked(FINGERPRINT_DIGITS).filter(|_| is_whole) {
+        Some((fingerprint, secret)) => Ok((fingerprint.to_owned(), secret.to_owned())),
+        None => Err(Failure::invalid("the code is none that larder made, or a part of one")
+            .action("ask the other machine for one with: larder replicate accept POOL/NAME")),
+    }
+}
+
+/// Listens until `stop`.
+pub(crate) fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+    let identity = Identity::load_or_create(daemon.folder.path())?;
+    let acceptor = identity.acceptor().map_err(|error| Failure::internal(format!("TLS: {error}")))?;
+    tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stop.cancelled() => return,
+            };
+            let Ok((stream, from)) = accepted else {
+                // No descriptors, mostly.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let (daemon, acceptor, stop) = (Arc::clone(&daemon), acceptor.clone(), stop.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                tokio::select! {
+                    served = serve(daemon, stream, acceptor) => {
+                        if let Err(why) = served {
+                            tracing::debug!(%from, "replication: {why}");
+                        }
+                    }
+                    () = stop.cancelled() => {}
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn serve(daemon: Arc<Daemon>, stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), String> {
+    let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
+    let stream = handshake.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let machine = tls::fingerprint(certificate.ok_or("no certificate")?);
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let (daemon, machine) = (Arc::clone(&daemon), machine.clone());
+        async move { Ok::<_, Infallible>(answer(&daemon, &machine, request.map(Body::new)).await) }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX);
+    builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
+}
+
+async fn answer(daemon: &Daemon, machine: &str, request: axum::extract::Request) -> Response {
+    if request.uri().path() == "/v1/pair" && request.method() == Method::POST {
+        let paired = daemon.pair(machine, request.into_body()).await;
+        return paired
+            .map_or_else(|failure| Refusal(failure).into_response(), |paired| axum::Json(paired).into_response());
+    }
+    let path = request.uri().path().to_owned();
+    let is_its = |replica: &VolumeName| path == format!("/v1/receive/{replica}");
+    let Some(name) = daemon.replicas_of(machine).await.into_iter().find(is_its) else {
+        let failure = Failure::new(FailureKind::Denied, "this machine may not send into such a replica");
+        return Refusal(failure.action("let it in there with: larder replicate accept POOL/NAME")).into_response();
+    };
+    let pool = match daemon.storage.pool(Some(&name.pool)) {
+        Ok(pool) => pool,
+        Err(failure) => return Refusal(failure).into_response(),
+    };
+    let is_stream = request.method() == Method::POST;
+    let response = door::answer(request, &path, Receiver::Pool(pool, name.volume.clone())).await;
+    if is_stream && response.status() == StatusCode::OK {
+        daemon.came(&name).await;
+    }
+    response
+}
+
+impl Daemon {
+    /// The replicas that a machine may send into (`machines.one_replica_each`).
+    async fn replicas_of(&self, machine: &str) -> Vec<VolumeName> {
+        let state = self.state.lock().await;
+        let is_open = |replica: &&ReplicaConfig| replica.from.iter().any(|from| from == machine);
+        state.config.replicas.iter().filter(is_open).map(|replica| replica.name.clone()).collect()
+    }
+
+    async fn pair(&self, machine: &str, body: Body) -> Result<Paired, Failure> {
+        let wrong = || {
+            Failure::new(FailureKind::Denied, "the code is not good any more: each is good once, for an hour")
+                .action("make another there with: larder replicate accept POOL/NAME")
+        };
+        let bytes = axum::body::to_bytes(body, PAIR_BYTES_MAX).await.map_err(|_| wrong())?;
+        let Pair { secret, replica: wanted } = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
+        let secret = hex::decode(&secret).ok_or_else(wrong)?;
+        let replica = self.invitations.find(&secret).ok_or_else(wrong)?;
+        if wanted != replica.to_string() {
+            return Err(Failure::invalid(format!("the code is good for the replica '{replica}', not for '{wanted}'"))
+                .action("name that one; or make a code for another there with: larder replicate accept POOL/NAME"));
+        }
+        let replica = self.invitations.take(&secret).ok_or_else(wrong)?;
+        self.open_replica(&replica, |known| {
+            if !known.from.iter().any(|from| from == machine) {
+                known.from.push(machine.to_owned());
+            }
+        })
+        .await?;
+        tracing::info!("a machine may send into the replica '{replica}' from now on: {machine}");
+        Ok(Paired { replica: replica.to_string() })
+    }
+
+    /// Changes what the file says of a replica.
+    async fn open_replica(&self, name: &VolumeName, change: impl FnOnce(&mut ReplicaConfig)) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let known = state.config.replicas.iter().find(|replica| replica.name == *name).cloned();
+        let mut replica = known.unwrap_or_else(|| ReplicaConfig { name: name.clone(), keep: None, from: Vec::new() });
+        change(&mut replica);
+        let set = |editor: &mut Editor| {
+            editor.set_replica(&replica);
+            Ok(())
+        };
+        self.edit(&mut state, set).await
+    }
+
+    /// Makes a code for a machine that shall send into a replica.
+    pub(crate) async fn accept_replica(&self, request: Accept) -> Result<Accepted, Failure> {
+        let (pool, volume) = self.storage.named(&request.replica)?;
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        let name = VolumeName::parse(&name.to_string()).map_err(Failure::invalid)?;
+        let addr = self.servers.replication_addr().ok_or_else(|| {
+            Failure::new(FailureKind::Unavailable, "this larder does not listen to other machines").action(
+                "write replication = \":12077\" below [listen] in larder.toml, and start larder anew; or: larder up --replication :12077",
+            )
+        })?;
+        // A volume of its own says so.
+        pool.replica_state(&name.volume).await?;
+        self.open_replica(&name, |replica| replica.keep = request.keep.or(replica.keep)).await?;
+        let fingerprint = Identity::load_or_create(self.folder.path())?.fingerprint();
+        let secret = hex::encode(&self.invitations.add(name.clone()));
+        let code = format!("{}{secret}", fingerprint.get(..FINGERPRINT_DIGITS).unwrap_or_default());
+        Ok(Accepted { code, addr, replica: name.to_string() })
+    }
+}
+
+/// Makes this machine known to another by its code, and returns the other's fingerprint.
+pub(super) async fn pair_with(
+    folder: &std::path::Path,
+    (host, port): (&str, u16),
+    replica: &VolumeName,
+    code: &str,
+) -> Result<String, Failure> {
+    let (expected, secret) = parse_code(code)?;
+    let identity = Identity::load_or_create(folder)?;
+    let way = tls::Machine { host: host.to_owned(), port, identity, expected, seen: Mutex::new(None) };
+    let way = Arc::new(way);
+    let wanted = Pair { secret, replica: replica.to_string() };
+    let _: Paired = Client::over(way.clone()).post("/v1/pair", &wanted).await?;
+    let seen = way.seen.lock().clone();
+    seen.ok_or_else(|| Failure::internal("the other machine has shown no certificate"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn codes_have_two_parts() {
+        let code = format!("{}{}", "a".repeat(32), "b".repeat(32));
+        assert_eq!(parse_code(&format!(" {code}\n")).unwrap(), ("a".repeat(32), "b".repeat(32)));
+        for wrong in ["", "abc", &code[1..], &code.replace('a', "x")] {
+            assert!(parse_code(wrong).is_err(), "{wrong}");
+        }
+    }
+}

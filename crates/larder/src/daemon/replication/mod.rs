@@ -1,0 +1,339 @@
+//! Volumes replicated to other pools and machines: after each snapshot, or when somebody asks.
+//!
+//! ```text
+//! courier -- plan --> receiver = a pool here | a daemon elsewhere (ssh, or TLS between machines that are paired)
+//! ```
+//!
+//! - `replication.tried_again`: what fails is tried again after a minute, two, four, up to an hour; a new snapshot, an unlocked
+//!   volume or a changed configuration tries at once.
+//! - `replication.told_once`: a fault is logged when it appears or changes, and once more when it is over.
+//! - `replication.idle_is_idle`: without a new snapshot nothing is asked and no disk is touched.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chrono::Utc;
+use larder_api::{Client, Failure, FailureKind, Replicate, ReplicationChange, ReplicationStatus, Replications};
+use larder_base::units::ByteSize;
+use larder_volume::FsError;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::storage::{OpenPool, Storage};
+use super::{Daemon, retention, snapshots};
+use crate::config::{Place, ReplicateConfig, VolumeName, parse_limit};
+
+mod courier;
+pub(crate) mod door;
+pub(super) mod invitations;
+pub(crate) mod machines;
+mod plan;
+mod receiver;
+pub(super) mod runs;
+mod ssh;
+mod tls;
+
+use courier::{Courier, Progress};
+pub(crate) use receiver::Receiver;
+use runs::{Runs, Way};
+
+/// The side that a place means. Another machine must be known by its fingerprint.
+pub(crate) fn receiver(storage: &Storage, place: &Place, known: Option<Known<'_>>) -> Result<Receiver, Failure> {
+    match place {
+        Place::Here(name) => Ok(Receiver::Pool(storage.pool(Some(&name.pool))?, name.volume.clone())),
+        Place::Ssh { login, port, replica } => {
+            let way = ssh::Ssh { login: login.clone(), port: *port, replica: replica.clone() };
+            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone()))
+        }
+        Place::Machine { host, port, replica } => {
+            let Some(Known { folder, machine }) = known else {
+                return Err(Failure::invalid(format!("the machine '{host}' is not known")).action(format!(
+                    "there: larder replicate accept {replica}; here: larder replicate add VOLUME {place} --code CODE"
+                )));
+            };
+            let identity = tls::Identity::load_or_create(folder)?;
+            let (host, expected, seen) = (host.clone(), machine.to_owned(), Mutex::default());
+            let way = tls::Machine { host, port: *port, identity, expected, seen };
+            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone()))
+        }
+    }
+}
+
+/// Another machine that is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// The data folder, where the identity of this machine is.
+    folder: &'a Path,
+    /// The fingerprint of the other.
+    machine: &'a str,
+}
+
+/// Takes a snapshot if anything has changed since the newest.
+async fn take(pool: &OpenPool, volume: &str) -> Result<(), Failure> {
+    let open = pool.volume(volume).await?;
+    if !open.changed_since_snapshot() {
+        return Ok(());
+    }
+    let name = retention::name_at(Utc::now()).unwrap_or_else(|| snapshots::free_name(&open));
+    let taken = match open.snapshot(&name).await {
+        Err(FsError::Exists) => open.snapshot(&snapshots::free_name(&open)).await,
+        taken => taken,
+    };
+    taken.map(drop).map_err(|error| pool.failure(volume, &error))
+}
+
+/// Brings one replica up to date without a daemon, and returns how many snapshots were sent.
+pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, Failure> {
+    let (pool, volume) = storage.named(&request.volume)?;
+    let Some(to) = &request.to else {
+        return Err(Failure::invalid("no place is named").action("name it: larder replicate VOLUME POOL/NAME"));
+    };
+    let to = Place::parse(to).map_err(Failure::invalid)?;
+    if request.take {
+        take(&pool, &volume).await?;
+    }
+    let receiver = receiver(storage, &to, None)?;
+    let (limit, progress) = (request.limit_bytes.map(ByteSize), Arc::default());
+    Courier { pool, volume, receiver, limit, holds_for: None, progress }.run().await
+}
+
+/// Runs until the daemon stops.
+pub(crate) async fn run(daemon: Arc<Daemon>) {
+    let mut running = JoinSet::new();
+    loop {
+        let ways = daemon.state.lock().await.config.replicates.clone();
+        for one in daemon.replication.due(&ways) {
+            let daemon = Arc::clone(&daemon);
+            running.spawn(async move {
+                // The run remembers its outcome.
+                let _ = daemon.replicate_one(&one.volume, &one.to, one.limit, Some(&one)).await;
+            });
+        }
+        let next = daemon.replication.next();
+        let timer = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = daemon.replication.woken() => {}
+            () = timer => {}
+            Some(_) = running.join_next() => {}
+        }
+    }
+}
+
+impl Daemon {
+    /// One run on one way. What the file names is held for at the sender (`replication.base_is_held`).
+    async fn replicate_one(
+        &self,
+        volume: &VolumeName,
+        to: &Place,
+        limit: Option<ByteSize>,
+        named: Option<&ReplicateConfig>,
+    ) -> Result<u64, Failure> {
+        let way = (volume.clone(), to.clone());
+        let progress = self.replication.begin_in_turn(&way).await;
+        // A run that is given up in the middle ends, too.
+        let end = EndOf { runs: &self.replication, way: &way, outcome: None };
+        let outcome = self.go(volume, to, limit, named, progress).await;
+        if named.is_some() {
+            self.release_if_removed(volume, to).await;
+        }
+        end.with(outcome)
+    }
+
+    /// A way that was taken out of the file while a run was on it keeps no hold.
+    async fn release_if_removed(&self, volume: &VolumeName, to: &Place) {
+        let is_it = |one: &ReplicateConfig| (&one.volume, &one.to) == (volume, to);
+        if self.state.lock().await.config.replicates.iter().any(is_it) {
+            return;
+        }
+        let Ok(pool) = self.storage.pool(Some(&volume.pool)) else { return };
+        let Ok(open) = pool.volume(&volume.volume).await else { return };
+        if let Err(error) = courier::release(&open, &courier::reason(&to.to_string()), None).await {
+            tracing::warn!("a hold of '{volume}' for {to} stays: {error}");
+        }
+    }
+
+    async fn go(
+        &self,
+        volume: &VolumeName,
+        to: &Place,
+        limit: Option<ByteSize>,
+        named: Option<&ReplicateConfig>,
+        progress: Arc<Mutex<Progress>>,
+    ) -> Result<u64, Failure> {
+        let pool = self.storage.pool(Some(&volume.pool))?;
+        let machine = named.and_then(|one| one.machine.as_deref());
+        let receiver = receiver(&self.storage, to, self.known(machine))?;
+        let holds_for = named.map(|one| one.to.to_string());
+        let sent = Courier { pool, volume: volume.volume.clone(), receiver, limit, holds_for, progress }.run().await?;
+        if let (Place::Here(name), true) = (to, sent > 0) {
+            self.came(name).await;
+        }
+        Ok(sent)
+    }
+
+    /// Replicates now.
+    pub(crate) async fn replicate(&self, request: Replicate) -> Result<Replications, Failure> {
+        let (pool, volume) = self.storage.named(&request.volume)?;
+        let volume = VolumeName { pool: pool.name.clone(), volume };
+        let mut ways = self.state.lock().await.config.replicates.clone();
+        ways.retain(|one| one.volume == volume);
+        let wanted: Vec<(Place, Option<ReplicateConfig>)> = match &request.to {
+            Some(to) => {
+                let to = Place::parse(to).map_err(Failure::invalid)?;
+                let named = ways.into_iter().find(|one| one.to == to);
+                vec![(to, named)]
+            }
+            None if ways.is_empty() => {
+                return Err(Failure::not_found(format!("'{volume}' is replicated to no place")).action(format!(
+                    "name one: larder replicate {volume} PLACE; or for good: larder replicate add {volume} PLACE"
+                )));
+            }
+            None => ways.into_iter().map(|one| (one.to.clone(), Some(one))).collect(),
+        };
+        if request.take {
+            take(&pool, &volume.volume).await?;
+        }
+        let mut list = Vec::new();
+        for (to, named) in wanted {
+            let limit = request.limit_bytes.map(ByteSize).or(named.as_ref().and_then(|one| one.limit));
+            self.replicate_one(&volume, &to, limit, named.as_ref()).await?;
+            list.push(self.replication.status(&(volume.clone(), to), named.as_ref()));
+        }
+        Ok(Replications { replications: list })
+    }
+
+    /// Snapshots have come into a replica here: those that its retention does not need go.
+    pub(crate) async fn came(&self, name: &VolumeName) {
+        let state = self.state.lock().await;
+        let keep = state.config.replicas.iter().find(|replica| replica.name == *name).and_then(|replica| replica.keep);
+        drop(state);
+        let Some(keep) = keep else { return };
+        let thinned = match self.storage.pool(Some(&name.pool)) {
+            Ok(pool) => pool.thin_replica(&name.volume, &keep).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = thinned {
+            tracing::warn!("snapshots of the replica '{name}' stay: {}", failure.message);
+        }
+    }
+
+    /// What is replicated, and how far it is. Does no I/O.
+    pub(crate) async fn replications(&self) -> Replications {
+        let ways = self.state.lock().await.config.replicates.clone();
+        let mut list: Vec<ReplicationStatus> =
+            ways.iter().map(|one| self.replication.status(&(one.volume.clone(), one.to.clone()), Some(one))).collect();
+        let asked_for = self.replication.running();
+        let is_new = |way: &Way| !ways.iter().any(|one| (&one.volume, &one.to) == (&way.0, &way.1));
+        list.extend(asked_for.iter().filter(|way| is_new(way)).map(|way| self.replication.status(way, None)));
+        Replications { replications: list }
+    }
+
+    pub(crate) async fn change_replication(&self, change: ReplicationChange) -> Result<Replications, Failure> {
+        match change {
+            ReplicationChange::Add { volume, to, limit, code } => {
+                self.add_replication(&volume, &to, limit, code).await?
+            }
+            ReplicationChange::Remove { volume, to } => self.remove_replication(&volume, to.as_deref()).await?,
+        }
+        self.replication.wake();
+        Ok(self.replications().await)
+    }
+
+    async fn add_replication(
+        &self,
+        volume: &str,
+        to: &str,
+        limit: Option<String>,
+        code: Option<String>,
+    ) -> Result<(), Failure> {
+        let (pool, volume) = self.storage.named(volume)?;
+        if !pool.volumes().await?.iter().any(|there| there.name == volume) {
+            return Err(pool.failure(&volume, &FsError::NotFound));
+        }
+        if pool.is_replica(&volume).await? {
+            return Err(Failure::invalid(format!("'{}/{volume}' is a replica: it only receives", pool.name)));
+        }
+        let to = Place::parse(to).map_err(Failure::invalid)?;
+        let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
+        let machine = match (&to, code) {
+            (Place::Machine { host, port, replica }, Some(code)) => {
+                Some(machines::pair_with(self.folder.path(), (host, *port), replica, &code).await?)
+            }
+            (_, Some(_)) => return Err(Failure::invalid("a code is for larder://HOST/POOL/NAME")),
+            (_, None) => self.machine_at(&to).await,
+        };
+        // What is in the way is said now, not in the night.
+        receiver(&self.storage, &to, self.known(machine.as_deref()))?.state().await?;
+        let volume = VolumeName { pool: pool.name.clone(), volume };
+        let one = ReplicateConfig { volume, to, limit, machine, late_after_hours: 0 };
+        let mut state = self.state.lock().await;
+        self.edit(&mut state, |editor| {
+            editor.set_replicate(&one);
+            Ok(())
+        })
+        .await
+    }
+
+    fn known<'a>(&'a self, machine: Option<&'a str>) -> Option<Known<'a>> {
+        machine.map(|machine| Known { folder: self.folder.path(), machine })
+    }
+
+    /// The fingerprint of a machine that is paired for this place already.
+    async fn machine_at(&self, to: &Place) -> Option<String> {
+        let state = self.state.lock().await;
+        state.config.replicates.iter().find(|one| one.to == *to).and_then(|one| one.machine.clone())
+    }
+
+    async fn remove_replication(&self, volume: &str, to: Option<&str>) -> Result<(), Failure> {
+        let (pool, volume) = self.storage.named(volume)?;
+        let volume = VolumeName { pool: pool.name.clone(), volume };
+        let to = to.map(|text| Place::parse(text).map_err(Failure::invalid)).transpose()?;
+        let mut state = self.state.lock().await;
+        let is_it = |one: &&ReplicateConfig| one.volume == volume && to.as_ref().is_none_or(|to| *to == one.to);
+        let gone: Vec<Place> = state.config.replicates.iter().filter(is_it).map(|one| one.to.clone()).collect();
+        if gone.is_empty() {
+            return Err(Failure::not_found(format!("'{volume}' is not replicated there"))
+                .action("see what is with: larder replicate status"));
+        }
+        self.edit(&mut state, |editor| {
+            gone.iter().for_each(|to| editor.remove_replicate(&volume, to));
+            Ok(())
+        })
+        .await?;
+        drop(state);
+        // A volume that is locked keeps its holds: they are released by hand.
+        if let Ok(open) = pool.volume(&volume.volume).await {
+            for to in &gone {
+                let released = courier::release(&open, &courier::reason(&to.to_string()), None).await;
+                released.map_err(|error| pool.failure(&volume.volume, &error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a run whatever becomes of the one who waits for it.
+struct EndOf<'a> {
+    runs: &'a Runs,
+    way: &'a Way,
+    outcome: Option<Result<u64, Failure>>,
+}
+
+impl EndOf<'_> {
+    fn with(mut self, outcome: Result<u64, Failure>) -> Result<u64, Failure> {
+        self.outcome = Some(outcome.clone());
+        outcome
+    }
+}
+
+impl Drop for EndOf<'_> {
+    fn drop(&mut self) {
+        let given_up = || Err(Failure::new(FailureKind::Unavailable, "it was interrupted"));
+        self.runs.end(self.way, &self.outcome.take().unwrap_or_else(given_up));
+    }
+}

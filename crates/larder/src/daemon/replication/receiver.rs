@@ -1,0 +1,84 @@
+//! The side that snapshots are sent to: a pool of this process, or a daemon elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::Either;
+use futures::stream::BoxStream;
+use larder_api::{Client, Failure, FailureKind, Received, ReplicaState};
+use tokio::sync::mpsc;
+
+use crate::config::VolumeName;
+use crate::daemon::storage::OpenPool;
+
+/// Pieces that wait for a slow receiver.
+const PIECES_MAX: usize = 8;
+/// A receiver that answers a question no sooner is not there.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// A receiver that takes no piece for so long is not there. Its disks may have to wake.
+const STALL_MAX: Duration = Duration::from_secs(180);
+/// After the last piece a receiver makes everything durable, and removes what it needs no more.
+const END_MAX: Duration = Duration::from_secs(1800);
+
+/// A snapshot's bytes, or why there are no more.
+pub(super) type Stream<'a> = BoxStream<'a, Result<Bytes, String>>;
+
+#[derive(Clone)]
+pub(crate) enum Receiver {
+    Pool(Arc<OpenPool>, String),
+    Daemon(Client, VolumeName),
+}
+
+impl Receiver {
+    /// What the replica has; nothing, where there is none yet.
+    pub(crate) async fn state(&self) -> Result<ReplicaState, Failure> {
+        match self {
+            Self::Pool(pool, volume) => pool.replica_state(volume).await,
+            Self::Daemon(client, replica) => {
+                let path = format!("/v1/receive/{replica}");
+                let answer = tokio::time::timeout(ANSWER_MAX, client.get(&path)).await;
+                answer.unwrap_or_else(|_| Err(gone("it did not answer within a minute")))
+            }
+        }
+    }
+
+    pub(crate) async fn receive(&self, stream: Stream<'_>) -> Result<Received, Failure> {
+        match self {
+            Self::Pool(pool, volume) => pool.receive(volume, stream).await,
+            Self::Daemon(client, replica) => {
+                let (out, pieces) = mpsc::channel(PIECES_MAX);
+                let path = format!("/v1/receive/{replica}");
+                let answer = std::pin::pin!(client.upload(&path, pieces));
+                let forward = std::pin::pin!(forward(stream, out));
+                match futures::future::select(answer, forward).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right((forwarded, answer)) => {
+                        forwarded?;
+                        let answer = tokio::time::timeout(END_MAX, answer).await;
+                        answer.unwrap_or_else(|_| Err(gone("it did not say that it has all")))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The end of the channel is the end of the stream. One that was cut lacks the end that its receiver asks for.
+async fn forward(mut stream: Stream<'_>, out: mpsc::Sender<Bytes>) -> Result<(), Failure> {
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|why| Failure::new(FailureKind::Unavailable, why))?;
+        match tokio::time::timeout(STALL_MAX, out.send(piece)).await {
+            Ok(Ok(())) => {}
+            // It answers already.
+            Ok(Err(_)) => return Ok(()),
+            Err(_) => return Err(gone("it took nothing for three minutes")),
+        }
+    }
+    Ok(())
+}
+
+fn gone(why: &str) -> Failure {
+    Failure::new(FailureKind::Unavailable, format!("the receiver went away: {why}"))
+}
