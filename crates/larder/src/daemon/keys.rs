@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use larder_api::{Encrypt, Failure, FailureKind, KeySlot, KeysRequest, KeysStatus, VolumeSecret, VolumeStatus};
-use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, RecoveryKey, SealedLog, SealedStore, Secret, Work};
-use larder_volume::{Beneath, FsError, FsResult, Properties, Seals, VolumeInfo};
+use larder_crypt::{
+    Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, SealedLog, SealedStore, Secret, Work,
+};
+use larder_volume::{Beneath, FsError, FsResult, Properties, Sealing, Seals, VolumeInfo};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use parking_lot::Mutex;
@@ -34,7 +36,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 /// People's name for the slot of the secret that a volume was made with.
 const FIRST_SLOT: &str = "first";
-const RECOVERY_SLOT: &str = "recovery";
+pub(super) const RECOVERY_SLOT: &str = "recovery";
 
 /// The keys of the volumes of one pool that are unlocked.
 #[derive(Default)]
@@ -51,7 +53,7 @@ impl Seals for Unlocked {
 
     fn decorate(&self, volume: &VolumeInfo, beneath: Beneath) -> FsResult<Beneath> {
         let keys = self.keys.lock().get(&volume.id).cloned().ok_or(FsError::Locked)?;
-        decorated(volume.id, beneath, keys)
+        decorated(volume.id, beneath, keys, Mixture::of(volume))
     }
 
     fn share(&self, from: &VolumeInfo, to: &VolumeInfo) -> FsResult<()> {
@@ -62,15 +64,45 @@ impl Seals for Unlocked {
     }
 }
 
-/// The store and the log of a volume, opened with its keys.
-pub(crate) fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>) -> FsResult<Beneath> {
-    let failed = |error: larder_crypt::SealError| FsError::Io(error.to_string().into());
-    let log = beneath.log.map(|log| SealedLog::new(log, Arc::clone(&keys))).transpose().map_err(failed)?;
-    let store = SealedStore::new(beneath.store, folder_of(id), keys);
-    Ok(Beneath { store: Arc::new(store), log: log.map(|log| Arc::new(log) as _) })
+impl Unlocked {
+    pub(super) fn of(&self, id: Uuid) -> Option<Arc<Keys>> {
+        self.keys.lock().get(&id).cloned()
+    }
+
+    pub(super) fn put(&self, id: Uuid, keys: Arc<Keys>) {
+        self.keys.lock().insert(id, keys);
+    }
 }
 
-fn folder_of(id: Uuid) -> Path {
+/// What lies in the store of an encrypted volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mixture {
+    /// Everything is sealed.
+    Sealed,
+    /// Some objects may still be in clear.
+    Half,
+    /// The same, for readers that rely on the lengths in lists.
+    HalfExact,
+}
+
+impl Mixture {
+    fn of(volume: &VolumeInfo) -> Self {
+        if volume.sealing == Some(Sealing::Encrypt) { Self::Half } else { Self::Sealed }
+    }
+}
+
+/// The store and the log of a volume, opened with its keys.
+pub(crate) fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>, mixture: Mixture) -> FsResult<Beneath> {
+    let failed = |error: larder_crypt::SealError| FsError::Io(error.to_string().into());
+    let log = beneath.log.map(|log| SealedLog::new(log, Arc::clone(&keys))).transpose().map_err(failed)?;
+    let store: Arc<dyn ObjectStore> = match mixture {
+        Mixture::Sealed => Arc::new(SealedStore::new(beneath.store, folder_of(id), keys)),
+        half => Arc::new(HalfSealed::new(beneath.store, folder_of(id), keys, half == Mixture::HalfExact)),
+    };
+    Ok(Beneath { store, log: log.map(|log| Arc::new(log) as _) })
+}
+
+pub(super) fn folder_of(id: Uuid) -> Path {
     Path::from("volumes").join(id.to_string())
 }
 
@@ -108,17 +140,20 @@ async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring, Master), F
     slowly(work).await
 }
 
-async fn slowly<T: Send + 'static>(
+pub(super) async fn slowly<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| failure(&error))
 }
 
-fn failure(error: &KeyringError) -> Failure {
+pub(super) fn failure(error: &KeyringError) -> Failure {
     let kind = match error {
         KeyringError::Refused(_) => FailureKind::Denied,
-        KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) => FailureKind::Invalid,
+        KeyringError::LastSlot
+        | KeyringError::TooManySlots
+        | KeyringError::Weak(_)
+        | KeyringError::NoSecretFor(_) => FailureKind::Invalid,
         KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => FailureKind::NotFound,
         _ => FailureKind::Unavailable,
     };
@@ -130,6 +165,9 @@ fn failure(error: &KeyringError) -> Failure {
         KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => {
             failure.action("see which there are with: larder volume key list NAME")
         }
+        KeyringError::NoSecretFor(_) => failure.action(
+            "give its secret, too (a key file with --key-file FILE); or let it go with --drop LABEL, and make another one afterwards",
+        ),
         KeyringError::UnknownFormat(_) => failure.action("install a newer larder"),
         _ => failure,
     }
@@ -146,7 +184,7 @@ pub(crate) fn secret_of(given: VolumeSecret) -> Result<Secret, Failure> {
     })
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs())
 }
 
@@ -160,6 +198,38 @@ pub(crate) fn locked(volume: &str) -> Failure {
         .action(format!("open it with: larder volume unlock {volume}"))
 }
 
+pub(super) async fn write_keyring(
+    store: &dyn ObjectStore,
+    id: Uuid,
+    ring: &Keyring,
+    mode: PutMode,
+) -> Result<(), Failure> {
+    let payload = PutPayload::from(ring.encode());
+    let put = store.put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
+    put.map(drop).map_err(|error| {
+        Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be written: {error}"))
+    })
+}
+
+pub(super) fn cipher_named(name: &str) -> Result<Cipher, Failure> {
+    Cipher::of_name(name).ok_or_else(|| {
+        let names = Cipher::ALL.map(Cipher::name).join(", ");
+        Failure::invalid(format!("'{name}' is not a cipher: use one of {names}"))
+    })
+}
+
+/// A keyring for a volume that has none, with its recovery key, if one was asked for.
+pub(super) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), Failure> {
+    let cipher = encrypt.cipher.as_deref().map_or_else(|| Ok(Cipher::for_this_machine()), cipher_named)?;
+    let secret = secret_of(encrypt.secret)?;
+    slowly(move || {
+        let (mut ring, master) = Keyring::create(cipher, FIRST_SLOT, &secret, work(), now())?;
+        let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
+        Ok((ring, master, recovery))
+    })
+    .await
+}
+
 impl OpenPool {
     /// Makes an encrypted volume. With the recovery key in the answer, if one was asked for.
     pub(crate) async fn create_sealed(
@@ -168,20 +238,7 @@ impl OpenPool {
         properties: Properties,
         encrypt: Encrypt,
     ) -> Result<VolumeStatus, Failure> {
-        let cipher = match encrypt.cipher.as_deref() {
-            None => Cipher::for_this_machine(),
-            Some(name) => Cipher::of_name(name).ok_or_else(|| {
-                let names = Cipher::ALL.map(Cipher::name).join(", ");
-                Failure::invalid(format!("'{name}' is not a cipher: use one of {names}"))
-            })?,
-        };
-        let secret = secret_of(encrypt.secret)?;
-        let (ring, master, recovery) = slowly(move || {
-            let (mut ring, master) = Keyring::create(cipher, FIRST_SLOT, &secret, work(), now())?;
-            let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
-            Ok((ring, master, recovery))
-        })
-        .await?;
+        let (ring, master, recovery) = new_keyring(encrypt).await?;
         let keys = ring.keys(&master).map_err(|error| failure(&error))?;
         let info = self.registry.enter(name, properties, true).await.map_err(|error| self.failure(name, &error))?;
         let made = async {
@@ -199,11 +256,7 @@ impl OpenPool {
     }
 
     async fn write_keyring(&self, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), Failure> {
-        let payload = PutPayload::from(ring.encode());
-        let put = self.pool.store().put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
-        put.map(drop).map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be written: {error}"))
-        })
+        write_keyring(&*self.pool.store(), id, ring, mode).await
     }
 
     /// The cipher of an encrypted volume, where its keyring can be read.
@@ -219,13 +272,13 @@ impl OpenPool {
         info.sealed && !self.unlocked.are_unlocked(info)
     }
 
-    async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), Failure> {
+    pub(super) async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         let info =
             infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))?;
         if !info.sealed {
             return Err(Failure::invalid(format!("the volume '{name}' is not encrypted"))
-                .action("make an encrypted one with: larder volume create NAME --encrypt; then copy the files"));
+                .action(format!("encrypt it with: larder volume encrypt {name}")));
         }
         let (ring, version) = keyring(&*self.pool.store(), info.id).await?.ok_or_else(|| {
             Failure::new(FailureKind::Unavailable, format!("the volume '{name}' has no keyring: nothing opens it"))
@@ -253,6 +306,7 @@ impl OpenPool {
         }
         if volume.is_ok() {
             self.unlocked.locked.lock().remove(&info.id);
+            self.go_on_sealing(&info);
         }
         volume.map(drop)
     }
@@ -266,9 +320,10 @@ impl OpenPool {
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
     pub(crate) async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, Failure> {
         let (info, _, _) = self.sealed(name).await?;
+        self.passes.stop(info.id);
         self.unlocked.locked.lock().insert(info.id);
         let keys = self.unlocked.keys.lock().remove(&info.id);
-        Ok(keys.map(|keys| Forgotten { id: info.id, keys }))
+        Ok(keys.map(|keys| Forgotten { info, keys }))
     }
 
     /// Closes the volume whose keys were forgotten. Somebody still uses it: the keys are back.
@@ -281,7 +336,8 @@ impl OpenPool {
                 }
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    self.unlocked.keys.lock().insert(forgotten.id, forgotten.keys);
+                    self.unlocked.put(forgotten.info.id, forgotten.keys);
+                    self.go_on_sealing(&forgotten.info);
                     return Err(self.failure(name, &error));
                 }
             }
@@ -306,6 +362,7 @@ impl OpenPool {
             cipher: ring.cipher().name().to_owned(),
             locked: self.is_locked(info),
             slots: slots.collect(),
+            sealing: self.passes.status(info),
             recovery_key,
         }
     }
@@ -325,7 +382,7 @@ impl OpenPool {
             KeysRequest::Remove { secret, slot } => {
                 (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
             }
-            KeysRequest::Unlock { .. } | KeysRequest::Lock { .. } => {
+            KeysRequest::Unlock { .. } | KeysRequest::Lock { .. } | KeysRequest::Encrypt { .. } | KeysRequest::Rekey(_) => {
                 return Err(Failure::internal("this request changes no keys"));
             }
         };
@@ -427,11 +484,11 @@ type KeyringChange = Box<dyn FnOnce(&mut Keyring, &Master) -> Result<Option<Stri
 
 /// Keys that were taken out of memory for a volume that is still to be closed.
 pub(crate) struct Forgotten {
-    id: Uuid,
+    info: VolumeInfo,
     keys: Arc<Keys>,
 }
 
-fn add_recovery(ring: &mut Keyring, master: &Master, name: &str) -> Result<String, KeyringError> {
+pub(super) fn add_recovery(ring: &mut Keyring, master: &Master, name: &str) -> Result<String, KeyringError> {
     let key = RecoveryKey::random()?;
     let text = key.text().to_string();
     ring.add_slot(master, name, &Secret::Recovery(key), work(), now())?;

@@ -12,6 +12,7 @@
 
 mod clone;
 pub(crate) mod document;
+mod sealing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -107,7 +108,15 @@ impl Registry {
         check_volume_name(name)?;
         check_properties(&properties)?;
         let info =
-            VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false, origin: None };
+            VolumeInfo {
+                name: name.to_owned(),
+                id: Uuid::new_v4(),
+                properties,
+                sealed,
+                sealing: None,
+                replica: false,
+                origin: None,
+            };
         let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
@@ -119,6 +128,8 @@ impl Registry {
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
                 source: None,
+                former_sources: Vec::new(),
+                sealing: None,
                 origin: None,
             });
             Ok(())

@@ -155,11 +155,20 @@ impl Registry {
             id: Uuid::new_v4(),
             properties: header.properties.clone(),
             sealed: header.sealed,
+            sealing: None,
             replica: true,
             origin: None,
         };
-        let entry =
-            VolumeEntry { info, formatted: false, doomed: false, features, source: Some(header.source), origin: None };
+        let entry = VolumeEntry {
+            info,
+            formatted: false,
+            doomed: false,
+            features,
+            source: Some(header.source),
+            former_sources: Vec::new(),
+            sealing: None,
+            origin: None,
+        };
         self.update(|document| {
             if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
                 return Err(FsError::Exists);
@@ -279,6 +288,12 @@ impl Registry {
 
 /// Refuses a stream that does not fit what is there.
 fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
+    if header.former_sources.contains(&document.source) {
+        return Err(refused(format!(
+            "the volume was encrypted or re-keyed after the newest snapshot of '{name}', which lacks its keys: send a whole snapshot \
+             without --from into a new name, then destroy '{name}'"
+        )));
+    }
     if document.source != header.source {
         return Err(refused(format!("'{name}' is a replica of another volume: receive into a new name")));
     }

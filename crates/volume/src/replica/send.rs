@@ -19,7 +19,7 @@ use crate::features;
 use crate::keys::MARK;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
-use crate::registry::document::{VolumeEntry, find, store_error};
+use crate::registry::document::{self, VolumeEntry, find, store_error};
 use crate::snapshots::image::{self, Ground, Image};
 use crate::snapshots::row::{self, Row};
 use crate::snapshots::{Sent, changes};
@@ -52,6 +52,7 @@ enum Item {
 }
 
 struct Job {
+    registry: Arc<dyn ObjectStore>,
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     header: Header,
@@ -75,6 +76,7 @@ impl Registry {
         let open = self.volume(volume).await?;
         let (mut document, _) = self.read().await?;
         let entry = find(&mut document, volume)?.clone();
+        entry.check_not_sealing()?;
         let state = Arc::clone(&open.state);
         let (to, row) = state.sent_row(snapshot).await?;
         let from = match from {
@@ -122,6 +124,7 @@ impl Registry {
         end.objects = items.len() as u64;
         let header = Header {
             source,
+            former_sources: entry.former_sources.clone(),
             volume: entry.info.name.clone(),
             properties: entry.info.properties.clone(),
             sealed: entry.info().sealed,
@@ -132,7 +135,8 @@ impl Registry {
             bytes,
         };
         let store = self.beneath_of(&entry);
-        let job = Job { store, prefix: prefix_of(entry.info.id), header, items, end, _kept: (open, sent) };
+        let registry = Arc::clone(&self.backing.store);
+        let job = Job { registry, store, prefix: prefix_of(entry.info.id), header, items, end, _kept: (open, sent) };
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         tokio::spawn(job.run(out));
         let stream =
@@ -263,7 +267,20 @@ impl Job {
                 }
             }
         }
+        self.check_same_keys().await?;
         put(Frame::End(self.end.clone())).await
+    }
+
+    /// Objects are sealed anew in place, also while they are sent. Nothing counts before the end of the stream, so it has none then.
+    async fn check_same_keys(&self) -> FsResult<()> {
+        let (mut document, _) = document::read(&*self.registry).await?;
+        let entry = find(&mut document, &self.header.volume)?;
+        entry.check_not_sealing()?;
+        if entry.source.unwrap_or(entry.info.id) == self.header.source {
+            return Ok(());
+        }
+        let why = format!("'{}' was encrypted or re-keyed while it was sent: send it again", self.header.volume);
+        Err(FsError::Refused(why.into()))
     }
 }
 
