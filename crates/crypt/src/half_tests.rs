@@ -54,7 +54,10 @@ async fn both_kinds_are_read_alike_and_one_that_is_sealed_meanwhile_is_looked_at
                 assert_eq!(store.get_range(&at(name), range.clone()).await.expect("reads"), wanted, "{name}");
             }
             let many = store.get_ranges(&at(name), &ranges).await.expect("reads");
-            assert_eq!(many.concat(), ranges.iter().flat_map(|r| &content[r.start as usize..r.end as usize]).copied().collect::<Vec<_>>());
+            assert_eq!(
+                many.concat(),
+                ranges.iter().flat_map(|r| &content[r.start as usize..r.end as usize]).copied().collect::<Vec<_>>()
+            );
             assert_eq!(store.get(&at(name)).await.expect("reads").bytes().await.expect("reads"), content, "{name}");
             assert_eq!(store.head(&at(name)).await.expect("is there").size, content.len() as u64);
             let listed: Vec<ObjectMeta> = store.list(Some(&at(name))).try_collect().await.expect("lists");

@@ -338,8 +338,7 @@ impl Keyring {
         let mut master = Master(Zeroizing::new([0; 32]));
         fill_random(&mut *master.0)?;
         let cipher = cipher.unwrap_or(self.cipher);
-        let mut ring =
-            Self { format: FORMAT, domain: self.domain, cipher, generations: Vec::new(), slots: Vec::new() };
+        let mut ring = Self { format: FORMAT, domain: self.domain, cipher, generations: Vec::new(), slots: Vec::new() };
         for (one, key) in self.generations.iter().zip(&generations) {
             ring.push_generation(&master, one.number, one.created, key)?;
         }

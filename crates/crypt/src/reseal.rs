@@ -18,9 +18,7 @@ use aws_lc_rs::digest::{Context, Digest, SHA256};
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{
-    GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, Result, UpdateVersion,
-};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, Result, UpdateVersion};
 
 use crate::SealError;
 use crate::failure::{generic, refused};
@@ -124,7 +122,10 @@ impl Resealing {
         pieces.extend(sealer.finish().map_err(|error| refused(location, error))?);
         let digest = opened_digest(&self.keys, &place, &pieces).map_err(|error| refused(location, error))?;
         if digest.as_ref() != read.finish().as_ref() {
-            return Err(generic(location, "what was sealed opens as something else: the memory or the processor fails"));
+            return Err(generic(
+                location,
+                "what was sealed opens as something else: the memory or the processor fails",
+            ));
         }
         let version = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
         let options = PutOptions { mode: PutMode::Update(version), attributes, ..PutOptions::default() };

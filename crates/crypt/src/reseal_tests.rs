@@ -10,7 +10,8 @@ use crate::keys::VolumeKey;
 use crate::{HalfSealed, SealedStore};
 
 fn keys(newest: u32) -> Arc<Keys> {
-    let generations = (1..=newest).map(|number| (number, VolumeKey::new([number as u8; 32]))).collect::<BTreeMap<_, _>>();
+    let generations =
+        (1..=newest).map(|number| (number, VolumeKey::new([number as u8; 32]))).collect::<BTreeMap<_, _>>();
     Arc::new(Keys::new(Uuid::from_u128(1), Cipher::Aes256Gcm, generations))
 }
 
@@ -53,7 +54,9 @@ async fn objects_in_clear_and_of_an_older_key_are_sealed_with_the_newest() {
     let passed = resealing(&store, 1, true).pass(|progress| seen.push(progress)).await.expect("passes");
     assert_eq!(passed, Passed { sealed: contents().len() as u64, faults: Vec::new() });
     let last = seen.last().copied().expect("progress");
-    assert!(last.done_bytes == last.total_bytes && last.done_objects == 8 && seen.is_sorted_by_key(|one| one.done_bytes));
+    assert!(
+        last.done_bytes == last.total_bytes && last.done_objects == 8 && seen.is_sorted_by_key(|one| one.done_bytes)
+    );
     check(&store, &SealedStore::new(Arc::clone(&store) as _, prefix(), keys(1)), 1).await;
     assert_eq!(resealing(&store, 1, true).pass(|_| {}).await.expect("passes"), Passed::default());
     let passed = resealing(&store, 2, false).pass(|_| {}).await.expect("passes");

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, KeysStatus, SealingStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus,
-    VolumeStatus,
+    CheckResult, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, SealingStatus,
+    ShareStatus, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 

@@ -37,17 +37,13 @@ pub(super) async fn encrypt(
     begin(global, &client, name, &request, how.wait).await
 }
 
-pub(super) async fn rekey(
-    global: &Global,
-    name: &str,
-    choice: RekeyChoice,
-    how: SealingArgs,
-) -> Result<(), Failure> {
+pub(super) async fn rekey(global: &Global, name: &str, choice: RekeyChoice, how: SealingArgs) -> Result<(), Failure> {
     let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
     let status: KeysStatus = client.get(&format!("/v1/keys/{name}")).await?;
     let files = choice.key_files.iter().map(|file| read_key_file(file).map(VolumeSecret::KeyFile));
     let mut secrets = files.collect::<Result<Vec<_>, _>>()?;
-    let stays = |id: &str, label: &str| !choice.drop.iter().any(|named| named == label || id.starts_with(named.as_str()));
+    let stays =
+        |id: &str, label: &str| !choice.drop.iter().any(|named| named == label || id.starts_with(named.as_str()));
     for slot in status.slots.iter().filter(|slot| stays(&slot.id, &slot.name)) {
         let whose = format!("'{}' of {name}", slot.name);
         match slot.kind.as_str() {
@@ -67,13 +63,7 @@ pub(super) async fn rekey(
     begin(global, &client, name, &KeysRequest::Rekey(rekey), how.wait).await
 }
 
-async fn begin(
-    global: &Global,
-    client: &Client,
-    name: &str,
-    request: &KeysRequest,
-    wait: bool,
-) -> Result<(), Failure> {
+async fn begin(global: &Global, client: &Client, name: &str, request: &KeysRequest, wait: bool) -> Result<(), Failure> {
     let begun: KeysStatus = client.post(&format!("/v1/keys/{name}"), request).await?;
     let recovery_key = begun.recovery_key.clone();
     if let Some(key) = recovery_key.as_deref().filter(|_| wait && !global.json) {
@@ -94,8 +84,9 @@ async fn ended(client: &Client, name: &str) -> Result<KeysStatus, Failure> {
         }
         let Some(sealing) = &status.sealing else { return Ok(status) };
         if let Some(fault) = &sealing.fault {
-            return Err(Failure::new(FailureKind::Unavailable, format!("'{name}' is not done yet: {fault}"))
-                .action(format!("it is tried again by itself; see how far it is with: larder volume key list {name}")));
+            return Err(Failure::new(FailureKind::Unavailable, format!("'{name}' is not done yet: {fault}")).action(
+                format!("it is tried again by itself; see how far it is with: larder volume key list {name}"),
+            ));
         }
         if !sealing.running {
             return Err(Failure::new(FailureKind::Locked, format!("'{name}' was locked before all was encrypted"))

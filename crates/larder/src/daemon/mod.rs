@@ -31,10 +31,12 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod erase;
+pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod memory;
 mod metrics;
 mod mounts;
+mod passes;
 pub(crate) mod people;
 mod replicas;
 pub(crate) mod replication;

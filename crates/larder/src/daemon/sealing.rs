@@ -4,136 +4,25 @@
 //! doors closed -> keyring and mark (`Registry::begin_sealing`) -> doors open -> passes over the objects -> old keys forgotten, mark gone
 //! ```
 //!
-//! - `passes.resumed_by_unlocking`: the registry says that a volume is being sealed, and nothing else does. After a restart it is locked,
-//!   and unlocking it goes on with the work.
-//! - `passes.old_keys_last`: the keyring forgets keys once a pass found nothing to do, and only if its newest key is the one that the
-//!   pass sealed with.
-//! - `passes.stopped_first`: a pass ends before its volume is locked or its pool closes.
+//! The passes themselves: [`super::passes`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Encrypt, Failure, FailureKind, KeysStatus, Rekey, SealingStatus};
-use larder_crypt::{Keyring, Keys, Passed, Progress, Resealing};
-use larder_volume::{FsError, FsResult, Registry, Sealing, VolumeInfo};
+use larder_api::{Encrypt, Failure, FailureKind, KeysStatus, Rekey};
+use larder_crypt::{Keyring, Keys};
+use larder_volume::{FsError, FsResult, Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
-use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::Daemon;
-use super::keys::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, folder_of, secret_of, slowly};
+use super::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, secret_of, slowly};
+use super::passes::Work;
 use super::storage::OpenPool;
 use crate::config::VolumeName;
 
 /// Doors let go of a volume within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Objects that could not be sealed are tried again after this time, twice as long after each failure.
-const AGAIN_MIN: Duration = Duration::from_secs(15);
-const AGAIN_MAX: Duration = Duration::from_secs(3600);
-
-/// The passes that are under way in one pool.
-#[derive(Default)]
-pub(super) struct Passes(Mutex<HashMap<Uuid, Pass>>);
-
-struct Pass {
-    task: tokio::task::AbortHandle,
-    state: Arc<Mutex<PassState>>,
-}
-
-#[derive(Clone, Default)]
-struct PassState {
-    progress: Progress,
-    fault: Option<String>,
-}
-
-impl Passes {
-    pub(super) fn stop(&self, id: Uuid) {
-        self.0.lock().remove(&id).into_iter().for_each(|pass| pass.task.abort());
-    }
-
-    pub(super) fn stop_all(&self) {
-        self.0.lock().drain().for_each(|(_, pass)| pass.task.abort());
-    }
-
-    /// How far the volume has come; `None`: it is not being sealed.
-    pub(super) fn status(&self, info: &VolumeInfo) -> Option<SealingStatus> {
-        let work = info.sealing?;
-        let state = self.0.lock().get(&info.id).map(|pass| pass.state.lock().clone());
-        let running = state.is_some();
-        let PassState { progress, fault } = state.unwrap_or_default();
-        let Progress { done_bytes, total_bytes, .. } = progress;
-        Some(SealingStatus { rekey: work == Sealing::Rekey, running, done_bytes, total_bytes, fault })
-    }
-}
-
-/// The work on one volume.
-struct Work {
-    pool: String,
-    info: VolumeInfo,
-    registry: Arc<Registry>,
-    store: Arc<dyn ObjectStore>,
-    keys: Arc<Keys>,
-    state: Arc<Mutex<PassState>>,
-}
-
-impl Work {
-    async fn run(self) {
-        let Self { pool, info, .. } = &self;
-        let (name, word) = (&info.name, info.sealing.map_or("sealed", Sealing::word));
-        tracing::info!("the volume '{pool}/{name}' is being {word}");
-        let mut wait = AGAIN_MIN;
-        loop {
-            let fault = match self.pass().await {
-                Ok(Passed { sealed: 0, faults }) if faults.is_empty() => match self.end().await {
-                    Ok(()) => break,
-                    Err(failure) => failure.message,
-                },
-                Ok(Passed { faults, .. }) if faults.is_empty() => {
-                    wait = AGAIN_MIN;
-                    continue;
-                }
-                Ok(Passed { faults, .. }) => faults.join("; "),
-                Err(error) => error.to_string(),
-            };
-            if self.state.lock().fault.replace(fault.clone()).as_ref() != Some(&fault) {
-                tracing::warn!("the volume '{pool}/{name}' is not {word} yet: {fault}");
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(AGAIN_MAX);
-        }
-        tracing::info!("the volume '{pool}/{name}' is {word}");
-    }
-
-    async fn pass(&self) -> object_store::Result<Passed> {
-        let resealing = Resealing {
-            store: Arc::clone(&self.store),
-            prefix: folder_of(self.info.id),
-            keys: Arc::clone(&self.keys),
-            from_clear: self.info.sealing == Some(Sealing::Encrypt),
-        };
-        resealing.pass(|progress| self.state.lock().progress = progress).await
-    }
-
-    /// `passes.old_keys_last`
-    async fn end(&self) -> Result<(), Failure> {
-        let lost = || Failure::new(FailureKind::Unavailable, "its keyring is gone");
-        let (mut ring, version) = keys::keyring(&*self.store, self.info.id).await?.ok_or_else(lost)?;
-        if ring.newest() != self.keys.newest() {
-            let name = &self.info.name;
-            return Err(Failure::new(
-                FailureKind::Unavailable,
-                format!("its keyring has a newer key: larder volume lock {name}, then larder volume unlock {name}"),
-            ));
-        }
-        if ring.has_old_keys() {
-            ring.forget_old_keys();
-            keys::write_keyring(&*self.store, self.info.id, &ring, PutMode::Update(version)).await?;
-        }
-        let ended = self.registry.end_sealing(self.info.id).await;
-        ended.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
-    }
-}
 
 /// What a keyring becomes while its volume is closed.
 struct NewKeys {
@@ -145,7 +34,7 @@ struct NewKeys {
 
 impl NewKeys {
     async fn store(self, store: Arc<dyn ObjectStore>, unlocked: Arc<Unlocked>, id: Uuid) -> FsResult<()> {
-        let written = keys::write_keyring(&*store, id, &self.ring, self.mode).await;
+        let written = keyrings::write_keyring(&*store, id, &self.ring, self.mode).await;
         written.map_err(|failure| FsError::Io(failure.message.into()))?;
         unlocked.put(id, Arc::new(self.keys));
         Ok(())
@@ -160,22 +49,9 @@ impl OpenPool {
 
     /// Goes on with the work on a volume whose keys are there (`passes.resumed_by_unlocking`).
     pub(super) fn go_on_sealing(&self, info: &VolumeInfo) {
-        let (Some(_), Some(keys)) = (info.sealing, self.unlocked.of(info.id)) else { return };
-        let mut passes = self.passes.0.lock();
-        if passes.get(&info.id).is_some_and(|pass| !pass.task.is_finished()) {
-            return;
+        if let (Some(_), Some(keys)) = (info.sealing, self.unlocked.of(info.id)) {
+            self.passes.go_on(Work::new(&self.name, info, &self.registry, self.pool.store(), keys));
         }
-        let state = Arc::<Mutex<PassState>>::default();
-        let work = Work {
-            pool: self.name.clone(),
-            info: info.clone(),
-            registry: Arc::clone(&self.registry),
-            store: self.pool.store(),
-            keys,
-            state: Arc::clone(&state),
-        };
-        let task = tokio::spawn(work.run()).abort_handle();
-        passes.insert(info.id, Pass { task, state });
     }
 
     /// The keys of a volume that is not encrypted yet.
@@ -184,7 +60,7 @@ impl OpenPool {
             return Err(Failure::new(FailureKind::Exists, format!("the volume '{}/{name}' is encrypted already", self.name))
                 .action(format!("see how far it is with: larder volume key list {name}; give it a new key with: larder volume rekey {name}")));
         }
-        let (ring, master, recovery) = keys::new_keyring(encrypt).await?;
+        let (ring, master, recovery) = keyrings::new_keyring(encrypt).await?;
         let keys = ring.keys(&master).map_err(|error| failure(&error))?;
         Ok(NewKeys { ring, keys, mode: PutMode::Overwrite, recovery })
     }
@@ -192,12 +68,12 @@ impl OpenPool {
     async fn next_keys(&self, name: &str, rekey: Rekey) -> Result<NewKeys, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
         if self.is_locked(&info) {
-            return Err(keys::locked(&format!("{}/{name}", self.name)));
+            return Err(keyrings::locked(&format!("{}/{name}", self.name)));
         }
-        let cipher = rekey.cipher.as_deref().map(keys::cipher_named).transpose()?;
+        let cipher = rekey.cipher.as_deref().map(keyrings::cipher_named).transpose()?;
         let secrets = rekey.secrets.into_iter().map(secret_of).collect::<Result<Vec<_>, _>>()?;
         let new = move || {
-            let (mut ring, master) = ring.rekeyed(&secrets, &rekey.drop, cipher, keys::now())?;
+            let (mut ring, master) = ring.rekeyed(&secrets, &rekey.drop, cipher, keyrings::now())?;
             let recovery = rekey.new_recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
             Ok((ring, master, recovery))
         };
@@ -266,7 +142,8 @@ impl Daemon {
             let anyway = "the same command with --force";
             let writers = pool.files(volume).await.map_or(0, |files| files.writers());
             if writers > 0 {
-                let message = format!("{writers} files of the volume '{of}' are open for writing, and it closes for a moment");
+                let message =
+                    format!("{writers} files of the volume '{of}' are open for writing, and it closes for a moment");
                 return Err(Failure::new(FailureKind::Busy, message)
                     .action(format!("close them there; or lose what they have not sent: {anyway}")));
             }

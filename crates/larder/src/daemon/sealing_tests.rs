@@ -11,15 +11,17 @@ use futures::stream::BoxStream;
 use larder_base::{MemLog, SystemClock};
 use larder_crypt::{Cipher, Secret};
 use larder_volume::{
-    Backing, CreateMode, Cred, IO_BYTES_MAX, Ino, MemoryBudget, NameMatch, Properties, SetAttr, Space, Stability, Volume,
+    Backing, CreateMode, Cred, IO_BYTES_MAX, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
+    Stability, Volume,
 };
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStoreExt,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
 };
 
+use super::super::keyrings::folder_of;
 use super::*;
 
 const PLAIN: &[u8] = b"the plaintext that nobody may find ";
@@ -134,7 +136,7 @@ impl Life {
     async fn unlock(&self) {
         let info = self.info().await;
         if info.sealed {
-            let (ring, _) = keys::keyring(&*self.store, info.id).await.unwrap().unwrap();
+            let (ring, _) = keyrings::keyring(&*self.store, info.id).await.unwrap().unwrap();
             let master = ring.unlock(&secret(1)).unwrap();
             self.unlocked.put(info.id, Arc::new(ring.keys(&master).unwrap()));
         }
@@ -142,14 +144,8 @@ impl Life {
 
     async fn work(&self) -> Work {
         let info = self.info().await;
-        Work {
-            pool: "tank".into(),
-            registry: Arc::clone(&self.registry),
-            store: Arc::clone(&self.store),
-            keys: self.unlocked.of(info.id).unwrap(),
-            state: Arc::default(),
-            info,
-        }
+        let keys = self.unlocked.of(info.id).unwrap();
+        Work::new("tank", &info, &self.registry, Arc::clone(&self.store), keys)
     }
 
     async fn change_over(&self, sealing: Sealing) -> FsResult<()> {
@@ -187,7 +183,7 @@ async fn new_keys(life: &Life, sealing: Sealing) -> NewKeys {
             (ring, master, PutMode::Overwrite)
         }
         Sealing::Rekey => {
-            let (ring, version) = keys::keyring(&*life.store, life.info().await.id).await.unwrap().unwrap();
+            let (ring, version) = keyrings::keyring(&*life.store, life.info().await.id).await.unwrap().unwrap();
             let (ring, master) = ring.rekeyed(&[secret(1)], &["lost".into()], None, 8).unwrap();
             (ring, master, PutMode::Update(version))
         }
@@ -213,12 +209,15 @@ async fn written(disks: &Disks) -> Vec<(Ino, Vec<u8>)> {
     let volume = life.registry.volume("v").await.unwrap();
     for number in 0..8u8 {
         let name = format!("telling-name-{number}");
-        let (attr, _) =
-            volume.create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, SetAttr::default()).await.unwrap();
+        let (attr, _) = volume
+            .create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, SetAttr::default())
+            .await
+            .unwrap();
         let mut noise = vec![number];
-        noise.extend((0..2000 * u64::from(number)).flat_map(|at| {
-            larder_base::checksum::checksum(u64::from(number), &at.to_le_bytes()).to_le_bytes()
-        }));
+        noise.extend(
+            (0..2000 * u64::from(number))
+                .flat_map(|at| larder_base::checksum::checksum(u64::from(number), &at.to_le_bytes()).to_le_bytes()),
+        );
         let content = vec![Bytes::from(noise), Bytes::from_static(PLAIN)];
         volume.write(&Cred::root(), attr.id.ino, 0, content, Stability::FileSync).await.unwrap();
         if number == 4 {

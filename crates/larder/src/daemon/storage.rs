@@ -28,9 +28,9 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) registry: Arc<Registry>,
-    pub(super) unlocked: Arc<super::keys::Unlocked>,
+    pub(super) unlocked: Arc<super::keyrings::Unlocked>,
     services: Services,
-    pub(super) passes: super::sealing::Passes,
+    pub(super) passes: super::passes::Passes,
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
 }
@@ -58,13 +58,13 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                let (services, passes) = (Services::default(), super::sealing::Passes::default());
+                let (services, passes) = (Services::default(), super::passes::Passes::default());
                 Ok(Self { name, pool, registry, unlocked, services, passes, closed: Default::default() })
             }
             Err(error) => {
@@ -295,7 +295,7 @@ impl OpenPool {
                 Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
-            FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
+            FsError::Locked => super::keyrings::locked(&format!("{}/{volume}", self.name)),
             FsError::Replica => {
                 Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
                     format!(

@@ -164,9 +164,8 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
         }
         Err(error) => faults.push(format!("the objects cannot be listed: {error}")),
     }
-    let found = found
-        .into_iter()
-        .map(|(id, (name, sealed, half_sealed))| VolumeFound { id, name, sealed, half_sealed });
+    let found =
+        found.into_iter().map(|(id, (name, sealed, half_sealed))| VolumeFound { id, name, sealed, half_sealed });
     Ok((found.collect(), faults))
 }
 
