@@ -305,9 +305,16 @@ fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
     }
     let newest = document.newest().map(|received| &received.identity);
     if let Some(newest) = newest.filter(|newest| newest.number >= to.number) {
+        let way_out = match header.from.as_ref().filter(|from| document.find(from).is_some()) {
+            Some(base) => format!(
+                "the stream goes on from '{}', which both have: remove the later ones with larder snap destroy {name}@{}, then send it again",
+                base.name, newest.name
+            ),
+            None => format!("send from '{}' on", newest.name),
+        };
         return Err(refused(format!(
-            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: send from '{}' on",
-            newest.name, to.name, newest.name
+            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: {way_out}",
+            newest.name, to.name
         )));
     }
     match (&header.from, newest) {
