@@ -139,7 +139,8 @@ impl Daemon {
         let mut state = self.state.lock().await;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.to_owned() };
         if !force {
-            let anyway = "the same command with --force";
+            let command = if sealing == Sealing::Encrypt { "encrypt" } else { "rekey" };
+            let anyway = format!("larder volume {command} {of} --force");
             let writers = pool.files(volume).await.map_or(0, |files| files.writers());
             if writers > 0 {
                 let message =
@@ -147,7 +148,7 @@ impl Daemon {
                 return Err(Failure::new(FailureKind::Busy, message)
                     .action(format!("close them there; or lose what they have not sent: {anyway}")));
             }
-            self.unmount_unused(|mounted| *mounted == of, anyway.to_owned()).await?;
+            self.unmount_unused(|mounted| *mounted == of, anyway).await?;
         }
         let recovery = new.recovery.clone();
         pool.close_doors(volume);
