@@ -15,7 +15,7 @@ mod types;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, segment};
 pub use failure::{Failure, FailureKind};
-pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
+pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest, SentSnapshot,

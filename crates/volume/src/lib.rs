@@ -56,7 +56,7 @@ mod xattr;
 pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use missing_objects::MissingObjects;
-pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
+pub use properties::{Compression, Properties, Sealing, SyncMode, VolumeInfo};
 pub use registry::{HAS_CLONES, Registry};
 pub use types::*;
 pub use volume::{OpenFile, Volume};

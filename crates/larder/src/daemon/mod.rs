@@ -31,10 +31,12 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod erase;
+pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod memory;
 mod metrics;
 mod mounts;
+mod passes;
 pub(crate) mod people;
 mod replicas;
 pub(crate) mod replication;
@@ -42,6 +44,7 @@ mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
+mod sealing;
 mod secrets;
 mod servers;
 mod shares;
@@ -460,6 +463,11 @@ impl Daemon {
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
+        let request = match request {
+            KeysRequest::Encrypt { encrypt, force } => return self.encrypt(name, encrypt, force).await,
+            KeysRequest::Rekey(rekey) => return self.rekey(name, rekey).await,
+            other => other,
+        };
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
