@@ -1,6 +1,7 @@
 //! Protocols: each a codec, a session and operations on a volume.
 #![warn(missing_docs)]
 
+mod certificate;
 mod counted;
 mod door;
 pub mod fuse;
@@ -13,5 +14,6 @@ pub mod sftp;
 pub mod share;
 pub mod smb;
 mod stats;
+pub mod token;
 mod tree;
 pub mod web;

@@ -20,8 +20,9 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
             let made: ShareChanged = daemon(global).await?.post("/v1/shares", &request).await?;
             global.out().answer(&made, |made| changed_text("made", made))
         }
-        ShareCommand::Set { name, add_users, remove_users, options } => {
-            let change = ShareChange { add_users, remove_users, ..options.change() };
+        ShareCommand::Set { name, add_users, remove_users, folder, volume, options } => {
+            let folder = folder.map(|folder| folder.trim_matches('/').to_owned());
+            let change = ShareChange { add_users, remove_users, folder, volume, ..options.change() };
             if change == ShareChange::default() {
                 return Err(Failure::invalid("nothing to set").action("name an option: see larder share set --help"));
             }

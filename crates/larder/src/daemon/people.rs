@@ -7,13 +7,15 @@ use crate::config::edit::Editor;
 use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use crate::config::{Config, UserConfig};
 
-pub(crate) fn user_status(user: &UserConfig, secrets: &Secrets) -> UserStatus {
+pub(crate) fn user_status(user: &UserConfig, config: &Config, secrets: &Secrets) -> UserStatus {
     UserStatus {
         name: user.name.clone(),
         uid: user.uid,
         gid: user.gid,
-        groups: user.groups.clone(),
+        groups: config.gids_of(user),
         has_password: secrets.has(&user.name),
+        keys: user.ssh_keys.len(),
+        group_names: config.groups.iter().filter(|g| Config::is_member(user, g)).map(|g| g.name.clone()).collect(),
     }
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn add(
     let (user, notes) = plan(request, config)?;
     secrets.set(&user.name, &request.password)?;
     editor.add_user(&user);
-    Ok(UserAdded { user: user_status(&user, secrets), notes })
+    Ok(UserAdded { user: user_status(&user, config, secrets), notes })
 }
 
 /// The effect of removing `name`, by the configurations before and after it.
@@ -81,7 +83,7 @@ pub(crate) fn removed(name: &str, before: &Config, after: &Config) -> UserRemove
 impl Daemon {
     pub(crate) async fn users(&self) -> Vec<UserStatus> {
         let state = self.state.lock().await;
-        state.config.users.iter().map(|user| user_status(user, &state.secrets)).collect()
+        state.config.users.iter().map(|user| user_status(user, &state.config, &state.secrets)).collect()
     }
 
     pub(crate) async fn user_add(&self, request: UserAdd) -> Result<UserAdded, Failure> {
@@ -89,6 +91,7 @@ impl Daemon {
         let mut editor = Editor::open(&self.file)?;
         let config = state.config.clone();
         let added = add(&mut editor, &config, &mut state.secrets, &request)?;
+        state.tokens.remove_of(&request.name)?;
         self.save(&mut state, editor).await?;
         Ok(added)
     }
@@ -112,6 +115,7 @@ impl Daemon {
         })
         .await?;
         state.secrets.remove(name)?;
+        state.tokens.remove_of(name)?;
         Ok(removed(name, &before, &state.config))
     }
 

@@ -51,6 +51,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, STRANGERS_MAX, shown};
+use crate::nfs::Network;
 use feed::Feed;
 use people::{Directory, People};
 use tree::{Core, Tree};
@@ -125,6 +126,8 @@ pub struct SmbShare {
     pub encryption: Encryption,
     /// Anybody may read, and write unless `read_only`, without a password; unsigned and not encrypted.
     pub guest: bool,
+    /// The networks outside of which nobody comes in; `None`: no bound.
+    pub only_from: Option<Vec<Network>>,
 }
 
 /// The settings of a server.
@@ -319,6 +322,7 @@ impl SmbServer {
             files,
             root: share.root,
             read_only: share.read_only,
+            only_from: share.only_from.clone(),
             people,
             feed,
             door: door.clone(),
@@ -392,4 +396,5 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.files.id() == b.files.id()
         && a.root == b.root
         && a.act_as == b.act_as
+        && a.only_from == b.only_from
 }
