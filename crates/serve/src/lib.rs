@@ -1,6 +1,7 @@
 //! Protocols: each a codec, a session and operations on a volume.
 #![warn(missing_docs)]
 
+pub mod ask;
 mod certificate;
 mod counted;
 mod door;

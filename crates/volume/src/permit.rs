@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::access;
 use crate::acl::{self, Acl, Guarded, Rule};
-use crate::inode_core::guarded;
+use crate::attr::guarded;
 use crate::snapshots::number::check_changeable;
 use crate::types::*;
 use crate::volume::Volume;
@@ -83,14 +83,7 @@ pub enum Grounds {
 impl Volume {
     /// Whether `cred` may do `wish` to an object of the directory `parent`; of the root of a share nobody asks for its
     /// directory. `by_bits` judges by the mode bits alone, as a kernel does for a mount.
-    pub async fn permits(
-        &self,
-        cred: &Cred,
-        ino: Ino,
-        parent: Option<Ino>,
-        wish: Wish,
-        by_bits: bool,
-    ) -> FsResult<()> {
+    pub async fn permits(&self, cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()> {
         if wish.changes() {
             check_changeable(ino)?;
         }

@@ -562,6 +562,15 @@ pub(crate) enum ShareCommand {
         #[command(flatten)]
         options: ShareOptions,
     },
+    /// What a user may do with a file through each door, and why
+    Explain {
+        user: String,
+        /// /SHARE/inside, or POOL/VOLUME/inside
+        path: String,
+        /// As from this address [default: from one that may come in]
+        #[arg(long, value_name = "ADDRESS")]
+        from: Option<std::net::IpAddr>,
+    },
     /// Stop sharing; files stay
     Remove { name: String },
 }

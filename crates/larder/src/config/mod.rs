@@ -25,6 +25,7 @@ use crate::machine;
 
 pub(crate) mod edit;
 pub(crate) mod group;
+pub(crate) mod membership;
 mod mount;
 mod names;
 pub(crate) mod power;

@@ -96,6 +96,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
         .route("/v1/shares/{name}", patch(share_set).delete(share_remove))
+        .route("/v1/explain", post(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/pools/{name}/destroy", post(pool_destroy))
         .route("/v1/users", get(users).post(user_add))
@@ -335,6 +336,13 @@ async fn share_set(
 
 async fn share_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     done(finish(async move { daemon.share_remove(&name).await }).await)
+}
+
+async fn explain(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::ExplainRequest>,
+) -> Answer<larder_api::Explanation> {
+    ok(daemon.explain(&request).await?)
 }
 
 async fn reload(State(daemon): Shared) -> Answer<larder_api::ConfigRead> {

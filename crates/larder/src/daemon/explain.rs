@@ -16,7 +16,7 @@ use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
 use super::explain_words::{Judged, Reasons, Step, class_of};
 use super::{Daemon, State, shares, translate};
-use crate::config::{Config, Entrance, ListedBy, Network, ShareConfig, UserConfig, VolumeName};
+use crate::config::{Config, Entrance, ListedBy, ShareConfig, UserConfig, VolumeName};
 
 /// READONLY, HIDDEN and SYSTEM of Windows.
 const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "system")];
@@ -151,8 +151,7 @@ impl Question<'_> {
     fn door(&self, door: &str, share: Option<&ShareConfig>) -> (ExplainedDoor, Reasons) {
         let operations = none_of(self.kind());
         let share = share.map(|share| share.name.clone());
-        let explained =
-            ExplainedDoor { door: door.to_owned(), share, acts_as: None, operations, reasons: Vec::new() };
+        let explained = ExplainedDoor { door: door.to_owned(), share, acts_as: None, operations, reasons: Vec::new() };
         (explained, Reasons::default())
     }
 
@@ -309,7 +308,7 @@ impl Daemon {
     pub(crate) async fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Failure> {
         let state = self.state.lock().await;
         let config = state.config.clone();
-        super::people::no_such_user(&config, &request.user)?;
+        super::known::no_such_user(&config, &request.user)?;
         let target = target(&request.path, &config)?;
         let user = config.user(&request.user).ok_or_else(|| Failure::not_found("the user is gone"))?;
         let (smb_login, door_login) = self.logins(&state, user);
@@ -340,9 +339,8 @@ impl Daemon {
         door_login: &Result<String, String>,
     ) -> Vec<ExplainedDoor> {
         let (config, user, from) = (question.config, &question.door_user, question.from);
-        let smb = |files: &Files, root: Ino| {
-            ask::by_smb(&shares::smb_share(share, config, files.clone(), root), user, from)
-        };
+        let smb =
+            |files: &Files, root: Ino| ask::by_smb(&shares::smb_share(share, config, files.clone(), root), user, from);
         let named = |files: &Files, root: Ino| {
             ask::by_name(&shares::door_share(share, config, files.clone(), root), user, from)
         };
@@ -351,7 +349,13 @@ impl Daemon {
         let sftp = self.servers.sftp_addr().is_some();
         vec![
             question
-                .by_name(DoorKind::Smb, share, ("SMB", "smb", share.smb, self.servers.smb_addr().is_some()), smb_login, smb)
+                .by_name(
+                    DoorKind::Smb,
+                    share,
+                    ("SMB", "smb", share.smb, self.servers.smb_addr().is_some()),
+                    smb_login,
+                    smb,
+                )
                 .await,
             question
                 .by_name(DoorKind::Sftp, share, ("SFTP", "sftp", share.sftp, sftp), door_login.clone(), named)
@@ -425,12 +429,4 @@ async fn object(config: &Config, files: &Files, attr: Option<&Attr>) -> Option<E
         has_list,
         attributes: set.collect(),
     })
-}
-
-/// Networks as a list of words.
-pub(super) fn places(networks: &[Network]) -> String {
-    match networks {
-        [] => "nowhere".to_owned(),
-        networks => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
-    }
 }

@@ -8,7 +8,6 @@ use larder_serve::ask::{Op, Stop};
 use larder_volume::acl::{Rule, Who};
 use larder_volume::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
 
-use super::explain::places;
 use crate::config::{Config, Network, ShareConfig, Squash, UserConfig};
 
 const STICKY: u32 = 0o1000;
@@ -198,7 +197,12 @@ impl Judged<'_> {
                 format!("{} belongs to {}", step.words(), user_words(self.config, step.attr.uid))
             }
             (Op::Do(Wish::Read | Wish::Write | Wish::Truncate), _) if self.owns(step) => {
-                format!("{} belongs to {}, {}", step.words(), user_words(self.config, step.attr.uid), self.grounds(step, Wish::Read).await)
+                format!(
+                    "{} belongs to {}, {}",
+                    step.words(),
+                    user_words(self.config, step.attr.uid),
+                    self.grounds(step, Wish::Read).await
+                )
             }
             (Op::Do(wish), _) => self.grounds(step, wish).await,
         }
@@ -231,5 +235,13 @@ impl Judged<'_> {
             (Op::Do(wish), ..) => self.grounds(step, wish).await,
             (Op::See, ..) => error.to_string(),
         }
+    }
+}
+
+/// Networks as a list of words.
+fn places(networks: &[Network]) -> String {
+    match networks {
+        [] => "nowhere".to_owned(),
+        networks => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
     }
 }

@@ -3,19 +3,12 @@
 use larder_api::{Failure, FailureKind, GroupAdd, GroupChange, GroupRemoved, GroupStatus};
 
 use super::Daemon;
-use super::people::no_such_user;
+use super::known::{no_such_group, no_such_user};
 use crate::config::edit::Editor;
-use crate::config::group::{GROUP_SIGN, new_group, objection};
+use crate::config::group::GROUP_SIGN;
+use crate::config::membership::{new_group, objection};
 use crate::config::user::Accounts;
 use crate::config::{Config, GroupConfig, ShareConfig, Writers, check_user_name};
-
-pub(crate) fn no_such_group(config: &Config, name: &str) -> Result<(), Failure> {
-    match config.group(name) {
-        Some(_) => Ok(()),
-        None => Err(Failure::not_found(format!("there is no group '{name}'"))
-            .action(format!("see which there are with: larder group list; or: larder group add {name}"))),
-    }
-}
 
 pub(crate) fn status(group: &GroupConfig, config: &Config) -> GroupStatus {
     let entry = format!("{GROUP_SIGN}{}", group.name);

@@ -31,8 +31,11 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod erase;
+mod explain;
+mod explain_words;
 pub(crate) mod groups;
 pub(crate) mod keys;
+mod known;
 mod memory;
 mod metrics;
 mod mounts;

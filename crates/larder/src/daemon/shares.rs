@@ -143,9 +143,9 @@ fn nfs_rule(share: &ShareConfig) -> String {
         return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
     };
     let places = match &share.networks {
-        None => "private networks".to_owned(),
-        Some(_) if networks.is_empty() => "nowhere".to_owned(),
-        Some(_) => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
+        None if share.only_from.is_none() => "private networks".to_owned(),
+        _ if networks.is_empty() => "nowhere".to_owned(),
+        _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
     };
     format!("{places}{}", if share.read_only { ", read-only" } else { "" })
 }
@@ -215,7 +215,7 @@ pub(super) fn share_users(share: &ShareConfig, config: &Config) -> Vec<(String, 
     config.users.iter().filter_map(access).collect()
 }
 
-fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
+pub(super) fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
     SmbShare {
         name: share.name.clone(),
         files,

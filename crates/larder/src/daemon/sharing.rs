@@ -3,8 +3,8 @@
 use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
 use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr, Volume};
 
-use super::people::no_such_user;
-use super::{Daemon, State, groups, machine, shares, translate};
+use super::known::{no_such_group, no_such_user};
+use super::{Daemon, State, machine, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::{
@@ -104,7 +104,7 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
 /// A user, or a group as `@family`.
 fn known_entry(config: &Config, entry: &str) -> Result<(), Failure> {
     match entry.strip_prefix(GROUP_SIGN) {
-        Some(group) => groups::no_such_group(config, group),
+        Some(group) => no_such_group(config, group),
         None => no_such_user(config, entry),
     }
 }

@@ -15,8 +15,8 @@ use larder_base::hex;
 use larder_serve::token::{DoorToken, TokenKey, new_token};
 use serde::{Deserialize, Serialize};
 
-use super::people::no_such_user;
-use super::{Daemon, Secrets};
+use super::Secrets;
+use super::known::no_such_user;
 use crate::config::Config;
 use crate::config::edit::replace_file;
 
@@ -200,27 +200,6 @@ impl Tokens {
         replace_file(&self.file, &bytes, 0o600)?;
         self.all = file.tokens;
         Ok(())
-    }
-}
-
-impl Daemon {
-    pub(crate) async fn tokens(&self) -> Vec<TokenStatus> {
-        self.state.lock().await.tokens.list()
-    }
-
-    pub(crate) async fn token_create(&self, request: TokenCreate) -> Result<TokenCreated, Failure> {
-        let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        let created = state.tokens.create(&config, &request)?;
-        self.apply(&mut state).await;
-        Ok(created)
-    }
-
-    pub(crate) async fn token_revoke(&self, which: &str) -> Result<TokenStatus, Failure> {
-        let mut state = self.state.lock().await;
-        let revoked = state.tokens.revoke(which)?;
-        self.apply(&mut state).await;
-        Ok(revoked)
     }
 }
 

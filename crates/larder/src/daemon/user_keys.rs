@@ -4,7 +4,7 @@ use larder_api::{Failure, FailureKind, UserKey, UserKeysChange};
 use larder_serve::login::AuthorizedKey;
 
 use super::Daemon;
-use super::people::no_such_user;
+use super::known::no_such_user;
 use crate::config::edit::Editor;
 use crate::config::{Config, UserConfig};
 

@@ -195,15 +195,26 @@ fn normal_path(path: &str) -> String {
 
 /// The caller as the volume sees them, by the rule's squashing.
 pub fn squash(rule: &Rule, auth: &Auth<'_>) -> Cred {
+    squashed(
+        rule,
+        match auth {
+            Auth::None => None,
+            Auth::Sys { uid, gid, gids, .. } => Some((*uid, *gid, gids.iter())),
+        },
+    )
+}
+
+/// The same of a caller's numbers: uid, gid and further groups. `None`: the caller names nobody.
+pub(crate) fn squashed(rule: &Rule, caller: Option<(u32, u32, impl Iterator<Item = u32>)>) -> Cred {
     let anonymous = || Cred::new(rule.anon_uid, rule.anon_gid, []);
-    match (rule.squash, auth) {
+    match (rule.squash, caller) {
         (Squash::All { uid, gid }, _) => Cred::new(uid, gid, []),
-        (_, Auth::None) => anonymous(),
-        (Squash::None, Auth::Sys { uid, gid, gids, .. }) => Cred::new(*uid, *gid, gids.iter().collect::<Arc<[u32]>>()),
-        (Squash::Root, Auth::Sys { uid, gid, gids, .. }) => {
+        (_, None) => anonymous(),
+        (Squash::None, Some((uid, gid, gids))) => Cred::new(uid, gid, gids.collect::<Arc<[u32]>>()),
+        (Squash::Root, Some((uid, gid, gids))) => {
             let map = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
-            let uid = if *uid == 0 { rule.anon_uid } else { *uid };
-            Cred::new(uid, map(*gid), gids.iter().map(map).collect::<Arc<[u32]>>())
+            let uid = if uid == 0 { rule.anon_uid } else { uid };
+            Cred::new(uid, map(gid), gids.map(map).collect::<Arc<[u32]>>())
         }
     }
 }

@@ -126,8 +126,7 @@ impl Conn {
         match (user, has_hash) {
             (Some(_), false) => {
                 let why = format!(
-                    "the password was set before this larder could check it over SFTP; set it again with: larder user \
-                     passwd {}",
+                    "there is no password, or none that can be checked over SFTP; set it (again) with: larder user passwd {}",
                     shown(name)
                 );
                 self.refuse(name, &why).await

@@ -305,21 +305,7 @@ impl Tree {
             Err(FsError::Stale) => return Ok(None),
             Err(error) => return Err(status(error)),
         };
-        let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
-        let mut denied = 0;
-        if special {
-            denied |= rights::READ_DATA;
-        }
-        if special || !self.writable {
-            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
-        }
-        if !self.writable {
-            denied |= rights::DELETE | rights::WRITE_ATTRIBUTES;
-        }
-        if attr.dos & rights::DOS_READONLY != 0 && attr.kind != FileKind::Directory {
-            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
-        }
-        Ok(Some(rights & !denied))
+        Ok(Some(rights::granted(rights, attr, self.writable)))
     }
 
     /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.

@@ -167,7 +167,7 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         refuse(shared, address, &name, why).await;
     } else if user.is_some() && !has_hash {
         let why = format!(
-            "the password was set before this larder could check it over WebDAV; set it again with: larder user passwd {}",
+            "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
             shown(&name)
         );
         refuse(shared, address, &name, &why).await;
