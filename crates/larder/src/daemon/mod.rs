@@ -31,8 +31,12 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod erase;
+mod explain;
+mod explain_words;
+pub(crate) mod groups;
 pub(crate) mod keyrings;
 pub(crate) mod keys;
+mod known;
 mod memory;
 mod metrics;
 mod mounts;
@@ -53,7 +57,9 @@ mod snapshot_runs;
 mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod storage;
+pub(crate) mod tokens;
 pub(crate) mod translate;
+pub(crate) mod user_keys;
 mod users;
 
 pub(crate) use memory::run as run_memory;
@@ -89,6 +95,7 @@ pub(crate) struct Daemon {
 struct State {
     config: Config,
     secrets: Secrets,
+    tokens: tokens::Tokens,
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
@@ -106,8 +113,10 @@ impl Daemon {
     ) -> Result<Daemon, Failure> {
         let servers = Servers::bind(&config.listen, &config.webdav, config.connections, folder.path()).await?;
         let secrets = Secrets::open(folder.path())?;
+        let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
-        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
+        let state =
+            State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
             folder,
             file,
@@ -197,7 +206,7 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
+        state.shares = shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers).await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }

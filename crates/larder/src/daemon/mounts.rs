@@ -28,6 +28,7 @@ struct Mounted {
     name: VolumeName,
     files: Files,
     read_only: bool,
+    for_others: bool,
     fuse: Arc<FuseMount>,
     /// Forgets the mount when its connection has ended; holds `fuse` meanwhile.
     watcher: tokio::task::JoinHandle<()>,
@@ -44,7 +45,25 @@ impl Mounted {
     }
 }
 
+/// A mount, for a person who asks what may be done through it.
+pub(super) struct MountedAt {
+    pub(super) dir: PathBuf,
+    pub(super) read_only: bool,
+    /// Other users than the one larder runs as may enter it.
+    pub(super) for_others: bool,
+}
+
 impl Mounts {
+    /// The mounts of a volume.
+    pub(super) fn of(&self, name: &VolumeName) -> Vec<MountedAt> {
+        let at = |mounted: &Mounted| MountedAt {
+            dir: mounted.fuse.dir().to_owned(),
+            read_only: mounted.read_only,
+            for_others: mounted.for_others,
+        };
+        self.mounts.lock().iter().filter(|mounted| mounted.name == *name && mounted.fuse.is_mounted()).map(at).collect()
+    }
+
     pub(crate) async fn add(
         &self,
         name: VolumeName,
@@ -57,7 +76,7 @@ impl Mounts {
             Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {word}"))
         })?;
         self.check_room(&dir)?;
-        let read_only = options.read_only;
+        let (read_only, for_others) = (options.read_only, options.allow_other);
         let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
         let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
@@ -67,7 +86,7 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let mounted = Mounted { name, files, read_only, fuse, watcher };
+        let mounted = Mounted { name, files, read_only, for_others, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
         Ok(status)

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_serve::login::DoorUser;
+use larder_serve::login::{CaKey, DoorUser};
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use larder_serve::token::Tokens;
 use larder_serve::web::{Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -165,6 +166,18 @@ impl Servers {
         let failed = |e: SmbError| Failure::internal(format!("the SMB server refused its shares: {e}"));
         smb.set_users(users).await.map_err(failed)?;
         smb.set_shares(shares).await.map_err(failed)
+    }
+
+    /// Tokens, and the authorities whose certificates are taken. What is gone lets nobody in from now on.
+    pub(crate) fn set_credentials(&self, tokens: Tokens, authorities: Vec<CaKey>) {
+        let tokens = Arc::new(tokens);
+        if let Some(web) = &self.web {
+            web.handle.set_tokens(Arc::clone(&tokens));
+        }
+        if let Some(server) = &self.sftp {
+            server.handle.set_tokens(tokens);
+            server.handle.set_authorities(authorities);
+        }
     }
 
     /// The doors whose clients name shares by path.

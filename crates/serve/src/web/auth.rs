@@ -1,4 +1,5 @@
-//! Basic authentication (RFC 7617) against the users' passwords.
+//! Basic authentication (RFC 7617) against the users' passwords, and app tokens as Basic passwords
+//! or alone as Bearer (RFC 6750).
 //!
 //! - `auth.verified_are_remembered`: a password that was right is looked up, not hashed again, for
 //!   [`REMEMBERED_TIME`], while its user stays as it was. What is kept of it is a keyed hash under a
@@ -9,7 +10,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding};
@@ -101,9 +102,42 @@ fn credentials(header: &str) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
+/// The token of an Authorization header (RFC 6750, 2.1).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, rest) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(rest.trim())
+}
+
+/// The user that a token lets in; `name` is the one that came with it, if any. A token is not
+/// guessed: an address that guessed passwords is let in with it.
+fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<DoorUser>> {
+    let token = shared.tokens().find(given, SystemTime::now())?;
+    let user = shared.user(&token.user).filter(|user| name.is_none_or(|name| name == user.name))?;
+    let (tag, now) = (shared.remembered.tag(&user.name, given), Instant::now());
+    if shared.remembered.find(&tag, now).is_none() {
+        let (name, id) = (&user.name, &token.id);
+        shared.door.came_in(address, || format!("WebDAV: '{name}' from {address} logged in with the token {id}"));
+        shared.stats.logins.add(1);
+    }
+    let narrowed = Arc::new(user.narrowed(token));
+    // For the log alone: a narrowed user is never equal to one that a password lets in.
+    shared.remembered.add(tag, Arc::clone(&narrowed), now);
+    Some(narrowed)
+}
+
 pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> Result<Arc<DoorUser>, Refused> {
     let Some(header) = header else { return Err(Refused::Asked) };
+    if let Some(given) = bearer(header) {
+        if let Some(user) = by_token(shared, address, None, given) {
+            return Ok(user);
+        }
+        refuse(shared, address, "a token", "no such token, or its time is over").await;
+        return Err(Refused::Wrong);
+    }
     let Some((name, given)) = credentials(header) else { return Err(Refused::Asked) };
+    if let Some(user) = by_token(shared, address, Some(&name), &given) {
+        return Ok(user);
+    }
     let now = Instant::now();
     let tag = shared.remembered.tag(&name, &given);
     if let Some(user) = shared.remembered.find(&tag, now)
@@ -133,7 +167,7 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         refuse(shared, address, &name, why).await;
     } else if user.is_some() && !has_hash {
         let why = format!(
-            "the password was set before this larder could check it over WebDAV; set it again with: larder user passwd {}",
+            "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
             shown(&name)
         );
         refuse(shared, address, &name, &why).await;
@@ -171,7 +205,15 @@ mod tests {
     fn what_is_remembered_is_bounded_and_short() {
         let (all, now) = (Remembered::new(), Instant::now());
         let user = |name: &str| {
-            Arc::new(DoorUser { name: name.into(), password: None, keys: vec![], uid: 1, gid: 1, groups: vec![] })
+            Arc::new(DoorUser {
+                name: name.into(),
+                password: None,
+                keys: vec![],
+                uid: 1,
+                gid: 1,
+                groups: vec![],
+                token: None,
+            })
         };
         let tag = all.tag("ann", "secret");
         assert_ne!(tag, all.tag("annsecret", ""));

@@ -52,6 +52,7 @@ use tokio_util::task::TaskTracker;
 use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
 use crate::login::DoorUser;
 use crate::share::DoorShare;
+use crate::token::Tokens;
 pub use config::WebConfig;
 use service::Peer;
 use shared::Shared;
@@ -81,6 +82,11 @@ impl WebHandle {
     /// Makes these the users. One who is gone or changed is refused from the next request on.
     pub fn set_users(&self, users: Vec<DoorUser>) {
         self.shared.set_users(users);
+    }
+
+    /// Makes these the app tokens. One that is gone or changed is refused from the next request on.
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        self.shared.set_tokens(tokens);
     }
 
     /// Makes these the shares. Locks in one that is gone or changed end.

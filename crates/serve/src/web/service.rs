@@ -124,7 +124,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     }
     let place = Place::of_url(parts.uri.path())?;
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let view = peer.shared.view(&user);
+    let view = peer.shared.view(&user, peer.address);
     let context = Context { shared: peer.shared, user, view, method, headers: parts.headers, place, query };
     match context.method.as_str() {
         "GET" | "HEAD" => get::get(&context).await,

@@ -1,5 +1,6 @@
 //! The state that all connections of a server share: users, shares, locks, counters.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,6 +15,7 @@ use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
+use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
 
 /// Kinds of requests, as they are counted.
@@ -66,6 +68,7 @@ pub struct Shared {
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
+    tokens: RwLock<Arc<Tokens>>,
     shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
 }
 
@@ -81,6 +84,7 @@ impl Shared {
             locks: Locks::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
+            tokens: RwLock::default(),
             shares: RwLock::default(),
         }
     }
@@ -102,7 +106,16 @@ impl Shared {
         gone.iter().for_each(|state| self.locks.forget(state.share.name.as_bytes()));
     }
 
-    pub fn view(&self, user: &Arc<DoorUser>) -> View {
-        View { user: Arc::clone(user), shares: Arc::clone(&self.shares.read()) }
+    pub fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens.read())
+    }
+
+    /// Each request looks its token up (`token.looked_up_each_time`).
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        *self.tokens.write() = tokens;
+    }
+
+    pub fn view(&self, user: &Arc<DoorUser>, address: IpAddr) -> View {
+        View { user: Arc::clone(user), address, shares: Arc::clone(&self.shares.read()) }
     }
 }
