@@ -342,13 +342,13 @@ def test_uploads_are_bounded_and_their_owners_alone(daemon, person, folder):
 def test_a_right_that_is_taken_ends_an_upload(daemon):
     """F2"""
     add_user(daemon, "ted")
-    daemon.run("share", "add", "teds", "--users", "ted", check=True)
-    ted, keeper_share = Dav(daemon, "ted", ANN), "teds"
+    daemon.run("share", "add", "teds", "--volume", "files", "--users", "ted", check=True)
+    ted = Dav(daemon, "ted", ANN)
     ted.put("/teds/old", b"old")
     with socket.create_connection(("127.0.0.1", ted.port)) as s:
         s.sendall(f"PUT /teds/old HTTP/1.1\r\nHost: x\r\nAuthorization: {ted.authorization}\r\nContent-Length: 10\r\n\r\n01234".encode())
         begun = wait_for(lambda: ted("GET", "/teds/old").body, 10)
-        daemon.run("share", "set", keeper_share, "--read-only", "on", check=True)
+        daemon.run("share", "set", "teds", "--read-only", "on", check=True)
         s.sendall(b"56789")
         answer = s.recv(4096)
     assert begun == b"old" and answer.startswith(b"HTTP/1.1 403"), answer

@@ -14,11 +14,11 @@ use larder_volume::{ACCESS_READ, Attr, FileKind, Ino, SetAttr, SetTime};
 use roxmltree::Node;
 use tokio::sync::mpsc;
 
+use super::civil::civil;
 use super::conditions::{etag, whole_second};
 use super::context::{Answer, Context, Depth, XML_TYPE, file_key, xml as xml_answer};
 use super::dead;
 use super::fail::Fail;
-use super::civil::civil;
 use super::kinds::content_type;
 use super::lock_ops::push_discovery;
 use super::path::{join, name as last_name, push_href};

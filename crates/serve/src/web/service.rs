@@ -17,8 +17,8 @@ use super::context::{Answer, Body, Context, status, xml as xml_answer};
 use super::fail::Fail;
 use super::path::Place;
 use super::shared::{Op, Shared};
-use crate::login::DoorUser;
 use super::{browser, get, lock_ops, moves, props, put};
+use crate::login::DoorUser;
 
 /// Bodies of XML.
 const BODY_BYTES_MAX: usize = 1 << 20;

@@ -89,7 +89,9 @@ pub async fn answer(visit: Visit, room: Room, dir: Attr, names: Vec<Bytes>) -> A
         }
     }
     let turn = Arc::clone(&TURNS).try_acquire_owned();
-    let turn = turn.map_err(|_| Fail::new(StatusCode::SERVICE_UNAVAILABLE, "too many archives are being downloaded: try again soon"))?;
+    let turn = turn.map_err(|_| {
+        Fail::new(StatusCode::SERVICE_UNAVAILABLE, "too many archives are being downloaded: try again soon")
+    })?;
     let mut response = Response::new(super::super::context::empty());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/zip"));
@@ -104,7 +106,8 @@ pub async fn answer(visit: Visit, room: Room, dir: Attr, names: Vec<Bytes>) -> A
     }
     let (sender, mut receiver) = mpsc::channel(PIECES_MAX);
     tokio::spawn(write(visit, items, sender, turn));
-    let pieces = stream::poll_fn(move |cx| receiver.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))));
+    let pieces =
+        stream::poll_fn(move |cx| receiver.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))));
     *response.body_mut() = BodyExt::boxed_unsync(StreamBody::new(pieces));
     Ok(response)
 }
@@ -116,7 +119,11 @@ async fn write(visit: Visit, items: Vec<Item>, pieces: Pieces, _turn: OwnedSemap
             Ok(()) => {}
             Err(Stop::ClientLeft) => return,
             Err(Stop::Failed(path, why)) => {
-                tracing::warn!("WebDAV: an archive for '{}' ends early: {}: {why}", visit.context.user.name, path.escape_ascii());
+                tracing::warn!(
+                    "WebDAV: an archive for '{}' ends early: {}: {why}",
+                    visit.context.user.name,
+                    path.escape_ascii()
+                );
                 let _ = pieces.send(Err(io::Error::other(why))).await;
                 return;
             }

@@ -30,7 +30,8 @@ const COOKIE_TLS: &str = "__Host-larder_session";
 
 /// Whether the browser sees TLS, here or at a proxy in front.
 pub fn is_secure(tls: bool, headers: &HeaderMap) -> bool {
-    tls || text(headers, HeaderName::from_static("x-forwarded-proto")).is_some_and(|proto| proto.eq_ignore_ascii_case("https"))
+    tls || text(headers, HeaderName::from_static("x-forwarded-proto"))
+        .is_some_and(|proto| proto.eq_ignore_ascii_case("https"))
 }
 
 /// The session of a request, with its user as the user is now.
@@ -131,7 +132,9 @@ pub async fn log_in(shared: &Shared, address: IpAddr, headers: &HeaderMap, tls: 
 
 pub fn why(refused: &Refused) -> (StatusCode, &'static str) {
     match refused {
-        Refused::LockedOut => (StatusCode::TOO_MANY_REQUESTS, "Too many wrong passwords came from your address. Wait a minute."),
+        Refused::LockedOut => {
+            (StatusCode::TOO_MANY_REQUESTS, "Too many wrong passwords came from your address. Wait a minute.")
+        }
         Refused::Asked | Refused::Wrong => (StatusCode::FORBIDDEN, "The name or the password is wrong."),
     }
 }

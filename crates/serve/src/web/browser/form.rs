@@ -62,7 +62,10 @@ pub fn decoded(text: &[u8], plus_is_space: bool) -> Vec<u8> {
 pub fn cookies<'h>(headers: &'h HeaderMap, name: &'h str) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = values.flat_map(|value| value.split(';')).take(COOKIES_MAX);
-    pairs.filter_map(|pair| pair.trim().split_once('=')).filter(move |(known, _)| *known == name).map(|(_, value)| value)
+    pairs
+        .filter_map(|pair| pair.trim().split_once('='))
+        .filter(move |(known, _)| *known == name)
+        .map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -164,7 +164,10 @@ mod tests {
     fn each_page_has_a_nonce_of_its_own_and_no_markup_of_others() {
         let page = || Page { title: "<script>'\"".to_owned(), ..Page::default() };
         let policy = |response: &Response<Body>| {
-            response.headers().get(header::CONTENT_SECURITY_POLICY).map(|policy| policy.to_str().unwrap_or("").to_owned())
+            response
+                .headers()
+                .get(header::CONTENT_SECURITY_POLICY)
+                .map(|policy| policy.to_str().unwrap_or("").to_owned())
         };
         let (a, b) = (page().respond(false), page().respond(false));
         assert_ne!(policy(&a), policy(&b));

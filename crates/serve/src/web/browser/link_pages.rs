@@ -3,6 +3,7 @@
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
+use larder_volume::FileKind;
 
 use super::super::conditions::text;
 use super::super::context::{Answer, Body, Context};
@@ -15,6 +16,7 @@ use super::links::{DAYS_MAX, Link, now};
 use super::sessions::Session;
 use super::visit::Visit;
 use crate::password::PasswordHash;
+use crate::tree::Spot;
 
 /// Where links begin. No share has such a name.
 pub const LINK: &str = "/.link/";
@@ -23,9 +25,9 @@ const TERMS: [(i64, &str); 5] = [(1, "1 day"), (7, "7 days"), (30, "30 days"), (
 const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The form that makes a link, or, with `made`, the link.
-pub fn share(visit: &Visit, made: Option<(&str, i64)>) -> Response<Body> {
+pub fn share(visit: &Visit, is_folder: bool, made: Option<(&str, i64)>) -> Response<Body> {
     let what = shown(name(visit.path()));
-    let back = visit.href(visit.path(), true);
+    let back = format!("{}{}", visit.href(visit.path(), is_folder), if is_folder { "" } else { "?view" });
     let mut main = format!("<div class=\"card\"><h1>{} Share “<bdi>{what}</bdi>”</h1>", icon("link"));
     match made {
         Some((url, until)) => main.push_str(&format!(
@@ -49,7 +51,7 @@ pub fn share(visit: &Visit, made: Option<(&str, i64)>) -> Response<Body> {
                  yourself, and ends when you lose that right.</p>\
                  <form method=\"post\" action=\"?share\"><input type=\"hidden\" name=\"csrf\" value=\"{}\">\
                  <label class=\"field\">Ends after<select name=\"days\">{terms}</select></label>\
-                 <label class=\"field\">Password, if it shall have one\
+                 <label class=\"field\">Password (optional)\
                  <input type=\"password\" name=\"password\" autocomplete=\"new-password\" maxlength=\"200\"></label>\
                  <p class=\"row\"><button class=\"button primary\">Make a link</button>\
                  <a class=\"button\" href=\"{back}\">Cancel</a></p></form>",
@@ -75,7 +77,8 @@ pub async fn make(visit: &Visit, form: &Form, secure: bool) -> Answer {
     if visit.context.place.is_top() {
         return Err(Fail::forbidden("the list of shares has no link: share one of them"));
     }
-    visit.find().await?;
+    let spot = visit.find().await?;
+    let is_folder = matches!(spot, Spot::In(_, attr) if attr.kind == FileKind::Directory);
     let days: i64 = form.text("days").and_then(|days| days.parse().ok()).ok_or(BAD)?;
     if !(1..=DAYS_MAX).contains(&days) {
         return Err(BAD);
@@ -94,7 +97,7 @@ pub async fn make(visit: &Visit, form: &Form, secure: bool) -> Answer {
     let token = visit.context.shared.links.make(user, visit.path(), until, password).await?;
     tracing::info!("WebDAV: '{user}' made a link to '{}' for {days} days", visit.path().escape_ascii());
     let url = format!("{}{LINK}{token}", origin(&visit.context.headers, secure));
-    Ok(share(visit, Some((&url, until))))
+    Ok(share(visit, is_folder, Some((&url, until))))
 }
 
 /// What the browser calls this server.

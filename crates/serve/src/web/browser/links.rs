@@ -74,7 +74,9 @@ impl Links {
             Ok(links) => Self { file: Some(path), all: RwLock::new(Arc::new(links)), ..Self::default() },
             Err(error) => {
                 let broken = format!("{}: {error}", path.display());
-                tracing::error!("links to files are not served: {broken}; mend the file, or remove it and with it all links, and restart");
+                tracing::error!(
+                    "links to files are not served: {broken}; mend the file, or remove it and with it all links, and restart"
+                );
                 Self { broken: Some(broken), ..Self::default() }
             }
         }
@@ -93,13 +95,23 @@ impl Links {
     }
 
     /// Makes a link and returns its token, which is kept nowhere.
-    pub async fn make(&self, maker: &str, path: &Bytes, until: i64, password: Option<PasswordHash>) -> Result<String, Fail> {
+    pub async fn make(
+        &self,
+        maker: &str,
+        path: &Bytes,
+        until: i64,
+        password: Option<PasswordHash>,
+    ) -> Result<String, Fail> {
         let token = Base64UrlUnpadded::encode_string(&secret::<TOKEN_BYTES>());
-        let link = Link { hash: hash(&token), maker: maker.to_owned(), path: path.clone(), made: now(), until, password };
+        let link =
+            Link { hash: hash(&token), maker: maker.to_owned(), path: path.clone(), made: now(), until, password };
         self.change(|all| {
             let of_user = all.iter().filter(|link| link.maker == maker).count();
             if all.len() >= LINKS_MAX || of_user >= OF_USER_MAX {
-                return Err(Fail::new(StatusCode::INSUFFICIENT_STORAGE, "there are as many links as there may be: revoke some first"));
+                return Err(Fail::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "there are as many links as there may be: revoke some first",
+                ));
             }
             all.push(Arc::new(link));
             Ok(())
@@ -120,7 +132,10 @@ impl Links {
     /// `links.durable`.
     async fn change(&self, change: impl FnOnce(&mut Vec<Arc<Link>>) -> Result<(), Fail>) -> Result<(), Fail> {
         if self.broken.is_some() {
-            return Err(Fail::new(StatusCode::SERVICE_UNAVAILABLE, "the file of links is damaged: the server's log says more"));
+            return Err(Fail::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the file of links is damaged: the server's log says more",
+            ));
         }
         let _one = self.changing.lock().await;
         let now = now();
@@ -136,7 +151,10 @@ impl Links {
             };
             if let Some(why) = failed {
                 tracing::error!("the links to files could not be written: {why}");
-                return Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the links could not be written: the server's log says more"));
+                return Err(Fail::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the links could not be written: the server's log says more",
+                ));
             }
         }
         *self.all.write() = Arc::new(links);
@@ -253,11 +271,20 @@ mod tests {
 
     #[test]
     fn lines_go_through_and_damage_is_named() {
-        let link = Link { hash: [7; 32], maker: "ä".into(), path: Bytes::from_static(b"s"), made: 1, until: 2, password: None };
+        let link = Link {
+            hash: [7; 32],
+            maker: "ä".into(),
+            path: Bytes::from_static(b"s"),
+            made: 1,
+            until: 2,
+            password: None,
+        };
         let text = print(&[Arc::new(link.clone())]);
         assert_eq!(*parse(text.as_bytes()).unwrap()[0], link);
         assert!(parse(b"").unwrap().is_empty());
-        for bad in ["x", "larder links 1\nx", &text.replace(" - ", " x "), &text.replace("07", "zz"), &(text.clone() + "\n")] {
+        for bad in
+            ["x", "larder links 1\nx", &text.replace(" - ", " x "), &text.replace("07", "zz"), &(text.clone() + "\n")]
+        {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }

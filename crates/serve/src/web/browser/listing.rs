@@ -228,9 +228,7 @@ pub async fn folder(visit: &Visit, room: &Room, dir: &Attr) -> Answer {
     table(&mut main, visit, &shown, order);
     if total == 0 {
         let hint = if visit.may_change(Some(room)) { " Drop files here, or use Upload." } else { "" };
-        main.push_str(&format!(
-            "<p class=\"empty\">This folder is empty.<span class=\"js\" hidden>{hint}</span></p>"
-        ));
+        main.push_str(&format!("<p class=\"empty\">This folder is empty.<span class=\"js\" hidden>{hint}</span></p>"));
     }
     pager(&mut main, order, page, pages);
     let mut about = format!(
@@ -280,7 +278,7 @@ fn bar(visit: &Visit, room: &Room) -> String {
             icon("plus"),
         ));
     }
-    out.push_str(&format!("<a class=\"button\" href=\"?zip\" download>{} <span>Download all</span></a>", icon("down")));
+    out.push_str(&format!("<a class=\"button\" href=\"?zip\" download>{} <span>Download</span></a>", icon("down")));
     if visit.link.is_none() && visit.trail(visit.path()).len() > 1 && !visit.is_in_the_past() {
         out.push_str(&format!("<a class=\"button\" href=\"?versions\">{} <span>Versions</span></a>", icon("clock")));
     }
@@ -396,9 +394,8 @@ pub async fn folders(visit: &Visit, at: Option<(Room, Attr)>) -> Result<String, 
     let Ok(_turn) = TURNS.acquire().await else { return Err(Fail::not_found()) };
     let mut names = Vec::new();
     match at {
-        None => names.extend(
-            visit.context.view.rooms().filter(|room| room.may_write).map(|room| room.state.share.name.clone()),
-        ),
+        None => names
+            .extend(visit.context.view.rooms().filter(|room| room.may_write).map(|room| room.state.share.name.clone())),
         Some((room, dir)) => {
             let (rows, _) = rows(visit, &room, &dir, Order { by: Column::Name, down: false }).await?;
             let folders = rows.iter().filter(|row| row.is_folder).take(2 * ROWS_OF_PAGE);

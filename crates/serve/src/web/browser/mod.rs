@@ -204,7 +204,7 @@ async fn page(visit: Visit) -> Answer {
                 return archive::answer(visit, room, attr, Vec::new()).await;
             }
             if query.has("share") && visit.link.is_none() {
-                return Ok(link_pages::share(&visit, None));
+                return Ok(link_pages::share(&visit, true, None));
             }
             if query.has("versions") && visit.link.is_none() {
                 return versions::page(&visit, &room, &attr).await;
@@ -234,7 +234,7 @@ async fn file(visit: &Visit, room: Room, attr: Attr) -> Answer {
     let is_page = query.has("view") || (visit.link.is_some() && !query.has("raw") && !query.has("download"));
     match () {
         () if query.has("download") => get::file(&visit.context, room, attr, Some(name(visit.path()))).await,
-        () if query.has("share") && visit.link.is_none() => Ok(link_pages::share(visit, None)),
+        () if query.has("share") && visit.link.is_none() => Ok(link_pages::share(visit, false, None)),
         () if query.has("versions") && visit.link.is_none() => versions::page(visit, &room, &attr).await,
         () if is_page => view::page(visit, &room, &attr).await,
         () => get::file(&visit.context, room, attr, None).await,
@@ -269,7 +269,10 @@ pub fn check_token(session: Option<&Session>, headers: &HeaderMap, form: Option<
 pub async fn post(context: Context, session: Option<Session>, query: &str, tls: bool, body: &[u8]) -> Answer {
     let form = Form::parse(body);
     let query = Form::parse(query.as_bytes());
-    let (is_page, user) = (text(&context.headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html")), context.user.name.clone());
+    let (is_page, user) = (
+        text(&context.headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html")),
+        context.user.name.clone(),
+    );
     let done = match check_token(session.as_ref(), &context.headers, Some(&form)) {
         Ok(()) => posted(context, session, query, tls, form).await,
         Err(fail) => Err(fail),

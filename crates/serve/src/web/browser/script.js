@@ -46,10 +46,11 @@
   // Times in the zone of the browser, and buttons that need this script.
   function prepare(at) {
     const show = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+    const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
     for (const time of $$("time[datetime]", at)) {
       const moment = new Date(time.dateTime);
       if (!isNaN(moment)) {
-        time.textContent = show.format(moment);
+        time.textContent = (time.closest(".below") ? day : show).format(moment);
         time.title = moment.toLocaleString();
       }
     }
@@ -570,7 +571,7 @@
   });
 
   // Whether it is worth another try: the connection, or a server that is busy.
-  const isCut = (error) => error.status === 0 || error.status === 408 || error.status === 400 || error.status === 409 || error.status === 503 || error.status === 502;
+  const isCut = (error, upload) => [0, 408, 502, 503].includes(error.status) || (upload && [400, 409].includes(error.status));
 
   async function transfer(item, url, replace) {
     const { file } = item;
@@ -586,10 +587,13 @@
           const begun = await ask("POST", url + "?upload", { ...about, "Upload-Length": String(file.size) });
           upload = begun.headers.get("Location");
           item.upload = upload;
-          item.sent = 0;
+          item.sent = item.reached = 0;
         } else {
           const known = await ask("HEAD", upload);
           item.sent = Number(known.headers.get("Upload-Offset"));
+          // As long as something arrives it is worth going on.
+          if (item.sent > item.reached) item.tries = 0;
+          item.reached = item.sent;
           if (item.sent >= file.size) return;
         }
         return await push(item, "PATCH", upload, { "Upload-Offset": String(item.sent) }, file.slice(item.sent), item.sent);
@@ -598,7 +602,7 @@
         // A small file may have arrived although its answer did not.
         if (error.status === 412 && file.size <= SMALL_BYTES && item.tries && (await arrived(url, file))) return;
         if (error.status === 404 && upload) upload = null;
-        else if (!isCut(error)) throw error;
+        else if (!isCut(error, upload)) throw error;
         item.tries += 1;
         if (item.tries > TRIES_MAX) throw error;
         item.state = "waiting for the connection";
@@ -765,5 +769,7 @@
     }
   }
 
+  const crumbs = $(".crumbs ol");
+  if (crumbs) crumbs.scrollLeft = crumbs.scrollWidth;
   prepare(document);
 })();

@@ -141,7 +141,9 @@ async fn search(room: &Room, top: &Attr, path: &Bytes, words: &Words) -> Result<
             }
             found.cut = match () {
                 () if found.hits.len() >= RESULTS_MAX => Some("There are more: say more of the name."),
-                () if began.elapsed() >= TIME_MAX => Some("The search took too long and ended early: search below a smaller folder."),
+                () if began.elapsed() >= TIME_MAX => {
+                    Some("The search took too long and ended early: search below a smaller folder.")
+                }
                 () if folders.len() > FOLDERS_MAX => Some("There are too many folders: search below a smaller one."),
                 () => None,
             };

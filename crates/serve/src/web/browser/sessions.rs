@@ -155,7 +155,9 @@ mod tests {
         let token = all.begin(user("ann"), begin);
         let session = all.find(&token, begin).unwrap();
         assert!(session.allows_change(Some(&session.csrf)));
-        assert!(!session.allows_change(None) && !session.allows_change(Some("")) && !session.allows_change(Some(&token)));
+        assert!(
+            !session.allows_change(None) && !session.allows_change(Some("")) && !session.allows_change(Some(&token))
+        );
         assert!(all.find("", begin).is_none() && all.find(&session.csrf, begin).is_none());
         let mut now = begin;
         while now + IDLE_MAX / 2 < begin + AGE_MAX {

@@ -35,16 +35,30 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
     let raw = format!("{url}?raw");
     let shown_name = shown(name(visit.path()));
     let picture = match kind(visit, room, attr).await? {
-        Kind::Picture => format!("<div class=\"stage\"><img src=\"{raw}\" alt=\"{shown_name}\" decoding=\"async\"></div>"),
-        Kind::Video => format!("<div class=\"stage\"><video src=\"{raw}\" controls preload=\"metadata\" playsinline></video></div>"),
-        Kind::Audio => format!("<div class=\"stage sound\">{}<audio src=\"{raw}\" controls preload=\"metadata\"></audio></div>", icon("audio")),
+        Kind::Picture => {
+            format!("<div class=\"stage\"><img src=\"{raw}\" alt=\"{shown_name}\" decoding=\"async\"></div>")
+        }
+        Kind::Video => format!(
+            "<div class=\"stage\"><video src=\"{raw}\" controls preload=\"metadata\" playsinline></video></div>"
+        ),
+        Kind::Audio => format!(
+            "<div class=\"stage sound\">{}<audio src=\"{raw}\" controls preload=\"metadata\"></audio></div>",
+            icon("audio")
+        ),
         Kind::Pdf => format!(
             "<iframe class=\"paper\" src=\"{raw}\" title=\"{shown_name}\"></iframe>\
              <p class=\"dim\"><a href=\"{raw}\">Open it alone</a> if your browser does not show it here.</p>"
         ),
         Kind::Text(text, is_cut) => {
-            let cut = if is_cut { "<p class=\"dim\">This is the beginning. Download the file for all of it.</p>" } else { "" };
-            format!("<pre class=\"text\" tabindex=\"0\" aria-label=\"Text of {shown_name}\">{}</pre>{cut}", escaped(&text))
+            let cut = if is_cut {
+                "<p class=\"dim\">This is the beginning. Download the file for all of it.</p>"
+            } else {
+                ""
+            };
+            format!(
+                "<pre class=\"text\" tabindex=\"0\" aria-label=\"Text of {shown_name}\">{}</pre>{cut}",
+                escaped(&text)
+            )
         }
         Kind::Unknown => format!(
             "<div class=\"stage none\">{}<p>Browsers cannot show this kind of file.</p></div>",
@@ -61,7 +75,8 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
         ));
     }
     if visit.link.is_none() && !visit.is_in_the_past() {
-        actions.push_str(&format!("<a class=\"button\" href=\"?versions\">{} <span>Versions</span></a>", icon("clock")));
+        actions
+            .push_str(&format!("<a class=\"button\" href=\"?versions\">{} <span>Versions</span></a>", icon("clock")));
         if visit.session.is_some() {
             actions.push_str(&format!("<a class=\"button\" href=\"?share\">{} <span>Share</span></a>", icon("link")));
         }
@@ -138,7 +153,14 @@ mod tests {
 
     #[test]
     fn text_is_told_from_other_things() {
-        for (bytes, is) in [(&b"plain\n"[..], true), ("ä".as_bytes(), true), (b"\xc3", true), (b"\xc3a", false), (b"a\0", false), (b"", true)] {
+        for (bytes, is) in [
+            (&b"plain\n"[..], true),
+            ("ä".as_bytes(), true),
+            (b"\xc3", true),
+            (b"\xc3a", false),
+            (b"a\0", false),
+            (b"", true),
+        ] {
             assert_eq!(is_text(bytes), is, "{bytes:?}");
         }
     }

@@ -105,7 +105,13 @@ fn short(length: usize) -> u16 {
 
 impl Zip {
     /// The head of a member. Its bytes come next, then [`Zip::end`]. `name` is of [`name_of`].
-    pub fn begin(&mut self, name: &str, is_folder: bool, mode: u32, mtime: Timestamp) -> Result<(Member, Vec<u8>), TooMany> {
+    pub fn begin(
+        &mut self,
+        name: &str,
+        is_folder: bool,
+        mode: u32,
+        mtime: Timestamp,
+    ) -> Result<(Member, Vec<u8>), TooMany> {
         let mut name = name.as_bytes().to_vec();
         if is_folder {
             name.push(b'/');
