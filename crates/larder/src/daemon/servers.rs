@@ -273,7 +273,9 @@ async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<
 }
 
 async fn bind_web(listen: &Listen, webdav: &WebdavConfig, connections: u32, folder: &Path) -> Result<Web, Failure> {
-    let mut server = WebServer::new(WebConfig { connections_max: connections as usize, ..WebConfig::default() });
+    let links = Some(folder.join("links"));
+    let config = WebConfig { connections_max: connections as usize, links, ..WebConfig::default() };
+    let mut server = WebServer::new(config);
     let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
     if let Some(addr) = listen.webdav {
         if !addr.ip().is_loopback() && !webdav.insecure_http {

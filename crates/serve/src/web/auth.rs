@@ -21,7 +21,7 @@ use rand::rngs::OsRng;
 use super::shared::Shared;
 use crate::door::shown;
 use crate::login::DoorUser;
-use crate::password;
+use crate::password::{self, PasswordHash};
 
 const REMEMBERED_TIME: Duration = Duration::from_secs(300);
 const REMEMBERED_MAX: usize = 1024;
@@ -138,19 +138,52 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
     if let Some(user) = by_token(shared, address, Some(&name), &given) {
         return Ok(user);
     }
-    let now = Instant::now();
     let tag = shared.remembered.tag(&name, &given);
-    if let Some(user) = shared.remembered.find(&tag, now)
+    if let Some(user) = shared.remembered.find(&tag, Instant::now())
         && shared.user(&name).as_ref() == Some(&user)
     {
         return Ok(user);
     }
-    if shared.guard.is_locked(address, now) {
-        shared.stats.logins_locked_out.add(1);
-        refuse(shared, address, &name, "its address has guessed too often and is locked out for a minute").await;
-        return Err(Refused::LockedOut);
+    let user = verify(shared, address, &name, given).await?;
+    shared.remembered.add(tag, Arc::clone(&user), Instant::now());
+    Ok(user)
+}
+
+/// `auth.guessing_is_slow`.
+async fn admit(shared: &Shared, address: IpAddr, name: &str) -> Result<(), Refused> {
+    if !shared.guard.is_locked(address, Instant::now()) {
+        return Ok(());
     }
-    let user = shared.user(&name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+    shared.stats.logins_locked_out.add(1);
+    refuse(shared, address, name, "its address has guessed too often and is locked out for a minute").await;
+    Err(Refused::LockedOut)
+}
+
+/// The password of a link, which is guessed at the same price as a user's.
+pub async fn verify_link(
+    shared: &Shared,
+    address: IpAddr,
+    name: &str,
+    hash: Option<PasswordHash>,
+    given: String,
+) -> Result<(), Refused> {
+    admit(shared, address, name).await?;
+    if given.len() <= PASSWORD_BYTES_MAX && password::verify(hash, given).await {
+        shared.guard.right(address);
+        return Ok(());
+    }
+    let why = match shared.guard.wrong(address, Instant::now()) {
+        true => "wrong password, and too many of them: locked out for a minute",
+        false => "wrong password",
+    };
+    refuse(shared, address, name, why).await;
+    Err(Refused::Wrong)
+}
+
+/// A name and a password, however they came.
+pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<DoorUser>, Refused> {
+    admit(shared, address, name).await?;
+    let user = shared.user(name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
     let hash = user.as_ref().and_then(|user| user.password.clone());
     let has_hash = hash.is_some();
     if password::verify(hash, given).await
@@ -159,20 +192,19 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         shared.guard.right(address);
         shared.stats.logins.add(1);
         shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
-        shared.remembered.add(tag, Arc::clone(&user), Instant::now());
         return Ok(user);
     }
     if shared.guard.wrong(address, Instant::now()) {
         let why = "wrong name or password, and too many of them: locked out for a minute";
-        refuse(shared, address, &name, why).await;
+        refuse(shared, address, name, why).await;
     } else if user.is_some() && !has_hash {
         let why = format!(
             "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
-            shown(&name)
+            shown(name)
         );
-        refuse(shared, address, &name, &why).await;
+        refuse(shared, address, name, &why).await;
     } else {
-        refuse(shared, address, &name, "wrong name or password").await;
+        refuse(shared, address, name, "wrong name or password").await;
     }
     Err(Refused::Wrong)
 }

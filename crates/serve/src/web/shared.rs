@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Method;
 use larder_base::Timestamp;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
+use super::browser::links::Links;
+use super::browser::sessions::Sessions;
+use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
 use crate::door::{Door, Strangers};
@@ -17,6 +20,8 @@ use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
+
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -37,7 +42,7 @@ impl Op {
     pub fn of(method: &Method) -> Op {
         match method.as_str() {
             "GET" | "HEAD" => Op::Get,
-            "PUT" => Op::Put,
+            "PUT" | "PATCH" => Op::Put,
             "PROPFIND" => Op::List,
             "PROPPATCH" => Op::SetProperties,
             "MKCOL" => Op::Make,
@@ -65,6 +70,9 @@ pub struct Shared {
     pub guard: Guard,
     pub remembered: Remembered,
     pub locks: Locks,
+    pub sessions: Sessions,
+    pub uploads: Uploads,
+    pub links: Links,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
@@ -75,6 +83,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(config: WebConfig) -> Self {
         Self {
+            links: Links::load(config.links.clone()),
             config,
             stats: stats(),
             door: Door::default(),
@@ -82,6 +91,8 @@ impl Shared {
             guard: Guard::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),
+            sessions: Sessions::default(),
+            uploads: Uploads::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
             tokens: RwLock::default(),
@@ -103,7 +114,10 @@ impl Shared {
         let (kept, gone) = tree::replace_shares(&shares, new);
         *shares = Arc::new(kept);
         drop(shares);
-        gone.iter().for_each(|state| self.locks.forget(state.share.name.as_bytes()));
+        for state in &gone {
+            self.locks.forget(state.share.name.as_bytes());
+            self.uploads.forget_share(state);
+        }
     }
 
     pub fn tokens(&self) -> Arc<Tokens> {
@@ -117,5 +131,13 @@ impl Shared {
 
     pub fn view(&self, user: &Arc<DoorUser>, address: IpAddr) -> View {
         View { user: Arc::clone(user), address, shares: Arc::clone(&self.shares.read()) }
+    }
+
+    /// Gives up uploads that nobody goes on with. Never returns.
+    pub async fn expire_uploads(&self) {
+        loop {
+            tokio::time::sleep(EXPIRE_EVERY).await;
+            self.uploads.expire(Instant::now());
+        }
     }
 }
