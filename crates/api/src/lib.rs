@@ -7,6 +7,7 @@
 
 mod client;
 mod failure;
+mod import;
 mod keys;
 mod replication;
 mod snapshots;
@@ -15,6 +16,7 @@ mod types;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, segment};
 pub use failure::{Failure, FailureKind};
+pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
 pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{

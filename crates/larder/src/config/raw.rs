@@ -17,6 +17,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) webdav: RawWebdav,
     #[serde(default)]
+    pub(super) discovery: RawDiscovery,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
@@ -66,6 +68,15 @@ pub(super) struct RawWebdav {
     pub(super) key: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) insecure_http: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDiscovery {
+    pub(super) enabled: Option<bool>,
+    pub(super) name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) interfaces: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

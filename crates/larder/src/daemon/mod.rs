@@ -5,7 +5,7 @@
 //!   the file.
 //! - `daemon.faults_are_named`: a pool, volume or share that cannot be served is a fault with a
 //!   name; the others are served.
-//! - `daemon.stop_in_order`: the daemon stops servers, mounts, volumes and pools in this order.
+//! - `daemon.stop_in_order`: the daemon stops announcements, servers, mounts, volumes and pools in this order.
 //!   Nothing is closed while it is in use.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,9 @@ use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+mod discovery;
 pub(crate) mod erase;
+pub(crate) mod imports;
 pub(crate) mod keys;
 mod memory;
 mod metrics;
@@ -76,6 +78,7 @@ pub(crate) struct Daemon {
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
+    announcer: discovery::Announcer,
     snapshot_runs: snapshot_runs::SnapshotRuns,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
@@ -114,6 +117,7 @@ impl Daemon {
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
+            announcer: discovery::Announcer::default(),
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
@@ -209,6 +213,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();
     }
@@ -592,6 +597,12 @@ impl Daemon {
         }
     }
 
+    /// Places of this larder that an import must not copy.
+    pub(crate) fn own_places(&self) -> imports::Own {
+        let mounts = self.mounts.list().into_iter().map(|mount| mount.dir).collect();
+        imports::Own { disks: self.storage.disks(), mounts }
+    }
+
     pub(crate) async fn mounts(&self) -> Vec<MountStatus> {
         let named = self.state.lock().await.config.mounts.clone();
         let mut list = self.mounts.list();
@@ -617,6 +628,7 @@ impl Daemon {
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        self.announcer.stop().await;
         serving.stop().await;
         self.servers.set_exports(Vec::new());
         if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {

@@ -32,6 +32,7 @@ pub(crate) struct OpenPool {
     services: Services,
     /// Volumes that are taken back to a snapshot just now.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
+    pub(super) imports: super::imports::Imports,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -63,7 +64,8 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                Ok(Self { name, pool, registry, unlocked, services: Services::default(), closed: Default::default() })
+                let (services, closed, imports) = Default::default();
+                Ok(Self { name, pool, registry, unlocked, services, closed, imports })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -304,6 +306,7 @@ impl OpenPool {
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
+        self.imports.stop().await;
         let volumes = self.registry.close().await;
         let pool = self.pool.close().await;
         volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
@@ -312,6 +315,7 @@ impl OpenPool {
 
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
+        self.imports.stop().await;
         let closed = self.registry.close().await;
         closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
         self.pool.export().await.map_err(|e| translate::pool_failure(&e))
@@ -365,6 +369,11 @@ impl Storage {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
         }
+    }
+
+    /// The disks of all pools.
+    pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
+        self.all().iter().flat_map(|pool| pool.disks()).collect()
     }
 
     pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {
