@@ -8,6 +8,7 @@
 mod client;
 mod explain;
 mod failure;
+mod import;
 mod keys;
 mod people;
 mod replication;
@@ -20,6 +21,7 @@ pub use explain::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
 };
 pub use failure::{Failure, FailureKind};
+pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
     GroupAdd, GroupChange, GroupRemoved, GroupStatus, TokenCreate, TokenCreated, TokenStatus, UserKey, UserKeysChange,

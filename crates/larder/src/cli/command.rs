@@ -37,6 +37,8 @@ pub(crate) enum Command {
     /// Snapshots: a volume as it was at a moment
     #[command(subcommand)]
     Snap(super::snap::SnapCommand),
+    /// Copy a folder of this machine into a volume, and again what changed since
+    Import(super::import::ImportArgs),
     /// Send a snapshot, whole or what changed since another, to standard output
     Send(super::replica::SendArgs),
     /// Receive a snapshot from standard input into a replica

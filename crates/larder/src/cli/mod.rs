@@ -18,6 +18,7 @@ mod disk;
 mod doctor;
 mod group;
 mod history;
+mod import;
 mod keys;
 mod metrics;
 mod mount;
@@ -75,6 +76,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Send(args) => replica::send(&global, args).await?,
         Command::Replicate(args) => replicate::run(&global, *args).await?,
         Command::Receive(args) => replica::receive(&global, args).await?,
+        Command::Import(args) => import::run(&global, args).await?,
         Command::Check(args) => return check::run(&global, args).await,
         Command::Debug(command) => return debug::run(&global, command).await,
         Command::Recover(args) => return recover::run(&global, args).await,

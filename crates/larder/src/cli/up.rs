@@ -239,6 +239,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         replicas: Vec::new(),
         next_uid: 0,
         webdav: Default::default(),
+        discovery: Default::default(),
         power: Default::default(),
     }
 }

@@ -40,6 +40,7 @@ pub(crate) mod user;
 
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
+use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
@@ -79,6 +80,7 @@ pub(crate) struct Config {
     pub(crate) webdav: WebdavConfig,
     /// Certificate authorities whose certificates let users in over SFTP: lines as in authorized_keys.
     pub(crate) ssh_ca_keys: Vec<String>,
+    pub(crate) discovery: DiscoveryConfig,
     pub(crate) memory: Option<ByteSize>,
     pub(crate) connections: u32,
     pub(crate) pools: Vec<PoolConfig>,
@@ -101,6 +103,22 @@ pub(crate) struct WebdavConfig {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     /// Passwords may cross the network in clear.
     pub(crate) insecure_http: bool,
+}
+
+/// How other machines find this one. Only doors that listen beyond loopback are announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DiscoveryConfig {
+    pub(crate) enabled: bool,
+    /// The name that people see; the machine's where there is none.
+    pub(crate) name: Option<String>,
+    /// All with private addresses where there is none.
+    pub(crate) interfaces: Vec<String>,
+}
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self { enabled: true, name: None, interfaces: Vec::new() }
+    }
 }
 
 /// `None`: that protocol is off.
@@ -361,6 +379,11 @@ impl Validator<'_> {
                     }
                 },
                 insecure_http: raw.webdav.insecure_http,
+            },
+            discovery: DiscoveryConfig {
+                enabled: raw.discovery.enabled.unwrap_or(true),
+                name: self.optional(raw.discovery.name, check_label)?,
+                interfaces: raw.discovery.interfaces,
             },
             memory: match raw.limits.memory {
                 Some(text) => Some(self.at(&text, parse_memory(text.get_ref()))?),

@@ -19,6 +19,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) sftp: RawSftp,
     #[serde(default)]
+    pub(super) discovery: RawDiscovery,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
@@ -77,6 +79,15 @@ pub(super) struct RawWebdav {
 pub(super) struct RawSftp {
     #[serde(default)]
     pub(super) ssh_ca_keys: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDiscovery {
+    pub(super) enabled: Option<bool>,
+    pub(super) name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) interfaces: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -88,6 +88,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/send/{*name}", post(send))
         .route("/v1/receive/{*name}", get(replica_state).post(receive))
         .route("/v1/promote/{*name}", post(promote))
+        .route("/v1/import/{*name}", post(import))
         .route("/v1/clone/{*name}", post(clone))
         .route("/v1/replications", get(replications).post(replications_change))
         .route("/v1/replicate", post(replicate))
@@ -276,6 +277,23 @@ async fn replica_state(State(daemon): Shared, Path(name): Path<String>) -> Answe
 async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.promote(&volume).await }).await?)
+}
+
+/// Lines of JSON, the last of which is the outcome. Who asked and goes away stops it.
+async fn import(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::ImportRequest>,
+) -> Result<Response, Refusal> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let events = pool.import(&volume, request, daemon.own_places()).await?;
+    let lines = events.map(|event| {
+        serde_json::to_vec(&event).map(|mut line| {
+            line.push(b'\n');
+            line
+        })
+    });
+    Ok(Body::from_stream(lines).into_response())
 }
 
 async fn clone(

@@ -5,7 +5,7 @@
 //!   the file.
 //! - `daemon.faults_are_named`: a pool, volume or share that cannot be served is a fault with a
 //!   name; the others are served.
-//! - `daemon.stop_in_order`: the daemon stops servers, mounts, volumes and pools in this order.
+//! - `daemon.stop_in_order`: the daemon stops announcements, servers, mounts, volumes and pools in this order.
 //!   Nothing is closed while it is in use.
 
 use std::collections::BTreeMap;
@@ -30,11 +30,13 @@ use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+mod discovery;
 pub(crate) mod erase;
 mod explain;
 mod explain_words;
 pub(crate) mod groups;
 pub(crate) mod keyrings;
+pub(crate) mod imports;
 pub(crate) mod keys;
 mod known;
 mod memory;
@@ -85,6 +87,7 @@ pub(crate) struct Daemon {
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
+    announcer: discovery::Announcer,
     snapshot_runs: snapshot_runs::SnapshotRuns,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
@@ -126,6 +129,7 @@ impl Daemon {
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
+            announcer: discovery::Announcer::default(),
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
@@ -221,6 +225,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();
     }
@@ -609,6 +614,12 @@ impl Daemon {
         }
     }
 
+    /// Places of this larder that an import must not copy.
+    pub(crate) fn own_places(&self) -> imports::Own {
+        let mounts = self.mounts.list().into_iter().map(|mount| mount.dir).collect();
+        imports::Own { disks: self.storage.disks(), mounts }
+    }
+
     pub(crate) async fn mounts(&self) -> Vec<MountStatus> {
         let named = self.state.lock().await.config.mounts.clone();
         let mut list = self.mounts.list();
@@ -634,6 +645,7 @@ impl Daemon {
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        self.announcer.stop().await;
         serving.stop().await;
         self.servers.set_exports(Vec::new());
         if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {
