@@ -23,6 +23,7 @@ TIME = 1_700_000_000
 @pytest.fixture(scope="module")
 def house():
     place = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
+    place.chmod(0o755)  # processes of others go through it
     mount = place / "mnt"
     mount.mkdir()
     extra = ["--sftp", "127.0.0.1:0", "--webdav", "127.0.0.1:0", "--mount", str(mount)]

@@ -195,7 +195,7 @@ impl Question<'_> {
         kind: DoorKind,
         share: &ShareConfig,
         offered: (&str, &str, bool, bool),
-        login: Result<String, String>,
+        login: Result<(), String>,
         way: impl FnOnce(&Files, Ino) -> Result<Way, Closed>,
     ) -> ExplainedDoor {
         let (name, key, is_offered, is_served) = offered;
@@ -203,12 +203,9 @@ impl Question<'_> {
         if !reasons.offered(name, key, is_offered, is_served) {
             return reasons.into(door);
         }
-        match login {
-            Ok(_) => {}
-            Err(why) => {
-                reasons.push(ReasonEffect::Closes, why);
-                return reasons.into(door);
-            }
+        if let Err(why) = login {
+            reasons.push(ReasonEffect::Closes, why);
+            return reasons.into(door);
         }
         reasons.bounds(share.encrypt && kind == DoorKind::Smb, "clients that do not encrypt are refused");
         let entrance = share.entrance(self.user, self.config);
@@ -335,8 +332,8 @@ impl Daemon {
         &self,
         question: &Question<'_>,
         share: &ShareConfig,
-        smb_login: &Result<String, String>,
-        door_login: &Result<String, String>,
+        smb_login: &Result<(), String>,
+        door_login: &Result<(), String>,
     ) -> Vec<ExplainedDoor> {
         let (config, user, from) = (question.config, &question.door_user, question.from);
         let smb =
@@ -344,7 +341,7 @@ impl Daemon {
         let named = |files: &Files, root: Ino| {
             ask::by_name(&shares::door_share(share, config, files.clone(), root), user, from)
         };
-        let smb_login = if share.guest { Ok(String::new()) } else { smb_login.clone() };
+        let smb_login = if share.guest { Ok(()) } else { smb_login.clone() };
         let web = self.servers.webdav_addr().or(self.servers.webdavs_addr()).is_some();
         let sftp = self.servers.sftp_addr().is_some();
         vec![
@@ -367,19 +364,19 @@ impl Daemon {
     }
 
     /// Whether the user has anything to log in with over SMB, and over the doors that take passwords.
-    fn logins(&self, state: &State, user: &UserConfig) -> (Result<String, String>, Result<String, String>) {
+    fn logins(&self, state: &State, user: &UserConfig) -> (Result<(), String>, Result<(), String>) {
         let name = &user.name;
         let help = format!("set one with: larder user passwd {name}");
         let has_password = state.secrets.has(name);
         let smb = match has_password {
-            true => Ok("password".to_owned()),
+            true => Ok(()),
             false => Err(format!("{name} has no password: {help}")),
         };
         let others = !user.ssh_keys.is_empty()
             || !state.config.ssh_ca_keys.is_empty()
             || state.tokens.list().iter().any(|token| token.user == *name && !token.expired);
         let door = match has_password || others {
-            true => Ok("password".to_owned()),
+            true => Ok(()),
             false => Err(format!("{name} has neither password nor key nor token: {help}")),
         };
         (smb, door)
