@@ -11,6 +11,7 @@ mod names;
 mod replica;
 mod scale;
 mod snapshots;
+mod year;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
