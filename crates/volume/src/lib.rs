@@ -56,6 +56,7 @@ mod xattr;
 pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use missing_objects::MissingObjects;
+pub use names::SNAPSHOTS_NAME;
 pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
 pub use registry::{HAS_CLONES, Registry};
 pub use types::*;

@@ -41,7 +41,7 @@ pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
-pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
+pub(crate) use share::{RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_recycle_days};
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -446,7 +446,7 @@ impl Validator<'_> {
             options.push(word.get_ref().clone());
             self.at(&word, mount_options(&options))?;
         }
-        Ok(MountConfig { dir: folder.join(raw.dir), volume, options })
+        Ok(MountConfig { dir: folder.join(raw.dir), volume, options, snapshot: raw.snapshot })
     }
 
     fn replicate(&self, raw: replicate::RawReplicate, config: &Config) -> Checked<ReplicateConfig> {

@@ -35,6 +35,8 @@ pub(super) async fn apply(
         let mut status = status(share);
         match found(share, storage).await {
             Ok((files, root)) => {
+                let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
+                let kept = if share.recycle_days.is_some() { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
                     let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
@@ -43,10 +45,10 @@ pub(super) async fn apply(
                     sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
                 }
                 if share.webdav {
-                    webdav_shares.push(door_share(share, config, files.for_door(ORIGIN_WEBDAV), root));
+                    webdav_shares.push(door_share(share, config, kept.for_door(ORIGIN_WEBDAV), root));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, files, root));
+                    shares.push(smb_share(share, config, kept, root));
                 }
             }
             Err(failure) => {
@@ -67,7 +69,7 @@ pub(super) async fn apply(
 }
 
 /// The volume of a share and the folder in it.
-async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let files = storage.files(&share.volume).await?;
     match super::sharing::root_of(files.volume(), &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
@@ -95,6 +97,8 @@ fn status(share: &ShareConfig) -> ShareStatus {
         everybody: share.guest || share.users == Writers::All,
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
+        recycle_days: share.recycle_days,
+        snapshots_shown: share.snapshots_shown,
         fault: None,
         locked: false,
         action: None,
@@ -267,6 +271,8 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         encrypt: false,
         guest: false,
         common: false,
+        recycle_days: None,
+        snapshots_shown: false,
     }
 }
 

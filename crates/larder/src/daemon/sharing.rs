@@ -7,8 +7,8 @@ use super::people::no_such_user;
 use super::{Daemon, State, machine, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_share_name, parse_network,
-    private_networks,
+    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_recycle_days, check_share_name,
+    parse_network, private_networks,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -69,6 +69,12 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     share.nfs = change.nfs.unwrap_or(share.nfs);
     share.smb = change.smb.unwrap_or(share.smb);
     share.encrypt = change.encrypt.unwrap_or(share.encrypt);
+    share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
+    share.recycle_days = match change.recycle_days {
+        None => share.recycle_days,
+        Some(0) => None,
+        Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
+    };
     if let Some(networks) = &change.networks {
         share.networks = Some(parse_networks(networks)?);
         share.nfs = change.nfs.unwrap_or(true);

@@ -392,4 +392,5 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.files.id() == b.files.id()
         && a.root == b.root
         && a.act_as == b.act_as
+        && a.files.is_as_in(&b.files)
 }
