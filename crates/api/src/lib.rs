@@ -28,8 +28,8 @@ pub use people::{
 };
 pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{
-    CloneRequest, DiffEntry, DiffRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest, SentSnapshot,
-    SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    CloneRequest, DiffEntry, DiffRequest, ExportRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest,
+    SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
 };
 pub use socket::SocketPath;
 pub use types::*;

@@ -470,6 +470,12 @@ pub struct ShareStatus {
     /// What differs from a share without options, for people: `read-only`, `encrypted`, ...
     #[serde(default)]
     pub options: Vec<String>,
+    /// Removals over SMB and WebDAV stay in `.recycle` this many days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recycle_days: Option<u32>,
+    /// `.snapshots` is listed at the top.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snapshots_shown: bool,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -568,6 +574,9 @@ pub struct ShareChange {
     pub volume: Option<String>,
     pub squash: Option<String>,
     pub encrypt: Option<bool>,
+    /// Days that removals stay in the bin; 0: there is no bin.
+    pub recycle_days: Option<u32>,
+    pub snapshots_shown: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -617,12 +626,18 @@ pub struct MountRequest {
     /// Mounted at every start from now on: the configuration names it.
     #[serde(default)]
     pub at_start: bool,
+    /// The snapshot of the volume that is mounted; the volume as it is when absent.
+    #[serde(default)]
+    pub snapshot: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
     pub dir: PathBuf,
     pub volume: String,
+    /// The snapshot of it, if one is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     pub read_only: bool,
     /// The configuration names it.
     #[serde(default)]

@@ -79,6 +79,7 @@ impl DoorShare {
             && self.files.verifier() == other.files.verifier()
             && self.root == other.root
             && self.act_as == other.act_as
+            && self.files.is_as_in(&other.files)
             && self.users == other.users
             && self.read_only == other.read_only
             && self.only_from == other.only_from

@@ -57,6 +57,7 @@ mod xattr;
 pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use missing_objects::MissingObjects;
+pub use names::SNAPSHOTS_NAME;
 pub use permit::{Grounds, ModeClass, Wish};
 pub use properties::{Compression, Properties, Sealing, SyncMode, VolumeInfo};
 pub use registry::{HAS_CLONES, Registry};

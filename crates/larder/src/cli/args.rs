@@ -512,12 +512,15 @@ pub(crate) struct MountArgs {
     /// VOLUME or POOL/VOLUME [default: the only one]
     #[arg(long)]
     pub(crate) volume: Option<String>,
+    /// A snapshot of it, read-only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) snapshot: Option<String>,
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Only the user who runs the daemon may look in
     #[arg(long)]
     pub(crate) private: bool,
-    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites
+    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites; snapshots lists .snapshots
     #[arg(short = 'o', long, value_name = "OPTION", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Now and at every start of larder
@@ -671,6 +674,12 @@ pub(crate) struct ShareOptions {
     /// Refuse SMB clients that do not encrypt
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) encrypt: Option<bool>,
+    /// Keep removals over SMB and WebDAV in .recycle at its top, for so many days, or no [default: no; yes is 30]
+    #[arg(long, value_name = "DAYS", value_parser = recycle_parser, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) recycle: Option<u32>,
+    /// List .snapshots at its top; it can be opened either way [default: no]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) snapshots_shown: Option<bool>,
 }
 
 impl ShareOptions {
@@ -702,6 +711,8 @@ impl ShareOptions {
             anon_gid: self.anon_gid,
             squash: self.squash.map(|squash| squash.word().to_owned()),
             encrypt: self.encrypt,
+            recycle_days: self.recycle,
+            snapshots_shown: self.snapshots_shown,
             ..larder_api::ShareChange::default()
         }
     }
@@ -721,6 +732,16 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" | "true" | "on" => Ok(true),
         "no" | "false" | "off" => Ok(false),
         _ => Err("write yes or no".to_owned()),
+    }
+}
+
+/// Days; `no` is 0.
+fn recycle_parser(text: &str) -> Result<u32, String> {
+    match (yes_or_no(text), text.parse::<u32>()) {
+        (Ok(true), _) => Ok(config::RECYCLE_DAYS),
+        (Ok(false), _) => Ok(0),
+        (_, Ok(days)) => config::check_recycle_days(days),
+        _ => Err("write a number of days, yes or no".to_owned()),
     }
 }
 

@@ -82,6 +82,12 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
         share.nfs_rule,
         share.smb_rule
     );
+    if let Some(days) = share.recycle_days {
+        text.push_str(&format!("  removals over SMB and WebDAV stay in .recycle for {days} days\n"));
+    }
+    if share.snapshots_shown {
+        text.push_str("  .snapshots is listed at its top\n");
+    }
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

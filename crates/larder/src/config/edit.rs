@@ -160,6 +160,9 @@ impl Editor {
         if !mount.options.is_empty() {
             table.insert("options", value(mount.options.iter().collect::<Array>()));
         }
+        if let Some(snapshot) = &mount.snapshot {
+            table.insert("snapshot", value(snapshot));
+        }
         self.tables("mount").push(table);
     }
 
@@ -366,7 +369,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 17] = [
+const SHARE_KEYS: [&str; 19] = [
     "volume",
     "folder",
     "users",
@@ -384,6 +387,8 @@ const SHARE_KEYS: [&str; 17] = [
     "sftp",
     "webdav",
     "encrypt",
+    "recycle",
+    "snapshots_shown",
 ];
 
 fn share_table(share: &ShareConfig) -> Table {
@@ -418,6 +423,10 @@ fn share_table(share: &ShareConfig) -> Table {
     set("sftp", !share.sftp, false.into());
     set("webdav", !share.webdav, false.into());
     set("encrypt", share.encrypt, "required".into());
+    let mut recycle = toml_edit::InlineTable::new();
+    recycle.insert("days", i64::from(share.recycle_days.unwrap_or_default()).into());
+    set("recycle", share.recycle_days.is_some(), recycle.into());
+    set("snapshots_shown", share.snapshots_shown, true.into());
     table
 }
 

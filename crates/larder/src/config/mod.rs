@@ -45,7 +45,9 @@ pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
-pub(crate) use share::{Entrance, ListedBy, ShareConfig, Squash, Writers, check_folder};
+pub(crate) use share::{
+    Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_recycle_days,
+};
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -481,7 +483,7 @@ impl Validator<'_> {
             options.push(word.get_ref().clone());
             self.at(&word, mount_options(&options))?;
         }
-        Ok(MountConfig { dir: folder.join(raw.dir), volume, options })
+        Ok(MountConfig { dir: folder.join(raw.dir), volume, options, snapshot: raw.snapshot })
     }
 
     fn replicate(&self, raw: replicate::RawReplicate, config: &Config) -> Checked<ReplicateConfig> {

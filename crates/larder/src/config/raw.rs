@@ -118,6 +118,7 @@ pub(super) struct RawMount {
     pub(super) volume: Spanned<String>,
     #[serde(default)]
     pub(super) options: Vec<Spanned<String>>,
+    pub(super) snapshot: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -141,6 +142,43 @@ pub(super) struct RawShare {
     pub(super) encrypt: Option<Spanned<String>>,
     pub(super) guest: Option<bool>,
     pub(super) common: Option<bool>,
+    pub(super) recycle: Option<Spanned<RawRecycle>>,
+    pub(super) snapshots_shown: Option<bool>,
+}
+
+/// `true`, or `{ days = 30 }`.
+#[derive(Debug)]
+pub(super) enum RawRecycle {
+    Word(bool),
+    Days(u32),
+}
+
+impl<'de> Deserialize<'de> for RawRecycle {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            days: u32,
+        }
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = RawRecycle;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false or { days = 30 }")
+            }
+
+            fn visit_bool<E>(self, word: bool) -> Result<RawRecycle, E> {
+                Ok(RawRecycle::Word(word))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<RawRecycle, A::Error> {
+                let table = Table::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                Ok(RawRecycle::Days(table.days))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// `"all"`, or a list of names.

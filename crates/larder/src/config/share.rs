@@ -14,7 +14,7 @@
 
 use toml::Spanned;
 
-use super::raw::{RawShare, RawUsers};
+use super::raw::{RawRecycle, RawShare, RawUsers};
 use super::{
     Checked, Config, NOBODY, Network, UserConfig, Validator, VolumeName, check_share_name, group::GROUP_SIGN,
     parse_network, private_networks,
@@ -76,6 +76,10 @@ pub(crate) struct ShareConfig {
     pub(crate) guest: bool,
     /// Every user acts as `anon_uid` (`share.common_has_one_owner`).
     pub(crate) common: bool,
+    /// Removals over SMB and WebDAV go to `.recycle`, where they stay this many days.
+    pub(crate) recycle_days: Option<u32>,
+    /// `.snapshots` is listed at the top.
+    pub(crate) snapshots_shown: bool,
 }
 
 /// A user's way into a share.
@@ -175,6 +179,18 @@ impl ShareConfig {
     }
 }
 
+/// How long removals are kept where nothing is said.
+pub(crate) const RECYCLE_DAYS: u32 = 30;
+
+/// From a day to a hundred years.
+pub(crate) fn check_recycle_days(days: u32) -> Result<u32, String> {
+    const DAYS_MAX: u32 = 36_500;
+    if !(1..=DAYS_MAX).contains(&days) {
+        return Err(format!("a recycle bin keeps files for 1 to {DAYS_MAX} days, not {days}: without one write false"));
+    }
+    Ok(days)
+}
+
 /// A folder of a volume, without slashes at either end.
 pub(crate) fn check_folder(text: &str) -> Result<String, String> {
     const BYTES_MAX: usize = 1024;
@@ -229,6 +245,15 @@ impl Validator<'_> {
             encrypt: encrypt.unwrap_or(false),
             guest: raw.guest.unwrap_or(false),
             common: raw.common.unwrap_or(false),
+            recycle_days: match raw.recycle {
+                None => None,
+                Some(raw) => match raw.get_ref() {
+                    RawRecycle::Word(false) => None,
+                    RawRecycle::Word(true) => Some(RECYCLE_DAYS),
+                    RawRecycle::Days(days) => Some(self.at(&raw, check_recycle_days(*days))?),
+                },
+            },
+            snapshots_shown: raw.snapshots_shown.unwrap_or(false),
         })
     }
 

@@ -86,6 +86,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
         .route("/v1/diff/{*name}", post(diff))
         .route("/v1/send/{*name}", post(send))
+        .route("/v1/export/{*name}", post(export))
         .route("/v1/receive/{*name}", get(replica_state).post(receive))
         .route("/v1/promote/{*name}", post(promote))
         .route("/v1/import/{*name}", post(import))
@@ -218,6 +219,7 @@ async fn snapshots_change(
         return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
     }
     let (pool, volume) = daemon.storage.named(&name)?;
+    daemon.not_mounted(&pool, &volume, &request).await?;
     let changed = finish(async move { pool.change_snapshots(&volume, request).await }).await?;
     daemon.snapshots_changed();
     ok(changed)
@@ -249,6 +251,16 @@ async fn send(
         }
     });
     Ok(([(larder_api::STREAM_BYTES_HEADER, outgoing.bytes.to_string())], Body::from_stream(told)).into_response())
+}
+
+async fn export(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::ExportRequest>,
+) -> Result<Response, Refusal> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let stream = pool.export(&volume, &request.snapshot, daemon.owners().await).await?;
+    Ok(Body::from_stream(stream).into_response())
 }
 
 /// A refusal is answered at once, in the middle of the stream. What comes after it is read and dropped until the client has read

@@ -37,13 +37,16 @@ mod explain_words;
 pub(crate) mod groups;
 pub(crate) mod keyrings;
 pub(crate) mod imports;
+pub(crate) mod export;
 pub(crate) mod keys;
 mod known;
 mod memory;
 mod metrics;
+mod mounted;
 mod mounts;
 mod passes;
 pub(crate) mod people;
+mod recycle;
 mod replicas;
 pub(crate) mod replication;
 mod retention;
@@ -67,6 +70,7 @@ mod users;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
+pub(crate) use recycle::run as run_recycle;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
@@ -258,6 +262,14 @@ impl Daemon {
         state.config = config;
         self.apply(state).await;
         Ok(())
+    }
+
+    /// The names of users and their groups, for tar.
+    pub(crate) async fn owners(&self) -> export::Owners {
+        let state = self.state.lock().await;
+        let users = state.config.users.iter().map(|user| (user.uid, user.name.clone())).collect();
+        let own_groups = state.config.users.iter().filter(|user| user.uid == user.gid);
+        export::Owners { users, groups: own_groups.map(|user| (user.gid, user.name.clone())).collect() }
     }
 
     pub(crate) async fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
@@ -564,7 +576,8 @@ impl Daemon {
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let mut wanted = MountConfig { dir: request.dir, volume: name, options: request.options };
+        let MountRequest { dir, options, snapshot, .. } = request;
+        let mut wanted = MountConfig { dir, volume: name, options, snapshot };
         let mut status = self.mount_one(&wanted).await?;
         if request.at_start {
             wanted.dir.clone_from(&status.dir);
@@ -585,8 +598,15 @@ impl Daemon {
     async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
         let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
         let files = self.storage.files(&wanted.volume).await?;
-        let options = MountOptions { source: wanted.volume.to_string(), ..options };
-        self.mounts.add(wanted.volume.clone(), files, &wanted.dir, options).await
+        let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
+        if let Some(snapshot) = &wanted.snapshot {
+            let name = format!("{}@{snapshot}", wanted.volume);
+            let found = files.volume().snapshot_root(snapshot).await;
+            options.top = found.map_err(|error| snapshots::failure(&name, &error))?.id.ino;
+            options.read_only = true;
+            options.source = name;
+        }
+        self.mounts.add((wanted.volume.clone(), wanted.snapshot.clone()), files, &wanted.dir, options).await
     }
 
     /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.

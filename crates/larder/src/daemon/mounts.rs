@@ -26,6 +26,7 @@ pub(crate) struct Mounts {
 
 struct Mounted {
     name: VolumeName,
+    snapshot: Option<String>,
     files: Files,
     read_only: bool,
     for_others: bool,
@@ -41,7 +42,8 @@ impl Mounted {
 
     fn status(&self) -> MountStatus {
         let dir = self.fuse.dir().to_owned();
-        MountStatus { dir, volume: self.name.to_string(), read_only: self.read_only, at_start: false }
+        let (volume, snapshot) = (self.name.to_string(), self.snapshot.clone());
+        MountStatus { dir, volume, snapshot, read_only: self.read_only, at_start: false }
     }
 }
 
@@ -54,19 +56,23 @@ pub(super) struct MountedAt {
 }
 
 impl Mounts {
-    /// The mounts of a volume.
+    /// The mounts of a volume as it is now.
     pub(super) fn of(&self, name: &VolumeName) -> Vec<MountedAt> {
         let at = |mounted: &Mounted| MountedAt {
             dir: mounted.fuse.dir().to_owned(),
             read_only: mounted.read_only,
             for_others: mounted.for_others,
         };
-        self.mounts.lock().iter().filter(|mounted| mounted.name == *name && mounted.fuse.is_mounted()).map(at).collect()
+        let is_of = |mounted: &&Mounted| {
+            mounted.name == *name && mounted.snapshot.is_none() && mounted.fuse.is_mounted()
+        };
+        self.mounts.lock().iter().filter(is_of).map(at).collect()
     }
 
+    /// Mounts a volume, or a snapshot of it.
     pub(crate) async fn add(
         &self,
-        name: VolumeName,
+        (name, snapshot): (VolumeName, Option<String>),
         files: Files,
         dir: &Path,
         options: MountOptions,
@@ -86,7 +92,7 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let mounted = Mounted { name, files, read_only, for_others, fuse, watcher };
+        let mounted = Mounted { name, snapshot, files, read_only, for_others, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
         Ok(status)
@@ -127,6 +133,15 @@ impl Mounts {
             self.mounts.lock().iter().filter(|mounted| mounted.fuse.is_mounted()).map(Mounted::status).collect();
         list.sort_by(|a, b| a.dir.cmp(&b.dir));
         list
+    }
+
+    /// The mount of one of these snapshots, if there is one: the snapshot and the folder.
+    pub(crate) fn of_snapshot(&self, volume: &VolumeName, names: &[String]) -> Option<(String, PathBuf)> {
+        let mounts = self.mounts.lock();
+        mounts.iter().filter(|mounted| mounted.name == *volume && mounted.fuse.is_mounted()).find_map(|mounted| {
+            let snapshot = mounted.snapshot.clone().filter(|snapshot| names.contains(snapshot))?;
+            Some((snapshot, mounted.fuse.dir().to_owned()))
+        })
     }
 
     pub(crate) fn is_mounted(&self, dir: &Path) -> bool {

@@ -37,6 +37,8 @@ pub(super) async fn apply(
         let mut status = status(share);
         match found(share, storage).await {
             Ok((files, root)) => {
+                let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
+                let kept = if share.recycle_days.is_some() { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
                     let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
@@ -45,10 +47,10 @@ pub(super) async fn apply(
                     sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
                 }
                 if share.webdav {
-                    webdav_shares.push(door_share(share, config, files.for_door(ORIGIN_WEBDAV), root));
+                    webdav_shares.push(door_share(share, config, kept.for_door(ORIGIN_WEBDAV), root));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, files, root));
+                    shares.push(smb_share(share, config, kept, root));
                 }
             }
             Err(failure) => {
@@ -71,7 +73,7 @@ pub(super) async fn apply(
 }
 
 /// The volume of a share and the folder in it.
-async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let files = storage.files(&share.volume).await?;
     match super::sharing::root_of(files.volume(), &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
@@ -102,6 +104,8 @@ fn status(share: &ShareConfig) -> ShareStatus {
         sftp: share.sftp,
         webdav: share.webdav,
         options: options(share),
+        recycle_days: share.recycle_days,
+        snapshots_shown: share.snapshots_shown,
         fault: None,
         locked: false,
         action: None,
@@ -128,8 +132,12 @@ fn options(share: &ShareConfig) -> Vec<String> {
     say(share.common, "common");
     say(share.guest, "guests");
     say(share.encrypt, "encrypted SMB");
+    say(share.snapshots_shown, "shows .snapshots");
     say(share.nfs && share.squash == Squash::All, "NFS squashes all");
     say(share.nfs && share.squash == Squash::None, "NFS trusts root");
+    if let Some(days) = share.recycle_days {
+        options.push(format!("recycles for {days} d"));
+    }
     if let Some(bound) = &share.only_from {
         let places = bound.iter().map(Network::to_string).collect::<Vec<_>>().join(" ");
         options.push(format!("only from {}", if places.is_empty() { "nowhere" } else { &places }));
@@ -310,6 +318,8 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         encrypt: false,
         guest: false,
         common: false,
+        recycle_days: None,
+        snapshots_shown: false,
     }
 }
 

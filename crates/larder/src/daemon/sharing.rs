@@ -8,8 +8,8 @@ use super::{Daemon, State, machine, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::{
-    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_share_name, parse_network,
-    private_networks,
+    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_recycle_days, check_share_name,
+    parse_network, private_networks,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -89,6 +89,12 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     if change.usual_networks {
         share.networks = None;
     }
+    share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
+    share.recycle_days = match change.recycle_days {
+        None => share.recycle_days,
+        Some(0) => None,
+        Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
+    };
     if let Some(networks) = &change.networks {
         share.networks = Some(parse_networks(networks)?);
         share.nfs = change.nfs.unwrap_or(true);

@@ -418,4 +418,5 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.root == b.root
         && a.act_as == b.act_as
         && a.only_from == b.only_from
+        && a.files.is_as_in(&b.files)
 }

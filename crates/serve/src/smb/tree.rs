@@ -419,7 +419,7 @@ impl Tree {
             Ok((target, stored)) => {
                 if target.id == source.id {
                     // POSIX does nothing when both are links to one inode; SMB wants the source's name gone.
-                    files.unlink(&self.who, from_dir, &from_name).await.or_status()?;
+                    files.outright().unlink(&self.who, from_dir, &from_name).await.or_status()?;
                     return Ok(());
                 }
                 if *stored != *wanted {

@@ -72,7 +72,8 @@ pub async fn delete(context: &Context) -> Answer {
     entry.room.to_change()?;
     let mut failures = context.shared.locks.locked_below(path, &context.user.name, &context.tokens()?);
     if failures.is_empty() {
-        remove_tree(entry.room.clone(), entry.dir, entry.name.clone(), attr.kind, path.clone(), &mut failures).await;
+        let doomed = Doomed { kind: attr.kind, room: entry.room, dir: entry.dir, name: entry.name, keeps: true };
+        remove_tree(doomed, path.clone(), &mut failures).await;
     }
     if failures.is_empty() {
         context.shared.locks.forget(path);
@@ -112,29 +113,35 @@ fn outcome(path: &Bytes, mut failures: Failures, done: StatusCode) -> Answer {
     Ok(xml_answer(StatusCode::MULTI_STATUS, out))
 }
 
-/// Removes what has the name, with everything below it. What fails stays, and so do the folders around it.
-fn remove_tree(
+/// A name that is to be removed, with everything below it.
+#[derive(Clone)]
+struct Doomed {
     room: Room,
     dir: Ino,
     name: Bytes,
     kind: FileKind,
-    path: Bytes,
-    failures: &mut Failures,
-) -> BoxFuture<'_, ()> {
+    /// Into the bin of the share, if it has one: not what a copy or a move leaves over.
+    keeps: bool,
+}
+
+/// Removes what has the name. What fails stays, and so do the folders around it.
+fn remove_tree(doomed: Doomed, path: Bytes, failures: &mut Failures) -> BoxFuture<'_, ()> {
     Box::pin(async move {
+        let Doomed { room, dir, name, kind, keeps } = &doomed;
         let before = failures.len();
-        if kind == FileKind::Directory
-            && let Err(fail) = remove_entries(&room, dir, &name, &path, failures).await
+        if *kind == FileKind::Directory
+            && let Err(fail) = remove_entries(&doomed, &path, failures).await
         {
             failures.push((path.clone(), fail));
         }
         if failures.len() > before {
             return;
         }
-        let done = match (room.to_change(), kind) {
+        let files = room.to_change().map(|files| if *keeps { files.clone() } else { files.outright() });
+        let done = match (files, kind) {
             (Err(no_way), _) => Err(no_way.into()),
-            (Ok(files), FileKind::Directory) => files.rmdir(&room.cred, dir, &name).await.map(drop).map_err(Fail::from),
-            (Ok(files), _) => files.unlink(&room.cred, dir, &name).await.map(drop).map_err(Fail::from),
+            (Ok(files), FileKind::Directory) => files.rmdir(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
+            (Ok(files), _) => files.unlink(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
         };
         match done {
             Err(fail) if !fail.is_not_found() && failures.len() < FAILURES_MAX => failures.push((path, fail)),
@@ -143,16 +150,18 @@ fn remove_tree(
     })
 }
 
-async fn remove_entries(room: &Room, dir: Ino, name: &[u8], path: &Bytes, failures: &mut Failures) -> Result<(), Fail> {
+async fn remove_entries(doomed: &Doomed, path: &Bytes, failures: &mut Failures) -> Result<(), Fail> {
+    let room = &doomed.room;
     let files = room.files();
-    let top = files.lookup(&room.cred, dir, name, NameMatch::Exact).await?.id.ino;
+    let top = files.lookup(&room.cred, doomed.dir, &doomed.name, NameMatch::Exact).await?.id.ino;
     let mut cookie = 0;
     loop {
         let listing = files.readdir(&room.cred, top, cookie, ENTRIES_AT_ONCE, false).await?;
         for entry in &listing.entries {
             cookie = entry.cookie;
             let below = join(path, &entry.name);
-            remove_tree(room.clone(), top, entry.name.clone(), entry.kind, below, failures).await;
+            let entry = Doomed { dir: top, name: entry.name.clone(), kind: entry.kind, ..doomed.clone() };
+            remove_tree(entry, below, failures).await;
             if failures.len() >= FAILURES_MAX {
                 return Ok(());
             }
@@ -282,7 +291,8 @@ async fn copy_all(context: &Context, ends: &Ends, depth: Depth) -> Result<Failur
             Err(error) => failures.push((target.clone(), error.into())),
         }
     }
-    remove_tree(to.room.clone(), to.dir, hidden, left_kind, beside.clone(), &mut failures).await;
+    let left = Doomed { room: to.room.clone(), dir: to.dir, name: hidden, kind: left_kind, keeps: false };
+    remove_tree(left, beside.clone(), &mut failures).await;
     // Nobody knows the hidden name.
     for (path, _) in &mut failures {
         if let Some(rest) = path.strip_prefix(&beside[..]) {
@@ -439,6 +449,11 @@ async fn after_move(context: &Context, ends: &Ends) {
     }
 }
 
+/// What a move leaves at its old place.
+fn left_over(from: &Entry, kind: FileKind) -> Doomed {
+    Doomed { room: from.room.clone(), dir: from.dir, name: from.name.clone(), kind, keeps: false }
+}
+
 pub async fn move_(context: &Context) -> Answer {
     if context.depth(Depth::Infinity)? != Depth::Infinity {
         return Err(Fail::bad_request("a move has depth infinity alone"));
@@ -451,7 +466,7 @@ pub async fn move_(context: &Context) -> Answer {
         // Another share may be another volume, with other rules: a copy, and then a removal.
         failures = copy_all(context, &ends, Depth::Infinity).await?;
         if failures.is_empty() {
-            remove_tree(from.room.clone(), from.dir, from.name.clone(), source.kind, path.clone(), &mut failures).await;
+            remove_tree(left_over(from, source.kind), path.clone(), &mut failures).await;
         }
         // The copy has seen to the locks of the destination.
         context.shared.locks.forget(path);
@@ -471,7 +486,7 @@ pub async fn move_(context: &Context) -> Answer {
         })?;
         if let (RenameMode::Exchange, Some(old)) = (mode, old) {
             // The old destination has the name of the source now.
-            remove_tree(from.room.clone(), from.dir, from.name.clone(), old.kind, path.clone(), &mut failures).await;
+            remove_tree(left_over(from, old.kind), path.clone(), &mut failures).await;
         }
     }
     after_move(context, &ends).await;
