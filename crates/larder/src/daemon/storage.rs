@@ -33,6 +33,7 @@ pub(crate) struct OpenPool {
     pub(super) passes: super::passes::Passes,
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
+    pub(super) imports: super::imports::Imports,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -64,8 +65,8 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                let (services, passes) = (Services::default(), super::passes::Passes::default());
-                Ok(Self { name, pool, registry, unlocked, services, passes, closed: Default::default() })
+                let (services, passes, closed, imports) = Default::default();
+                Ok(Self { name, pool, registry, unlocked, services, passes, closed, imports })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -313,6 +314,7 @@ impl OpenPool {
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         self.passes.stop_all();
+        self.imports.stop().await;
         let volumes = self.registry.close().await;
         let pool = self.pool.close().await;
         volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
@@ -322,6 +324,7 @@ impl OpenPool {
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
         self.passes.stop_all();
+        self.imports.stop().await;
         let closed = self.registry.close().await;
         closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
         self.pool.export().await.map_err(|e| translate::pool_failure(&e))
@@ -375,6 +378,11 @@ impl Storage {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
         }
+    }
+
+    /// The disks of all pools.
+    pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
+        self.all().iter().flat_map(|pool| pool.disks()).collect()
     }
 
     pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {

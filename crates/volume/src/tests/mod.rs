@@ -12,6 +12,7 @@ mod relay;
 mod replica;
 mod scale;
 mod snapshots;
+mod year;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
