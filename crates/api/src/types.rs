@@ -398,6 +398,9 @@ pub struct VolumeStatus {
     /// It is encrypted, and its keys are not there.
     #[serde(default)]
     pub locked: bool,
+    /// While its objects are being sealed anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing: Option<crate::SealingStatus>,
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,
@@ -460,6 +463,13 @@ pub struct ShareStatus {
     pub nfs_rule: String,
     #[serde(default)]
     pub smb_rule: String,
+    #[serde(default)]
+    pub sftp: bool,
+    #[serde(default)]
+    pub webdav: bool,
+    /// What differs from a share without options, for people: `read-only`, `encrypted`, ...
+    #[serde(default)]
+    pub options: Vec<String>,
     /// Removals over SMB and WebDAV stay in `.recycle` this many days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recycle_days: Option<u32>,
@@ -484,6 +494,11 @@ pub struct UserStatus {
     pub groups: Vec<u32>,
     /// A user without a password cannot log in.
     pub has_password: bool,
+    /// Public keys for SFTP.
+    #[serde(default)]
+    pub keys: usize,
+    #[serde(default)]
+    pub group_names: Vec<String>,
 }
 
 /// Carries a password: the socket is the only way it travels, and it is never logged.
@@ -543,8 +558,20 @@ pub struct ShareChange {
     pub read_only: Option<bool>,
     pub nfs: Option<bool>,
     pub smb: Option<bool>,
+    pub sftp: Option<bool>,
+    pub webdav: Option<bool>,
     /// As written: addresses, address/prefix, or `private`.
     pub networks: Option<Vec<String>>,
+    /// NFS goes back to the networks that it trusts where none are named.
+    pub usual_networks: bool,
+    /// Networks outside of which no door lets anybody in; empty: no bound.
+    pub only_from: Option<Vec<String>>,
+    pub anon_uid: Option<u32>,
+    pub anon_gid: Option<u32>,
+    /// Of the volume; empty: all of it.
+    pub folder: Option<String>,
+    /// `pool/volume`.
+    pub volume: Option<String>,
     pub squash: Option<String>,
     pub encrypt: Option<bool>,
     /// Days that removals stay in the bin; 0: there is no bin.

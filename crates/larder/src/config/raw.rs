@@ -17,6 +17,10 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) webdav: RawWebdav,
     #[serde(default)]
+    pub(super) sftp: RawSftp,
+    #[serde(default)]
+    pub(super) discovery: RawDiscovery,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
@@ -24,6 +28,8 @@ pub(super) struct RawConfig {
     pub(super) share: Vec<Spanned<RawShare>>,
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
+    #[serde(default)]
+    pub(super) group: Vec<Spanned<RawGroup>>,
     #[serde(default)]
     pub(super) mount: Vec<Spanned<RawMount>>,
     #[serde(default)]
@@ -66,6 +72,22 @@ pub(super) struct RawWebdav {
     pub(super) key: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) insecure_http: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSftp {
+    #[serde(default)]
+    pub(super) ssh_ca_keys: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDiscovery {
+    pub(super) enabled: Option<bool>,
+    pub(super) name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) interfaces: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,6 +133,7 @@ pub(super) struct RawShare {
     pub(super) webdav: Option<bool>,
     pub(super) read_only: Option<bool>,
     pub(super) networks: Option<Vec<Spanned<String>>>,
+    pub(super) only_from: Option<Vec<Spanned<String>>>,
     pub(super) squash: Option<Spanned<String>>,
     pub(super) anon_uid: Option<u32>,
     pub(super) anon_gid: Option<u32>,
@@ -199,4 +222,13 @@ pub(super) struct RawUser {
     pub(super) gid: Option<u32>,
     pub(super) groups: Option<Vec<u32>>,
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    pub(super) name: Spanned<String>,
+    pub(super) gid: u32,
+    #[serde(default)]
+    pub(super) members: Vec<Spanned<String>>,
 }

@@ -5,14 +5,17 @@
 //! - `moves.errors_are_named`: what could not be copied or removed is named in a multi-status, and an
 //!   error leaves what it concerns as it was.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
 use larder_volume::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr};
 
 use super::conditions;
-use super::context::{Answer, Context, Depth, status, xml as xml_answer};
+use super::context::{Answer, Context, Depth, file_key, status, xml as xml_answer};
 use super::fail::Fail;
+use super::locks::Held;
 use super::path::{Place, is_within, join, push_href};
 use super::upload::{UMASK, Upload};
 use crate::tree::{Entry, Room, Spot};
@@ -279,7 +282,11 @@ async fn copy_all(context: &Context, ends: &Ends, depth: Depth) -> Result<Failur
         match changed {
             Ok(_) => {
                 left_kind = old.kind;
-                context.shared.locks.forget(target);
+                let is_folder = |kind| kind == FileKind::Directory;
+                match is_folder(old.kind) == is_folder(source.kind) {
+                    true => context.shared.locks.forget_below(target),
+                    false => context.shared.locks.forget(target),
+                }
             }
             Err(error) => failures.push((target.clone(), error.into())),
         }
@@ -412,6 +419,36 @@ async fn copy_file(
     Ok(())
 }
 
+/// A lock does not go with what is moved; a lock of the destination covers what has come there (RFC 4918 7.6). It may be
+/// another client's, shared with the one that moves.
+async fn after_move(context: &Context, ends: &Ends) {
+    let (path, target) = (&context.place.path, &ends.to_place.path);
+    let locks = &context.shared.locks;
+    let Some(old) = ends.old else { return locks.forget(path) };
+    let old_key = file_key(&ends.to.room, &old);
+    let new_key = file_key(&ends.to.room, &ends.source);
+    let own = new_key.and_then(|key| locks.held(key));
+    locks.forget(path);
+    locks.forget_below(target);
+    match (old_key, new_key) {
+        (None, None) => {}
+        (Some(old_key), Some(new_key)) => {
+            let Some(exclusive) = locks.of_file(old_key) else { return };
+            let held = match own {
+                Some(held) => Ok(held),
+                None => Held::take(ends.to.room.files(), new_key.1, exclusive).await.map(Arc::new),
+            };
+            match held {
+                Ok(held) => locks.replaced(old_key, new_key, held),
+                // A client of another door uses what has come: the lock cannot be kept from it.
+                Err(_) => locks.forget(target),
+            }
+        }
+        // A folder where a file was, or the other way round.
+        _ => locks.forget(target),
+    }
+}
+
 /// What a move leaves at its old place.
 fn left_over(from: &Entry, kind: FileKind) -> Doomed {
     Doomed { room: from.room.clone(), dir: from.dir, name: from.name.clone(), kind, keeps: false }
@@ -425,12 +462,15 @@ pub async fn move_(context: &Context) -> Answer {
     let Ends { source, from, to, to_place, old } = &ends;
     let (path, target) = (&context.place.path, &to_place.path);
     let mut failures = Vec::new();
-    if !std::sync::Arc::ptr_eq(&from.room.state, &to.room.state) {
+    if !Arc::ptr_eq(&from.room.state, &to.room.state) {
         // Another share may be another volume, with other rules: a copy, and then a removal.
         failures = copy_all(context, &ends, Depth::Infinity).await?;
         if failures.is_empty() {
             remove_tree(left_over(from, source.kind), path.clone(), &mut failures).await;
         }
+        // The copy has seen to the locks of the destination.
+        context.shared.locks.forget(path);
+        return outcome(path, failures, done(*old));
     } else {
         let files = from.room.to_change()?;
         let folder = |attr: &Attr| attr.kind == FileKind::Directory;
@@ -449,10 +489,6 @@ pub async fn move_(context: &Context) -> Answer {
             remove_tree(left_over(from, old.kind), path.clone(), &mut failures).await;
         }
     }
-    // Locks stay with URLs, and nothing is left at these (RFC 4918 7.6).
-    context.shared.locks.forget(path);
-    if old.is_some() {
-        context.shared.locks.forget(target);
-    }
+    after_move(context, &ends).await;
     outcome(path, failures, done(*old))
 }
