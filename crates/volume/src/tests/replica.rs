@@ -19,7 +19,11 @@ fn length(stream: &[Bytes]) -> usize {
     stream.iter().map(Bytes::len).sum()
 }
 
-pub(super) async fn receive(registry: &Registry, name: &str, stream: &[Bytes]) -> FsResult<crate::replica::ReplicaSnapshot> {
+pub(super) async fn receive(
+    registry: &Registry,
+    name: &str,
+    stream: &[Bytes],
+) -> FsResult<crate::replica::ReplicaSnapshot> {
     let pieces: Vec<FsResult<Bytes>> = stream.iter().cloned().map(Ok).collect();
     registry.receive(name, futures::stream::iter(pieces).boxed()).await
 }
