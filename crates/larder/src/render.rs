@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, SealingStatus,
-    ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
+    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth,
+    SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 

@@ -63,9 +63,8 @@ impl Mounts {
             read_only: mounted.read_only,
             for_others: mounted.for_others,
         };
-        let is_of = |mounted: &&Mounted| {
-            mounted.name == *name && mounted.snapshot.is_none() && mounted.fuse.is_mounted()
-        };
+        let is_of =
+            |mounted: &&Mounted| mounted.name == *name && mounted.snapshot.is_none() && mounted.fuse.is_mounted();
         self.mounts.lock().iter().filter(is_of).map(at).collect()
     }
 
