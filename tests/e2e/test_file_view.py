@@ -348,7 +348,7 @@ def test_a_right_that_is_taken_ends_an_upload(daemon):
     with socket.create_connection(("127.0.0.1", ted.port)) as s:
         s.sendall(f"PUT /teds/old HTTP/1.1\r\nHost: x\r\nAuthorization: {ted.authorization}\r\nContent-Length: 10\r\n\r\n01234".encode())
         begun = wait_for(lambda: ted("GET", "/teds/old").body, 10)
-        daemon.run("share", "set", "teds", "--read-only", "on", check=True)
+        daemon.run("share", "set", "teds", "--read-only", check=True)
         s.sendall(b"56789")
         answer = s.recv(4096)
     assert begun == b"old" and answer.startswith(b"HTTP/1.1 403"), answer
@@ -382,7 +382,7 @@ def test_an_archive_is_the_tree(daemon, person, folder):
     # What cannot be read breaks the download: it is never an archive without it.
     (seen / "all/deep/secret").write_text("no")
     os.chmod(seen / "all/deep/secret", 0)
-    with pytest.raises(http.client.IncompleteRead):
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         person("GET", at + "all/?zip")
 
 
@@ -516,7 +516,7 @@ def test_links_survive_a_restart_and_end(folder):
         larder.kill()
         larder.start()
         assert Person(larder)("GET", link + "?raw")[1] == b"kept"
-        assert person("GET", "/", **HTML)[0] == 401 or person.port != larder.info["webdav"]["port"]
+        assert Person(larder, person.cookies)("GET", "/", **HTML)[0] == 303, "sessions do not"
         larder.kill()
         kept = larder.data / "links"
         head, line = kept.read_text().splitlines()

@@ -76,6 +76,7 @@ fn shares(files: &Files) -> Vec<SmbShare> {
         read_only: false,
         encryption: Encryption::Offered,
         guest: false,
+        only_from: None,
     };
     vec![
         share("share"),

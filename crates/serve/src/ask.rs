@@ -204,6 +204,13 @@ async fn by_rights(files: &Files, way: &Way, object: &Object, op: Op) -> FsResul
     }
     let rights = files.rights(&way.cred, ino, *parent).await?;
     if wanted & !smb::granted(rights, attr, way.may_write) != 0 {
+        if let Op::Do(Wish::Rename | Wish::Remove) = op {
+            // The volume says which rule of the directory it was.
+            let asked = permitted(files, &way.cred, object, Wish::Remove, false).await?;
+            if asked.is_err() {
+                return Ok(asked);
+            }
+        }
         let by_attribute = wanted & !smb::granted(rights, &Attr { dos: 0, ..*attr }, way.may_write) == 0;
         return Ok(Err(if by_attribute { Stop::Attribute } else { Stop::Volume(FsError::Access) }));
     }

@@ -50,7 +50,7 @@ pub(super) async fn run(global: &Global, command: GroupCommand) -> Result<(), Fa
             let made = add(&people, &GroupAdd { name, gid, members, force }).await?;
             out.answer(&made, |made| {
                 let name = &made.name;
-                format!("made the group '{name}' (gid {}){}\nshares name it as @{name}\n", made.gid, of(made))
+                format!("made the group '{name}' (gid {}) with{}\nshares name it as @{name}\n", made.gid, of(made))
             })
         }
         GroupCommand::Remove { name } => {
@@ -71,11 +71,11 @@ pub(super) async fn run(global: &Global, command: GroupCommand) -> Result<(), Fa
         GroupCommand::List => out.answer(&list(&people).await?, |groups| render::group_list(groups)),
         GroupCommand::AddMember { group, users } => {
             let changed = change(&people, &group, GroupChange { add: users, ..GroupChange::default() }).await?;
-            out.answer(&changed, |changed| format!("the group '{group}' has now{}", of(changed)))
+            out.answer(&changed, |changed| format!("the group '{group}' now has{}", of(changed)))
         }
         GroupCommand::RemoveMember { group, users } => {
             let changed = change(&people, &group, GroupChange { remove: users, ..GroupChange::default() }).await?;
-            out.answer(&changed, |changed| format!("the group '{group}' has now{}", of(changed)))
+            out.answer(&changed, |changed| format!("the group '{group}' now has{}", of(changed)))
         }
     }
 }

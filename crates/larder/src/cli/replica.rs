@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Args;
 use futures::{Stream, StreamExt};
-use larder_api::{Done, ExportRequest, Failure, FailureKind, Received, ReplicaState, SendRequest};
+use larder_api::{Done, Download, ExportRequest, Failure, FailureKind, Received, ReplicaState, SendRequest};
 use larder_base::units::ByteSize;
 use tokio::sync::mpsc;
 
@@ -199,7 +199,7 @@ pub(super) async fn export(global: &Global, volume: &str, snapshot: String, disk
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(volume)?;
-                let stream = pool.export(&volume, &request.snapshot, Owners::default()).await?;
+                let stream = pool.export_tar(&volume, &request.snapshot, Owners::default()).await?;
                 let pieces = stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
                 output.pour(pieces, None).await
             })

@@ -403,8 +403,13 @@ async fn greet(
     first: bool,
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.mount {
-        let request =
-            MountRequest { dir: dir.clone(), volume: mount_volume(daemon).await, options: Vec::new(), at_start: false };
+        let request = MountRequest {
+            dir: dir.clone(),
+            volume: mount_volume(daemon).await,
+            options: Vec::new(),
+            at_start: false,
+            snapshot: None,
+        };
         daemon.mount(request).await?;
     }
     // Served, or why not: where nothing can be, the start has failed. What fails beside others is in the log (`daemon.faults_are_named`).

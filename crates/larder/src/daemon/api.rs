@@ -259,7 +259,7 @@ async fn export(
     Json(request): Json<larder_api::ExportRequest>,
 ) -> Result<Response, Refusal> {
     let (pool, volume) = daemon.storage.named(&name)?;
-    let stream = pool.export(&volume, &request.snapshot, daemon.owners().await).await?;
+    let stream = pool.export_tar(&volume, &request.snapshot, daemon.owners().await).await?;
     Ok(Body::from_stream(stream).into_response())
 }
 

@@ -24,7 +24,10 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     fn words(&self) -> String {
-        format!("{} {}", class_of(self.attr.kind), self.name)
+        match self.name.starts_with('\'') {
+            true => format!("{} {}", class_of(self.attr.kind), self.name),
+            false => self.name.clone(),
+        }
     }
 }
 

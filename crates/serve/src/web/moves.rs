@@ -459,8 +459,8 @@ pub async fn move_(context: &Context) -> Answer {
         return Err(Fail::bad_request("a move has depth infinity alone"));
     }
     let ends = ends(context, true).await?;
-    let Ends { source, from, to, to_place, old } = &ends;
-    let (path, target) = (&context.place.path, &to_place.path);
+    let Ends { source, from, to, old, .. } = &ends;
+    let path = &context.place.path;
     let mut failures = Vec::new();
     if !Arc::ptr_eq(&from.room.state, &to.room.state) {
         // Another share may be another volume, with other rules: a copy, and then a removal.

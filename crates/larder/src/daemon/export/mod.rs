@@ -43,7 +43,7 @@ pub(crate) struct Owners {
 
 impl OpenPool {
     /// Begins to write a snapshot as a tar stream.
-    pub(crate) async fn export(
+    pub(crate) async fn export_tar(
         &self,
         volume: &str,
         snapshot: &str,

@@ -53,7 +53,7 @@ impl Member<'_> {
             records.push(text("GNU.sparse.minor", "0"));
             records.push((b"GNU.sparse.name".to_vec(), name));
             records.push(text("GNU.sparse.realsize", &self.attr.size.to_string()));
-            name = [b"./GNUSparseFile.0/", short(last_name(self.path), NAME_BYTES - 18)].concat();
+            name = [&b"./GNUSparseFile.0/"[..], short(last_name(self.path), NAME_BYTES - 18)].concat();
         } else if name.len() > NAME_BYTES || !name.is_ascii() {
             records.push((b"path".to_vec(), name.clone()));
         }
@@ -66,7 +66,7 @@ impl Member<'_> {
         }
         self.numbers(&mut records, size);
         let records = extended(&records);
-        let pax_name = [b"./PaxHeaders/", short(last_name(self.path), NAME_BYTES - 13)].concat();
+        let pax_name = [&b"./PaxHeaders/"[..], short(last_name(self.path), NAME_BYTES - 13)].concat();
         let mut out = Header { name: &pax_name, size: records.len() as u64, kind: b'x', ..Header::default() }.bytes();
         out.extend_from_slice(&records);
         pad(&mut out);
