@@ -115,10 +115,16 @@ fn many_files(client: &mut dyn ShareClient) {
     assert_eq!((trees[0].operations, trees[0].bytes), (120, trees[1].bytes));
 }
 
-/// Within a tenth of a second, and a bit for a machine that has other things to do.
+/// Within a tenth of a second, and a bit for a machine that has other things to do: such a machine gets three chances.
 fn stops(client: &mut dyn ShareClient) {
     let wanted = workload(Kind::RandomRead, 4096, 12 * MIB, 2);
     client.prepare(&wanted, &control()).unwrap();
+    let late: Vec<Duration> = (0..3).map(|_| stopped_after(client, &wanted)).collect();
+    assert!(late.iter().any(|late| *late < Duration::from_millis(300)), "{late:?}");
+}
+
+/// How long a run goes on after it was stopped.
+fn stopped_after(client: &mut dyn ShareClient, wanted: &Workload) -> Duration {
     let control = Arc::new(control());
     let stopper = std::thread::spawn({
         let control = control.clone();
@@ -128,11 +134,10 @@ fn stops(client: &mut dyn ShareClient) {
             Instant::now()
         }
     });
-    let outcome = client.run(&wanted, &RunLimits { measure_max: Duration::from_secs(60), ..LIMITS }, &control);
+    let outcome = client.run(wanted, &RunLimits { measure_max: Duration::from_secs(60), ..LIMITS }, &control);
     let ended = Instant::now();
-    let late = ended.duration_since(stopper.join().unwrap());
     assert!(matches!(outcome, Err(ClientError::Stopped)), "{outcome:?}");
-    assert!(late < Duration::from_millis(300), "{late:?}");
+    ended.duration_since(stopper.join().unwrap())
 }
 
 fn conform(server: &Server, url: &str) {
