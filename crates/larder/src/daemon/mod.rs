@@ -32,6 +32,7 @@ use crate::machine;
 pub(crate) mod api;
 mod discovery;
 pub(crate) mod erase;
+mod import_tasks;
 pub(crate) mod imports;
 pub(crate) mod keys;
 mod memory;

@@ -32,7 +32,7 @@ pub(crate) struct OpenPool {
     services: Services,
     /// Volumes that are taken back to a snapshot just now.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
-    pub(super) imports: super::imports::Imports,
+    pub(super) imports: super::import_tasks::Imports,
 }
 
 /// The volume asks how much room there is; the pool knows.
