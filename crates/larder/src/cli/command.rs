@@ -60,7 +60,13 @@ pub(crate) enum Command {
     /// People who may log in
     #[command(subcommand)]
     User(UserCommand),
-    /// Folders shared over NFS and SMB
+    /// Groups of users, which shares name as @NAME
+    #[command(subcommand)]
+    Group(super::group::GroupCommand),
+    /// App tokens: what a program logs in with in place of its user's password
+    #[command(subcommand)]
+    Token(super::token::TokenCommand),
+    /// Folders shared over NFS, SMB, SFTP and WebDAV
     #[command(subcommand)]
     Share(ShareCommand),
     /// Disks: what they are, whether they are fit for a pool, making one ready

@@ -16,12 +16,14 @@ mod debug;
 mod destroy;
 mod disk;
 mod doctor;
+mod group;
 mod history;
 mod import;
 mod keys;
 mod metrics;
 mod mount;
 mod password;
+mod people;
 mod place;
 mod pool;
 mod power;
@@ -30,11 +32,14 @@ mod recover;
 mod replica;
 mod replicate;
 mod scrub;
+mod sealing;
 mod serve;
 mod share;
 pub(crate) mod snap;
+mod token;
 mod up;
 mod user;
+mod user_key;
 mod volume;
 mod volume_name;
 
@@ -78,6 +83,8 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Mount(args) => mount::mount(&global, args).await?,
         Command::Umount(args) => mount::umount(&global, &args).await?,
         Command::User(command) => user::run(&global, command).await?,
+        Command::Group(command) => group::run(&global, command).await?,
+        Command::Token(command) => token::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Config(command) => config::check(&global, command).await?,
         Command::Reload => config::reload(&global).await?,

@@ -232,6 +232,8 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
+        groups: Vec::new(),
+        ssh_ca_keys: Vec::new(),
         mounts: Vec::new(),
         replicates: Vec::new(),
         replicas: Vec::new(),

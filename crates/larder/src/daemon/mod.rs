@@ -32,19 +32,29 @@ use crate::machine;
 pub(crate) mod api;
 mod discovery;
 pub(crate) mod erase;
+mod explain;
+mod explain_words;
+pub(crate) mod export;
+pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
+pub(crate) mod keyrings;
 pub(crate) mod keys;
+mod known;
 mod memory;
 mod metrics;
+mod mounted;
 mod mounts;
+mod passes;
 pub(crate) mod people;
+mod recycle;
 mod replicas;
 pub(crate) mod replication;
 mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
+mod sealing;
 mod secrets;
 mod servers;
 mod shares;
@@ -53,12 +63,15 @@ mod snapshot_runs;
 mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod storage;
+pub(crate) mod tokens;
 pub(crate) mod translate;
+pub(crate) mod user_keys;
 mod users;
 
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
+pub(crate) use recycle::run as run_recycle;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
@@ -90,6 +103,7 @@ pub(crate) struct Daemon {
 struct State {
     config: Config,
     secrets: Secrets,
+    tokens: tokens::Tokens,
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
@@ -107,8 +121,10 @@ impl Daemon {
     ) -> Result<Daemon, Failure> {
         let servers = Servers::bind(&config.listen, &config.webdav, config.connections, folder.path()).await?;
         let secrets = Secrets::open(folder.path())?;
+        let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
-        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
+        let state =
+            State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
             folder,
             file,
@@ -199,7 +215,7 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
+        state.shares = shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers).await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
@@ -247,6 +263,14 @@ impl Daemon {
         state.config = config;
         self.apply(state).await;
         Ok(())
+    }
+
+    /// The names of users and their groups, for tar.
+    pub(crate) async fn owners(&self) -> export::Owners {
+        let state = self.state.lock().await;
+        let users = state.config.users.iter().map(|user| (user.uid, user.name.clone())).collect();
+        let own_groups = state.config.users.iter().filter(|user| user.uid == user.gid);
+        export::Owners { users, groups: own_groups.map(|user| (user.gid, user.name.clone())).collect() }
     }
 
     pub(crate) async fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
@@ -466,6 +490,11 @@ impl Daemon {
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
+        let request = match request {
+            KeysRequest::Encrypt { encrypt, force } => return self.encrypt(name, encrypt, force).await,
+            KeysRequest::Rekey(rekey) => return self.rekey(name, rekey).await,
+            other => other,
+        };
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
@@ -548,7 +577,8 @@ impl Daemon {
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let mut wanted = MountConfig { dir: request.dir, volume: name, options: request.options };
+        let MountRequest { dir, options, snapshot, .. } = request;
+        let mut wanted = MountConfig { dir, volume: name, options, snapshot };
         let mut status = self.mount_one(&wanted).await?;
         if request.at_start {
             wanted.dir.clone_from(&status.dir);
@@ -569,8 +599,15 @@ impl Daemon {
     async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
         let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
         let files = self.storage.files(&wanted.volume).await?;
-        let options = MountOptions { source: wanted.volume.to_string(), ..options };
-        self.mounts.add(wanted.volume.clone(), files, &wanted.dir, options).await
+        let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
+        if let Some(snapshot) = &wanted.snapshot {
+            let name = format!("{}@{snapshot}", wanted.volume);
+            let found = files.volume().snapshot_root(snapshot).await;
+            options.top = found.map_err(|error| snapshots::failure(&name, &error))?.id.ino;
+            options.read_only = true;
+            options.source = name;
+        }
+        self.mounts.add((wanted.volume.clone(), wanted.snapshot.clone()), files, &wanted.dir, options).await
     }
 
     /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.
