@@ -135,7 +135,7 @@ def wsd(address):
     while True:
         message = heard.recvfrom(65536)[0].decode(errors="replace")
         action = re.search(r"<wsa:Action>[^<]*/(\w+)</wsa:Action>", message)
-        if action and urn in message:
+        if action and action[1] in ("Hello", "Bye") and urn in message:
             print(json.dumps({"action": action[1]}), flush=True)
 
 

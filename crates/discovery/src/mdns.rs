@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mdns_sd::{DaemonEvent, IfKind, IfPredicate, ServiceDaemon, ServiceInfo};
 
-use crate::Service;
+use crate::announced::Service;
 use crate::interfaces::is_meant;
 
 /// How often the library looks for new addresses (`discovery.idle`).

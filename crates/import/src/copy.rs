@@ -145,8 +145,8 @@ fn need(import: &Import, job: &Job) -> Result<Need, FsError> {
     if attr.kind != stat.kind {
         return Ok(replace);
     }
-    // Names that lead to one inode here and to several there, or to another one.
-    let is_parted = attr.nlink > 1 && (stat.nlink < 2 || marker.is_some_and(|marker| marker.ino != stat.ino));
+    // Names that lead to one inode here and to several there. A name whose other names are gone keeps the inode that is its copy.
+    let is_parted = attr.nlink > 1 && marker.map_or(stat.nlink < 2, |marker| marker.ino != stat.ino);
     let looks_same = attr.mtime == stat.mtime && (stat.kind != FileKind::File || attr.size == stat.size);
     Ok(match looks_same && !is_parted {
         true if marker == Some(Marker::of(stat)) => Need::Nothing,

@@ -190,11 +190,13 @@ async fn names_that_part_here_part_there() {
     let ino = async |path: &str| fixture.at(path).await.unwrap().id.ino;
     assert_eq!(ino("to/a").await, ino("to/b").await);
     assert_ne!(ino("to/a").await, ino("to/c").await);
+    let first = ino("to/a").await;
     fs::remove_file(fixture.path("b")).unwrap();
     fs::write(fixture.path("b"), b"same").unwrap();
     set_times(&fixture.path("b"), 50);
-    fixture.imported(verified()).await;
+    assert_eq!(fixture.imported(verified()).await.copied_files, 1);
     assert_ne!(ino("to/a").await, ino("to/b").await);
+    assert_eq!(ino("to/a").await, first);
 }
 
 #[tokio::test(flavor = "multi_thread")]

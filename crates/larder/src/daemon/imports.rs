@@ -5,7 +5,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -14,9 +14,7 @@ use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress,
 use larder_files::Files;
 use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
 use larder_volume::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
-use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio_util::task::TaskTracker;
 
 use super::storage::OpenPool;
 use crate::config::check_folder;
@@ -27,28 +25,6 @@ const ORIGIN: u32 = u32::from_be_bytes(*b"IMPT");
 const TELL_EVERY: Duration = Duration::from_millis(500);
 /// A folder made on the way to the one that is filled.
 const FOLDER_MODE: u32 = 0o755;
-
-/// The imports into the volumes of one pool.
-#[derive(Default)]
-pub(super) struct Imports {
-    tasks: TaskTracker,
-    running: Mutex<Vec<Weak<Progress>>>,
-}
-
-impl Imports {
-    fn begin(&self, progress: &Arc<Progress>) {
-        let mut running = self.running.lock();
-        running.retain(|other| other.strong_count() > 0);
-        running.push(Arc::downgrade(progress));
-    }
-
-    /// Ends all, with what has its name kept.
-    pub(super) async fn stop(&self) {
-        self.tasks.close();
-        self.running.lock().iter().filter_map(Weak::upgrade).for_each(|progress| progress.stop());
-        self.tasks.wait().await;
-    }
-}
 
 /// Stops the import when nobody waits for its outcome any more.
 struct Running {

@@ -36,6 +36,7 @@ mod explain;
 mod explain_words;
 pub(crate) mod export;
 pub(crate) mod groups;
+mod import_tasks;
 pub(crate) mod imports;
 pub(crate) mod keyrings;
 pub(crate) mod keys;

@@ -33,7 +33,7 @@ pub(crate) struct OpenPool {
     pub(super) passes: super::passes::Passes,
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
-    pub(super) imports: super::imports::Imports,
+    pub(super) imports: super::import_tasks::Imports,
 }
 
 /// The volume asks how much room there is; the pool knows.
