@@ -209,7 +209,7 @@ async fn written(disks: &Disks) -> Vec<(Ino, Vec<u8>)> {
     let volume = life.registry.volume("v").await.unwrap();
     for number in 0..8u8 {
         let name = format!("telling-name-{number}");
-        let (attr, _) = volume
+        let (attr, ..) = volume
             .create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, SetAttr::default())
             .await
             .unwrap();
