@@ -398,9 +398,6 @@ pub struct VolumeStatus {
     /// It is encrypted, and its keys are not there.
     #[serde(default)]
     pub locked: bool,
-    /// While its objects are being sealed anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sealing: Option<crate::SealingStatus>,
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,

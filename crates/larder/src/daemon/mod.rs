@@ -38,14 +38,12 @@ pub(crate) mod export;
 pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
-pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
 mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
-mod passes;
 pub(crate) mod people;
 mod recycle;
 mod replicas;
@@ -54,7 +52,6 @@ mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
-mod sealing;
 mod secrets;
 mod servers;
 mod shares;
@@ -490,11 +487,6 @@ impl Daemon {
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
-        let request = match request {
-            KeysRequest::Encrypt { encrypt, force } => return self.encrypt(name, encrypt, force).await,
-            KeysRequest::Rekey(rekey) => return self.rekey(name, rekey).await,
-            other => other,
-        };
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };

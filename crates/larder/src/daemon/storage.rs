@@ -28,10 +28,9 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) registry: Arc<Registry>,
-    pub(super) unlocked: Arc<super::keyrings::Unlocked>,
+    pub(super) unlocked: Arc<super::keys::Unlocked>,
     services: Services,
-    pub(super) passes: super::passes::Passes,
-    /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
+    /// Volumes that are taken back to a snapshot just now.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
     pub(super) imports: super::import_tasks::Imports,
 }
@@ -59,14 +58,14 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let unlocked = Arc::<super::keys::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                let (services, passes, closed, imports) = Default::default();
-                Ok(Self { name, pool, registry, unlocked, services, passes, closed, imports })
+                let (services, closed, imports) = Default::default();
+                Ok(Self { name, pool, registry, unlocked, services, closed, imports })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -156,7 +155,7 @@ impl OpenPool {
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
         if self.closed.lock().contains(name) {
-            let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
+            let message = format!("the volume '{}/{name}' goes back to a snapshot", self.name);
             return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
         }
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
@@ -188,8 +187,7 @@ impl OpenPool {
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
         }
-        let sealing = self.passes.status(info);
-        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), sealing, ..status }
+        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), ..status }
     }
 
     pub(crate) async fn create(
@@ -259,12 +257,7 @@ impl OpenPool {
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
-        let is_it = |info: &&VolumeInfo| info.name == name;
-        infos.iter().filter(is_it).for_each(|info| self.passes.stop(info.id));
-        if let Err(error) = self.registry.destroy(name).await {
-            infos.iter().filter(is_it).for_each(|info| self.go_on_sealing(info));
-            return Err(self.failure(name, &error));
-        }
+        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
         // Its lost objects are missed no more.
         if let Some(info) = infos.into_iter().find(|info| info.name == name) {
             self.pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
@@ -296,7 +289,7 @@ impl OpenPool {
                 Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
-            FsError::Locked => super::keyrings::locked(&format!("{}/{volume}", self.name)),
+            FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
             FsError::Replica => {
                 Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
                     format!(
@@ -313,7 +306,6 @@ impl OpenPool {
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
-        self.passes.stop_all();
         self.imports.stop().await;
         let volumes = self.registry.close().await;
         let pool = self.pool.close().await;
@@ -323,7 +315,6 @@ impl OpenPool {
 
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
-        self.passes.stop_all();
         self.imports.stop().await;
         let closed = self.registry.close().await;
         closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;

@@ -21,7 +21,6 @@ mod delta;
 pub(crate) mod document;
 mod promote;
 mod receive;
-mod relay;
 mod rows;
 mod send;
 mod stream;

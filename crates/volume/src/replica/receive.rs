@@ -1,7 +1,6 @@
 //! Receiving a snapshot into a replica.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -10,7 +9,6 @@ use larder_base::Timestamp;
 use larder_base::features::Features;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
-use parking_lot::Mutex;
 use ulid::Ulid;
 use uuid::Uuid;
 
@@ -32,14 +30,14 @@ const PART_BYTES: u64 = 8 << 20;
 const OBJECT_BYTES_MAX: u64 = 1 << 36;
 
 /// A name that nobody else receives into, promotes or destroys while this is held.
-pub(crate) struct Alone {
-    receiving: Arc<Mutex<HashSet<String>>>,
+pub(crate) struct Alone<'a> {
+    registry: &'a Registry,
     name: String,
 }
 
-impl Drop for Alone {
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.receiving.lock().remove(&self.name);
+        self.registry.receiving.lock().remove(&self.name);
     }
 }
 
@@ -48,11 +46,11 @@ fn refused(why: String) -> FsError {
 }
 
 impl Registry {
-    pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone> {
+    pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone<'_>> {
         if self.receiving.lock().insert(name.to_owned()) {
-            return Ok(Alone { receiving: Arc::clone(&self.receiving), name: name.to_owned() });
+            return Ok(Alone { registry: self, name: name.to_owned() });
         }
-        Err(FsError::Busy("a snapshot is being received into it, or sent on from it"))
+        Err(FsError::Busy("a snapshot is being received into it"))
     }
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
@@ -157,20 +155,11 @@ impl Registry {
             id: Uuid::new_v4(),
             properties: header.properties.clone(),
             sealed: header.sealed,
-            sealing: None,
             replica: true,
             origin: None,
         };
-        let entry = VolumeEntry {
-            info,
-            formatted: false,
-            doomed: false,
-            features,
-            source: Some(header.source),
-            former_sources: Vec::new(),
-            sealing: None,
-            origin: None,
-        };
+        let entry =
+            VolumeEntry { info, formatted: false, doomed: false, features, source: Some(header.source), origin: None };
         self.update(|document| {
             if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
                 return Err(FsError::Exists);
@@ -290,12 +279,6 @@ impl Registry {
 
 /// Refuses a stream that does not fit what is there.
 fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
-    if header.former_sources.contains(&document.source) {
-        return Err(refused(format!(
-            "the volume was encrypted or re-keyed after the newest snapshot of '{name}', which lacks its keys: send a whole snapshot \
-             without --from into a new name, then destroy '{name}'"
-        )));
-    }
     if document.source != header.source {
         return Err(refused(format!("'{name}' is a replica of another volume: receive into a new name")));
     }
@@ -305,16 +288,9 @@ fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
     }
     let newest = document.newest().map(|received| &received.identity);
     if let Some(newest) = newest.filter(|newest| newest.number >= to.number) {
-        let way_out = match header.from.as_ref().filter(|from| document.find(from).is_some()) {
-            Some(base) => format!(
-                "the stream goes on from '{}', which both have: remove the later ones with larder snap destroy {name}@{}, then send it again",
-                base.name, newest.name
-            ),
-            None => format!("send from '{}' on", newest.name),
-        };
         return Err(refused(format!(
-            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: {way_out}",
-            newest.name, to.name
+            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: send from '{}' on",
+            newest.name, to.name, newest.name
         )));
     }
     match (&header.from, newest) {
@@ -489,8 +465,7 @@ impl Document {
         }
         kept.into_iter().for_each(|(path, bytes)| self.keep(&path, bytes, number));
         let over = header.from.as_ref().filter(|_| header.is_delta).map(|from| from.number);
-        let from = header.from.as_ref().map(|from| from.number);
-        self.snapshots.push(Received { identity: header.to.clone(), over, from, holds: Vec::new() });
+        self.snapshots.push(Received { identity: header.to.clone(), over, holds: Vec::new() });
         self.partial = None;
         Ok(())
     }

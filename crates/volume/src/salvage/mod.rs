@@ -38,7 +38,6 @@ use crate::data::{
 use crate::keys::{self, tag};
 use crate::layout;
 use crate::lineage::Lineage;
-use crate::properties::Sealing;
 use crate::registry::document;
 use crate::types::*;
 pub use plan::Piece;
@@ -56,8 +55,6 @@ pub struct VolumeFound {
     pub name: Option<String>,
     /// It is encrypted, as the registry has it.
     pub sealed: bool,
-    /// Some of its objects may still be in clear: it was being encrypted.
-    pub half_sealed: bool,
 }
 
 impl VolumeFound {
@@ -145,12 +142,9 @@ pub async fn store_of(store: Arc<dyn ObjectStore>, id: Uuid) -> Arc<dyn ObjectSt
 /// would misread.
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
-    let mut found: BTreeMap<Uuid, (Option<String>, bool, bool)> = BTreeMap::new();
+    let mut found: BTreeMap<Uuid, (Option<String>, bool)> = BTreeMap::new();
     match document::read_names(&**store).await {
-        Ok(infos) => found.extend(infos.into_iter().map(|info| {
-            let half_sealed = info.sealing == Some(Sealing::Encrypt);
-            (info.id, (Some(info.name), info.sealed, half_sealed))
-        })),
+        Ok(infos) => found.extend(infos.into_iter().map(|info| (info.id, (Some(info.name), info.sealed)))),
         Err(error @ FsError::Unsupported(_)) => return Err(error),
         Err(error) => faults.push(format!("the registry cannot be read, volumes have lost their names: {error}")),
     }
@@ -164,8 +158,7 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
         }
         Err(error) => faults.push(format!("the objects cannot be listed: {error}")),
     }
-    let found =
-        found.into_iter().map(|(id, (name, sealed, half_sealed))| VolumeFound { id, name, sealed, half_sealed });
+    let found = found.into_iter().map(|(id, (name, sealed))| VolumeFound { id, name, sealed });
     Ok((found.collect(), faults))
 }
 

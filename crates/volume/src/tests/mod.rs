@@ -8,7 +8,6 @@ mod durable;
 mod model;
 mod named;
 mod names;
-mod relay;
 mod replica;
 mod scale;
 mod snapshots;
