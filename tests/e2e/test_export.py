@@ -92,7 +92,8 @@ def special(top):
 def described(top):
     """As `describe`, without reading holes of gigabytes, and without sockets."""
     found = {}
-    for name in sorted(os.fsencode(path) for path in top.rglob("*")):
+    walk = os.walk(os.fsencode(top))  # rglob follows links, and one has a target that no path may have
+    for name in sorted(os.path.join(folder, name) for folder, folders, files in walk for name in folders + files):
         stat = os.lstat(name)
         about = [oct(stat.st_mode), stat.st_uid, stat.st_gid, stat.st_mtime_ns, stat.st_size if stat.st_mode & 0o100000 else 0]
         if os.path.islink(name):

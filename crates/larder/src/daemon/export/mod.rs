@@ -214,9 +214,11 @@ impl Walk {
         None
     }
 
-    /// The parts of a file that are no holes.
+    /// The parts of a file that are no holes. They begin and end with blocks of tar or with the file, because GNU tar reads each
+    /// part from a block's beginning.
     async fn extents(&self, attr: &Attr) -> FsResult<Vec<Extent>> {
-        let (ino, mut extents, mut at) = (attr.id.ino, Vec::new(), 0);
+        const BLOCK: u64 = tar::BLOCK_BYTES as u64;
+        let (ino, mut extents, mut at) = (attr.id.ino, Vec::<Extent>::new(), 0);
         while at < attr.size {
             let start = match self.volume.seek(ino, at, SeekTo::Data).await {
                 Ok(start) => start,
@@ -232,7 +234,12 @@ impl Walk {
             if end <= start {
                 return Err(FsError::Io(format!("the holes of inode {} contradict each other", ino.0).into()));
             }
-            extents.push(Extent { offset: start, bytes: end - start });
+            let (start, end) = (start / BLOCK * BLOCK, end.next_multiple_of(BLOCK).min(attr.size));
+            match extents.last_mut() {
+                // Both lie in one block.
+                Some(last) if last.offset + last.bytes >= start => last.bytes = end - last.offset,
+                _ => extents.push(Extent { offset: start, bytes: end - start }),
+            }
             at = end;
         }
         Ok(extents)
