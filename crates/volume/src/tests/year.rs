@@ -47,7 +47,8 @@ async fn an_hour(volume: &Volume, folder: Ino, hour: u64) {
             }
             2 => {
                 let to = format!("f{}", (chance >> 32) % FILES);
-                let moved = volume.rename(&root(), folder, name.as_bytes(), folder, to.as_bytes(), RenameMode::Replace);
+                let root = root();
+                let moved = volume.rename(&root, folder, name.as_bytes(), folder, to.as_bytes(), RenameMode::Replace);
                 moved.await.unwrap();
             }
             _ => put(volume, attr.id.ino, (chance >> 40) % 100_000, content, stability).await,
