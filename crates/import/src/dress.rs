@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::directory::Directory;
 use crate::marker::{self, Marker};
 use crate::posix_acl;
-use crate::source::{self, Stat, Xattrs};
+use crate::source::{self, NameAndValue, Stat, Xattrs};
 use crate::state::Import;
 
 /// A fault of either side.
@@ -102,7 +102,7 @@ fn set_xattrs(import: &Import, ino: Ino, wanted: &Xattrs) -> Result<(), FsError>
 }
 
 /// The attributes in the volume that are copied from a source, sorted.
-pub(crate) fn xattrs_there(import: &Import, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FsError> {
+pub(crate) fn xattrs_there(import: &Import, ino: Ino) -> Result<Vec<NameAndValue>, FsError> {
     let mut there = Vec::new();
     for name in import.on(import.files.listxattr(&import.cred, ino))? {
         if source::is_copied(&name) {

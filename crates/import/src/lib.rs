@@ -37,7 +37,7 @@ mod walk;
 
 pub use progress::{Phase, Progress, Seen};
 pub use run::run;
-pub use source::directory_id;
+pub use source::{DirectoryId, directory_id};
 pub use state::{Failed, Fault, Options, Report};
 
 #[cfg(test)]

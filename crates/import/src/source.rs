@@ -104,8 +104,11 @@ pub(crate) fn open_top(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Device (major, minor) and inode number of a directory.
+pub type DirectoryId = ((u32, u32), u64);
+
 /// Device and inode of a directory: the same whatever path leads to it.
-pub fn directory_id(path: &Path) -> std::io::Result<((u32, u32), u64)> {
+pub fn directory_id(path: &Path) -> std::io::Result<DirectoryId> {
     let stat = stat_open(open_top(path)?)?;
     Ok((stat.dev, stat.ino))
 }
@@ -196,10 +199,13 @@ pub(crate) fn is_copied(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"security.capability"
 }
 
+/// One extended attribute.
+pub(crate) type NameAndValue = (Vec<u8>, Vec<u8>);
+
 /// The attributes of an open file or directory: those that are copied as they are, and its POSIX lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Xattrs {
-    pub(crate) copied: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) copied: Vec<NameAndValue>,
     pub(crate) access: Option<Vec<u8>>,
     pub(crate) default: Option<Vec<u8>>,
 }

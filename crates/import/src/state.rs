@@ -30,7 +30,7 @@ pub struct Options {
     /// Only count what would be copied.
     pub dry_run: bool,
     /// Directories that are not entered, by device and inode: the disks of pools.
-    pub avoided: Vec<((u32, u32), u64)>,
+    pub avoided: Vec<crate::source::DirectoryId>,
 }
 
 /// A path below the folder, and what is the matter with it.

@@ -158,7 +158,7 @@ fn unreadable(dir: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Directories that are not entered: the disks of pools. Refuses a folder that is part of this larder.
-fn avoided(dir: &Path, own: &Own) -> Result<Vec<((u32, u32), u64)>, Failure> {
+fn avoided(dir: &Path, own: &Own) -> Result<Vec<larder_import::DirectoryId>, Failure> {
     let id = |path: &Path| larder_import::directory_id(path);
     let (device, _) = id(dir).map_err(|error| unreadable(dir, &error))?;
     let disks: Vec<_> = own.disks.iter().filter_map(|disk| id(disk).ok()).collect();

@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn folders_come_first_and_numbers_are_numbers() {
-        let mut rows = vec![
+        let mut rows = [
             row("b10", false, 1),
             row("B2", false, 2),
             row("b02", false, 3),
