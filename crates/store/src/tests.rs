@@ -47,7 +47,6 @@ async fn suite(bucket: &Bucket) {
     integration::list_with_delimiter(store).await;
     integration::rename_and_copy(store).await;
     integration::stream_get(store).await;
-    integration::copy_rename_nonexistent_object(store).await;
     integration::get_opts(store).await;
     integration::multipart_out_of_order(store).await;
     integration::multipart_race_condition(store, true).await;

@@ -259,7 +259,7 @@ async fn an_idle_volume_asks_nothing_of_the_store() {
         write(&volume, ino, noise(n, 10_000), Stability::Unstable).await.unwrap();
     }
     volume.sync().await.unwrap();
-    let (deadline, quiet) = (Instant::now() + Duration::from_secs(60), Duration::from_secs(12));
+    let (deadline, quiet) = (Instant::now() + Duration::from_secs(60), Duration::from_secs(10));
     let (mut requests, mut since) = (machines.server.requests(), Instant::now());
     while since.elapsed() < quiet {
         assert!(Instant::now() < deadline, "the volume does not come to rest: {:?}", machines.server.counts());
