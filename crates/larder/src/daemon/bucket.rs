@@ -102,7 +102,7 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: vec![requests, format!("taken for the {}. time", self.owner.epoch())],
+            notes: vec![requests, format!("owned by this machine, epoch {}", self.owner.epoch())],
         }
     }
 

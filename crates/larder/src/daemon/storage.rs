@@ -116,7 +116,7 @@ impl OpenPool {
     pub(super) fn need_disks(&self) -> Result<&Arc<Pool>, Failure> {
         self.disk_pool().ok_or_else(|| {
             Failure::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
-                .action("redundancy and repair are the bucket's; verify the files with: larder check --data")
+                .action("redundancy and repair are the bucket's; verify the files with: larder check --read-data")
         })
     }
 
