@@ -106,6 +106,7 @@ soak: packages-test build
 	$(CARGO) build --release --locked -p larder -p larder-sim --bin larder-sim
 	$(BUILT)/larder-sim run --seed 3013355886 --schedules 20000 --seconds 7200
 	$(BUILT)/larder-sim run --seconds 1800
+	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
 
 mutants: check-cargo

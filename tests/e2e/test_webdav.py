@@ -388,6 +388,32 @@ def test_a_lock_keeps_out_who_has_no_token(daemon, keeper):
     wait_for(lambda: keeper("PUT", path, b"x").status == 204, 10)
 
 
+def test_a_move_leaves_the_locks_of_the_destination(daemon, keeper):
+    """RFC 4918 7.6: what comes to a locked name is locked. The lock may be another's, shared with the one that moves."""
+    seen = top(daemon, "moved-over")
+    add_user(daemon, "mia")
+    mia, at = Dav(daemon, "mia", ANN), f"/{daemon.share}/moved-over"
+    for name in ["new", "newer", "f", "free"]:
+        keeper.put(f"{at}/{name}", name.encode())
+    os.chmod(seen / "f", 0o666)
+    seen.chmod(0o777)
+    hers, his = (who.lock(f"{at}/f", scope="shared").headers["Lock-Token"] for who in (mia, keeper))
+    assert keeper("MOVE", f"{at}/new", Destination=f"{at}/f", If=f"<{at}/f> ({his})").status == 204
+    assert keeper("GET", f"{at}/f").body == b"new"
+    found = keeper("PROPFIND", f"{at}/f", Depth="0").body.decode()
+    assert hers.strip("<>") in found and his.strip("<>") in found
+    with pytest.raises(OSError):
+        open(seen / "f", "r+b")
+    assert keeper("UNLOCK", f"{at}/f", Lock_Token=his).status == 204
+    assert keeper("MOVE", f"{at}/newer", Destination=f"{at}/f").status == 423
+    assert keeper("PUT", f"{at}/f", b"x").status == 423
+    assert mia("UNLOCK", f"{at}/f", Lock_Token=hers).status == 204
+    # A lock does not go with what is moved away.
+    token = keeper.lock(f"{at}/newer").headers["Lock-Token"]
+    assert keeper("MOVE", f"{at}/newer", Destination=f"{at}/f", If=f"({token})").status == 204
+    keeper.put(f"{at}/f", b"free again")
+
+
 def test_locks_and_opens_of_other_doors(daemon, keeper):
     seen = top(daemon, "doors")
     path, file = f"/{daemon.share}/doors/f", seen / "f"

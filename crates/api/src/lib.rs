@@ -6,20 +6,30 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod explain;
 mod failure;
+mod import;
 mod keys;
+mod people;
 mod replication;
 mod snapshots;
 mod socket;
 mod types;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, segment};
+pub use explain::{
+    ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
+};
 pub use failure::{Failure, FailureKind};
-pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
+pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
+pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
+pub use people::{
+    GroupAdd, GroupChange, GroupRemoved, GroupStatus, TokenCreate, TokenCreated, TokenStatus, UserKey, UserKeysChange,
+};
 pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{
-    CloneRequest, DiffEntry, DiffRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest, SentSnapshot,
-    SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    CloneRequest, DiffEntry, DiffRequest, ExportRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest,
+    SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
 };
 pub use socket::SocketPath;
 pub use types::*;

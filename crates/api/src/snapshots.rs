@@ -63,6 +63,12 @@ pub struct CloneRequest {
     pub name: String,
 }
 
+/// A snapshot is wanted as a tar stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportRequest {
+    pub snapshot: String,
+}
+
 /// Asks for a snapshot as a stream of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendRequest {

@@ -398,6 +398,9 @@ pub struct VolumeStatus {
     /// It is encrypted, and its keys are not there.
     #[serde(default)]
     pub locked: bool,
+    /// While its objects are being sealed anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing: Option<crate::SealingStatus>,
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,
@@ -460,6 +463,19 @@ pub struct ShareStatus {
     pub nfs_rule: String,
     #[serde(default)]
     pub smb_rule: String,
+    #[serde(default)]
+    pub sftp: bool,
+    #[serde(default)]
+    pub webdav: bool,
+    /// What differs from a share without options, for people: `read-only`, `encrypted`, ...
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// Removals over SMB and WebDAV stay in `.recycle` this many days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recycle_days: Option<u32>,
+    /// `.snapshots` is listed at the top.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snapshots_shown: bool,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -478,6 +494,11 @@ pub struct UserStatus {
     pub groups: Vec<u32>,
     /// A user without a password cannot log in.
     pub has_password: bool,
+    /// Public keys for SFTP.
+    #[serde(default)]
+    pub keys: usize,
+    #[serde(default)]
+    pub group_names: Vec<String>,
 }
 
 /// Carries a password: the socket is the only way it travels, and it is never logged.
@@ -537,10 +558,25 @@ pub struct ShareChange {
     pub read_only: Option<bool>,
     pub nfs: Option<bool>,
     pub smb: Option<bool>,
+    pub sftp: Option<bool>,
+    pub webdav: Option<bool>,
     /// As written: addresses, address/prefix, or `private`.
     pub networks: Option<Vec<String>>,
+    /// NFS goes back to the networks that it trusts where none are named.
+    pub usual_networks: bool,
+    /// Networks outside of which no door lets anybody in; empty: no bound.
+    pub only_from: Option<Vec<String>>,
+    pub anon_uid: Option<u32>,
+    pub anon_gid: Option<u32>,
+    /// Of the volume; empty: all of it.
+    pub folder: Option<String>,
+    /// `pool/volume`.
+    pub volume: Option<String>,
     pub squash: Option<String>,
     pub encrypt: Option<bool>,
+    /// Days that removals stay in the bin; 0: there is no bin.
+    pub recycle_days: Option<u32>,
+    pub snapshots_shown: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -590,12 +626,18 @@ pub struct MountRequest {
     /// Mounted at every start from now on: the configuration names it.
     #[serde(default)]
     pub at_start: bool,
+    /// The snapshot of the volume that is mounted; the volume as it is when absent.
+    #[serde(default)]
+    pub snapshot: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
     pub dir: PathBuf,
     pub volume: String,
+    /// The snapshot of it, if one is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     pub read_only: bool,
     /// The configuration names it.
     #[serde(default)]

@@ -161,20 +161,20 @@ impl Files {
         done
     }
 
-    /// Removes a name of anything but a directory. Returns the attributes afterwards (`nlink` may be 0) and the change of
-    /// `dir`. [`FsError::Shared`] if another door has it open and denies this.
+    /// Removes a name of anything but a directory, into the bin of [`Files::recycling`] if there is one. Returns the attributes
+    /// afterwards (`nlink` may be 0) and the change of `dir`. [`FsError::Shared`] if another door has it open and denies this.
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.before_removal(cred, dir, name).await?;
-        let done = self.volume.unlink(cred, dir, name).await;
+        let done = self.unlink_or_keep(cred, dir, name).await;
         self.await_witnesses().await;
         done
     }
 
-    /// Removes an empty directory. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
+    /// Removes an empty directory, into the bin of [`Files::recycling`] if there is one. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
     /// [`FsError::Shared`] if another door has it open and denies this.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         self.before_removal(cred, dir, name).await?;
-        let done = self.volume.rmdir(cred, dir, name).await;
+        let done = self.rmdir_or_keep(cred, dir, name).await;
         self.await_witnesses().await;
         done
     }

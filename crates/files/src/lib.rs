@@ -17,11 +17,14 @@
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
 
+mod bin;
 mod change;
 pub mod leases;
 pub mod locks;
 mod opens;
 mod read;
+mod recycle;
+mod shown;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -31,6 +34,7 @@ use larder_volume::{Answers, Event, Ino, StatFs, Volume, Witness, WriteVerifier}
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
+use bin::Bin;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -53,6 +57,10 @@ pub struct Files {
     /// each has its own origin.
     door: u32,
     witness_wait_max: Duration,
+    /// Where this share's removals go; `None`: nowhere.
+    bin: Option<Arc<Bin>>,
+    /// The directory that lists `.snapshots`.
+    shown_in: Option<Ino>,
 }
 
 /// The state that all doors of one volume share.
@@ -61,6 +69,7 @@ struct Shared {
     leases: Leases,
     opens: Opens,
     locks: Locks,
+    bins: Mutex<Vec<Weak<Bin>>>,
 }
 
 /// The file services of open volumes.
@@ -74,7 +83,7 @@ impl Services {
         let shared = all.get(&volume.id()).and_then(Weak::upgrade).unwrap_or_default();
         all.retain(|_, known| known.strong_count() > 0);
         all.insert(volume.id(), Arc::downgrade(&shared));
-        Files { door: volume.origin(), volume, shared, witness_wait_max: WITNESS_WAIT_MAX }
+        Files { door: volume.origin(), volume, shared, witness_wait_max: WITNESS_WAIT_MAX, bin: None, shown_in: None }
     }
 }
 
@@ -94,6 +103,17 @@ impl Files {
         Files { volume: self.volume.with_origin(origin), ..self.clone() }
     }
 
+    /// The same door with the bin and the listings of `share`.
+    pub fn as_in(&self, share: &Files) -> Files {
+        Files { bin: share.bin.clone(), shown_in: share.shown_in, ..self.clone() }
+    }
+
+    /// Whether both have the same bin and the same listings.
+    pub fn is_as_in(&self, share: &Files) -> bool {
+        let top = |files: &Files| files.bin.as_ref().map(|bin| bin.top);
+        (top(self), self.shown_in) == (top(share), share.shown_in)
+    }
+
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what
     /// came later.
     pub fn ordered(&self) -> Files {
@@ -103,7 +123,7 @@ impl Files {
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let volume = self.volume.with_origin(origin).with_answers(answers).with_access_times(access_times);
-        Files { volume, shared: self.shared.clone(), door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS }
+        Files { volume, door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS, ..self.clone() }
     }
 
     /// For what is no door's business: properties, checks, statistics.

@@ -120,7 +120,7 @@ impl Files {
 
     /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission.
     pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
-        self.volume.readdir(cred, dir, cookie, max, with_attrs).await
+        self.readdir_before(cred, dir, cookie, u64::MAX, max, with_attrs).await
     }
 
     /// As [`Files::readdir`], of entries before the cookie `end`.
@@ -133,6 +133,9 @@ impl Files {
         max: usize,
         with_attrs: bool,
     ) -> FsResult<Listing> {
+        if self.shown_in == Some(dir) {
+            return self.readdir_showing(cred, dir, cookie, end, max, with_attrs).await;
+        }
         self.volume.readdir_before(cred, dir, cookie, end, max, with_attrs).await
     }
 

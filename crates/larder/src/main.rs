@@ -14,6 +14,7 @@ mod folder;
 mod machine;
 mod out;
 mod render;
+mod render_explain;
 mod times;
 mod welcome;
 

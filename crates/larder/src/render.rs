@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus,
-    VolumeStatus,
+    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth,
+    SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -237,6 +237,10 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
             v.compression.clone(),
             if v.replica { "replica".to_owned() } else { v.sync.clone() },
             match &v.encryption {
+                Some(cipher) if v.sealing.is_some() => {
+                    let sealing = v.sealing.as_ref().map(self::sealing).unwrap_or_default();
+                    format!("{cipher}, {sealing}")
+                }
                 Some(cipher) if v.locked => format!("{cipher}, locked"),
                 Some(cipher) => cipher.clone(),
                 None => "none".to_owned(),
@@ -248,20 +252,34 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
     table(&rows, &[1, 2, 3, 4, 5])
 }
 
+/// How far a volume is whose objects are being sealed anew.
+pub(crate) fn sealing(sealing: &SealingStatus) -> String {
+    let word = if sealing.rekey { "being re-keyed" } else { "being encrypted" };
+    if !sealing.running {
+        return format!("{word}: unlock it to go on");
+    }
+    let percent = sealing.done_bytes.saturating_mul(100).checked_div(sealing.total_bytes).unwrap_or(0);
+    match &sealing.fault {
+        Some(fault) => format!("{word}, {percent} %, tried again later: {fault}"),
+        None => format!("{word}, {percent} %"),
+    }
+}
+
 pub(crate) fn keys(keys: &KeysStatus) -> String {
     let state = if keys.locked { "locked" } else { "unlocked" };
+    let sealing = keys.sealing.as_ref().map(|sealing| format!(", {}", self::sealing(sealing))).unwrap_or_default();
     let mut rows = vec![row(["KIND", "LABEL", "ID"])];
     for slot in &keys.slots {
         rows.push(vec![slot.kind.clone(), slot.name.clone(), slot.id.clone()]);
     }
-    format!("{}/{}: {}, {state}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
+    format!("{}/{}: {}, {state}{sealing}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
     if shares.is_empty() {
         return "no shares".to_owned();
     }
-    let mut rows = vec![row(["NAME", "VOLUME", "NFS FROM", "NFS ROOT", "SMB FOR", "FAULT"])];
+    let mut rows = vec![row(["NAME", "VOLUME", "NFS FROM", "NFS ROOT", "SMB FOR", "ALSO", "OPTIONS", "FAULT"])];
     for s in shares {
         let root = match s.squash.as_str() {
             _ if s.nfs.is_none() => "-",
@@ -275,23 +293,82 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
             s.nfs_rule.clone(),
             root.to_owned(),
             s.smb_rule.clone(),
+            also(s),
+            if s.options.is_empty() { "-".to_owned() } else { s.options.join(", ") },
             s.fault.clone().unwrap_or_default(),
         ]);
     }
     table(&rows, &[])
 }
 
+/// The doors that show all shares that a user may use, at one address.
+fn also(share: &ShareStatus) -> String {
+    match (share.sftp, share.webdav) {
+        (true, true) => "SFTP WebDAV",
+        (true, false) => "SFTP",
+        (false, true) => "WebDAV",
+        (false, false) => "-",
+    }
+    .to_owned()
+}
+
 pub(crate) fn user_list(users: &[UserStatus]) -> String {
     if users.is_empty() {
         return "no users".to_owned();
     }
-    let mut rows = vec![row(["NAME", "UID", "GID", "GROUPS", "PASSWORD"])];
+    let mut rows = vec![row(["NAME", "UID", "GID", "GROUPS", "KEYS", "PASSWORD"])];
     for u in users {
         let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
-        let password = if u.has_password { "set" } else { "none: cannot log in" };
-        rows.push(vec![u.name.clone(), u.uid.to_string(), u.gid.to_string(), groups.join(" "), password.to_owned()]);
+        let groups = if u.group_names.is_empty() { groups.join(" ") } else { u.group_names.join(" ") };
+        let password = match (u.has_password, u.keys) {
+            (true, _) => "set",
+            (false, 0) => "none: cannot log in",
+            (false, _) => "none: keys alone",
+        };
+        let (uid, gid) = (u.uid.to_string(), u.gid.to_string());
+        rows.push(vec![u.name.clone(), uid, gid, groups, u.keys.to_string(), password.to_owned()]);
     }
-    table(&rows, &[1, 2])
+    table(&rows, &[1, 2, 4])
+}
+
+pub(crate) fn group_list(groups: &[GroupStatus]) -> String {
+    if groups.is_empty() {
+        return "no groups".to_owned();
+    }
+    let mut rows = vec![row(["NAME", "GID", "MEMBERS", "SHARES"])];
+    for group in groups {
+        let (members, shares) = (group.members.join(" "), group.shares.join(" "));
+        rows.push(vec![group.name.clone(), group.gid.to_string(), members, shares]);
+    }
+    table(&rows, &[1])
+}
+
+pub(crate) fn user_keys(keys: &[UserKey]) -> String {
+    if keys.is_empty() {
+        return "no keys".to_owned();
+    }
+    let mut rows = vec![row(["FINGERPRINT", "KIND", "COMMENT"])];
+    rows.extend(keys.iter().map(|key| vec![key.fingerprint.clone(), key.kind.clone(), key.comment.clone()]));
+    table(&rows, &[])
+}
+
+pub(crate) fn token_list(tokens: &[TokenStatus]) -> String {
+    if tokens.is_empty() {
+        return "no tokens".to_owned();
+    }
+    let mut rows = vec![row(["ID", "USER", "NAME", "SHARE", "MAY", "CREATED", "UNTIL"])];
+    for token in tokens {
+        let share = token.share.clone().unwrap_or("all".to_owned());
+        let may = if token.read_only { "read" } else { "read and write" };
+        let at = |secs: u64| crate::times::local(secs.saturating_mul(1000));
+        let end = match token.expires_secs {
+            None => "revoked".to_owned(),
+            Some(end) => format!("{}{}", at(end), if token.expired { " (over)" } else { "" }),
+        };
+        let (id, user, name) = (token.id.clone(), token.user.clone(), token.name.clone());
+        rows.push(vec![id, user, name, share, may.to_owned(), at(token.created_secs), end]);
+    }
+    table(&rows, &[])
 }
 
 pub(crate) fn check_results(results: &[CheckResult]) -> String {

@@ -5,6 +5,7 @@ pub use crate::fuse::fuzz::*;
 pub use crate::nfs::fuzz::*;
 pub use crate::sftp::fuzz::*;
 pub use crate::smb::fuzz::*;
+pub use crate::web::fuzz::*;
 
 #[cfg(test)]
 #[path = "../../../fuzz/driver.rs"]
@@ -84,6 +85,32 @@ mod tests {
         let packets = sftp_packets();
         let all = packets.iter().flat_map(&framed).collect();
         drive("sftp_stream", &[framed(&packets[0]), all], super::sftp_stream);
+    }
+
+    #[test]
+    fn fuzz_web_form() {
+        let seeds = ["name=a+b%20c&csrf=0f", "sort=size&down&page=2", "q=%c3%a4&&=%"];
+        drive("web_form", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_form);
+    }
+
+    #[test]
+    fn fuzz_web_cookies() {
+        let seeds = ["larder_session=00ff; a=b", "larder_session=;larder_session==x; b"];
+        drive("web_cookies", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_cookies);
+    }
+
+    #[test]
+    fn fuzz_web_links() {
+        let hash = "07".repeat(32);
+        let password = format!("argon2id$19456$2$1${}${}", "ab".repeat(16), "cd".repeat(32));
+        let lines = format!("larder links 1\n{hash} 1 2 - 616e6e 73\n{hash} -1 9 {password} 61 732f61\n");
+        drive("web_links", &[lines.into_bytes(), b"larder links 1\n".to_vec()], super::web_links);
+    }
+
+    #[test]
+    fn fuzz_web_zip_name() {
+        let seeds = [&b"a/../b"[..], b"..\\x", b"/a//./\xff"];
+        drive("web_zip_name", &seeds.map(<[u8]>::to_vec), super::web_zip_name);
     }
 
     /// Integers of these widths, little-endian.

@@ -1,6 +1,8 @@
 //! Protocols: each a codec, a session and operations on a volume.
 #![warn(missing_docs)]
 
+pub mod ask;
+mod certificate;
 mod counted;
 mod door;
 pub mod fuse;
@@ -13,5 +15,6 @@ pub mod sftp;
 pub mod share;
 pub mod smb;
 mod stats;
+pub mod token;
 mod tree;
 pub mod web;

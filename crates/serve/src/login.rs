@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use larder_volume::Cred;
 use parking_lot::Mutex;
 use russh::keys::ssh_key::public::KeyData;
-use russh::keys::{Algorithm, PublicKey};
+use russh::keys::{Algorithm, HashAlg, PublicKey};
 
+pub use crate::certificate::CaKey;
 use crate::password::PasswordHash;
+use crate::token::DoorToken;
 
 const GUESSES_MAX: u32 = 10;
 const GUESSES_TIME: Duration = Duration::from_secs(10 * 60);
@@ -41,19 +43,37 @@ impl std::str::FromStr for AuthorizedKey {
 
     /// A line of an authorized_keys file. Options before the key are refused: they would be ignored.
     fn from_str(line: &str) -> Result<Self, BadKey> {
-        let key = PublicKey::from_openssh(line.trim()).map_err(|e| BadKey(e.to_string()))?;
-        match key.algorithm() {
-            Algorithm::Dsa => Err(BadKey("DSA keys are too weak".to_owned())),
-            Algorithm::Rsa { .. } if rsa_bits(&key).is_some_and(|bits| bits < RSA_BITS_MIN) => {
-                Err(BadKey(format!("an RSA key of fewer than {RSA_BITS_MIN} bits is too weak")))
-            }
-            _ => Ok(Self(key.key_data().clone())),
-        }
+        public_key(line).map(Self)
     }
 }
 
-fn rsa_bits(key: &PublicKey) -> Option<u32> {
-    Some(key.key_data().rsa()?.key_size())
+impl AuthorizedKey {
+    /// As `ssh-keygen -l` shows it: `SHA256:...`.
+    pub fn fingerprint(&self) -> String {
+        self.0.fingerprint(HashAlg::Sha256).to_string()
+    }
+
+    /// The kind of key, as its line begins.
+    pub fn kind(&self) -> String {
+        self.0.algorithm().to_string()
+    }
+}
+
+/// The key of a line; a weak one is refused.
+pub(crate) fn public_key(line: &str) -> Result<KeyData, BadKey> {
+    let key = PublicKey::from_openssh(line.trim()).map_err(|e| BadKey(e.to_string()))?;
+    check_strength(key.key_data())?;
+    Ok(key.key_data().clone())
+}
+
+pub(crate) fn check_strength(key: &KeyData) -> Result<(), BadKey> {
+    match key.algorithm() {
+        Algorithm::Dsa => Err(BadKey("DSA keys are too weak".to_owned())),
+        Algorithm::Rsa { .. } if key.rsa().is_some_and(|rsa| rsa.key_size() < RSA_BITS_MIN) => {
+            Err(BadKey(format!("an RSA key of fewer than {RSA_BITS_MIN} bits is too weak")))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl std::fmt::Debug for AuthorizedKey {
@@ -77,9 +97,21 @@ pub struct DoorUser {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
+    /// The app token that it logged in with, which narrows its rights; `None` for the user itself.
+    pub token: Option<Arc<DoorToken>>,
 }
 
 impl DoorUser {
+    /// The same user with the rights that `token` leaves.
+    pub(crate) fn narrowed(&self, token: Arc<DoorToken>) -> DoorUser {
+        DoorUser { token: Some(token), ..self.clone() }
+    }
+
+    /// Whether it is that user as it is now, whatever it logged in with.
+    pub(crate) fn is(&self, user: &DoorUser) -> bool {
+        DoorUser { token: None, ..self.clone() } == *user
+    }
+
     pub(crate) fn cred(&self) -> Cred {
         Cred::new(self.uid, self.gid, self.groups.clone())
     }

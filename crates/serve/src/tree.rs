@@ -6,6 +6,7 @@
 //!   does. `..` in a link stops at the share's top; an absolute target leads nowhere, since it means
 //!   something on the machine that made it alone.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,11 +52,9 @@ pub struct Room {
 }
 
 impl Room {
-    fn of(state: &Arc<ShareState>, user: &DoorUser) -> Option<Room> {
-        let share = &state.share;
-        let access = share.users.iter().find(|(name, _)| *name == user.name).map(|(_, access)| *access)?;
-        let cred = share.act_as.map_or_else(|| user.cred(), |(uid, gid)| Cred::new(uid, gid, []));
-        let may_write = access == Access::ReadWrite && !share.read_only;
+    fn of(state: &Arc<ShareState>, user: &DoorUser, address: IpAddr) -> Option<Room> {
+        let access = state.share.entrance(user, Some(address)).ok()?;
+        let (cred, may_write) = (state.share.acts_as(user), access == Access::ReadWrite);
         Some(Room { state: Arc::clone(state), cred, may_write })
     }
 
@@ -129,6 +128,8 @@ pub struct Entry {
 #[derive(Clone)]
 pub struct View {
     pub user: Arc<DoorUser>,
+    /// Where the user is.
+    pub address: IpAddr,
     pub shares: Arc<Vec<Arc<ShareState>>>,
 }
 
@@ -162,7 +163,7 @@ pub fn plain(path: &Bytes) -> Bytes {
 impl View {
     /// The shares that list the user, in the order of the configuration.
     pub fn rooms(&self) -> impl Iterator<Item = Room> {
-        self.shares.iter().filter_map(|state| Room::of(state, &self.user))
+        self.shares.iter().filter_map(|state| Room::of(state, &self.user, self.address))
     }
 
     fn room(&self, name: &[u8]) -> Result<Room, NoWay> {

@@ -324,6 +324,12 @@ pub trait ShareBackend: Send + Sync + 'static {
         None
     }
 
+    /// Whether a client at `address` may use the share at all, whoever its
+    /// user is. Asked at TREE_CONNECT. The default admits every address.
+    fn admits(&self, _address: Option<std::net::IpAddr>) -> bool {
+        true
+    }
+
     /// The moments that the share can be seen at, newest first and each once: paths with a [`SmbPath::moment`] lead through the
     /// share as it was then. Must not wait. The default has none.
     fn moments(&self) -> Vec<Moment> {

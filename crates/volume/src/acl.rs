@@ -184,6 +184,12 @@ impl Acl {
         self.judge(|rule| rule.who.is_about(attr, cred))
     }
 
+    /// The first rule about `cred` that names one of `rights`, and its place in the list.
+    pub(crate) fn deciding(&self, attr: &Attr, cred: &Cred, rights: Rights) -> Option<(usize, &Rule)> {
+        let applies = |rule: &Rule| rule.flags & INHERIT_ONLY == 0 && rule.who.is_about(attr, cred);
+        self.rules.iter().enumerate().find(|(_, rule)| rule.rights & rights != 0 && applies(rule))
+    }
+
     fn judge(&self, applies: impl Fn(&Rule) -> bool) -> Rights {
         let (mut allowed, mut denied) = (0, 0);
         for rule in self.rules.iter().filter(|rule| rule.flags & INHERIT_ONLY == 0 && applies(rule)) {

@@ -37,9 +37,9 @@ pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
     if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
 }
 
-/// Of every directory in a volume that has snapshots: leads to what the directory was in each. It is not listed. An entry that a user made
+/// Of every directory in a volume that has snapshots: leads to what the directory was in each. The volume does not list it. An entry that a user made
 /// under this name goes first.
-pub(crate) const SNAPSHOTS_NAME: &[u8] = b".snapshots";
+pub const SNAPSHOTS_NAME: &[u8] = b".snapshots";
 
 impl State {
     /// The entry of `dir` for `name`.

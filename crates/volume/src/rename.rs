@@ -24,6 +24,34 @@ use crate::volume::Volume;
 /// Deeper trees do not exist: a longer walk is a loop of damaged parents.
 const DEPTH_MAX: usize = 1 << 16;
 
+/// The purpose of a rename.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Intent {
+    Rename(RenameMode),
+    /// A removal that keeps the inode under a free name. Of a directory, if `directory`, and then of an empty one.
+    SetAside {
+        directory: bool,
+    },
+}
+
+impl Intent {
+    fn mode(self) -> RenameMode {
+        match self {
+            Intent::Rename(mode) => mode,
+            Intent::SetAside { .. } => RenameMode::NoReplace,
+        }
+    }
+
+    /// Errors of unlink and rmdir.
+    fn check_kind(self, is_dir: bool) -> FsResult<()> {
+        match self {
+            Intent::SetAside { directory: false } if is_dir => Err(FsError::IsDirectory),
+            Intent::SetAside { directory: true } if !is_dir => Err(FsError::NotDirectory),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// One side of a rename: a directory and a name in it.
 struct Side<'a> {
     dir: Arc<Inode>,
@@ -65,8 +93,38 @@ impl Volume {
         let to = Side { dir: state.changeable_directory(to).await?, name: to_name };
         loop {
             state.admit_removal().await?;
-            if let Some(result) = self.try_rename(cred, &from, &to, mode).await? {
-                return Ok(result);
+            if let Some((_, changes)) = self.try_rename(cred, &from, &to, Intent::Rename(mode)).await? {
+                return Ok(changes);
+            }
+        }
+    }
+
+    /// Removes `from_name` from `from` as [`Volume::unlink`] does, or [`Volume::rmdir`] if `directory`, and keeps its inode as
+    /// `to_name` in `to`, in one step. `cred` needs the right to remove and none in `to`. Returns the inode's attributes
+    /// afterwards and the change of `from`. [`FsError::Exists`] if `to_name` is taken.
+    pub async fn set_aside(
+        &self,
+        cred: &Cred,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        directory: bool,
+    ) -> FsResult<(Attr, Changed)> {
+        check_name(from_name)?;
+        check_name(to_name)?;
+        if is_dots(from_name) || is_dots(to_name) {
+            return Err(FsError::Invalid("'.' and '..' cannot be removed"));
+        }
+        let state = &self.state;
+        let from = Side { dir: state.changeable_directory(from).await?, name: from_name };
+        let to = Side { dir: state.changeable_directory(to).await?, name: to_name };
+        loop {
+            state.admit_removal().await?;
+            if let Some((attr, (changed, _))) =
+                self.try_rename(cred, &from, &to, Intent::SetAside { directory }).await?
+            {
+                return Ok((attr, changed));
             }
         }
     }
@@ -77,12 +135,15 @@ impl Volume {
         cred: &Cred,
         from: &Side<'_>,
         to: &Side<'_>,
-        mode: RenameMode,
-    ) -> FsResult<Option<(Changed, Changed)>> {
-        let state = &self.state;
+        intent: Intent,
+    ) -> FsResult<Option<(Attr, (Changed, Changed))>> {
+        let (state, mode) = (&self.state, intent.mode());
         access::require(&from.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
-        access::require(&to.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
+        if matches!(intent, Intent::Rename(_)) {
+            access::require(&to.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
+        }
         let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
+        intent.check_kind(source.is_dir())?;
         let target = state.find(to).await?;
         check_changeable(source.entry.ino)?;
         target.as_ref().map_or(Ok(()), |target| check_changeable(target.entry.ino))?;
@@ -123,29 +184,39 @@ impl Volume {
                 drop(locks);
                 self.await_newest(&from.dir).await?;
                 self.await_newest(&to.dir).await?;
-                return Ok(Some(unchanged(from, to)));
+                let attr = source.inode.core.lock().attr;
+                return Ok(Some((attr, unchanged(from, to))));
             }
             Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
-            target => self.replace(cred, from, to, &source, target.as_ref())?,
+            target => self.replace(cred, from, to, &source, target.as_ref(), intent)?,
         };
+        let attr = source.inode.core.lock().attr;
         drop(locks);
         let (ino, kind) = (source.entry.ino, source.entry.kind);
         let copy = Bytes::copy_from_slice;
-        state.send(|| Event::Renamed {
-            origin: self.origin,
-            from: from.dir.id.ino,
-            from_name: copy(from.name),
-            to: to.dir.id.ino,
-            to_name: copy(to.name),
-            ino,
-            kind,
-        });
+        match intent {
+            Intent::Rename(_) => state.send(|| Event::Renamed {
+                origin: self.origin,
+                from: from.dir.id.ino,
+                from_name: copy(from.name),
+                to: to.dir.id.ino,
+                to_name: copy(to.name),
+                ino,
+                kind,
+            }),
+            // To others it is a removal: nobody goes on with the file at its new place.
+            Intent::SetAside { .. } => {
+                let (origin, gone, kept) = (self.origin, (from.dir.id.ino, from.name), (to.dir.id.ino, to.name));
+                state.send(|| Event::Removed { origin, dir: gone.0, name: copy(gone.1), ino, kind });
+                state.send(|| Event::Added { origin, dir: kept.0, name: copy(kept.1), kind });
+            }
+        }
         // Other names of either inode show its times and link count.
         for found in std::iter::once(&source).chain(&target) {
             state.send(|| Event::Attr { origin: self.origin, ino: found.entry.ino });
         }
         self.await_durable(ticket).await?;
-        Ok(Some(changes))
+        Ok(Some((attr, changes)))
     }
 
     fn replace(
@@ -155,9 +226,12 @@ impl Volume {
         to: &Side<'_>,
         source: &FoundEntry,
         target: Option<&FoundEntry>,
+        intent: Intent,
     ) -> FsResult<((Changed, Changed), Ticket)> {
         let state = &self.state;
-        may_rename(cred, from, to, source, target)?;
+        let root = Cred::root();
+        let placing = if matches!(intent, Intent::Rename(_)) { cred } else { &root };
+        may_rename(cred, placing, from, to, source, target)?;
         let mut locked = vec![&from.dir, &to.dir, &source.inode];
         locked.extend(target.map(|found| &found.inode));
         let now = state.now();
@@ -167,6 +241,9 @@ impl Volume {
         if let Some(target) = target
             && cores.of(&target.inode).entries > 0
         {
+            return Err(FsError::NotEmpty);
+        }
+        if intent == (Intent::SetAside { directory: true }) && cores.of(&source.inode).entries > 0 {
             return Err(FsError::NotEmpty);
         }
         let crosses = from_ino != to_ino;
@@ -280,9 +357,10 @@ impl Volume {
     }
 }
 
-/// The checks of Linux' vfs_rename, in its order.
+/// The checks of Linux' vfs_rename, in its order. `cred` takes the name away, `placing` gives the new one.
 fn may_rename(
     cred: &Cred,
+    placing: &Cred,
     from: &Side<'_>,
     to: &Side<'_>,
     source: &FoundEntry,
@@ -293,10 +371,10 @@ fn may_rename(
     let moved = source.inode.core.lock().guarded();
     access::may_remove(&from_dir, &moved, cred)?;
     match target {
-        None => access::may_add(&to_dir, cred, moved.attr.kind)?,
+        None => access::may_add(&to_dir, placing, moved.attr.kind)?,
         Some(target) => {
             let replaced = target.inode.core.lock().guarded();
-            access::may_remove(&to_dir, &replaced, cred)?;
+            access::may_remove(&to_dir, &replaced, placing)?;
             match (source.is_dir(), target.is_dir()) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
@@ -306,7 +384,7 @@ fn may_rename(
     }
     // Its '..' changes.
     if source.is_dir() && from_dir.attr.id != to_dir.attr.id {
-        access::require(&moved, cred, ACCESS_WRITE)?;
+        access::require(&moved, placing, ACCESS_WRITE)?;
     }
     Ok(())
 }

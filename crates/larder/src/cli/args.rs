@@ -426,6 +426,41 @@ pub(crate) enum VolumeCommand {
     /// The keys of an encrypted volume
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Encrypt a volume that is not, with its snapshots, while it is served; it closes for a moment at the beginning
+    Encrypt {
+        /// NAME or POOL/NAME
+        name: String,
+        /// aes-256-gcm, aes-128-gcm or chacha20-poly1305 [default: the safe one that this machine is quickest at]
+        #[arg(long, value_name = "CIPHER")]
+        cipher: Option<String>,
+        /// A file of random bytes that opens it, instead of a passphrase
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        /// Print no recovery key
+        #[arg(long)]
+        no_recovery_key: bool,
+        #[command(flatten)]
+        how: SealingArgs,
+    },
+    /// Give an encrypted volume a new key, and encrypt all that is stored anew; asks for the secret of each way to open it that stays
+    Rekey {
+        /// NAME or POOL/NAME
+        name: String,
+        /// Another cipher [default: the one of before]
+        #[arg(long, value_name = "CIPHER")]
+        cipher: Option<String>,
+        /// A key file that opens it; may be given again
+        #[arg(long, value_name = "FILE")]
+        key_file: Vec<PathBuf>,
+        /// Let this way to open it go: its label, its id, or the beginning of its id; may be given again
+        #[arg(long, value_name = "SLOT")]
+        drop: Vec<String>,
+        /// Make another recovery key, which is printed once; name the one of before with --drop
+        #[arg(long)]
+        new_recovery_key: bool,
+        #[command(flatten)]
+        how: SealingArgs,
+    },
     /// Make a volume of its own of a replica, which then receives no more, or of a clone, which then needs the other volume no more
     Promote {
         /// NAME or POOL/NAME
@@ -446,6 +481,17 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         disks: Disks,
     },
+}
+
+/// What happens while a volume is sealed anew.
+#[derive(Debug, Args)]
+pub(crate) struct SealingArgs {
+    /// Even if programs use a mount of it, or write to it: they get errors from then on
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Wait until all is encrypted
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 /// A secret that opens an encrypted volume; without an option a passphrase, typed or from standard input.
@@ -518,12 +564,15 @@ pub(crate) struct MountArgs {
     /// VOLUME or POOL/VOLUME [default: the only one]
     #[arg(long)]
     pub(crate) volume: Option<String>,
+    /// A snapshot of it, read-only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) snapshot: Option<String>,
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Only the user who runs the daemon may look in
     #[arg(long)]
     pub(crate) private: bool,
-    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites
+    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites; snapshots lists .snapshots
     #[arg(short = 'o', long, value_name = "OPTION", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Now and at every start of larder
@@ -574,6 +623,9 @@ pub(crate) enum UserCommand {
     List,
     /// Take a user away; files stay
     Remove { name: String },
+    /// Public keys that let a user in over SFTP
+    #[command(subcommand)]
+    Key(super::user_key::UserKeyCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -596,14 +648,29 @@ pub(crate) enum ShareCommand {
     /// Change a share; what is not named stays
     Set {
         name: String,
-        /// Add a user to those who may use it [repeat for each]
+        /// Add a user, or a group as @NAME, to those who may use it [repeat for each]
         #[arg(long = "add-user", value_name = "NAME", conflicts_with = "users")]
         add_users: Vec<String>,
         /// Take a user off its lists [repeat for each]
         #[arg(long = "remove-user", value_name = "NAME", conflicts_with = "users")]
         remove_users: Vec<String>,
+        /// Share another folder of the volume; / is all of it
+        #[arg(long)]
+        folder: Option<String>,
+        /// Share another volume: POOL/VOLUME
+        #[arg(long)]
+        volume: Option<String>,
         #[command(flatten)]
         options: ShareOptions,
+    },
+    /// What a user may do with a file through each door, and why
+    Explain {
+        user: String,
+        /// /SHARE/inside, or POOL/VOLUME/inside
+        path: String,
+        /// As from this address [default: from one that may come in]
+        #[arg(long, value_name = "ADDRESS")]
+        from: Option<std::net::IpAddr>,
     },
     /// Stop sharing; files stay
     Remove { name: String },
@@ -612,10 +679,10 @@ pub(crate) enum ShareCommand {
 /// The options of a share.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ShareOptions {
-    /// Users who may read and write over SMB: names with commas between them, all, or none [default: all]
+    /// Users and @GROUPS who may read and write: names with commas between them, all, or none [default: all]
     #[arg(long, value_name = "NAMES")]
     pub(crate) users: Option<String>,
-    /// Users who may only read over SMB: names with commas between them, or none
+    /// Users and @GROUPS who may only read: names with commas between them, or none
     #[arg(long, value_name = "NAMES")]
     pub(crate) read_only_users: Option<String>,
     /// Everybody may change and delete what another made: all files belong to the share's owner
@@ -633,8 +700,25 @@ pub(crate) struct ShareOptions {
     /// Share it over SMB [default: yes]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) smb: Option<bool>,
-    /// A network whose NFS clients are trusted: ADDRESS, ADDRESS/PREFIX or private [repeat for each; default: private]
-    #[arg(long = "network", value_name = "NETWORK")]
+    /// Offer it over SFTP, where that is served [default: yes]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) sftp: Option<bool>,
+    /// Offer it over WebDAV, where that is served [default: yes]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) webdav: Option<bool>,
+    /// A network outside of which no door lets anybody in: ADDRESS, ADDRESS/PREFIX or private, or anywhere for no such
+    /// bound [repeat for each]
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) only_from: Vec<String>,
+    /// The anonymous user of NFS, and the owner of a common share
+    #[arg(long, value_name = "UID")]
+    pub(crate) anon_uid: Option<u32>,
+    /// The group of that user
+    #[arg(long, value_name = "GID")]
+    pub(crate) anon_gid: Option<u32>,
+    /// A network whose NFS clients are trusted: ADDRESS, ADDRESS/PREFIX, private, or usual to name none [repeat for each;
+    /// also --networks with commas; default: private]
+    #[arg(long = "network", alias = "networks", value_delimiter = ',', value_name = "NETWORK")]
     pub(crate) networks: Vec<String>,
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
     #[arg(long, value_enum)]
@@ -642,6 +726,12 @@ pub(crate) struct ShareOptions {
     /// Refuse SMB clients that do not encrypt
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) encrypt: Option<bool>,
+    /// Keep removals over SMB and WebDAV in .recycle at its top, for so many days, or no [default: no; yes is 30]
+    #[arg(long, value_name = "DAYS", value_parser = recycle_parser, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) recycle: Option<u32>,
+    /// List .snapshots at its top; it can be opened either way [default: no]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) snapshots_shown: Option<bool>,
 }
 
 impl ShareOptions {
@@ -661,9 +751,20 @@ impl ShareOptions {
             read_only: self.read_only,
             nfs: self.nfs,
             smb: self.smb,
-            networks: Some(self.networks).filter(|networks| !networks.is_empty()),
+            sftp: self.sftp,
+            webdav: self.webdav,
+            usual_networks: self.networks.iter().any(|word| word == "usual"),
+            networks: Some(self.networks.into_iter().filter(|word| word != "usual").collect::<Vec<_>>())
+                .filter(|networks| !networks.is_empty()),
+            only_from: Some(self.only_from)
+                .filter(|words| !words.is_empty())
+                .map(|words| words.into_iter().filter(|word| word != "anywhere").collect()),
+            anon_uid: self.anon_uid,
+            anon_gid: self.anon_gid,
             squash: self.squash.map(|squash| squash.word().to_owned()),
             encrypt: self.encrypt,
+            recycle_days: self.recycle,
+            snapshots_shown: self.snapshots_shown,
             ..larder_api::ShareChange::default()
         }
     }
@@ -683,6 +784,16 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" | "true" | "on" => Ok(true),
         "no" | "false" | "off" => Ok(false),
         _ => Err("write yes or no".to_owned()),
+    }
+}
+
+/// Days; `no` is 0.
+fn recycle_parser(text: &str) -> Result<u32, String> {
+    match (yes_or_no(text), text.parse::<u32>()) {
+        (Ok(true), _) => Ok(config::RECYCLE_DAYS),
+        (Ok(false), _) => Ok(0),
+        (_, Ok(days)) => config::check_recycle_days(days),
+        _ => Err("write a number of days, yes or no".to_owned()),
     }
 }
 

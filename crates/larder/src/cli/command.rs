@@ -40,6 +40,8 @@ pub(crate) enum Command {
     /// Snapshots: a volume as it was at a moment
     #[command(subcommand)]
     Snap(super::snap::SnapCommand),
+    /// Copy a folder of this machine into a volume, and again what changed since
+    Import(super::import::ImportArgs),
     /// Send a snapshot, whole or what changed since another, to standard output
     Send(super::replica::SendArgs),
     /// Receive a snapshot from standard input into a replica
@@ -61,7 +63,13 @@ pub(crate) enum Command {
     /// People who may log in
     #[command(subcommand)]
     User(UserCommand),
-    /// Folders shared over NFS and SMB
+    /// Groups of users, which shares name as @NAME
+    #[command(subcommand)]
+    Group(super::group::GroupCommand),
+    /// App tokens: what a program logs in with in place of its user's password
+    #[command(subcommand)]
+    Token(super::token::TokenCommand),
+    /// Folders shared over NFS, SMB, SFTP and WebDAV
     #[command(subcommand)]
     Share(ShareCommand),
     /// Disks: what they are, whether they are fit for a pool, making one ready

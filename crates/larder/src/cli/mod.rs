@@ -16,11 +16,14 @@ mod debug;
 mod destroy;
 mod disk;
 mod doctor;
+mod group;
 mod history;
+mod import;
 mod keys;
 mod metrics;
 mod mount;
 mod password;
+mod people;
 mod place;
 mod pool;
 mod power;
@@ -29,12 +32,15 @@ mod recover;
 mod replica;
 mod replicate;
 mod scrub;
+mod sealing;
 mod serve;
 mod share;
 pub(crate) mod snap;
 mod store;
+mod token;
 mod up;
 mod user;
+mod user_key;
 mod volume;
 mod volume_name;
 
@@ -72,12 +78,15 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Send(args) => replica::send(&global, args).await?,
         Command::Replicate(args) => replicate::run(&global, *args).await?,
         Command::Receive(args) => replica::receive(&global, args).await?,
+        Command::Import(args) => import::run(&global, args).await?,
         Command::Check(args) => return check::run(&global, args).await,
         Command::Debug(command) => return debug::run(&global, command).await,
         Command::Recover(args) => return recover::run(&global, args).await,
         Command::Mount(args) => mount::mount(&global, args).await?,
         Command::Umount(args) => mount::umount(&global, &args).await?,
         Command::User(command) => user::run(&global, command).await?,
+        Command::Group(command) => group::run(&global, command).await?,
+        Command::Token(command) => token::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Config(command) => config::check(&global, command).await?,
         Command::Reload => config::reload(&global).await?,

@@ -13,12 +13,14 @@ pub(super) async fn mount(global: &Global, args: MountArgs) -> Result<(), Failur
         volume: args.volume.clone(),
         options: words(&args),
         at_start: args.at_start,
+        snapshot: args.snapshot.clone(),
     };
     let status: MountStatus = client.post("/v1/mounts", &request).await?;
     global.out().answer(&status, |s| {
         let how = if s.read_only { " (read-only)" } else { "" };
         let when = if s.at_start { ", now and at every start" } else { "" };
-        format!("{} is mounted on {}{how}{when}", s.volume, s.dir.display())
+        let of = s.snapshot.as_ref().map(|name| format!("@{name}")).unwrap_or_default();
+        format!("{}{of} is mounted on {}{how}{when}", s.volume, s.dir.display())
     })
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use futures::StreamExt;
-use larder_api::{Done, Failure, FailureKind, Received, ReplicaState, SendRequest};
+use futures::{Stream, StreamExt};
+use larder_api::{Done, ExportRequest, Failure, FailureKind, Received, ReplicaState, SendRequest};
 use larder_base::units::ByteSize;
 use tokio::sync::mpsc;
 
@@ -14,6 +14,7 @@ use super::args::{Disks, Global};
 use super::reach::{Backend, closing};
 use super::volume_name::split;
 use crate::config::VolumeName;
+use crate::daemon::export::Owners;
 use crate::daemon::replication::{Receiver, door};
 
 /// Pieces that wait for a slow side.
@@ -123,6 +124,32 @@ impl Output {
     }
 }
 
+impl Output {
+    /// Writes a stream of about `bytes` bytes to its end.
+    async fn pour(
+        &mut self,
+        pieces: impl Stream<Item = Result<Bytes, Failure>>,
+        bytes: Option<u64>,
+    ) -> Result<(), Failure> {
+        let mut pieces = std::pin::pin!(pieces);
+        let mut progress = Progress::of(bytes);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            self.write(&piece).await?;
+            progress.add(piece.len());
+        }
+        progress.end();
+        std::io::stdout().flush().map_err(|error| Failure::io("cannot write the stream", &error))
+    }
+}
+
+fn pieces_of(download: Download) -> impl Stream<Item = Result<Bytes, Failure>> {
+    futures::stream::unfold(download, |mut download| async move {
+        let piece = download.next().await?;
+        Some((piece, download))
+    })
+}
+
 pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() {
         return Err(Failure::invalid("a snapshot is sent to standard output, which is a terminal").action(
@@ -138,32 +165,47 @@ pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure>
     let mut output = Output { limit: args.limit, began: Instant::now(), written: 0 };
     match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {
-            let mut stream = client.download(&format!("/v1/send/{volume}"), &request).await?;
-            let mut progress = Progress::of(stream.bytes);
-            while let Some(piece) = stream.next().await {
-                let piece = piece?;
-                output.write(&piece).await?;
-                progress.add(piece.len());
-            }
-            progress.end();
+            let stream = client.download(&format!("/v1/send/{volume}"), &request).await?;
+            let bytes = stream.bytes;
+            output.pour(pieces_of(stream), bytes).await?;
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(volume)?;
-                let mut outgoing = pool.send_out(&volume, &request).await?;
-                let mut progress = Progress::of(Some(outgoing.bytes));
-                while let Some(piece) = outgoing.stream.next().await {
-                    let piece = piece.map_err(|error| pool.failure(&volume, &error))?;
-                    output.write(&piece).await?;
-                    progress.add(piece.len());
-                }
-                progress.end();
-                Ok(())
+                let outgoing = pool.send_out(&volume, &request).await?;
+                let pieces = outgoing.stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
+                output.pour(pieces, Some(outgoing.bytes)).await
             })
             .await?;
         }
     }
-    std::io::stdout().flush().map_err(|error| Failure::io("cannot write the stream", &error))
+    Ok(())
+}
+
+/// `larder snap export`: a snapshot as a tar stream.
+pub(super) async fn export(global: &Global, volume: &str, snapshot: String, disks: &Disks) -> Result<(), Failure> {
+    if std::io::stdout().is_terminal() {
+        return Err(Failure::invalid("the tar goes to standard output, which is a terminal").action(
+            "larder snap export VOLUME@NAME --tar > FILE; or: ... | tar -x --xattrs --xattrs-include='*' -C DIR",
+        ));
+    }
+    let request = ExportRequest { snapshot };
+    let mut output = Output { limit: None, began: Instant::now(), written: 0 };
+    match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => {
+            let stream = client.download(&format!("/v1/export/{volume}"), &request).await?;
+            output.pour(pieces_of(stream), None).await
+        }
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let (pool, volume) = storage.named(volume)?;
+                let stream = pool.export(&volume, &request.snapshot, Owners::default()).await?;
+                let pieces = stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
+                output.pour(pieces, None).await
+            })
+            .await
+        }
+    }
 }
 
 /// Standard input in pieces, read on a thread of its own: it may block for hours.

@@ -12,7 +12,8 @@ use super::args::{Global, ServeArgs};
 use super::reach::absolute;
 use crate::config::Config;
 use crate::daemon::{
-    Daemon, api, listen_metrics, replication, run_memory, run_replication, run_schedule, run_snapshot_schedule,
+    Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule,
+    run_snapshot_schedule,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
@@ -74,6 +75,7 @@ pub(super) async fn until_stopped(
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
     let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
     let replication = tokio::spawn(run_replication(daemon.clone()));
+    let recycle = tokio::spawn(run_recycle(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
@@ -96,6 +98,7 @@ pub(super) async fn until_stopped(
     snapshots.abort();
     memory.abort();
     replication.abort();
+    recycle.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {

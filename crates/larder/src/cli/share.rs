@@ -1,13 +1,15 @@
 //! `larder share ...`: through the daemon; what needs no volume also on the file, when none runs.
 
-use larder_api::{Done, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, segment};
+use larder_api::{
+    Done, ExplainRequest, Explanation, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, segment,
+};
 
 use super::args::{Global, ShareCommand};
 use super::reach::{Target, absolute, daemon, target};
 use crate::config::edit::Editor;
 use crate::config::{Config, ShareConfig};
 use crate::daemon::sharing::{remove_in_file, set_in_file};
-use crate::{folder, render};
+use crate::{folder, out, render, render_explain};
 
 pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Failure> {
     match command {
@@ -20,12 +22,18 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
             let made: ShareChanged = daemon(global).await?.post("/v1/shares", &request).await?;
             global.out().answer(&made, |made| changed_text("made", made))
         }
-        ShareCommand::Set { name, add_users, remove_users, options } => {
-            let change = ShareChange { add_users, remove_users, ..options.change() };
+        ShareCommand::Set { name, add_users, remove_users, folder, volume, options } => {
+            let folder = folder.map(|folder| folder.trim_matches('/').to_owned());
+            let change = ShareChange { add_users, remove_users, folder, volume, ..options.change() };
             if change == ShareChange::default() {
                 return Err(Failure::invalid("nothing to set").action("name an option: see larder share set --help"));
             }
             set(global, &name, change).await
+        }
+        ShareCommand::Explain { user, path, from } => {
+            let request = ExplainRequest { user, path, from };
+            let explanation: Explanation = daemon(global).await?.post("/v1/explain", &request).await?;
+            global.out().answer(&explanation, |explanation| render_explain::text(explanation, out::style()))
         }
         ShareCommand::Remove { name } => {
             match target(global).await? {
@@ -74,6 +82,12 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
         share.nfs_rule,
         share.smb_rule
     );
+    if let Some(days) = share.recycle_days {
+        text.push_str(&format!("  removals over SMB and WebDAV stay in .recycle for {days} days\n"));
+    }
+    if share.snapshots_shown {
+        text.push_str("  .snapshots is listed at its top\n");
+    }
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

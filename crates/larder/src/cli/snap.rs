@@ -86,6 +86,16 @@ pub(crate) enum SnapCommand {
         #[command(flatten)]
         disks: Disks,
     },
+    /// Write a snapshot to standard output in a format of others
+    Export {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// As tar (POSIX pax): with holes, links, times, owners and extended attributes
+        #[arg(long, required = true)]
+        tar: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
     /// Keep a snapshot from being destroyed
     Hold {
         /// VOLUME@NAME
@@ -179,6 +189,10 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
                 let name = format!("{}/{}", status.pool, status.name);
                 format!("made the volume {name} as it was at {snapshot}; share it with: larder share add NAME --volume {name}")
             })
+        }
+        SnapCommand::Export { snapshot, tar: _, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            super::replica::export(global, &volume, name, &disks).await
         }
         SnapCommand::Diff { earlier, later, disks } => {
             let (volume, earlier) = named(&earlier)?;

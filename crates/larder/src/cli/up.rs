@@ -264,11 +264,14 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
+        groups: Vec::new(),
+        ssh_ca_keys: Vec::new(),
         mounts: Vec::new(),
         replicates: Vec::new(),
         replicas: Vec::new(),
         next_uid: 0,
         webdav: Default::default(),
+        discovery: Default::default(),
         power: Default::default(),
     }
 }

@@ -1,20 +1,22 @@
 //! `larder user ...`: through the daemon, or on the data folder's files when it is not running.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use larder_api::{Client, Done, Failure, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
+use larder_api::{Done, Failure, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
 
 use super::args::{Global, UserCommand};
-use super::password;
-use super::reach::{Target, absolute, target};
-use crate::config::{Config, edit::Editor};
+use super::people::People;
+use super::{password, user_key};
 use crate::daemon::people::user_status;
+use crate::daemon::tokens::Tokens;
 use crate::daemon::{Secrets, people};
-use crate::folder::{self, DataFolder};
 use crate::render;
 
 pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Failure> {
-    let users = Users::of(global).await?;
+    if let UserCommand::Key(command) = command {
+        return user_key::run(global, command).await;
+    }
+    let users = Users(People::of(global).await?);
     let out = global.out();
     match command {
         UserCommand::Add { name, uid, gid, groups, password_file, force } => {
@@ -33,6 +35,7 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
             users.passwd(&name, password, force).await?;
             out.answer(&Done {}, |_| format!("set the password of '{name}'"))
         }
+        UserCommand::Key(_) => Ok(()),
         UserCommand::List => out.answer(&users.list().await?, |users| render::user_list(users)),
         UserCommand::Remove { name } => {
             let removed = users.remove(&name).await?;
@@ -53,29 +56,15 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
     }
 }
 
-enum Users {
-    Daemon(Client),
-    Files { file: PathBuf, folder: DataFolder },
-}
+struct Users(People);
 
 impl Users {
-    async fn of(global: &Global) -> Result<Users, Failure> {
-        match target(global).await? {
-            Target::Daemon(client) => Ok(Users::Daemon(client)),
-            Target::Config(config) => {
-                let file = absolute(&config.data.join(folder::CONFIG_NAME))?;
-                Ok(Users::Files { file, folder: DataFolder::claim(&config.data)? })
-            }
-        }
-    }
-
     async fn list(&self) -> Result<Vec<UserStatus>, Failure> {
-        match self {
-            Users::Daemon(client) => client.get("/v1/users").await,
-            Users::Files { file, folder } => {
-                let secrets = Secrets::open(folder.path())?;
-                let users = Config::load(file)?.users;
-                Ok(users.iter().map(|user| user_status(user, &secrets)).collect())
+        match &self.0 {
+            People::Daemon(client) => client.get("/v1/users").await,
+            People::Files(files) => {
+                let (secrets, config) = (Secrets::open(files.folder.path())?, files.config()?);
+                Ok(config.users.iter().map(|user| user_status(user, &config, &secrets)).collect())
             }
         }
     }
@@ -89,41 +78,46 @@ impl Users {
     }
 
     async fn add(&self, user: UserAdd) -> Result<UserAdded, Failure> {
-        match self {
-            Users::Daemon(client) => client.post("/v1/users", &user).await,
-            Users::Files { file, folder } => {
-                let mut editor = Editor::open(file)?;
-                let mut secrets = Secrets::open(folder.path())?;
-                let added = people::add(&mut editor, &Config::load(file)?, &mut secrets, &user)?;
-                editor.save()?;
-                Ok(added)
+        match &self.0 {
+            People::Daemon(client) => client.post("/v1/users", &user).await,
+            People::Files(files) => {
+                let mut secrets = Secrets::open(files.folder.path())?;
+                Tokens::open(files.folder.path(), &secrets)?.remove_of(&user.name)?;
+                let mut added = None;
+                files.edit(|editor, config| {
+                    added = Some(people::add(editor, config, &mut secrets, &user)?);
+                    Ok(())
+                })?;
+                added.ok_or_else(|| Failure::internal("the user was not made"))
             }
         }
     }
 
     async fn passwd(&self, name: &str, password: String, force: bool) -> Result<(), Failure> {
-        match self {
-            Users::Daemon(client) => {
+        match &self.0 {
+            People::Daemon(client) => {
                 let path = format!("/v1/users/{}/password", larder_api::segment(name));
                 client.post::<Done>(&path, &UserPassword { password, force }).await.map(drop)
             }
-            Users::Files { folder, .. } => {
+            People::Files(files) => {
                 people::fit_password(&password, force)?;
-                Secrets::open(folder.path())?.set(name, &password)
+                Secrets::open(files.folder.path())?.set(name, &password)
             }
         }
     }
 
     async fn remove(&self, name: &str) -> Result<UserRemoved, Failure> {
         self.must_exist(name).await?;
-        match self {
-            Users::Daemon(client) => client.delete(&format!("/v1/users/{}", larder_api::segment(name)), &()).await,
-            Users::Files { file, folder } => {
-                let before = Config::load(file)?;
-                let mut editor = Editor::open(file)?;
-                editor.remove_user(name);
-                let after = editor.save()?;
-                Secrets::open(folder.path())?.remove(name)?;
+        match &self.0 {
+            People::Daemon(client) => client.delete(&format!("/v1/users/{}", larder_api::segment(name)), &()).await,
+            People::Files(files) => {
+                let (before, after) = files.edit(|editor, _| {
+                    editor.remove_user(name);
+                    Ok(())
+                })?;
+                let mut secrets = Secrets::open(files.folder.path())?;
+                secrets.remove(name)?;
+                Tokens::open(files.folder.path(), &secrets)?.remove_of(name)?;
                 Ok(people::removed(name, &before, &after))
             }
         }

@@ -12,8 +12,8 @@ use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{
-    Config, Listen, MountConfig, Network, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule, ShareConfig,
-    UserConfig, VolumeName, Writers,
+    Config, GroupConfig, Listen, MountConfig, Network, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
+    ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
 };
 
 /// The file's text, being edited.
@@ -162,6 +162,9 @@ impl Editor {
         if !mount.options.is_empty() {
             table.insert("options", value(mount.options.iter().collect::<Array>()));
         }
+        if let Some(snapshot) = &mount.snapshot {
+            table.insert("snapshot", value(snapshot));
+        }
         self.tables("mount").push(table);
     }
 
@@ -179,19 +182,65 @@ impl Editor {
         self.tables("user").push(table);
     }
 
-    /// Takes out a user, also from the lists of shares. A list that becomes empty admits nobody
-    /// (`share.listed_people_only`).
+    pub(crate) fn add_group(&mut self, group: &GroupConfig) {
+        let mut table = Table::new();
+        table.insert("name", value(&group.name));
+        table.insert("gid", value(i64::from(group.gid)));
+        table.insert("members", value(group.members.iter().collect::<Array>()));
+        self.tables("group").push(table);
+    }
+
+    /// Takes out a group, also from the lists of shares; its number is not given again.
+    pub(crate) fn remove_group(&mut self, name: &str) {
+        let gid = self.tables("group").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "gid"));
+        self.tables("group").retain(|t| text(t, "name") != Some(name));
+        self.keep_free(gid.unwrap_or(0));
+        self.unlist("share", &["users", "read_only_users"], &format!("{GROUP_SIGN}{name}"));
+    }
+
+    pub(crate) fn set_members(&mut self, group: &str, members: &[String]) {
+        self.set_list("group", group, "members", members);
+    }
+
+    pub(crate) fn set_ssh_keys(&mut self, user: &str, keys: &[String]) {
+        self.set_list("user", user, "ssh_keys", keys);
+    }
+
+    /// Makes a list of one table what it should be. Entries that stay keep their comments.
+    fn set_list(&mut self, kind: &str, name: &str, key: &str, wanted: &[String]) {
+        let Some(table) = self.tables(kind).iter_mut().find(|t| text(t, "name") == Some(name)) else { return };
+        let list = table.entry(key).or_insert_with(|| value(Array::new()));
+        let Some(list) = list.as_array_mut() else { return };
+        list.retain(|v| v.as_str().is_some_and(|v| wanted.iter().any(|wanted| wanted == v)));
+        for entry in wanted {
+            if !list.iter().any(|v| v.as_str() == Some(entry)) {
+                list.push(entry);
+            }
+        }
+        if list.is_empty() && key == "ssh_keys" {
+            table.remove(key);
+        }
+    }
+
+    /// Takes an entry out of the lists `keys` of all tables of a kind.
+    fn unlist(&mut self, kind: &str, keys: &[&str], entry: &str) {
+        for table in self.tables(kind).iter_mut() {
+            for key in keys {
+                if let Some(list) = table.get_mut(key).and_then(Item::as_array_mut) {
+                    list.retain(|v| v.as_str() != Some(entry));
+                }
+            }
+        }
+    }
+
+    /// Takes out a user, also from the lists of groups and shares. A list that becomes empty admits
+    /// nobody (`share.listed_people_only`).
     pub(crate) fn remove_user(&mut self, name: &str) {
         let uid = self.tables("user").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "uid"));
         self.tables("user").retain(|t| text(t, "name") != Some(name));
         self.keep_free(uid.unwrap_or(0));
-        for share in self.tables("share").iter_mut() {
-            for key in ["users", "read_only_users"] {
-                if let Some(list) = share.get_mut(key).and_then(Item::as_array_mut) {
-                    list.retain(|v| v.as_str() != Some(name));
-                }
-            }
-        }
+        self.unlist("share", &["users", "read_only_users"], name);
+        self.unlist("group", &["members"], name);
     }
 
     /// Keeps a number from new users, since files of the removed user still have it
@@ -327,7 +376,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 16] = [
+const SHARE_KEYS: [&str; 19] = [
     "volume",
     "folder",
     "users",
@@ -337,6 +386,7 @@ const SHARE_KEYS: [&str; 16] = [
     "read_only",
     "nfs",
     "networks",
+    "only_from",
     "squash",
     "anon_uid",
     "anon_gid",
@@ -344,6 +394,8 @@ const SHARE_KEYS: [&str; 16] = [
     "sftp",
     "webdav",
     "encrypt",
+    "recycle",
+    "snapshots_shown",
 ];
 
 fn share_table(share: &ShareConfig) -> Table {
@@ -369,6 +421,8 @@ fn share_table(share: &ShareConfig) -> Table {
     set("nfs", !share.nfs, false.into());
     let networks = share.networks.iter().flatten().map(Network::to_string).collect::<Array>();
     set("networks", share.networks.is_some(), networks.into());
+    let bound = share.only_from.iter().flatten().map(Network::to_string).collect::<Array>();
+    set("only_from", share.only_from.is_some(), bound.into());
     set("squash", true, share.squash.word().into());
     set("anon_uid", true, i64::from(share.anon_uid).into());
     set("anon_gid", true, i64::from(share.anon_gid).into());
@@ -376,6 +430,10 @@ fn share_table(share: &ShareConfig) -> Table {
     set("sftp", !share.sftp, false.into());
     set("webdav", !share.webdav, false.into());
     set("encrypt", share.encrypt, "required".into());
+    let mut recycle = toml_edit::InlineTable::new();
+    recycle.insert("days", i64::from(share.recycle_days.unwrap_or_default()).into());
+    set("recycle", share.recycle_days.is_some(), recycle.into());
+    set("snapshots_shown", share.snapshots_shown, true.into());
     table
 }
 

@@ -4,10 +4,10 @@
 //! string. Every complaint names the file, the line and the column. Properties that are fixed when a pool
 //! is created (layout, width) are in the pool's labels, not in here; passwords are not in here either.
 //!
-//! - `config.unique_names`: names of pools, volumes, shares and users are unique among their kind;
+//! - `config.unique_names`: names of pools, volumes, shares, users and groups are unique among their kind;
 //!   names of shares even when case is ignored.
 //! - `config.references_within`: a share's volume lies in a pool of the same file, and its users
-//!   are users of the same file.
+//!   and groups are those of the same file.
 //! - `config.paths_from_the_file`: relative paths are relative to the folder of the file.
 
 use std::collections::HashSet;
@@ -17,13 +17,15 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
-use larder_serve::login::AuthorizedKey;
+use larder_serve::login::{AuthorizedKey, CaKey};
 pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
 
 use crate::machine;
 
 pub(crate) mod edit;
+pub(crate) mod group;
+pub(crate) mod membership;
 mod mount;
 mod names;
 pub(crate) mod power;
@@ -37,12 +39,16 @@ mod store;
 mod tests;
 pub(crate) mod user;
 
+pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
+use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
-pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
+pub(crate) use share::{
+    Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_recycle_days,
+};
 pub(crate) use store::StoreConfig;
 pub(crate) use user::UserConfig;
 
@@ -76,6 +82,9 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) listen: Listen,
     pub(crate) webdav: WebdavConfig,
+    /// Certificate authorities whose certificates let users in over SFTP: lines as in authorized_keys.
+    pub(crate) ssh_ca_keys: Vec<String>,
+    pub(crate) discovery: DiscoveryConfig,
     pub(crate) memory: Option<ByteSize>,
     pub(crate) connections: u32,
     pub(crate) pools: Vec<PoolConfig>,
@@ -84,6 +93,7 @@ pub(crate) struct Config {
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
+    pub(crate) groups: Vec<GroupConfig>,
     pub(crate) mounts: Vec<MountConfig>,
     pub(crate) replicates: Vec<ReplicateConfig>,
     pub(crate) replicas: Vec<ReplicaConfig>,
@@ -99,6 +109,22 @@ pub(crate) struct WebdavConfig {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     /// Passwords may cross the network in clear.
     pub(crate) insecure_http: bool,
+}
+
+/// How other machines find this one. Only doors that listen beyond loopback are announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DiscoveryConfig {
+    pub(crate) enabled: bool,
+    /// The name that people see; the machine's where there is none.
+    pub(crate) name: Option<String>,
+    /// All with private addresses where there is none.
+    pub(crate) interfaces: Vec<String>,
+}
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self { enabled: true, name: None, interfaces: Vec::new() }
+    }
 }
 
 /// `None`: that protocol is off.
@@ -365,6 +391,11 @@ impl Validator<'_> {
                 },
                 insecure_http: raw.webdav.insecure_http,
             },
+            discovery: DiscoveryConfig {
+                enabled: raw.discovery.enabled.unwrap_or(true),
+                name: self.optional(raw.discovery.name, check_label)?,
+                interfaces: raw.discovery.interfaces,
+            },
             memory: match raw.limits.memory {
                 Some(text) => Some(self.at(&text, parse_memory(text.get_ref()))?),
                 None => None,
@@ -379,6 +410,8 @@ impl Validator<'_> {
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
+            groups: Vec::new(),
+            ssh_ca_keys: self.keys::<CaKey>(raw.sftp.ssh_ca_keys)?,
             mounts: Vec::new(),
             replicates: Vec::new(),
             replicas: Vec::new(),
@@ -394,6 +427,9 @@ impl Validator<'_> {
             config.stores.push(parsed.map_err(|(place, what)| self.wrong(&place, what))?);
         }
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;
+        for group in raw.group {
+            config.groups.push(self.group(group.into_inner(), &config)?);
+        }
         for volume in raw.volume {
             config.volumes.push(self.volume(volume.into_inner(), &config, folder)?);
         }
@@ -417,6 +453,7 @@ impl Validator<'_> {
         self.no_name_twice("pool or store", grounds.cloned())?;
         self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
         self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()))?;
+        self.no_name_twice("group", config.groups.iter().map(|g| g.name.to_lowercase()))?;
         self.no_name_twice("user", config.users.iter().map(|u| u.name.to_lowercase()))?;
         Ok(config)
     }
@@ -461,7 +498,7 @@ impl Validator<'_> {
             options.push(word.get_ref().clone());
             self.at(&word, mount_options(&options))?;
         }
-        Ok(MountConfig { dir: folder.join(raw.dir), volume, options })
+        Ok(MountConfig { dir: folder.join(raw.dir), volume, options, snapshot: raw.snapshot })
     }
 
     fn replicate(&self, raw: replicate::RawReplicate, config: &Config) -> Checked<ReplicateConfig> {
@@ -506,13 +543,18 @@ impl Validator<'_> {
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {
         self.at(&raw.name, check_user_name(raw.name.get_ref()))?;
         let gid = raw.gid.unwrap_or(raw.uid);
-        let mut ssh_keys = Vec::new();
-        for line in raw.ssh_keys.unwrap_or_default() {
-            self.at(&line, line.get_ref().parse::<AuthorizedKey>().map_err(|e| e.to_string()))?;
-            ssh_keys.push(line.into_inner());
-        }
+        let ssh_keys = self.keys::<AuthorizedKey>(raw.ssh_keys.unwrap_or_default())?;
         let groups = raw.groups.unwrap_or_default();
         Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups, ssh_keys })
+    }
+
+    /// Lines of keys, each as it is written.
+    fn keys<K: std::str::FromStr<Err: fmt::Display>>(&self, lines: Vec<Spanned<String>>) -> Checked<Vec<String>> {
+        let key = |line: Spanned<String>| {
+            self.at(&line, line.get_ref().parse::<K>().map_err(|e| e.to_string()))?;
+            Ok(line.into_inner())
+        };
+        lines.into_iter().map(key).collect()
     }
 
     fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {

@@ -11,6 +11,8 @@ pub(crate) struct MountConfig {
     pub(crate) dir: PathBuf,
     pub(crate) volume: VolumeName,
     pub(crate) options: Vec<String>,
+    /// The snapshot of it that is mounted.
+    pub(crate) snapshot: Option<String>,
 }
 
 /// The usual options and `words`, as `mount -o` has them; later ones win.

@@ -26,6 +26,15 @@ impl VolumeName {
     }
 }
 
+/// A name of this machine as DNS has it, without a domain.
+pub(super) fn check_label(name: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if name.is_empty() || name.len() > 63 || name.starts_with('-') || name.ends_with('-') || !name.chars().all(inner) {
+        return Err(format!("'{name}' is not a name of a machine: write 1 to 63 letters, digits and '-'"));
+    }
+    Ok(name.to_owned())
+}
+
 /// A name that is safe as a path component, as a share and in every protocol.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -17,6 +17,10 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) webdav: RawWebdav,
     #[serde(default)]
+    pub(super) sftp: RawSftp,
+    #[serde(default)]
+    pub(super) discovery: RawDiscovery,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) store: Vec<Spanned<super::store::RawStore>>,
@@ -26,6 +30,8 @@ pub(super) struct RawConfig {
     pub(super) share: Vec<Spanned<RawShare>>,
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
+    #[serde(default)]
+    pub(super) group: Vec<Spanned<RawGroup>>,
     #[serde(default)]
     pub(super) mount: Vec<Spanned<RawMount>>,
     #[serde(default)]
@@ -70,6 +76,22 @@ pub(super) struct RawWebdav {
     pub(super) insecure_http: bool,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSftp {
+    #[serde(default)]
+    pub(super) ssh_ca_keys: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDiscovery {
+    pub(super) enabled: Option<bool>,
+    pub(super) name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) interfaces: Vec<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPool {
@@ -98,6 +120,7 @@ pub(super) struct RawMount {
     pub(super) volume: Spanned<String>,
     #[serde(default)]
     pub(super) options: Vec<Spanned<String>>,
+    pub(super) snapshot: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,6 +135,7 @@ pub(super) struct RawShare {
     pub(super) webdav: Option<bool>,
     pub(super) read_only: Option<bool>,
     pub(super) networks: Option<Vec<Spanned<String>>>,
+    pub(super) only_from: Option<Vec<Spanned<String>>>,
     pub(super) squash: Option<Spanned<String>>,
     pub(super) anon_uid: Option<u32>,
     pub(super) anon_gid: Option<u32>,
@@ -120,6 +144,43 @@ pub(super) struct RawShare {
     pub(super) encrypt: Option<Spanned<String>>,
     pub(super) guest: Option<bool>,
     pub(super) common: Option<bool>,
+    pub(super) recycle: Option<Spanned<RawRecycle>>,
+    pub(super) snapshots_shown: Option<bool>,
+}
+
+/// `true`, or `{ days = 30 }`.
+#[derive(Debug)]
+pub(super) enum RawRecycle {
+    Word(bool),
+    Days(u32),
+}
+
+impl<'de> Deserialize<'de> for RawRecycle {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            days: u32,
+        }
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = RawRecycle;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false or { days = 30 }")
+            }
+
+            fn visit_bool<E>(self, word: bool) -> Result<RawRecycle, E> {
+                Ok(RawRecycle::Word(word))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<RawRecycle, A::Error> {
+                let table = Table::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                Ok(RawRecycle::Days(table.days))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// `"all"`, or a list of names.
@@ -163,4 +224,13 @@ pub(super) struct RawUser {
     pub(super) gid: Option<u32>,
     pub(super) groups: Option<Vec<u32>>,
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    pub(super) name: Spanned<String>,
+    pub(super) gid: u32,
+    #[serde(default)]
+    pub(super) members: Vec<Spanned<String>>,
 }

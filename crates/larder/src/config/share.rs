@@ -2,16 +2,22 @@
 //!
 //! - `share.listed_people_only`: a share that lists people admits only these, and nobody once its
 //!   lists are empty. Everybody is admitted by `users = "all"`, or if neither list is there.
+//! - `share.nearest_name_decides`: a list names users, and groups as `@family`. A user's own name
+//!   outranks a group, and a group outranks `"all"`. Of two names of one rank the one that may
+//!   write decides.
 //! - `share.nfs_needs_networks`: NFS believes its clients' user numbers. A share that lists people
 //!   is exported over NFS only to networks that its configuration names.
 //! - `share.common_has_one_owner`: in a common share every user acts as the owner, so that each may
 //!   change and delete the files of the others.
+//! - `share.only_from_every_door`: `only_from` bounds the networks of every door. It admits nobody
+//!   that a door would refuse without it.
 
 use toml::Spanned;
 
-use super::raw::{RawShare, RawUsers};
+use super::raw::{RawRecycle, RawShare, RawUsers};
 use super::{
-    Checked, Config, NOBODY, Network, Validator, VolumeName, check_share_name, parse_network, private_networks,
+    Checked, Config, NOBODY, Network, UserConfig, Validator, VolumeName, check_share_name, group::GROUP_SIGN,
+    parse_network, private_networks,
 };
 
 /// Whom an NFS share takes its callers for.
@@ -58,6 +64,8 @@ pub(crate) struct ShareConfig {
     pub(crate) read_only: bool,
     /// Networks in which NFS is answered; `None`: none are named.
     pub(crate) networks: Option<Vec<Network>>,
+    /// Networks outside of which no door lets anybody in; `None`: no bound (`share.only_from_every_door`).
+    pub(crate) only_from: Option<Vec<Network>>,
     pub(crate) squash: Squash,
     pub(crate) anon_uid: u32,
     pub(crate) anon_gid: u32,
@@ -68,9 +76,60 @@ pub(crate) struct ShareConfig {
     pub(crate) guest: bool,
     /// Every user acts as `anon_uid` (`share.common_has_one_owner`).
     pub(crate) common: bool,
+    /// Removals over SMB and WebDAV go to `.recycle`, where they stay this many days.
+    pub(crate) recycle_days: Option<u32>,
+    /// `.snapshots` is listed at the top.
+    pub(crate) snapshots_shown: bool,
+}
+
+/// A user's way into a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entrance {
+    pub(crate) may_write: bool,
+    pub(crate) by: ListedBy,
+}
+
+/// The entry of a share's lists that decides about a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListedBy {
+    Name,
+    Group(String),
+    All,
+    Guest,
 }
 
 impl ShareConfig {
+    /// The access of a user who logged in (`share.nearest_name_decides`); `None`: no entrance. The
+    /// share's own `read_only` is not looked at.
+    pub(crate) fn entrance(&self, user: &UserConfig, config: &Config) -> Option<Entrance> {
+        let writers: &[String] = match &self.users {
+            Writers::All => &[],
+            Writers::Listed(names) => names,
+        };
+        let group_in = |list: &[String]| {
+            let groups = list.iter().filter_map(|entry| config.group(entry.strip_prefix(GROUP_SIGN)?));
+            groups.into_iter().find(|group| Config::is_member(user, group)).map(|group| group.name.clone())
+        };
+        let entrance = |may_write, by| Some(Entrance { may_write, by });
+        if writers.contains(&user.name) {
+            return entrance(true, ListedBy::Name);
+        }
+        if self.read_only_users.contains(&user.name) {
+            return entrance(false, ListedBy::Name);
+        }
+        if let Some(group) = group_in(writers) {
+            return entrance(true, ListedBy::Group(group));
+        }
+        if let Some(group) = group_in(&self.read_only_users) {
+            return entrance(false, ListedBy::Group(group));
+        }
+        match (&self.users, self.guest) {
+            (Writers::All, _) => entrance(true, ListedBy::All),
+            (_, true) => entrance(true, ListedBy::Guest),
+            _ => None,
+        }
+    }
+
     /// Whether some people have fewer rights than others (`share.listed_people_only`).
     pub(crate) fn is_restricted(&self) -> bool {
         !self.guest && (self.users != Writers::All || !self.read_only_users.is_empty())
@@ -84,12 +143,13 @@ impl ShareConfig {
     /// The networks that it is exported to over NFS, if it is exported
     /// (`share.nfs_needs_networks`).
     pub(crate) fn nfs_networks(&self) -> Option<Vec<Network>> {
-        match &self.networks {
-            _ if !self.nfs => None,
-            Some(named) => Some(named.clone()),
-            None if self.is_restricted() => None,
-            None => Some(private_networks()),
-        }
+        let trusted = match &self.networks {
+            _ if !self.nfs => return None,
+            Some(named) => named.clone(),
+            None if self.is_restricted() => return None,
+            None => private_networks(),
+        };
+        Some(self.only_from.as_ref().map_or(trusted.clone(), |bound| Network::common(&trusted, bound)))
     }
 
     /// Remarks for the owner of the share that the file does not show.
@@ -117,6 +177,18 @@ impl ShareConfig {
         }
         notes
     }
+}
+
+/// How long removals are kept where nothing is said.
+pub(crate) const RECYCLE_DAYS: u32 = 30;
+
+/// From a day to a hundred years.
+pub(crate) fn check_recycle_days(days: u32) -> Result<u32, String> {
+    const DAYS_MAX: u32 = 36_500;
+    if !(1..=DAYS_MAX).contains(&days) {
+        return Err(format!("a recycle bin keeps files for 1 to {DAYS_MAX} days, not {days}: without one write false"));
+    }
+    Ok(days)
 }
 
 /// A folder of a volume, without slashes at either end.
@@ -164,6 +236,7 @@ impl Validator<'_> {
             webdav: raw.webdav.unwrap_or(true),
             read_only: raw.read_only.unwrap_or(false),
             networks: raw.networks.map(networks).transpose()?,
+            only_from: raw.only_from.map(networks).transpose()?,
             squash: squash.unwrap_or(Squash::Root),
             anon_uid: raw.anon_uid.unwrap_or(NOBODY),
             anon_gid: raw.anon_gid.unwrap_or(NOBODY),
@@ -172,6 +245,15 @@ impl Validator<'_> {
             encrypt: encrypt.unwrap_or(false),
             guest: raw.guest.unwrap_or(false),
             common: raw.common.unwrap_or(false),
+            recycle_days: match raw.recycle {
+                None => None,
+                Some(raw) => match raw.get_ref() {
+                    RawRecycle::Word(false) => None,
+                    RawRecycle::Word(true) => Some(RECYCLE_DAYS),
+                    RawRecycle::Days(days) => Some(self.at(&raw, check_recycle_days(*days))?),
+                },
+            },
+            snapshots_shown: raw.snapshots_shown.unwrap_or(false),
         })
     }
 
@@ -191,10 +273,8 @@ impl Validator<'_> {
 
     fn users(&self, names: Vec<Spanned<String>>, config: &Config) -> Checked<Vec<String>> {
         let known = |name: Spanned<String>| {
-            if config.users.iter().any(|u| u.name == *name.get_ref()) {
-                return Ok(name.into_inner());
-            }
-            Err(self.wrong(&name, format!("no user '{}': add a [[user]] of that name", name.get_ref())))
+            self.at(&name, config.check_entry(name.get_ref()))?;
+            Ok(name.into_inner())
         };
         names.into_iter().map(known).collect()
     }

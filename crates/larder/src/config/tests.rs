@@ -157,7 +157,12 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     let mut editor = edit::Editor::open(&file).unwrap();
     editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5], ssh_keys: vec![] });
     let volume = VolumeName::parse("tank/files").unwrap();
-    let mount = MountConfig { dir: "/srv/files".into(), volume, options: vec!["ro".into(), "noatime".into()] };
+    let mount = MountConfig {
+        dir: "/srv/files".into(),
+        volume,
+        options: vec!["ro".into(), "noatime".into()],
+        snapshot: Some("a".into()),
+    };
     editor.set_mount(&MountConfig { options: Vec::new(), ..mount.clone() });
     editor.set_mount(&mount);
     let after = editor.save().unwrap();

@@ -51,18 +51,36 @@ pub(crate) fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accou
 
 /// The uid of the account of that name on this machine, if nobody here has it; else the next that is free.
 fn free_id(name: &str, config: &Config, host: &Accounts) -> u32 {
-    let users = config.users.iter().flat_map(|u| [u.uid, u.gid].into_iter().chain(u.groups.iter().copied()));
-    let owners = config.shares.iter().flat_map(|share| [share.anon_uid, share.anon_gid]);
-    let taken: HashSet<u32> = users.chain(owners).chain([NOBODY, u32::MAX]).collect();
-    let (free, from) = (|id: &u32| !taken.contains(id), config.next_uid.max(UID_MIN));
-    let own = host.uid_of(name).filter(|uid| *uid >= UID_MIN && free(uid));
-    own.or_else(|| (from..u32::MAX).find(|id| free(id) && !host.ids.contains(id))).unwrap_or(NOBODY)
+    let own = host.uid_of(name).filter(|uid| config.is_free(*uid));
+    own.unwrap_or_else(|| free_number(config, host))
+}
+
+/// The next number that no user, group, share or account of this machine has.
+pub(super) fn free_number(config: &Config, host: &Accounts) -> u32 {
+    let (taken, from) = (config.numbers(), config.next_uid.max(UID_MIN));
+    (from..u32::MAX).find(|id| !taken.contains(id) && !host.ids.contains(id)).unwrap_or(NOBODY)
+}
+
+impl Config {
+    /// The numbers that users, groups and shares have.
+    fn numbers(&self) -> HashSet<u32> {
+        let users = self.users.iter().flat_map(|u| [u.uid, u.gid].into_iter().chain(u.groups.iter().copied()));
+        let groups = self.groups.iter().map(|group| group.gid);
+        let owners = self.shares.iter().flat_map(|share| [share.anon_uid, share.anon_gid]);
+        users.chain(groups).chain(owners).chain([NOBODY, u32::MAX]).collect()
+    }
+
+    /// Whether a new user or group may have the number.
+    pub(super) fn is_free(&self, id: u32) -> bool {
+        id >= UID_MIN && !self.numbers().contains(&id)
+    }
 }
 
 /// The accounts and groups of this machine.
 #[derive(Default)]
 pub(crate) struct Accounts {
     names: Vec<(String, u32)>,
+    groups: Vec<(String, u32)>,
     ids: HashSet<u32>,
 }
 
@@ -80,9 +98,13 @@ impl Accounts {
             Some((name.to_owned(), id))
         };
         let names: Vec<(String, u32)> = passwd.lines().filter_map(entry).collect();
-        let groups = groups.lines().filter_map(entry);
-        let ids = names.iter().cloned().chain(groups).map(|(_, id)| id).collect();
-        Self { names, ids }
+        let groups: Vec<(String, u32)> = groups.lines().filter_map(entry).collect();
+        let ids = names.iter().chain(&groups).map(|(_, id)| *id).collect();
+        Self { names, groups, ids }
+    }
+
+    pub(super) fn gid_of(&self, name: &str) -> Option<u32> {
+        self.groups.iter().find(|(known, _)| known == name).map(|(_, gid)| *gid)
     }
 
     fn uid_of(&self, name: &str) -> Option<u32> {

@@ -86,8 +86,10 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
         .route("/v1/diff/{*name}", post(diff))
         .route("/v1/send/{*name}", post(send))
+        .route("/v1/export/{*name}", post(export))
         .route("/v1/receive/{*name}", get(replica_state).post(receive))
         .route("/v1/promote/{*name}", post(promote))
+        .route("/v1/import/{*name}", post(import))
         .route("/v1/clone/{*name}", post(clone))
         .route("/v1/replications", get(replications).post(replications_change))
         .route("/v1/replicate", post(replicate))
@@ -96,11 +98,17 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
         .route("/v1/shares/{name}", patch(share_set).delete(share_remove))
+        .route("/v1/explain", post(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/pools/{name}/destroy", post(pool_destroy))
         .route("/v1/users", get(users).post(user_add))
         .route("/v1/users/{name}", delete(user_remove))
         .route("/v1/users/{name}/password", post(user_passwd))
+        .route("/v1/users/{name}/keys", get(user_keys).post(user_keys_change))
+        .route("/v1/groups", get(groups).post(group_add))
+        .route("/v1/groups/{name}", patch(group_change).delete(group_remove))
+        .route("/v1/tokens", get(tokens).post(token_create))
+        .route("/v1/tokens/{which}", delete(token_revoke))
         .route("/v1/mounts", get(mounts).post(mount))
         .route("/v1/unmount", post(unmount))
         .fallback(async || {
@@ -211,6 +219,7 @@ async fn snapshots_change(
         return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
     }
     let (pool, volume) = daemon.storage.named(&name)?;
+    daemon.not_mounted(&pool, &volume, &request).await?;
     let changed = finish(async move { pool.change_snapshots(&volume, request).await }).await?;
     daemon.snapshots_changed();
     ok(changed)
@@ -244,6 +253,16 @@ async fn send(
     Ok(([(larder_api::STREAM_BYTES_HEADER, outgoing.bytes.to_string())], Body::from_stream(told)).into_response())
 }
 
+async fn export(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::ExportRequest>,
+) -> Result<Response, Refusal> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let stream = pool.export(&volume, &request.snapshot, daemon.owners().await).await?;
+    Ok(Body::from_stream(stream).into_response())
+}
+
 /// A refusal is answered at once, in the middle of the stream. What comes after it is read and dropped until the client has read
 /// the answer and gone: a connection that is closed before takes the answer with it.
 async fn receive(
@@ -270,6 +289,23 @@ async fn replica_state(State(daemon): Shared, Path(name): Path<String>) -> Answe
 async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.promote(&volume).await }).await?)
+}
+
+/// Lines of JSON, the last of which is the outcome. Who asked and goes away stops it.
+async fn import(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::ImportRequest>,
+) -> Result<Response, Refusal> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    let events = pool.import(&volume, request, daemon.own_places()).await?;
+    let lines = events.map(|event| {
+        serde_json::to_vec(&event).map(|mut line| {
+            line.push(b'\n');
+            line
+        })
+    });
+    Ok(Body::from_stream(lines).into_response())
 }
 
 async fn clone(
@@ -332,6 +368,13 @@ async fn share_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer
     done(finish(async move { daemon.share_remove(&name).await }).await)
 }
 
+async fn explain(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::ExplainRequest>,
+) -> Answer<larder_api::Explanation> {
+    ok(daemon.explain(&request).await?)
+}
+
 async fn reload(State(daemon): Shared) -> Answer<larder_api::ConfigRead> {
     ok(finish(async move { daemon.reload().await }).await?)
 }
@@ -362,6 +405,56 @@ async fn user_passwd(
     Json(request): Json<UserPassword>,
 ) -> Answer<Done> {
     done(finish(async move { daemon.user_passwd(&name, &request.password, request.force).await }).await)
+}
+
+async fn user_keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::UserKey>> {
+    ok(daemon.user_keys(&name).await?)
+}
+
+async fn user_keys_change(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(change): Json<larder_api::UserKeysChange>,
+) -> Answer<Vec<larder_api::UserKey>> {
+    ok(finish(async move { daemon.user_keys_change(&name, change).await }).await?)
+}
+
+async fn groups(State(daemon): Shared) -> Answer<Vec<larder_api::GroupStatus>> {
+    ok(daemon.groups().await)
+}
+
+async fn group_add(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::GroupAdd>,
+) -> Answer<larder_api::GroupStatus> {
+    ok(finish(async move { daemon.group_add(request).await }).await?)
+}
+
+async fn group_change(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(change): Json<larder_api::GroupChange>,
+) -> Answer<larder_api::GroupStatus> {
+    ok(finish(async move { daemon.group_change(&name, change).await }).await?)
+}
+
+async fn group_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::GroupRemoved> {
+    ok(finish(async move { daemon.group_remove(&name).await }).await?)
+}
+
+async fn tokens(State(daemon): Shared) -> Answer<Vec<larder_api::TokenStatus>> {
+    ok(daemon.tokens().await)
+}
+
+async fn token_create(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::TokenCreate>,
+) -> Answer<larder_api::TokenCreated> {
+    ok(finish(async move { daemon.token_create(request).await }).await?)
+}
+
+async fn token_revoke(State(daemon): Shared, Path(which): Path<String>) -> Answer<larder_api::TokenStatus> {
+    ok(finish(async move { daemon.token_revoke(&which).await }).await?)
 }
 
 async fn mounts(State(daemon): Shared) -> Answer<Vec<larder_api::MountStatus>> {

@@ -5,7 +5,7 @@
 //!   the file.
 //! - `daemon.faults_are_named`: a pool, volume or share that cannot be served is a fault with a
 //!   name; the others are served.
-//! - `daemon.stop_in_order`: the daemon stops servers, mounts, volumes and pools in this order.
+//! - `daemon.stop_in_order`: the daemon stops announcements, servers, mounts, volumes and pools in this order.
 //!   Nothing is closed while it is in use.
 
 use std::collections::BTreeMap;
@@ -31,18 +31,30 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod bucket;
+mod discovery;
 pub(crate) mod erase;
+mod explain;
+mod explain_words;
+pub(crate) mod export;
+pub(crate) mod groups;
+pub(crate) mod imports;
+pub(crate) mod keyrings;
 pub(crate) mod keys;
+mod known;
 mod memory;
 mod metrics;
+mod mounted;
 mod mounts;
+mod passes;
 pub(crate) mod people;
+mod recycle;
 mod replicas;
 pub(crate) mod replication;
 mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
+mod sealing;
 mod secrets;
 mod servers;
 mod shares;
@@ -51,12 +63,15 @@ mod snapshot_runs;
 mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod storage;
+pub(crate) mod tokens;
 pub(crate) mod translate;
+pub(crate) mod user_keys;
 mod users;
 
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
+pub(crate) use recycle::run as run_recycle;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
@@ -77,6 +92,7 @@ pub(crate) struct Daemon {
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
+    announcer: discovery::Announcer,
     snapshot_runs: snapshot_runs::SnapshotRuns,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
@@ -87,6 +103,7 @@ pub(crate) struct Daemon {
 struct State {
     config: Config,
     secrets: Secrets,
+    tokens: tokens::Tokens,
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
@@ -104,8 +121,10 @@ impl Daemon {
     ) -> Result<Daemon, Failure> {
         let servers = Servers::bind(&config.listen, &config.webdav, config.connections, folder.path()).await?;
         let secrets = Secrets::open(folder.path())?;
+        let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
-        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
+        let state =
+            State { config, secrets, tokens, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
             folder,
             file,
@@ -115,6 +134,7 @@ impl Daemon {
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
+            announcer: discovery::Announcer::default(),
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
@@ -207,7 +227,7 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
+        state.shares = shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers).await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
@@ -222,6 +242,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();
     }
@@ -254,6 +275,14 @@ impl Daemon {
         state.config = config;
         self.apply(state).await;
         Ok(())
+    }
+
+    /// The names of users and their groups, for tar.
+    pub(crate) async fn owners(&self) -> export::Owners {
+        let state = self.state.lock().await;
+        let users = state.config.users.iter().map(|user| (user.uid, user.name.clone())).collect();
+        let own_groups = state.config.users.iter().filter(|user| user.uid == user.gid);
+        export::Owners { users, groups: own_groups.map(|user| (user.gid, user.name.clone())).collect() }
     }
 
     pub(crate) async fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
@@ -474,6 +503,11 @@ impl Daemon {
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
+        let request = match request {
+            KeysRequest::Encrypt { encrypt, force } => return self.encrypt(name, encrypt, force).await,
+            KeysRequest::Rekey(rekey) => return self.rekey(name, rekey).await,
+            other => other,
+        };
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
@@ -556,7 +590,8 @@ impl Daemon {
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let mut wanted = MountConfig { dir: request.dir, volume: name, options: request.options };
+        let MountRequest { dir, options, snapshot, .. } = request;
+        let mut wanted = MountConfig { dir, volume: name, options, snapshot };
         let mut status = self.mount_one(&wanted).await?;
         if request.at_start {
             wanted.dir.clone_from(&status.dir);
@@ -577,8 +612,15 @@ impl Daemon {
     async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
         let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
         let files = self.storage.files(&wanted.volume).await?;
-        let options = MountOptions { source: wanted.volume.to_string(), ..options };
-        self.mounts.add(wanted.volume.clone(), files, &wanted.dir, options).await
+        let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
+        if let Some(snapshot) = &wanted.snapshot {
+            let name = format!("{}@{snapshot}", wanted.volume);
+            let found = files.volume().snapshot_root(snapshot).await;
+            options.top = found.map_err(|error| snapshots::failure(&name, &error))?.id.ino;
+            options.read_only = true;
+            options.source = name;
+        }
+        self.mounts.add((wanted.volume.clone(), wanted.snapshot.clone()), files, &wanted.dir, options).await
     }
 
     /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.
@@ -606,6 +648,12 @@ impl Daemon {
         }
     }
 
+    /// Places of this larder that an import must not copy.
+    pub(crate) fn own_places(&self) -> imports::Own {
+        let mounts = self.mounts.list().into_iter().map(|mount| mount.dir).collect();
+        imports::Own { disks: self.storage.disks(), mounts }
+    }
+
     pub(crate) async fn mounts(&self) -> Vec<MountStatus> {
         let named = self.state.lock().await.config.mounts.clone();
         let mut list = self.mounts.list();
@@ -631,6 +679,7 @@ impl Daemon {
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        self.announcer.stop().await;
         serving.stop().await;
         self.servers.set_exports(Vec::new());
         if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {

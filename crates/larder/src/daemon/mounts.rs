@@ -26,8 +26,10 @@ pub(crate) struct Mounts {
 
 struct Mounted {
     name: VolumeName,
+    snapshot: Option<String>,
     files: Files,
     read_only: bool,
+    for_others: bool,
     fuse: Arc<FuseMount>,
     /// Forgets the mount when its connection has ended; holds `fuse` meanwhile.
     watcher: tokio::task::JoinHandle<()>,
@@ -40,14 +42,36 @@ impl Mounted {
 
     fn status(&self) -> MountStatus {
         let dir = self.fuse.dir().to_owned();
-        MountStatus { dir, volume: self.name.to_string(), read_only: self.read_only, at_start: false }
+        let (volume, snapshot) = (self.name.to_string(), self.snapshot.clone());
+        MountStatus { dir, volume, snapshot, read_only: self.read_only, at_start: false }
     }
 }
 
+/// A mount, for a person who asks what may be done through it.
+pub(super) struct MountedAt {
+    pub(super) dir: PathBuf,
+    pub(super) read_only: bool,
+    /// Other users than the one larder runs as may enter it.
+    pub(super) for_others: bool,
+}
+
 impl Mounts {
+    /// The mounts of a volume as it is now.
+    pub(super) fn of(&self, name: &VolumeName) -> Vec<MountedAt> {
+        let at = |mounted: &Mounted| MountedAt {
+            dir: mounted.fuse.dir().to_owned(),
+            read_only: mounted.read_only,
+            for_others: mounted.for_others,
+        };
+        let is_of =
+            |mounted: &&Mounted| mounted.name == *name && mounted.snapshot.is_none() && mounted.fuse.is_mounted();
+        self.mounts.lock().iter().filter(is_of).map(at).collect()
+    }
+
+    /// Mounts a volume, or a snapshot of it.
     pub(crate) async fn add(
         &self,
-        name: VolumeName,
+        (name, snapshot): (VolumeName, Option<String>),
         files: Files,
         dir: &Path,
         options: MountOptions,
@@ -57,7 +81,7 @@ impl Mounts {
             Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {word}"))
         })?;
         self.check_room(&dir)?;
-        let read_only = options.read_only;
+        let (read_only, for_others) = (options.read_only, options.allow_other);
         let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
         let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
@@ -67,7 +91,7 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let mounted = Mounted { name, files, read_only, fuse, watcher };
+        let mounted = Mounted { name, snapshot, files, read_only, for_others, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
         Ok(status)
@@ -108,6 +132,15 @@ impl Mounts {
             self.mounts.lock().iter().filter(|mounted| mounted.fuse.is_mounted()).map(Mounted::status).collect();
         list.sort_by(|a, b| a.dir.cmp(&b.dir));
         list
+    }
+
+    /// The mount of one of these snapshots, if there is one: the snapshot and the folder.
+    pub(crate) fn of_snapshot(&self, volume: &VolumeName, names: &[String]) -> Option<(String, PathBuf)> {
+        let mounts = self.mounts.lock();
+        mounts.iter().filter(|mounted| mounted.name == *volume && mounted.fuse.is_mounted()).find_map(|mounted| {
+            let snapshot = mounted.snapshot.clone().filter(|snapshot| names.contains(snapshot))?;
+            Some((snapshot, mounted.fuse.dir().to_owned()))
+        })
     }
 
     pub(crate) fn is_mounted(&self, dir: &Path) -> bool {

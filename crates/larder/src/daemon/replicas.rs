@@ -32,9 +32,13 @@ impl OpenPool {
                 .action("ask the receiver for it with: larder receive POOL/NAME --token")
         };
         let resume = resume.as_deref().map(|token| parse_token(token).ok_or_else(bad_token)).transpose()?;
-        let open = self.volume(volume).await?;
-        let there = open.snapshots();
-        drop(open);
+        let there: Vec<SnapshotInfo> = match self.is_replica(volume).await? {
+            true => {
+                let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
+                replica.snapshots.iter().map(info).collect()
+            }
+            false => self.volume(volume).await?.snapshots(),
+        };
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let is_there = |name: &&String| there.iter().any(|info: &SnapshotInfo| info.name == **name);
         if let Some(missing) = std::iter::once(snapshot).chain(from).find(|name| !is_there(name)) {

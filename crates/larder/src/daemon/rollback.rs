@@ -85,7 +85,7 @@ impl OpenPool {
         if !open.changed_since_snapshot() {
             return Ok(None);
         }
-        let name = format!("before-rollback-{}", snapshots::free_name(&open));
+        let name = snapshots::free_name_after(&open, "before-rollback-");
         let taken = open.snapshot(&name).await;
         taken.map_err(|error| snapshots::failure(&format!("{}/{volume}@{name}", self.name), &error))?;
         Ok(Some(name))

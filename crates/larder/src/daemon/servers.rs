@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_serve::login::DoorUser;
+use larder_serve::login::{CaKey, DoorUser};
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use larder_serve::token::Tokens;
 use larder_serve::web::{Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -167,6 +168,18 @@ impl Servers {
         smb.set_shares(shares).await.map_err(failed)
     }
 
+    /// Tokens, and the authorities whose certificates are taken. What is gone lets nobody in from now on.
+    pub(crate) fn set_credentials(&self, tokens: Tokens, authorities: Vec<CaKey>) {
+        let tokens = Arc::new(tokens);
+        if let Some(web) = &self.web {
+            web.handle.set_tokens(Arc::clone(&tokens));
+        }
+        if let Some(server) = &self.sftp {
+            server.handle.set_tokens(tokens);
+            server.handle.set_authorities(authorities);
+        }
+    }
+
     /// The doors whose clients name shares by path.
     pub(crate) fn set_named_doors(&self, users: Vec<DoorUser>, sftp: Vec<DoorShare>, webdav: Vec<DoorShare>) {
         if let Some(web) = &self.web {
@@ -260,7 +273,9 @@ async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<
 }
 
 async fn bind_web(listen: &Listen, webdav: &WebdavConfig, connections: u32, folder: &Path) -> Result<Web, Failure> {
-    let mut server = WebServer::new(WebConfig { connections_max: connections as usize, ..WebConfig::default() });
+    let links = Some(folder.join("links"));
+    let config = WebConfig { connections_max: connections as usize, links, ..WebConfig::default() };
+    let mut server = WebServer::new(config);
     let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
     if let Some(addr) = listen.webdav {
         if !addr.ip().is_loopback() && !webdav.insecure_http {

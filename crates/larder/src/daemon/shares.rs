@@ -11,6 +11,7 @@ use larder_volume::{FsError, Ino};
 use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
+use super::tokens::Tokens;
 use crate::config::edit::Editor;
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
@@ -26,6 +27,7 @@ const HANDLES: &str = "nfs handles";
 pub(super) async fn apply(
     config: &Config,
     secrets: &Secrets,
+    tokens: &Tokens,
     storage: &Storage,
     servers: &Servers,
 ) -> Vec<ShareStatus> {
@@ -35,6 +37,8 @@ pub(super) async fn apply(
         let mut status = status(share);
         match found(share, storage).await {
             Ok((files, root)) => {
+                let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
+                let kept = if share.recycle_days.is_some() { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
                     let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
@@ -43,10 +47,10 @@ pub(super) async fn apply(
                     sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
                 }
                 if share.webdav {
-                    webdav_shares.push(door_share(share, config, files.for_door(ORIGIN_WEBDAV), root));
+                    webdav_shares.push(door_share(share, config, kept.for_door(ORIGIN_WEBDAV), root));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, files, root));
+                    shares.push(smb_share(share, config, kept, root));
                 }
             }
             Err(failure) => {
@@ -57,6 +61,8 @@ pub(super) async fn apply(
         statuses.push(status);
     }
     servers.set_exports(exports);
+    servers
+        .set_credentials(tokens.for_doors(), config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect());
     servers.set_named_doors(door_users(config, secrets), sftp_shares, webdav_shares);
     if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
@@ -67,7 +73,7 @@ pub(super) async fn apply(
 }
 
 /// The volume of a share and the folder in it.
-async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let files = storage.files(&share.volume).await?;
     match super::sharing::root_of(files.volume(), &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
@@ -95,6 +101,11 @@ fn status(share: &ShareConfig) -> ShareStatus {
         everybody: share.guest || share.users == Writers::All,
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
+        sftp: share.sftp,
+        webdav: share.webdav,
+        options: options(share),
+        recycle_days: share.recycle_days,
+        snapshots_shown: share.snapshots_shown,
         fault: None,
         locked: false,
         action: None,
@@ -109,15 +120,40 @@ fn listed(share: &ShareConfig) -> &[String] {
     }
 }
 
+/// What differs from a share without options, but for the lists and the doors.
+fn options(share: &ShareConfig) -> Vec<String> {
+    let mut options = Vec::new();
+    let mut say = |is_so: bool, what: &str| {
+        if is_so {
+            options.push(what.to_owned());
+        }
+    };
+    say(share.read_only, "read-only");
+    say(share.common, "common");
+    say(share.guest, "guests");
+    say(share.encrypt, "encrypted SMB");
+    say(share.snapshots_shown, "shows .snapshots");
+    say(share.nfs && share.squash == Squash::All, "NFS squashes all");
+    say(share.nfs && share.squash == Squash::None, "NFS trusts root");
+    if let Some(days) = share.recycle_days {
+        options.push(format!("recycles for {days} d"));
+    }
+    if let Some(bound) = &share.only_from {
+        let places = bound.iter().map(Network::to_string).collect::<Vec<_>>().join(" ");
+        options.push(format!("only from {}", if places.is_empty() { "nowhere" } else { &places }));
+    }
+    options
+}
+
 /// The NFS clients that are let in, in words.
 fn nfs_rule(share: &ShareConfig) -> String {
     let Some(networks) = share.nfs_networks() else {
         return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
     };
     let places = match &share.networks {
-        None => "private networks".to_owned(),
-        Some(_) if networks.is_empty() => "nowhere".to_owned(),
-        Some(_) => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
+        None if share.only_from.is_none() => "private networks".to_owned(),
+        _ if networks.is_empty() => "nowhere".to_owned(),
+        _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
     };
     format!("{places}{}", if share.read_only { ", read-only" } else { "" })
 }
@@ -156,15 +192,19 @@ pub(crate) fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, key: Option<[u8; 32]>) -> Export {
+/// The rule of the share's export.
+pub(super) fn export_rule(share: &ShareConfig, networks: Vec<Network>) -> Rule {
     let squash = match share.squash {
         _ if share.common => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::Root => nfs::Squash::Root,
         Squash::All => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::None => nfs::Squash::None,
     };
-    let rule =
-        Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid };
+    Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid }
+}
+
+fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, key: Option<[u8; 32]>) -> Export {
+    let rule = export_rule(share, networks);
     Export { path: export_path(&share.name), files, rules: vec![rule], fsid: fsid(&share.name), root, key }
 }
 
@@ -173,58 +213,68 @@ fn fsid(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Each user's access over SMB. A user who is listed as both writes.
-fn smb_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
-    let full = if share.read_only { Access::Read } else { Access::ReadWrite };
-    let only_reads = |name: &String| share.read_only_users.contains(name);
-    let writers: Vec<&String> = match &share.users {
-        Writers::All => config.users.iter().map(|u| &u.name).filter(|name| !only_reads(name)).collect(),
-        Writers::Listed(names) => names.iter().collect(),
+/// Each user's access (`share.nearest_name_decides`).
+pub(super) fn share_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
+    let access = |user: &UserConfig| {
+        let entrance = share.entrance(user, config)?;
+        let access = if entrance.may_write && !share.read_only { Access::ReadWrite } else { Access::Read };
+        Some((user.name.clone(), access))
     };
-    let readers = share.read_only_users.iter().filter(|r| !writers.contains(r)).map(|r| (r.clone(), Access::Read));
-    writers.iter().map(|name| ((*name).clone(), full)).chain(readers).collect()
+    config.users.iter().filter_map(access).collect()
 }
 
-fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
+pub(super) fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
     SmbShare {
         name: share.name.clone(),
         files,
         root,
         act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
-        users: smb_users(share, config),
+        users: share_users(share, config),
         read_only: share.read_only,
         encryption: if share.encrypt { Encryption::Required } else { Encryption::Offered },
         guest: share.guest,
+        only_from: share.only_from.clone(),
     }
 }
 
 /// The users of SMB. A guest share is open to all of them: these doors know no guests.
-fn door_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> DoorShare {
-    let mut users = smb_users(share, config);
-    if share.guest {
-        let full = if share.read_only { Access::Read } else { Access::ReadWrite };
-        users = config.users.iter().map(|user| (user.name.clone(), full)).collect();
+pub(super) fn door_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> DoorShare {
+    DoorShare {
+        name: share.name.clone(),
+        files,
+        root,
+        act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
+        users: share_users(share, config),
+        read_only: share.read_only,
+        only_from: share.only_from.clone(),
     }
-    let act_as = share.common.then_some((share.anon_uid, share.anon_gid));
-    DoorShare { name: share.name.clone(), files, root, act_as, users, read_only: share.read_only }
 }
 
-/// Users who have a password or a key. The server says which password has to be set again.
+/// All users: one without a password may have a key, a certificate or a token. The server says which password has to be set
+/// again.
 fn door_users(config: &Config, secrets: &Secrets) -> Vec<DoorUser> {
-    let known = config.users.iter().filter(|user| secrets.has(&user.name) || !user.ssh_keys.is_empty());
-    let as_user = |user: &UserConfig| DoorUser {
-        name: user.name.clone(),
-        password: secrets.password_hash(&user.name).unwrap_or_else(|failure| {
+    let with_password = |user: &UserConfig| {
+        let password = secrets.password_hash(&user.name).unwrap_or_else(|failure| {
             tracing::error!("user '{}' cannot log in with a password over SFTP or WebDAV: {failure}", user.name);
             None
-        }),
+        });
+        DoorUser { password, ..door_user(user, config) }
+    };
+    config.users.iter().map(with_password).collect()
+}
+
+/// A user without a password.
+pub(super) fn door_user(user: &UserConfig, config: &Config) -> DoorUser {
+    DoorUser {
+        name: user.name.clone(),
+        password: None,
         // Lines that are no keys were refused when the file was read.
         keys: user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect(),
         uid: user.uid,
         gid: user.gid,
-        groups: user.groups.clone(),
-    };
-    known.map(as_user).collect()
+        groups: config.gids_of(user),
+        token: None,
+    }
 }
 
 /// Users who have a password. A hash that cannot be unsealed locks out its user alone.
@@ -237,7 +287,7 @@ fn users(config: &Config, secrets: &Secrets) -> Vec<SmbUser> {
                 nt_hash,
                 uid: user.uid,
                 gid: user.gid,
-                groups: user.groups.clone(),
+                groups: config.gids_of(user),
             }),
             Ok(None) => tracing::warn!("user '{}' has no password and cannot log in", user.name),
             Err(failure) => tracing::error!("user '{}' cannot log in: {failure}", user.name),
@@ -259,6 +309,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         webdav: true,
         read_only: false,
         networks: None,
+        only_from: None,
         squash: Squash::Root,
         anon_uid: uid,
         anon_gid: gid,
@@ -267,6 +318,8 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         encrypt: false,
         guest: false,
         common: false,
+        recycle_days: None,
+        snapshots_shown: false,
     }
 }
 
@@ -299,7 +352,7 @@ mod tests {
         );
         let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
         let share = &config.shares[0];
-        (share.nfs_networks().map(|list| list.len()), smb_users(share, &config), status(share))
+        (share.nfs_networks().map(|list| list.len()), share_users(share, &config), status(share))
     }
 
     #[test]

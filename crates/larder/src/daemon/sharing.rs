@@ -3,12 +3,13 @@
 use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
 use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr, Volume};
 
-use super::people::no_such_user;
+use super::known::{no_such_group, no_such_user};
 use super::{Daemon, State, machine, shares, translate};
 use crate::config::edit::Editor;
+use crate::config::group::GROUP_SIGN;
 use crate::config::{
-    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_share_name, parse_network,
-    private_networks,
+    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_recycle_days, check_share_name,
+    parse_network, private_networks,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -36,7 +37,7 @@ fn new_share(request: &ShareAdd, volume: VolumeName, config: &Config) -> Result<
 
 /// Carries out what the request names.
 fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Result<(), Failure> {
-    let known = |names: &[String]| names.iter().try_for_each(|name| no_such_user(config, name));
+    let known = |names: &[String]| names.iter().try_for_each(|name| known_entry(config, name));
     match &change.users {
         Some(ShareUsers::All) => share.users = Writers::All,
         Some(ShareUsers::Listed(names)) => {
@@ -68,7 +69,32 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     share.read_only = change.read_only.unwrap_or(share.read_only);
     share.nfs = change.nfs.unwrap_or(share.nfs);
     share.smb = change.smb.unwrap_or(share.smb);
+    share.sftp = change.sftp.unwrap_or(share.sftp);
+    share.webdav = change.webdav.unwrap_or(share.webdav);
+    share.anon_uid = change.anon_uid.unwrap_or(share.anon_uid);
+    share.anon_gid = change.anon_gid.unwrap_or(share.anon_gid);
+    if let Some(folder) = &change.folder {
+        share.folder =
+            if folder.is_empty() { String::new() } else { check_folder(folder).map_err(Failure::invalid)? };
+    }
+    if let Some(volume) = &change.volume {
+        share.volume = VolumeName::parse(volume).map_err(Failure::invalid)?;
+        let known = config.pool(&share.volume.pool).is_some();
+        known.then_some(()).ok_or_else(|| Failure::not_found(format!("there is no pool '{}'", share.volume.pool)))?;
+    }
+    if let Some(bound) = &change.only_from {
+        share.only_from = Some(parse_networks(bound)?).filter(|networks| !networks.is_empty());
+    }
     share.encrypt = change.encrypt.unwrap_or(share.encrypt);
+    if change.usual_networks {
+        share.networks = None;
+    }
+    share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
+    share.recycle_days = match change.recycle_days {
+        None => share.recycle_days,
+        Some(0) => None,
+        Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
+    };
     if let Some(networks) = &change.networks {
         share.networks = Some(parse_networks(networks)?);
         share.nfs = change.nfs.unwrap_or(true);
@@ -79,6 +105,14 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         share.squash = known.ok_or_else(unknown)?;
     }
     Ok(())
+}
+
+/// A user, or a group as `@family`.
+fn known_entry(config: &Config, entry: &str) -> Result<(), Failure> {
+    match entry.strip_prefix(GROUP_SIGN) {
+        Some(group) => no_such_group(config, group),
+        None => no_such_user(config, entry),
+    }
 }
 
 /// `private` is all private networks.

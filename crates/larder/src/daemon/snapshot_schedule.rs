@@ -64,7 +64,7 @@ impl Daemon {
         if matches!(taken, Ok(true)) {
             self.replication.wake();
         }
-        let thinned = thin(volume, name, keep).await;
+        let thinned = self.thin(volume, name, keep).await;
         taken.and(thinned)
     }
 
@@ -110,25 +110,28 @@ async fn take_due(
     }
 }
 
-async fn thin(volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {
-    let automatic = automatic(volume);
-    let mut outcome = Ok(());
-    for place in retention::unneeded(keep, &times(&automatic)) {
-        let (info, _) = &automatic[place];
-        if !info.holds.is_empty() {
-            continue;
-        }
-        match volume.destroy_snapshot(&info.name).await {
-            Ok(()) => tracing::debug!("destroyed {name}@{}", info.name),
-            // Held or destroyed by somebody, meanwhile.
-            Err(FsError::Busy(_) | FsError::NotFound) => {}
-            Err(error) => {
-                let what = format_args!("the snapshot {name}@{} is not destroyed", info.name);
-                outcome = outcome.and(Err(translate::volume_failure(what, &error)));
+impl Daemon {
+    async fn thin(&self, volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {
+        let automatic = automatic(volume);
+        let mut outcome = Ok(());
+        for place in retention::unneeded(keep, &times(&automatic)) {
+            let (info, _) = &automatic[place];
+            let is_mounted = || self.mounts.of_snapshot(name, std::slice::from_ref(&info.name)).is_some();
+            if !info.holds.is_empty() || is_mounted() {
+                continue;
+            }
+            match volume.destroy_snapshot(&info.name).await {
+                Ok(()) => tracing::debug!("destroyed {name}@{}", info.name),
+                // Held or destroyed by somebody, meanwhile.
+                Err(FsError::Busy(_) | FsError::NotFound) => {}
+                Err(error) => {
+                    let what = format_args!("the snapshot {name}@{} is not destroyed", info.name);
+                    outcome = outcome.and(Err(translate::volume_failure(what, &error)));
+                }
             }
         }
+        outcome
     }
-    outcome
 }
 
 /// The snapshots of the schedule's own naming, in the order of taking (`retention.own_names_only`).

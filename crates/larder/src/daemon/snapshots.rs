@@ -172,11 +172,21 @@ pub(super) fn shown(info: SnapshotInfo) -> SnapshotStatus {
 
 /// The time in UTC; with a number behind it where there was a snapshot in this second already.
 pub(super) fn free_name(volume: &Volume) -> String {
-    let now = chrono::Utc::now().format("%Y-%m-%d_%H-%M-%SZ").to_string();
+    free_name_after(volume, "")
+}
+
+/// The same behind a word.
+pub(super) fn free_name_after(volume: &Volume, word: &str) -> String {
+    let now = format!("{word}{}", chrono::Utc::now().format("%Y-%m-%d_%H-%M-%SZ"));
     let taken: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
-    let numbered = (2..).map(|number| format!("{now}-{number}"));
-    let mut names = std::iter::once(now.clone()).chain(numbered);
-    names.find(|name| !taken.contains(name)).unwrap_or(now)
+    first_free(now, &taken)
+}
+
+/// The name, or the first with a number behind it that nobody has.
+fn first_free(name: String, taken: &[String]) -> String {
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    names.find(|name| !taken.contains(name)).unwrap_or(name)
 }
 
 /// The names that a request means (`snapshots.ranges`), oldest first; the name that there is not.
@@ -246,6 +256,13 @@ pub(super) fn hold_failure(full: &str, reason: &str, error: &FsError) -> Failure
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_names_of_one_second_differ() {
+        let taken = ["before-t", "before-t-2", "t-2"].map(str::to_owned);
+        assert_eq!(first_free("before-t".to_owned(), &taken), "before-t-3");
+        assert_eq!(first_free("t".to_owned(), &taken), "t");
+    }
 
     #[test]
     fn ranges_mean_what_lies_between() {

@@ -36,10 +36,12 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) ground: Ground,
     pub(super) registry: Arc<Registry>,
-    pub(super) unlocked: Arc<super::keys::Unlocked>,
+    pub(super) unlocked: Arc<super::keyrings::Unlocked>,
     services: Services,
-    /// Volumes that are taken back to a snapshot just now.
+    pub(super) passes: super::passes::Passes,
+    /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
+    pub(super) imports: super::imports::Imports,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -65,7 +67,7 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
@@ -101,7 +103,8 @@ impl OpenPool {
     }
 
     fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keys::Unlocked>) -> Self {
-        Self { name, ground, registry, unlocked, services: Services::default(), closed: Default::default() }
+        let (services, passes, closed, imports) = Default::default();
+        Self { name, ground, registry, unlocked, services, passes, closed, imports }
     }
 
     /// The pool, unless the volumes lie in a bucket.
@@ -220,7 +223,7 @@ impl OpenPool {
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
         if self.closed.lock().contains(name) {
-            let message = format!("the volume '{}/{name}' goes back to a snapshot", self.name);
+            let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
             return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
         }
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
@@ -252,7 +255,8 @@ impl OpenPool {
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
         }
-        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), ..status }
+        let sealing = self.passes.status(info);
+        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), sealing, ..status }
     }
 
     pub(crate) async fn create(
@@ -322,7 +326,12 @@ impl OpenPool {
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
-        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
+        let is_it = |info: &&VolumeInfo| info.name == name;
+        infos.iter().filter(is_it).for_each(|info| self.passes.stop(info.id));
+        if let Err(error) = self.registry.destroy(name).await {
+            infos.iter().filter(is_it).for_each(|info| self.go_on_sealing(info));
+            return Err(self.failure(name, &error));
+        }
         // Its lost objects are missed no more.
         if let (Some(info), Some(pool)) = (infos.into_iter().find(|info| info.name == name), self.disk_pool()) {
             pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
@@ -354,7 +363,7 @@ impl OpenPool {
                 Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
-            FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
+            FsError::Locked => super::keyrings::locked(&format!("{}/{volume}", self.name)),
             FsError::Replica => {
                 Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
                     format!(
@@ -371,6 +380,8 @@ impl OpenPool {
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
+        self.passes.stop_all();
+        self.imports.stop().await;
         let pool = match &self.ground {
             Ground::Pool(pool) => pool,
             Ground::Bucket(bucket) => {
@@ -402,6 +413,8 @@ impl OpenPool {
 
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
+        self.passes.stop_all();
+        self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };
         let closed = self.registry.close().await;
         closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
@@ -456,6 +469,11 @@ impl Storage {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
         }
+    }
+
+    /// The disks of all pools.
+    pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
+        self.all().iter().flat_map(|pool| pool.disks()).collect()
     }
 
     pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {

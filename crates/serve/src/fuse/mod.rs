@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
 use larder_files::Files;
-use larder_volume::Answers;
+use larder_volume::{Answers, Ino};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,10 @@ pub struct MountOptions {
     pub synchronous: bool,
     /// The source that `mount` and `df` show.
     pub source: String,
+    /// `.snapshots` is listed at the top (`-o snapshots`).
+    pub snapshots_shown: bool,
+    /// The directory that is the top of the mount.
+    pub top: Ino,
 }
 
 impl Default for MountOptions {
@@ -105,6 +109,8 @@ impl Default for MountOptions {
             access_times: true,
             synchronous: false,
             source: "larder".to_owned(),
+            snapshots_shown: false,
+            top: Ino::ROOT,
         }
     }
 }
@@ -127,6 +133,8 @@ impl MountOptions {
             "async" => self.synchronous = false,
             "allow_other" => self.allow_other = true,
             "private" => self.allow_other = false,
+            "snapshots" => self.snapshots_shown = true,
+            "nosnapshots" => self.snapshots_shown = false,
             "defaults" => {}
             _ => return Err(format!("'{word}' is not a mount option of larder: use {WORDS}")),
         }
@@ -136,7 +144,7 @@ impl MountOptions {
 
 /// The words that [`MountOptions::take`] understands.
 pub const WORDS: &str =
-    "ro, rw, noatime, relatime, nosuid, suid, nodev, dev, noexec, exec, sync, async, allow_other, private";
+    "ro, rw, noatime, relatime, nosuid, suid, nodev, dev, noexec, exec, sync, async, allow_other, private, snapshots";
 
 /// A mounted volume. Its calls block: an async caller goes through `spawn_blocking`, also to drop it.
 pub struct FuseMount {
@@ -161,8 +169,9 @@ impl FuseMount {
         let answers = if options.synchronous { Answers::Durable } else { Answers::Ordered };
         let leaves_times = options.read_only || !options.access_times;
         let files = files.for_mount(origin, answers, !leaves_times);
+        let files = if options.snapshots_shown { files.showing_snapshots(options.top) } else { files };
         let (events, witness) = files.witness();
-        let session = Arc::new(Session::new(files, runtime.clone(), leaves_times));
+        let session = Arc::new(Session::new(files, options.top, runtime.clone(), leaves_times));
         let operations = Operations { session: session.clone() };
         let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, error))?;
         let place = Place::look(&dir).map_err(|error| explain(&dir, error))?;

@@ -116,7 +116,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Lookup, async move {
-            let parent = Ino(parent.0);
+            let parent = session.ino(parent);
             // The kernel resolves `.` and `..` itself, except for handles of inodes that it has forgotten. Those may be files.
             let found = match &name[..] {
                 b"." => session.files.getattr(parent).await,
@@ -137,8 +137,8 @@ impl Filesystem for Operations {
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let session = self.session.clone();
         self.session.serve(Op::GetAttributes, async move {
-            let result = session.files.getattr(Ino(ino.0)).await;
-            session.send_attr(reply, session.or_remains(Ino(ino.0), result, |_| ()));
+            let result = session.files.getattr(session.ino(ino)).await;
+            session.send_attr(reply, session.or_remains(session.ino(ino), result, |_| ()));
         });
     }
 
@@ -176,23 +176,23 @@ impl Filesystem for Operations {
         }
         self.session.serve(Op::SetAttributes, async move {
             let cred = match set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
-                true => session.with_groups(cred, caller, Ino(ino.0)).await.0,
+                true => session.with_groups(cred, caller, session.ino(ino)).await.0,
                 false => cred,
             };
             let result = match set == SetAttr::default() {
-                true => session.files.getattr(Ino(ino.0)).await,
-                false => session.files.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
+                true => session.files.getattr(session.ino(ino)).await,
+                false => session.files.setattr(&cred, session.ino(ino), set).await.map(|changed| changed.after),
             };
-            session.send_attr(reply, session.or_remains(Ino(ino.0), result, |attr| session.change(attr, &set)));
+            session.send_attr(reply, session.or_remains(session.ino(ino), result, |attr| session.change(attr, &set)));
         });
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
         let session = self.session.clone();
         self.session.serve(Op::Lookup, async move {
-            match session.files.readlink(Ino(ino.0)).await {
+            match session.files.readlink(session.ino(ino)).await {
                 Ok(target) => reply.data(&target),
-                Err(error) => match session.kernel_inodes.remains(Ino(ino.0), |_| ()) {
+                Err(error) => match session.kernel_inodes.remains(session.ino(ino), |_| ()) {
                     Some(remains) if matches!(error, FsError::Stale) => reply.data(&remains.target),
                     _ => reply.error(errno(&error)),
                 },
@@ -214,7 +214,7 @@ impl Filesystem for Operations {
         let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let (dir, set) = (Ino(parent.0), with_mode(mode));
+            let (dir, set) = (session.ino(parent), with_mode(mode));
             let made = match kind {
                 FileKind::File => {
                     session.files.create(&cred, dir, &name, CreateMode::Guarded, set).await.map(|made| made.0)
@@ -233,7 +233,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.files.mkdir(&cred, Ino(parent.0), &name, with_mode(mode)).await;
+            let made = session.files.mkdir(&cred, session.ino(parent), &name, with_mode(mode)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -242,8 +242,8 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let unlinked = session.files.unlink(&cred, Ino(parent.0), &name);
-            send_done(reply, session.removing(&cred, Ino(parent.0), &name, unlinked).await)
+            let unlinked = session.files.unlink(&cred, session.ino(parent), &name);
+            send_done(reply, session.removing(&cred, session.ino(parent), &name, unlinked).await)
         });
     }
 
@@ -251,8 +251,8 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let removed = session.files.rmdir(&cred, Ino(parent.0), &name);
-            send_done(reply, session.removing(&cred, Ino(parent.0), &name, removed).await)
+            let removed = session.files.rmdir(&cred, session.ino(parent), &name);
+            send_done(reply, session.removing(&cred, session.ino(parent), &name, removed).await)
         });
     }
 
@@ -265,7 +265,7 @@ impl Filesystem for Operations {
         let target = Bytes::copy_from_slice(target.as_bytes());
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.files.symlink(&cred, Ino(parent.0), &name, &target, with_mode(0o777)).await;
+            let made = session.files.symlink(&cred, session.ino(parent), &name, &target, with_mode(0o777)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -289,7 +289,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Rename, async move {
-            let (from, to) = (Ino(parent.0), Ino(new_parent.0));
+            let (from, to) = (session.ino(parent), session.ino(new_parent));
             let renamed = session.files.rename(&cred, from, &name, to, &new_name, mode);
             let done = match mode {
                 RenameMode::Replace => session.removing(&cred, to, &new_name, renamed).await,
@@ -303,7 +303,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.files.link(&cred, Ino(ino.0), Ino(parent.0), &name).await;
+            let made = session.files.link(&cred, session.ino(ino), session.ino(parent), &name).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -311,7 +311,7 @@ impl Filesystem for Operations {
     fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let session = self.session.clone();
         self.session.serve(Op::Open, async move {
-            match session.open(Ino(ino.0), flags).await {
+            match session.open(session.ino(ino), flags).await {
                 Ok((handle, flags)) => reply.opened(handle, flags),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -331,7 +331,8 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.files.create(&cred, Ino(parent.0), &name, CreateMode::Guarded, with_mode(mode)).await;
+            let made =
+                session.files.create(&cred, session.ino(parent), &name, CreateMode::Guarded, with_mode(mode)).await;
             let attr = match made {
                 Ok((attr, _, _)) => attr,
                 // Somebody else made it since the kernel looked. Nobody has checked whether this caller may open
@@ -356,7 +357,7 @@ impl Filesystem for Operations {
     fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            match session.files.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
+            match session.files.create_unnamed(&cred, session.ino(parent), with_mode(mode)).await {
                 Ok((attr, file)) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.kernel_inodes.learn(attr.id.ino);
@@ -383,7 +384,7 @@ impl Filesystem for Operations {
         let session = self.session.clone();
         let len = (size as usize).min(IO_BYTES_MAX);
         self.session.serve(Op::Read, async move {
-            match session.files.read_opened(Ino(ino.0), offset, len).await {
+            match session.files.read_opened(session.ino(ino), offset, len).await {
                 Ok(data) => send_data(reply, &data, len),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -413,7 +414,7 @@ impl Filesystem for Operations {
             _ => Stability::Unstable,
         };
         let cred = self.session.write_cred(request, write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        let (session, ino, len, caller) = (self.session.clone(), Ino(ino.0), data.len(), request.pid());
+        let (session, ino, len, caller) = (self.session.clone(), self.session.ino(ino), data.len(), request.pid());
         let data = vec![Bytes::copy_from_slice(data)];
         self.session.serve_holding(len, async move {
             let (cred, clears_bits) = session.with_groups(cred, caller, ino).await;
@@ -434,7 +435,7 @@ impl Filesystem for Operations {
 
     /// A process closes the file, by whichever of its descriptors: its POSIX locks on it end. Nothing else is promised.
     fn flush(&self, _request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.session.files.end_locks(Ino(ino.0), owner.0);
+        self.session.files.end_locks(self.session.ino(ino), owner.0);
         self.session.handles.flushed(handle.0, owner.0);
         reply.ok();
     }
@@ -452,7 +453,7 @@ impl Filesystem for Operations {
         reply: ReplyLock,
     ) {
         let range = Range { start, last: end };
-        match self.session.files.test_lock(Ino(ino.0), owner.0, range, kind == locks::EXCLUSIVE) {
+        match self.session.files.test_lock(self.session.ino(ino), owner.0, range, kind == locks::EXCLUSIVE) {
             Some(held) => {
                 let kind = if held.exclusive { locks::EXCLUSIVE } else { locks::SHARED };
                 // The kernel has offsets with a sign.
@@ -476,7 +477,8 @@ impl Filesystem for Operations {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let wanted = locks::Wanted { ino: Ino(ino.0), owner: owner.0, range: Range { start, last: end }, kind, pid };
+        let wanted =
+            locks::Wanted { ino: self.session.ino(ino), owner: owner.0, range: Range { start, last: end }, kind, pid };
         let wait = waits.then(|| self.session.lock_waits.begin(request.unique().0));
         let session = self.session.clone();
         self.session.serve(Op::Lock, async move {
@@ -511,23 +513,23 @@ impl Filesystem for Operations {
         let _context = self.session.runtime.enter();
         if let Some(open) = self.session.handles.remove(handle.0) {
             // Locks of the open file itself (F_OFD_SETLK) end with it.
-            open.lock_owners.iter().for_each(|owner| self.session.files.end_locks(Ino(ino.0), *owner));
+            open.lock_owners.iter().for_each(|owner| self.session.files.end_locks(self.session.ino(ino), *owner));
         }
         reply.ok();
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(session.ino(ino)).await) });
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let session = self.session.clone();
         self.session.serve(Op::Open, async move {
-            match session.files.open(Ino(ino.0), Uses::NOTHING).await {
+            match session.files.open(session.ino(ino), Uses::NOTHING).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
                 // The kernel lists nothing of a directory that it has removed.
-                Err(FsError::Stale) if session.kernel_inodes.remains(Ino(ino.0), |_| ()).is_some() => {
+                Err(FsError::Stale) if session.kernel_inodes.remains(session.ino(ino), |_| ()).is_some() => {
                     reply.opened(FileHandle(NO_HANDLE), FopenFlags::empty());
                 }
                 Err(error) => reply.error(errno(&error)),
@@ -537,14 +539,15 @@ impl Filesystem for Operations {
 
     fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session
-            .serve(Op::List, async move { dir::list(&session, &cred, (Ino(ino.0), handle.0), offset, reply).await });
+        self.session.serve(Op::List, async move {
+            dir::list(&session, &cred, (session.ino(ino), handle.0), offset, reply).await
+        });
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::List, async move {
-            dir::list_plus(&session, &cred, (Ino(ino.0), handle.0), offset, reply).await
+            dir::list_plus(&session, &cred, (session.ino(ino), handle.0), offset, reply).await
         });
     }
 
@@ -557,7 +560,7 @@ impl Filesystem for Operations {
     /// Names in it that were made, moved and removed before are durable then, and all that came before them.
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(session.ino(ino)).await) });
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -594,7 +597,7 @@ impl Filesystem for Operations {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         let value = Bytes::copy_from_slice(value);
         self.session.serve(Op::ExtendedAttributes, async move {
-            send_done(reply, session.files.setxattr(&cred, Ino(ino.0), &name, &value, mode).await);
+            send_done(reply, session.files.setxattr(&cred, session.ino(ino), &name, &value, mode).await);
         });
     }
 
@@ -605,7 +608,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let value = session.files.getxattr(&cred, Ino(ino.0), &name).await;
+            let value = session.files.getxattr(&cred, session.ino(ino), &name).await;
             xattr::send(reply, size, value.map(|value| value.to_vec()));
         });
     }
@@ -613,7 +616,7 @@ impl Filesystem for Operations {
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let names = session.files.listxattr(&cred, Ino(ino.0)).await;
+            let names = session.files.listxattr(&cred, session.ino(ino)).await;
             xattr::send(reply, size, names.map(|names| xattr::list(&names)));
         });
     }
@@ -625,7 +628,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            send_done(reply, session.files.removexattr(&cred, Ino(ino.0), &name).await)
+            send_done(reply, session.files.removexattr(&cred, session.ino(ino), &name).await)
         });
     }
 
@@ -656,9 +659,9 @@ impl Filesystem for Operations {
         let Some(mode) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
-            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino.0)).await;
-            let done = session.files.allocate(&cred, Ino(ino.0), offset, length, mode).await;
-            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino.0), None));
+            let (cred, clears_bits) = session.with_groups(cred, caller, session.ino(ino)).await;
+            let done = session.files.allocate(&cred, session.ino(ino), offset, length, mode).await;
+            let stale = clears_bits.then(|| session.own_stale.add(session.ino(ino), None));
             session.answer_when_told(stale, move || send_done(reply, done));
         });
     }
@@ -682,7 +685,7 @@ impl Filesystem for Operations {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let session = self.session.clone();
         self.session.serve(Op::Other, async move {
-            match session.files.seek(Ino(ino.0), offset, to).await {
+            match session.files.seek(session.ino(ino), offset, to).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(FsError::NotFound) => reply.error(Errno::ENXIO),
                 Err(error) => reply.error(errno(&error)),
@@ -705,9 +708,10 @@ impl Filesystem for Operations {
     ) {
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Write, async move {
-            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino_out.0)).await;
-            let done = session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await;
-            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino_out.0), None));
+            let (cred, clears_bits) = session.with_groups(cred, caller, session.ino(ino_out)).await;
+            let done =
+                session.copy(&cred, (session.ino(ino_in), offset_in), (session.ino(ino_out), offset_out), len).await;
+            let stale = clears_bits.then(|| session.own_stale.add(session.ino(ino_out), None));
             session.answer_when_told(stale, move || match done {
                 Ok(copied) => reply.written(copied),
                 Err(error) => reply.error(errno(&error)),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
+use fuser::{Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
 use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData};
@@ -85,6 +85,8 @@ pub(super) static COUNTED: Counted<{ Op::Other as usize + 1 }> = Counted::new(Na
 
 pub(super) struct Session {
     pub(super) files: Files,
+    /// The directory at the top of the mount.
+    pub(super) top: Ino,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) tasks: TaskTracker,
     pub(super) handles: Handles,
@@ -102,9 +104,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(files: Files, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
+    pub(super) fn new(files: Files, top: Ino, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
         Self {
             files,
+            top,
             runtime,
             tasks: TaskTracker::new(),
             handles: Handles::default(),
@@ -118,6 +121,11 @@ impl Session {
             no_groups: Arc::from([]),
             clock: SystemClock::default(),
         }
+    }
+
+    /// The inode that the kernel means: it calls the top of every mount 1.
+    pub(super) fn ino(&self, ino: INodeNo) -> Ino {
+        if ino == INodeNo::ROOT { self.top } else { Ino(ino.0) }
     }
 
     /// The caller, whose rights the kernel has checked already.

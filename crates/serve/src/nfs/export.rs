@@ -86,6 +86,20 @@ pub struct Network {
 }
 
 impl Network {
+    /// The addresses that are in a network of both lists. Of two networks one lies within the other, or they have nothing in
+    /// common.
+    pub fn common(some: &[Self], others: &[Self]) -> Vec<Self> {
+        let within = |a: &Self, b: &Self| (a.prefix >= b.prefix && b.contains(a.address)).then_some(*a);
+        let pairs = some.iter().flat_map(|a| others.iter().filter_map(move |b| within(a, b).or_else(|| within(b, a))));
+        let mut common: Vec<Self> = Vec::new();
+        for network in pairs {
+            if !common.contains(&network) {
+                common.push(network);
+            }
+        }
+        common
+    }
+
     /// Whether `client` is in the network. An IPv4 address that is mapped into IPv6 counts as IPv4.
     pub fn contains(&self, client: IpAddr) -> bool {
         match (self.address, client.to_canonical()) {
@@ -181,15 +195,26 @@ fn normal_path(path: &str) -> String {
 
 /// The caller as the volume sees them, by the rule's squashing.
 pub fn squash(rule: &Rule, auth: &Auth<'_>) -> Cred {
+    squashed(
+        rule,
+        match auth {
+            Auth::None => None,
+            Auth::Sys { uid, gid, gids, .. } => Some((*uid, *gid, gids.iter())),
+        },
+    )
+}
+
+/// The same of a caller's numbers: uid, gid and further groups. `None`: the caller names nobody.
+pub(crate) fn squashed(rule: &Rule, caller: Option<(u32, u32, impl Iterator<Item = u32>)>) -> Cred {
     let anonymous = || Cred::new(rule.anon_uid, rule.anon_gid, []);
-    match (rule.squash, auth) {
+    match (rule.squash, caller) {
         (Squash::All { uid, gid }, _) => Cred::new(uid, gid, []),
-        (_, Auth::None) => anonymous(),
-        (Squash::None, Auth::Sys { uid, gid, gids, .. }) => Cred::new(*uid, *gid, gids.iter().collect::<Arc<[u32]>>()),
-        (Squash::Root, Auth::Sys { uid, gid, gids, .. }) => {
+        (_, None) => anonymous(),
+        (Squash::None, Some((uid, gid, gids))) => Cred::new(uid, gid, gids.collect::<Arc<[u32]>>()),
+        (Squash::Root, Some((uid, gid, gids))) => {
             let map = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
-            let uid = if *uid == 0 { rule.anon_uid } else { *uid };
-            Cred::new(uid, map(*gid), gids.iter().map(map).collect::<Arc<[u32]>>())
+            let uid = if uid == 0 { rule.anon_uid } else { uid };
+            Cred::new(uid, map(gid), gids.map(map).collect::<Arc<[u32]>>())
         }
     }
 }
@@ -229,6 +254,20 @@ mod tests {
         for bad in ["", "1.2.3.4/33", "::/129", "1.2.3/8", "1.2.3.4/", "host"] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn common_networks() {
+        let list = |text: &str| -> Vec<Network> { text.split_whitespace().map(|word| word.parse().unwrap()).collect() };
+        let check = |a: &str, b: &str, both: &str| {
+            assert_eq!(Network::common(&list(a), &list(b)), list(both), "{a} and {b}");
+            assert_eq!(Network::common(&list(b), &list(a)).len(), list(both).len());
+        };
+        check("10.0.0.0/8 ::1", "10.1.0.0/16 192.168.0.0/16 ::/0", "10.1.0.0/16 ::1");
+        check("10.1.2.3", "10.0.0.0/8", "10.1.2.3");
+        check("10.0.0.0/8", "fd00::/8", "");
+        check("10.0.0.0/8", "10.0.0.0/8 10.0.0.0/8", "10.0.0.0/8");
+        check("0.0.0.0/0", "", "");
     }
 
     #[test]

@@ -47,7 +47,9 @@ use conn::End;
 use session::{Next, Service, Session};
 use shared::Shared;
 
+pub(crate) use export::squashed;
 pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
+pub(crate) use ops::{may_io, truncating};
 pub use shared::{NfsConfig, NfsStats, ProcStats};
 
 /// A server that is bound and not yet serving.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use russh::keys::PublicKey;
+use russh::keys::{Certificate, PublicKey};
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session as Ssh, VerifiedPublicKey,
 };
@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::flow::{Bad, Flow};
 use super::ops::Session;
 use super::packet::Frames;
-use super::shared::{LoggedIn, Shared};
+use super::shared::{Admitted, LoggedIn, Shared};
+use crate::certificate;
 use crate::door::{Stranger, shown};
 use crate::login::DoorUser;
 use crate::password;
@@ -39,6 +40,8 @@ pub enum ConnError {
     DoesNotRead,
     #[error("the user was changed")]
     UserChanged,
+    #[error("the time of its token is over")]
+    TokenOver,
 }
 
 impl From<Bad> for ConnError {
@@ -66,7 +69,7 @@ pub struct Conn {
     stranger: Option<Stranger>,
     user: Option<(Arc<DoorUser>, LoggedIn)>,
     /// Who was let in and is not yet told so.
-    accepted: Option<Arc<DoorUser>>,
+    accepted: Option<Admitted>,
     channels: HashMap<ChannelId, Open>,
 }
 
@@ -98,6 +101,11 @@ impl Conn {
     /// `login.guessing_is_slow`, `login.no_user_is_told`.
     async fn password(&mut self, name: &str, given: &str) -> Auth {
         let shared = Arc::clone(&self.shared);
+        if let Some(user) = self.user_of_token(name, given) {
+            // A token is not guessed: who guessed passwords from the same address does not lock it out.
+            self.accepted = Some(Admitted { user: Arc::new(user), authority: None });
+            return Auth::Accept;
+        }
         if shared.guard.is_locked(self.address, Instant::now()) {
             shared.stats.logins_locked_out.add(1);
             return self.refuse(name, "its address has guessed too often and is locked out for a minute").await;
@@ -109,7 +117,7 @@ impl Conn {
             && let Some(user) = user
         {
             shared.guard.right(self.address);
-            self.accepted = Some(user);
+            self.accepted = Some(Admitted { user, authority: None });
             return Auth::Accept;
         }
         if shared.guard.wrong(self.address, Instant::now()) {
@@ -118,14 +126,18 @@ impl Conn {
         match (user, has_hash) {
             (Some(_), false) => {
                 let why = format!(
-                    "the password was set before this larder could check it over SFTP; set it again with: larder user \
-                     passwd {}",
+                    "there is no password, or none that can be checked over SFTP; set it (again) with: larder user passwd {}",
                     shown(name)
                 );
                 self.refuse(name, &why).await
             }
             _ => self.refuse(name, "wrong name or password").await,
         }
+    }
+
+    fn user_of_token(&self, name: &str, given: &str) -> Option<DoorUser> {
+        let token = self.shared.tokens().find(given, SystemTime::now()).filter(|token| token.user == name)?;
+        Some(self.shared.user(name)?.narrowed(token))
     }
 
     fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<DoorUser>> {
@@ -185,27 +197,49 @@ impl Handler for Conn {
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, ConnError> {
         // A client offers all keys that it has: those are no guesses.
+        // The key may come in a certificate, which is shown with the signature only.
         match self.user_with_key(user, offer.public_key) {
-            Some(_) => Ok(Auth::Accept),
-            None => Ok(Self::rejected()),
+            None if self.shared.authorities().is_empty() => Ok(Self::rejected()),
+            _ => Ok(Auth::Accept),
         }
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, ConnError> {
         match self.user_with_key(user, key.public_key) {
             Some(user) => {
-                self.accepted = Some(user);
+                self.accepted = Some(Admitted { user, authority: None });
                 Ok(Auth::Accept)
             }
+            // Where certificates are taken every key of the client comes here.
+            None if !self.shared.authorities().is_empty() => Ok(Self::rejected()),
             None => Ok(self.refuse(user, "the key is not one of the user's").await),
         }
     }
 
+    async fn auth_openssh_certificate(&mut self, name: &str, certificate: &Certificate) -> Result<Auth, ConnError> {
+        let authorities = self.shared.authorities();
+        match certificate::admit(certificate, name, self.address, SystemTime::now(), &authorities) {
+            Ok(authority) => match self.shared.user(name) {
+                Some(user) => {
+                    self.accepted = Some(Admitted { user, authority: Some(authority) });
+                    Ok(Auth::Accept)
+                }
+                None => Ok(self.refuse(name, "the certificate is for a user that there is not").await),
+            },
+            Err(why) => {
+                let (id, serial) = (shown(certificate.key_id()), certificate.serial());
+                Ok(self.refuse(name, &format!("the certificate '{id}' (serial {serial}): {why}")).await)
+            }
+        }
+    }
+
     async fn auth_succeeded(&mut self, _ssh: &mut Ssh) -> Result<(), ConnError> {
-        let user = self.accepted.take().ok_or(ConnError::UserChanged)?;
-        let logged_in = self.shared.log_in(&user, &self.cut).ok_or(ConnError::UserChanged)?;
-        let (address, name) = (self.address, &user.name);
-        self.shared.door.came_in(address, || format!("SFTP: '{name}' logged in from {address}"));
+        let admitted = self.accepted.take().ok_or(ConnError::UserChanged)?;
+        let logged_in = self.shared.log_in(&admitted, &self.cut).ok_or(ConnError::UserChanged)?;
+        let (address, user) = (self.address, admitted.user);
+        let by = user.token.as_ref().map_or(String::new(), |token| format!(" with the token {}", token.id));
+        let by = if admitted.authority.is_some() { " with a certificate".to_owned() } else { by };
+        self.shared.door.came_in(address, || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
         self.user = Some((user, logged_in));
         self.stranger = None;
@@ -237,7 +271,7 @@ impl Handler for Conn {
         if name != "sftp" || open.sftp.is_some() {
             return Ok(ssh.channel_failure(channel)?);
         }
-        let session = Session::new(Arc::clone(&self.shared), Arc::clone(user));
+        let session = Session::new(Arc::clone(&self.shared), Arc::clone(user), self.address);
         let flow = Flow::new(session, channel, ssh.handle(), open.window);
         open.sftp = Some((Frames::default(), flow));
         Ok(ssh.channel_success(channel)?)
@@ -277,6 +311,10 @@ impl Handler for Conn {
     }
 
     async fn data(&mut self, channel: ChannelId, mut data: &[u8], ssh: &mut Ssh) -> Result<(), ConnError> {
+        let token = self.user.as_ref().and_then(|(user, _)| user.token.as_ref());
+        if token.is_some_and(|token| token.is_over(SystemTime::now())) {
+            return Err(ConnError::TokenOver);
+        }
         let Some((frames, flow)) = self.channels.get_mut(&channel).and_then(|open| open.sftp.as_mut()) else {
             return Ok(());
         };

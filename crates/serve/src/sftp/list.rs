@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_ls() {
-        let user = DoorUser { name: "ann".into(), password: None, keys: vec![], uid: 5, gid: 6, groups: vec![] };
+        let user =
+            DoorUser { name: "ann".into(), password: None, keys: vec![], uid: 5, gid: 6, groups: vec![], token: None };
         let people = People::new([&user].into_iter());
         let attrs = Attrs { size: Some(12), ids: Some((5, 7)), mode: Some(0o104_755), times: Some((0, 1_709_164_800)) };
         let mut line = Vec::new();

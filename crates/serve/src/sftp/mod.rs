@@ -41,8 +41,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
-use crate::login::DoorUser;
+use crate::login::{CaKey, DoorUser};
 use crate::share::DoorShare;
+use crate::token::Tokens;
 use conn::Conn;
 use shared::Shared;
 use wire::Wire;
@@ -82,6 +83,16 @@ impl SftpHandle {
     /// Makes these the users. Connections of one who is gone or changed are cut.
     pub fn set_users(&self, users: Vec<DoorUser>) {
         self.shared.set_users(users);
+    }
+
+    /// Makes these the app tokens. Connections of one that is gone or changed are cut.
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        self.shared.set_tokens(tokens);
+    }
+
+    /// Makes these the authorities whose certificates let users in. Connections that another one let in are cut.
+    pub fn set_authorities(&self, authorities: Vec<CaKey>) {
+        self.shared.set_authorities(authorities);
     }
 
     /// Makes these the shares. Files of one that is gone or changed are closed.

@@ -7,6 +7,7 @@
 //! - `ops.opened_once_checked_once`: reading and writing through a handle ask for no permission again,
 //!   as with read(2).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -41,6 +42,8 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Session {
     pub shared: Arc<Shared>,
     pub user: Arc<DoorUser>,
+    /// Where the user is.
+    pub address: IpAddr,
     pub handles: Arc<Handles>,
     /// The connection is over: what takes long ends early.
     pub over: AtomicBool,
@@ -49,8 +52,8 @@ pub struct Session {
 type Answer = Result<Bytes, Fail>;
 
 impl Session {
-    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>) -> Arc<Self> {
-        let session = Self { shared, user, handles: Arc::default(), over: AtomicBool::new(false) };
+    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>, address: IpAddr) -> Arc<Self> {
+        let session = Self { shared, user, address, handles: Arc::default(), over: AtomicBool::new(false) };
         let session = Arc::new(session);
         session.shared.remember(&session.handles);
         session
@@ -63,7 +66,7 @@ impl Session {
     }
 
     fn view(&self) -> View {
-        View { user: Arc::clone(&self.user), shares: self.shared.shares() }
+        View { user: Arc::clone(&self.user), address: self.address, shares: self.shared.shares() }
     }
 
     /// What a request touches (`order.same_file_in_order`).

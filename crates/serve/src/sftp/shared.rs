@@ -15,9 +15,10 @@ use super::handles::Handles;
 use super::list::People;
 use super::packet::Request;
 use crate::door::{Door, Strangers};
-use crate::login::{DoorUser, Guard, Users};
+use crate::login::{CaKey, DoorUser, Guard, Users};
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
+use crate::token::Tokens;
 use crate::tree::{self, ShareState};
 
 /// What the requests of all connections may hold; each connection has its part of it.
@@ -95,8 +96,17 @@ pub struct Shared {
     /// Of every session.
     handles: Mutex<Vec<Weak<Handles>>>,
     /// What cuts the connections of each user.
-    connections: Mutex<HashMap<u64, (Arc<DoorUser>, CancellationToken)>>,
+    connections: Mutex<HashMap<u64, (Admitted, CancellationToken)>>,
+    tokens: RwLock<Arc<Tokens>>,
+    authorities: RwLock<Arc<Vec<CaKey>>>,
     next_connection: AtomicU64,
+}
+
+/// Who was let in, and by which authority's word if not by their own key or password.
+#[derive(Clone)]
+pub struct Admitted {
+    pub user: Arc<DoorUser>,
+    pub authority: Option<CaKey>,
 }
 
 /// A connection that has logged in, until it is dropped.
@@ -125,6 +135,8 @@ impl Shared {
             shares: RwLock::default(),
             handles: Mutex::default(),
             connections: Mutex::default(),
+            tokens: RwLock::default(),
+            authorities: RwLock::default(),
             next_connection: AtomicU64::new(0),
         }
     }
@@ -147,9 +159,42 @@ impl Shared {
         let users: Users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
         let users = Arc::new(users);
         *self.people.write() = Arc::new(people);
-        *self.users.write() = Arc::clone(&users);
-        for (user, cut) in self.connections.lock().values() {
-            if users.get(&user.name) != Some(user) {
+        *self.users.write() = users;
+        self.cut_strangers();
+    }
+
+    /// The connections of a token that is gone or changed are cut (`token.looked_up_each_time`).
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        *self.tokens.write() = tokens;
+        self.cut_strangers();
+    }
+
+    pub fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens.read())
+    }
+
+    /// The connections of an authority that is named no longer are cut.
+    pub fn set_authorities(&self, authorities: Vec<CaKey>) {
+        *self.authorities.write() = Arc::new(authorities);
+        self.cut_strangers();
+    }
+
+    pub fn authorities(&self) -> Arc<Vec<CaKey>> {
+        Arc::clone(&self.authorities.read())
+    }
+
+    /// Whether they would still be let in.
+    fn still_admits(&self, admitted: &Admitted) -> bool {
+        let user = &admitted.user;
+        self.user(&user.name).is_some_and(|now| user.is(&now))
+            && user.token.as_ref().is_none_or(|token| self.tokens().has(token))
+            && admitted.authority.as_ref().is_none_or(|authority| self.authorities().contains(authority))
+    }
+
+    fn cut_strangers(&self) {
+        let connections: Vec<(Admitted, CancellationToken)> = self.connections.lock().values().cloned().collect();
+        for (admitted, cut) in connections {
+            if !self.still_admits(&admitted) {
                 cut.cancel();
             }
         }
@@ -176,12 +221,12 @@ impl Shared {
     }
 
     /// `None`: the user was changed since the password was looked at.
-    pub fn log_in(self: &Arc<Self>, user: &Arc<DoorUser>, cut: &CancellationToken) -> Option<LoggedIn> {
+    pub fn log_in(self: &Arc<Self>, admitted: &Admitted, cut: &CancellationToken) -> Option<LoggedIn> {
         let id = self.next_connection.fetch_add(1, Relaxed);
-        self.connections.lock().insert(id, (Arc::clone(user), cut.clone()));
+        self.connections.lock().insert(id, (admitted.clone(), cut.clone()));
         let logged_in = LoggedIn { shared: Arc::clone(self), id };
         // Registered first: a change from now on cuts it.
-        (self.user(&user.name).as_ref() == Some(user)).then_some(logged_in)
+        self.still_admits(admitted).then_some(logged_in)
     }
 
     /// What the requests of one connection may hold now, in bytes.

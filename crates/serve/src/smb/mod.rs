@@ -51,8 +51,12 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, STRANGERS_MAX, shown};
+use crate::login::DoorUser;
+use crate::nfs::Network;
+use crate::share::{Closed, is_within};
 use feed::Feed;
 use people::{Directory, People};
+pub(crate) use rights::{granted, is_kept};
 use tree::{Core, Tree};
 use volume_door::VolumeDoors;
 
@@ -125,6 +129,31 @@ pub struct SmbShare {
     pub encryption: Encryption,
     /// Anybody may read, and write unless `read_only`, without a password; unsigned and not encrypted.
     pub guest: bool,
+    /// The networks outside of which nobody comes in; `None`: no bound.
+    pub only_from: Option<Vec<Network>>,
+}
+
+impl SmbShare {
+    fn people(&self, directory: Directory) -> People {
+        People {
+            directory,
+            access: self.users.iter().cloned().collect(),
+            guest: self.guest,
+            act_as: self.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])),
+        }
+    }
+
+    /// The identity of `user` on the share, and whether the share lets the user change anything.
+    pub(crate) fn entrance(&self, user: &DoorUser, address: Option<IpAddr>) -> Result<(Cred, bool), Closed> {
+        if !is_within(self.only_from.as_deref(), address) {
+            return Err(Closed::Network);
+        }
+        if !self.guest && !self.users.iter().any(|(name, _)| *name == user.name) {
+            return Err(Closed::NotListed);
+        }
+        let (cred, may_write) = self.people(Directory::of(&user.name, user.cred())).find(Some(&user.name));
+        Ok((cred, may_write && !self.read_only))
+    }
 }
 
 /// The settings of a server.
@@ -309,16 +338,12 @@ impl SmbServer {
     async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {
         let (door, files) = self.doors.of(&share.files);
         let feed = Feed::new(files.clone(), door.clone());
-        let people = People {
-            directory: self.directory.clone(),
-            access: share.users.iter().cloned().collect(),
-            guest: share.guest,
-            act_as: share.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])),
-        };
+        let people = share.people(self.directory.clone());
         let core = Arc::new(Core {
             files,
             root: share.root,
             read_only: share.read_only,
+            only_from: share.only_from.clone(),
             people,
             feed,
             door: door.clone(),
@@ -392,4 +417,6 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.files.id() == b.files.id()
         && a.root == b.root
         && a.act_as == b.act_as
+        && a.only_from == b.only_from
+        && a.files.is_as_in(&b.files)
 }

@@ -16,6 +16,11 @@ const NOBODY: u32 = 65534;
 pub struct Directory(Arc<RwLock<HashMap<String, Cred>>>);
 
 impl Directory {
+    /// Of one user alone.
+    pub fn of(name: &str, cred: Cred) -> Self {
+        Self(Arc::new(RwLock::new(HashMap::from([(name.to_owned(), cred)]))))
+    }
+
     pub fn set(&self, users: &[SmbUser]) {
         let creds = users.iter().map(|u| (u.name.clone(), u.cred()));
         *self.0.write() = creds.collect();

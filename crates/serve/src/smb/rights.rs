@@ -6,6 +6,7 @@
 use larder_files::Uses;
 use larder_volume::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
 pub use larder_volume::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
+use larder_volume::{Attr, FileKind};
 
 /// MS-FSCC 2.6.
 pub const DOS_READONLY: u32 = 0x1;
@@ -16,6 +17,31 @@ pub const DOS_GUARDED: u32 = 0x2 | 0x4;
 pub const DOS_SPARSE: u32 = 0x200;
 /// READONLY, HIDDEN, SYSTEM, ARCHIVE, TEMPORARY, OFFLINE, NOT_CONTENT_INDEXED: what a client may set.
 pub const DOS_SETTABLE: u32 = 0x1 | 0x2 | 0x4 | 0x20 | 0x100 | 0x1000 | 0x2000;
+
+/// The rights that an open gets of those that the volume grants: a share may be read-only for the user, and a file may have
+/// the attribute READONLY.
+pub fn granted(rights: u32, attr: &Attr, writable: bool) -> u32 {
+    let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
+    let mut denied = 0;
+    if special {
+        denied |= READ_DATA;
+    }
+    if special || !writable {
+        denied |= WRITE_DATA | APPEND_DATA;
+    }
+    if !writable {
+        denied |= DELETE | WRITE_ATTRIBUTES;
+    }
+    if attr.dos & DOS_READONLY != 0 && attr.kind != FileKind::Directory {
+        denied |= WRITE_DATA | APPEND_DATA;
+    }
+    rights & !denied
+}
+
+/// Whether the attribute READONLY keeps a file or folder from being deleted (MS-FSA 2.1.5.15.3).
+pub fn is_kept(attr: &Attr) -> bool {
+    attr.dos & DOS_READONLY != 0
+}
 
 /// The uses of an open with `access`, as other protocols know them.
 pub fn uses(access: u32) -> Uses {

@@ -140,7 +140,7 @@ impl Tree {
         if attr.id.ino != opened {
             return Err(SmbError::NotFound);
         }
-        self.core.files.unlink(&Cred::root(), dir, &stored).await.or_status()?;
+        self.core.files.outright().unlink(&Cred::root(), dir, &stored).await.or_status()?;
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Tree {
             Ok(_) if !replace => return Err(SmbError::Exists),
             Ok(_) => {
                 let taken = files.stored_name(dir, to.as_bytes()).await.or_status()?;
-                files.unlink(&Cred::root(), dir, &taken).await.or_status()?;
+                files.outright().unlink(&Cred::root(), dir, &taken).await.or_status()?;
             }
             Err(FsError::NotFound) => {}
             Err(error) => return Err(status(error)),

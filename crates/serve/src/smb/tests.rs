@@ -50,6 +50,7 @@ impl Fixture {
             files: own,
             root: larder_volume::Ino::ROOT,
             read_only: false,
+            only_from: None,
             people,
             feed,
             door,
@@ -65,6 +66,7 @@ impl Fixture {
             files: files.clone(),
             root,
             read_only: false,
+            only_from: None,
             people: People {
                 directory: people.directory.clone(),
                 access: people.access.clone(),

@@ -14,6 +14,7 @@
 //! - `tree.deletes_as_root`: deletes run as root, since the grant of DELETE at the open allowed
 //!   them. The share's own tree is used for nothing else.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,6 +25,9 @@ use larder_smb::{
     SmbError, SmbPath, SmbResult, VolumeInfo,
 };
 use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
+
+use crate::nfs::Network;
+use crate::share::is_within;
 
 use super::feed::Feed;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
@@ -49,6 +53,8 @@ pub struct Core {
     /// The directory that is shared.
     pub root: Ino,
     pub read_only: bool,
+    /// See [`super::SmbShare::only_from`].
+    pub only_from: Option<Vec<Network>>,
     pub people: People,
     pub feed: Arc<Feed>,
     pub door: Arc<VolumeDoor>,
@@ -299,21 +305,7 @@ impl Tree {
             Err(FsError::Stale) => return Ok(None),
             Err(error) => return Err(status(error)),
         };
-        let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
-        let mut denied = 0;
-        if special {
-            denied |= rights::READ_DATA;
-        }
-        if special || !self.writable {
-            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
-        }
-        if !self.writable {
-            denied |= rights::DELETE | rights::WRITE_ATTRIBUTES;
-        }
-        if attr.dos & rights::DOS_READONLY != 0 && attr.kind != FileKind::Directory {
-            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
-        }
-        Ok(Some(rights & !denied))
+        Ok(Some(rights::granted(rights, attr, self.writable)))
     }
 
     /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.
@@ -427,7 +419,7 @@ impl Tree {
             Ok((target, stored)) => {
                 if target.id == source.id {
                     // POSIX does nothing when both are links to one inode; SMB wants the source's name gone.
-                    files.unlink(&self.who, from_dir, &from_name).await.or_status()?;
+                    files.outright().unlink(&self.who, from_dir, &from_name).await.or_status()?;
                     return Ok(());
                 }
                 if *stored != *wanted {
@@ -534,6 +526,14 @@ impl ShareBackend for Tree {
             }
         }
         Ok(())
+    }
+
+    fn admits(&self, address: Option<IpAddr>) -> bool {
+        // A bound that cannot be looked at is not met.
+        match (&self.core.only_from, address) {
+            (Some(_), None) => false,
+            (bound, address) => is_within(bound.as_deref(), address),
+        }
     }
 
     fn for_user(&self, user: Option<&str>) -> Option<Arc<dyn ShareBackend>> {

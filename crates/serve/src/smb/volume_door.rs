@@ -31,7 +31,8 @@ pub struct VolumeDoor {
 pub struct VolumeDoors(Mutex<HashMap<uuid::Uuid, Weak<VolumeDoor>>>);
 
 impl VolumeDoors {
-    /// The door of the volume of `files`, and the file service as a new share of it sees it.
+    /// The door of the volume of `files`, and the file service as a new share of it sees it, with the bin and the listings of
+    /// `files`.
     pub fn of(&self, files: &Files) -> (Arc<VolumeDoor>, Files) {
         let mut all = self.0.lock();
         all.retain(|_, door| door.strong_count() > 0);
@@ -45,7 +46,7 @@ impl VolumeDoors {
         });
         let origin = NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed);
         door.origins.write().insert(origin);
-        let part = door.files.for_part(origin);
+        let part = door.files.for_part(origin).as_in(files);
         (door, part)
     }
 }

@@ -1,4 +1,5 @@
-//! Basic authentication (RFC 7617) against the users' passwords.
+//! Basic authentication (RFC 7617) against the users' passwords, and app tokens as Basic passwords
+//! or alone as Bearer (RFC 6750).
 //!
 //! - `auth.verified_are_remembered`: a password that was right is looked up, not hashed again, for
 //!   [`REMEMBERED_TIME`], while its user stays as it was. What is kept of it is a keyed hash under a
@@ -9,7 +10,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding};
@@ -20,7 +21,7 @@ use rand::rngs::OsRng;
 use super::shared::Shared;
 use crate::door::shown;
 use crate::login::DoorUser;
-use crate::password;
+use crate::password::{self, PasswordHash};
 
 const REMEMBERED_TIME: Duration = Duration::from_secs(300);
 const REMEMBERED_MAX: usize = 1024;
@@ -101,22 +102,88 @@ fn credentials(header: &str) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
+/// The token of an Authorization header (RFC 6750, 2.1).
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, rest) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(rest.trim())
+}
+
+/// The user that a token lets in; `name` is the one that came with it, if any. A token is not
+/// guessed: an address that guessed passwords is let in with it.
+fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<DoorUser>> {
+    let token = shared.tokens().find(given, SystemTime::now())?;
+    let user = shared.user(&token.user).filter(|user| name.is_none_or(|name| name == user.name))?;
+    let (tag, now) = (shared.remembered.tag(&user.name, given), Instant::now());
+    if shared.remembered.find(&tag, now).is_none() {
+        let (name, id) = (&user.name, &token.id);
+        shared.door.came_in(address, || format!("WebDAV: '{name}' from {address} logged in with the token {id}"));
+        shared.stats.logins.add(1);
+    }
+    let narrowed = Arc::new(user.narrowed(token));
+    // For the log alone: a narrowed user is never equal to one that a password lets in.
+    shared.remembered.add(tag, Arc::clone(&narrowed), now);
+    Some(narrowed)
+}
+
 pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> Result<Arc<DoorUser>, Refused> {
     let Some(header) = header else { return Err(Refused::Asked) };
+    if let Some(given) = bearer(header) {
+        if let Some(user) = by_token(shared, address, None, given) {
+            return Ok(user);
+        }
+        refuse(shared, address, "a token", "no such token, or its time is over").await;
+        return Err(Refused::Wrong);
+    }
     let Some((name, given)) = credentials(header) else { return Err(Refused::Asked) };
-    let now = Instant::now();
+    if let Some(user) = by_token(shared, address, Some(&name), &given) {
+        return Ok(user);
+    }
     let tag = shared.remembered.tag(&name, &given);
-    if let Some(user) = shared.remembered.find(&tag, now)
+    if let Some(user) = shared.remembered.find(&tag, Instant::now())
         && shared.user(&name).as_ref() == Some(&user)
     {
         return Ok(user);
     }
-    if shared.guard.is_locked(address, now) {
-        shared.stats.logins_locked_out.add(1);
-        refuse(shared, address, &name, "its address has guessed too often and is locked out for a minute").await;
-        return Err(Refused::LockedOut);
+    let user = verify(shared, address, &name, given).await?;
+    shared.remembered.add(tag, Arc::clone(&user), Instant::now());
+    Ok(user)
+}
+
+/// `auth.guessing_is_slow`.
+async fn admit(shared: &Shared, address: IpAddr, name: &str) -> Result<(), Refused> {
+    if !shared.guard.is_locked(address, Instant::now()) {
+        return Ok(());
     }
-    let user = shared.user(&name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+    shared.stats.logins_locked_out.add(1);
+    refuse(shared, address, name, "its address has guessed too often and is locked out for a minute").await;
+    Err(Refused::LockedOut)
+}
+
+/// The password of a link, which is guessed at the same price as a user's.
+pub async fn verify_link(
+    shared: &Shared,
+    address: IpAddr,
+    name: &str,
+    hash: Option<PasswordHash>,
+    given: String,
+) -> Result<(), Refused> {
+    admit(shared, address, name).await?;
+    if given.len() <= PASSWORD_BYTES_MAX && password::verify(hash, given).await {
+        shared.guard.right(address);
+        return Ok(());
+    }
+    let why = match shared.guard.wrong(address, Instant::now()) {
+        true => "wrong password, and too many of them: locked out for a minute",
+        false => "wrong password",
+    };
+    refuse(shared, address, name, why).await;
+    Err(Refused::Wrong)
+}
+
+/// A name and a password, however they came.
+pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<DoorUser>, Refused> {
+    admit(shared, address, name).await?;
+    let user = shared.user(name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
     let hash = user.as_ref().and_then(|user| user.password.clone());
     let has_hash = hash.is_some();
     if password::verify(hash, given).await
@@ -125,20 +192,19 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         shared.guard.right(address);
         shared.stats.logins.add(1);
         shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
-        shared.remembered.add(tag, Arc::clone(&user), Instant::now());
         return Ok(user);
     }
     if shared.guard.wrong(address, Instant::now()) {
         let why = "wrong name or password, and too many of them: locked out for a minute";
-        refuse(shared, address, &name, why).await;
+        refuse(shared, address, name, why).await;
     } else if user.is_some() && !has_hash {
         let why = format!(
-            "the password was set before this larder could check it over WebDAV; set it again with: larder user passwd {}",
-            shown(&name)
+            "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
+            shown(name)
         );
-        refuse(shared, address, &name, &why).await;
+        refuse(shared, address, name, &why).await;
     } else {
-        refuse(shared, address, &name, "wrong name or password").await;
+        refuse(shared, address, name, "wrong name or password").await;
     }
     Err(Refused::Wrong)
 }
@@ -171,7 +237,15 @@ mod tests {
     fn what_is_remembered_is_bounded_and_short() {
         let (all, now) = (Remembered::new(), Instant::now());
         let user = |name: &str| {
-            Arc::new(DoorUser { name: name.into(), password: None, keys: vec![], uid: 1, gid: 1, groups: vec![] })
+            Arc::new(DoorUser {
+                name: name.into(),
+                password: None,
+                keys: vec![],
+                uid: 1,
+                gid: 1,
+                groups: vec![],
+                token: None,
+            })
         };
         let tag = all.tag("ann", "secret");
         assert_ne!(tag, all.tag("annsecret", ""));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -28,8 +29,6 @@ pub struct Context {
     pub method: Method,
     pub headers: HeaderMap,
     pub place: Place,
-    /// The question of the URL, for the listing of a browser.
-    pub query: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,6 +162,22 @@ impl Context {
             _ => None,
         };
         self.shared.locks.check(path, file, &self.user.name, tokens)
+    }
+
+    /// The share as it is for the user at this moment: rights may have been taken since the request began.
+    pub fn room_now(&self, room: &Room) -> Result<Room, Fail> {
+        const TAKEN: Fail = Fail::forbidden("the share was taken from you, or changed, while this was under way");
+        let mut user = self.shared.user(&self.user.name).ok_or(TAKEN)?;
+        if let Some(token) = &self.user.token {
+            let is_good = self.shared.tokens().has(token) && !token.is_over(SystemTime::now());
+            user = is_good.then(|| Arc::new(user.narrowed(Arc::clone(token)))).ok_or(TAKEN)?;
+        }
+        let is_it = |now: &Room| {
+            now.state.share.name == room.state.share.name
+                && now.files().id() == room.files().id()
+                && now.root() == room.root()
+        };
+        self.shared.view(&user, self.view.address).rooms().find(is_it).ok_or(TAKEN)
     }
 
     /// A name comes to the folder or leaves it: the folder's locks are asked too (RFC 4918 7.4).

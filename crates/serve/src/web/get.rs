@@ -10,14 +10,15 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use larder_files::{Open, Uses};
-use larder_volume::{ACCESS_READ, Attr, FileKind};
+use larder_volume::{ACCESS_READ, Attr};
 
 use super::conditions::{self, Present, text};
 use super::context::{Answer, Body, Context, empty, full};
 use super::fail::Fail;
+use super::kinds::content_type;
 use super::path::name;
 use super::shared::Shared;
-use crate::tree::{Room, Spot};
+use crate::tree::Room;
 
 /// Bytes read at a time, and how many such reads of one client are under way or wait for it.
 const READ_BYTES: u64 = 512 << 10;
@@ -34,18 +35,17 @@ struct Source {
     _open: Open,
 }
 
-pub async fn get(context: &Context) -> Answer {
-    let (room, attr) = match context.view.find(&context.place.path, true).await? {
-        Spot::In(room, attr) if attr.kind == FileKind::File && !context.place.slash => (room, attr),
-        Spot::In(_, attr) if attr.kind == FileKind::File => {
-            return Err(Fail::new(StatusCode::NOT_FOUND, "a file's URL does not end in a slash"));
-        }
-        Spot::Top => return super::page::folder(context, None).await,
-        Spot::In(room, attr) if attr.kind == FileKind::Directory => {
-            return super::page::folder(context, Some((room, attr))).await;
-        }
-        Spot::In(..) => return Err(Fail::forbidden("it is no file")),
-    };
+/// What a stored file may do when a browser shows it in this server's name: nothing runs.
+const SANDBOX: HeaderValue = HeaderValue::from_static(
+    "sandbox; default-src 'none'; img-src 'self' data:; media-src 'self'; style-src 'unsafe-inline'",
+);
+/// Browsers show PDF by a program of their own, which a sandbox forbids. That program runs apart from this origin.
+const PDF: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; object-src 'self'; img-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'",
+);
+
+/// The answer to GET or HEAD of a file; `save_as` makes a browser keep it under that name instead of showing it.
+pub async fn file(context: &Context, room: Room, attr: Attr, save_as: Option<&[u8]>) -> Answer {
     let files = room.files().clone();
     files.access(&room.cred, attr.id.ino, ACCESS_READ).await?;
     let open = files.open(attr.id.ino, Uses::READ).await?;
@@ -56,13 +56,11 @@ pub async fn get(context: &Context) -> Answer {
     set(headers, header::ETAG, &present.etag);
     set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(present.modified));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // Somebody else's file is shown in this server's name: it runs nothing.
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "sandbox; default-src 'none'; img-src 'self' data:; media-src 'self'; style-src 'unsafe-inline'",
-        ),
-    );
+    let kind = content_type(name(&context.place.path));
+    headers.insert(header::CONTENT_SECURITY_POLICY, if kind == "application/pdf" { PDF } else { SANDBOX });
+    if let Some(name) = save_as {
+        set(headers, header::CONTENT_DISPOSITION, &disposition(name));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     if let Err(status) = conditions::check(&context.method, &context.headers, Some(&present)) {
@@ -72,7 +70,6 @@ pub async fn get(context: &Context) -> Answer {
         *response.status_mut() = status;
         return Ok(response);
     }
-    let kind = content_type(name(&context.place.path));
     let ranges = match context.method == Method::GET && conditions::range_fits(&context.headers, &present) {
         true => ranges(text(&context.headers, header::RANGE), attr.size),
         false => Ranges::Whole,
@@ -103,6 +100,13 @@ pub async fn get(context: &Context) -> Answer {
         }
     }
     Ok(response)
+}
+
+/// RFC 6266, with the name of RFC 8187.
+pub fn disposition(name: &[u8]) -> String {
+    let mut out = "attachment; filename*=UTF-8''".to_owned();
+    super::path::push_escaped(&mut out, String::from_utf8_lossy(name).replace('/', "_").as_bytes());
+    out
 }
 
 fn set(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
@@ -208,55 +212,6 @@ fn ranges(header: Option<&str>, size: u64) -> Ranges {
         _ if count == 0 || count > RANGES_MAX || (found.len() > 1 && total > size) => Ranges::Whole,
         true => Ranges::None,
         false => Ranges::Some(found),
-    }
-}
-
-/// By the end of the name: browsers show what they know and keep the rest.
-pub fn content_type(name: &[u8]) -> &'static str {
-    let end = name.iter().rposition(|&byte| byte == b'.').and_then(|at| name.get(at + 1..)).unwrap_or_default();
-    match end.to_ascii_lowercase().as_slice() {
-        b"txt" | b"log" | b"md" | b"conf" | b"ini" | b"toml" => "text/plain; charset=utf-8",
-        b"html" | b"htm" => "text/html; charset=utf-8",
-        b"css" => "text/css",
-        b"csv" => "text/csv; charset=utf-8",
-        b"xml" => "application/xml",
-        b"js" | b"mjs" => "text/javascript",
-        b"json" => "application/json",
-        b"pdf" => "application/pdf",
-        b"zip" => "application/zip",
-        b"gz" | b"tgz" => "application/gzip",
-        b"tar" => "application/x-tar",
-        b"7z" => "application/x-7z-compressed",
-        b"jpg" | b"jpeg" => "image/jpeg",
-        b"png" => "image/png",
-        b"gif" => "image/gif",
-        b"webp" => "image/webp",
-        b"avif" => "image/avif",
-        b"heic" => "image/heic",
-        b"svg" => "image/svg+xml",
-        b"tif" | b"tiff" => "image/tiff",
-        b"bmp" => "image/bmp",
-        b"mp4" | b"m4v" => "video/mp4",
-        b"webm" => "video/webm",
-        b"mkv" => "video/x-matroska",
-        b"mov" => "video/quicktime",
-        b"avi" => "video/x-msvideo",
-        b"mpg" | b"mpeg" => "video/mpeg",
-        b"mp3" => "audio/mpeg",
-        b"flac" => "audio/flac",
-        b"ogg" | b"oga" | b"opus" => "audio/ogg",
-        b"m4a" => "audio/mp4",
-        b"wav" => "audio/wav",
-        b"doc" => "application/msword",
-        b"docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        b"xls" => "application/vnd.ms-excel",
-        b"xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-        b"ppt" => "application/vnd.ms-powerpoint",
-        b"pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-        b"odt" => "application/vnd.oasis.opendocument.text",
-        b"ods" => "application/vnd.oasis.opendocument.spreadsheet",
-        b"epub" => "application/epub+zip",
-        _ => "application/octet-stream",
     }
 }
 

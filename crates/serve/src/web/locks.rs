@@ -256,6 +256,16 @@ impl Locks {
         self.current().retain(|entry| !is_within(&entry.lock.path, top));
     }
 
+    /// What was below `top` is gone, and `top` itself is another thing of the same kind.
+    pub fn forget_below(&self, top: &[u8]) {
+        self.current().retain(|entry| !is_within(&entry.lock.path, top) || entry.lock.path == top);
+    }
+
+    /// What keeps `file` from other doors.
+    pub fn held(&self, file: FileKey) -> Option<Arc<Held>> {
+        self.current().iter().find(|entry| entry.lock.file == Some(file)).and_then(|entry| entry.held.clone())
+    }
+
     /// Whether the locks of `file` are in the table of all doors: `Some` says whether exclusively.
     pub fn of_file(&self, file: FileKey) -> Option<bool> {
         let all = self.current();
@@ -265,8 +275,7 @@ impl Locks {
     }
 
     /// The path now leads to another inode: the locks go with it, and `held` is what keeps it from other doors.
-    pub fn replaced(&self, old: FileKey, new: FileKey, held: Held) {
-        let held = Arc::new(held);
+    pub fn replaced(&self, old: FileKey, new: FileKey, held: Arc<Held>) {
         for entry in self.current().iter_mut().filter(|entry| entry.lock.file == Some(old)) {
             (entry.lock.file, entry.held) = (Some(new), Some(Arc::clone(&held)));
         }

@@ -3,7 +3,7 @@
 //! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds its user, `context`
 //! is one request and its conditions (`conditions`); methods are in `get`, `put`, `props`, `moves` and `lock_ops`.
 //! `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the
-//! properties that clients make up, `path` and `xml` are the codecs. `page` is what a browser sees.
+//! properties that clients make up, `path` and `xml` are the codecs. `browser` is the file view for browsers.
 //!
 //! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks of
 //!   files are in the table of all doors.
@@ -13,16 +13,18 @@
 //!   answer has to move on within a minute.
 
 mod auth;
+mod browser;
+mod civil;
 mod conditions;
 mod config;
 mod context;
 mod dead;
 mod fail;
 mod get;
+mod kinds;
 mod lock_ops;
 mod locks;
 mod moves;
-mod page;
 mod path;
 mod props;
 mod put;
@@ -52,6 +54,9 @@ use tokio_util::task::TaskTracker;
 use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
 use crate::login::DoorUser;
 use crate::share::DoorShare;
+use crate::token::Tokens;
+#[cfg(any(test, fuzzing))]
+pub use browser::fuzz;
 pub use config::WebConfig;
 use service::Peer;
 use shared::Shared;
@@ -81,6 +86,11 @@ impl WebHandle {
     /// Makes these the users. One who is gone or changed is refused from the next request on.
     pub fn set_users(&self, users: Vec<DoorUser>) {
         self.shared.set_users(users);
+    }
+
+    /// Makes these the app tokens. One that is gone or changed is refused from the next request on.
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        self.shared.set_tokens(tokens);
     }
 
     /// Makes these the shares. Locks in one that is gone or changed end.
@@ -136,6 +146,7 @@ impl WebServer {
             tokio::select! {
                 _ = futures::future::join_all(accepting) => {}
                 () = self.shared.locks.end_in_time() => {}
+                () = self.shared.expire_uploads() => {}
                 () = shutdown.cancelled() => {}
             }
             drop(self.listeners);
@@ -177,7 +188,7 @@ fn admit(
     let open = Counted(Arc::clone(shared));
     let shutdown = shutdown.clone();
     let Some(tls) = tls else {
-        tracker.spawn(serve_one(socket, peer, stranger, open, shutdown));
+        tracker.spawn(serve_one(socket, peer, stranger, open, false, shutdown));
         return;
     };
     tracker.spawn(async move {
@@ -187,7 +198,7 @@ fn admit(
             () = shutdown.cancelled() => return,
         };
         match shaken {
-            Ok(Ok(stream)) => serve_one(stream, peer, stranger, open, shutdown).await,
+            Ok(Ok(stream)) => serve_one(stream, peer, stranger, open, true, shutdown).await,
             failed => {
                 open.0.stats.connections_dropped.add(1);
                 tracing::debug!(%peer, reason = ?failed.err(), "no TLS handshake");
@@ -210,11 +221,13 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     peer: SocketAddr,
     stranger: Stranger,
     open: Counted,
+    tls: bool,
     shutdown: CancellationToken,
 ) {
     let shared = Arc::clone(&open.0);
     let known = CancellationToken::new();
-    let client = Peer { shared: Arc::clone(&shared), address: peer.ip().to_canonical(), known: known.clone() };
+    let address = peer.ip().to_canonical();
+    let client = Peer { shared: Arc::clone(&shared), address, tls, known: known.clone() };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

@@ -5,14 +5,17 @@
 //! - `moves.errors_are_named`: what could not be copied or removed is named in a multi-status, and an
 //!   error leaves what it concerns as it was.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
 use larder_volume::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr};
 
 use super::conditions;
-use super::context::{Answer, Context, Depth, status, xml as xml_answer};
+use super::context::{Answer, Context, Depth, file_key, status, xml as xml_answer};
 use super::fail::Fail;
+use super::locks::Held;
 use super::path::{Place, is_within, join, push_href};
 use super::upload::{UMASK, Upload};
 use crate::tree::{Entry, Room, Spot};
@@ -69,7 +72,8 @@ pub async fn delete(context: &Context) -> Answer {
     entry.room.to_change()?;
     let mut failures = context.shared.locks.locked_below(path, &context.user.name, &context.tokens()?);
     if failures.is_empty() {
-        remove_tree(entry.room.clone(), entry.dir, entry.name.clone(), attr.kind, path.clone(), &mut failures).await;
+        let doomed = Doomed { kind: attr.kind, room: entry.room, dir: entry.dir, name: entry.name, keeps: true };
+        remove_tree(doomed, path.clone(), &mut failures).await;
     }
     if failures.is_empty() {
         context.shared.locks.forget(path);
@@ -109,29 +113,35 @@ fn outcome(path: &Bytes, mut failures: Failures, done: StatusCode) -> Answer {
     Ok(xml_answer(StatusCode::MULTI_STATUS, out))
 }
 
-/// Removes what has the name, with everything below it. What fails stays, and so do the folders around it.
-fn remove_tree(
+/// A name that is to be removed, with everything below it.
+#[derive(Clone)]
+struct Doomed {
     room: Room,
     dir: Ino,
     name: Bytes,
     kind: FileKind,
-    path: Bytes,
-    failures: &mut Failures,
-) -> BoxFuture<'_, ()> {
+    /// Into the bin of the share, if it has one: not what a copy or a move leaves over.
+    keeps: bool,
+}
+
+/// Removes what has the name. What fails stays, and so do the folders around it.
+fn remove_tree(doomed: Doomed, path: Bytes, failures: &mut Failures) -> BoxFuture<'_, ()> {
     Box::pin(async move {
+        let Doomed { room, dir, name, kind, keeps } = &doomed;
         let before = failures.len();
-        if kind == FileKind::Directory
-            && let Err(fail) = remove_entries(&room, dir, &name, &path, failures).await
+        if *kind == FileKind::Directory
+            && let Err(fail) = remove_entries(&doomed, &path, failures).await
         {
             failures.push((path.clone(), fail));
         }
         if failures.len() > before {
             return;
         }
-        let done = match (room.to_change(), kind) {
+        let files = room.to_change().map(|files| if *keeps { files.clone() } else { files.outright() });
+        let done = match (files, kind) {
             (Err(no_way), _) => Err(no_way.into()),
-            (Ok(files), FileKind::Directory) => files.rmdir(&room.cred, dir, &name).await.map(drop).map_err(Fail::from),
-            (Ok(files), _) => files.unlink(&room.cred, dir, &name).await.map(drop).map_err(Fail::from),
+            (Ok(files), FileKind::Directory) => files.rmdir(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
+            (Ok(files), _) => files.unlink(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
         };
         match done {
             Err(fail) if !fail.is_not_found() && failures.len() < FAILURES_MAX => failures.push((path, fail)),
@@ -140,16 +150,18 @@ fn remove_tree(
     })
 }
 
-async fn remove_entries(room: &Room, dir: Ino, name: &[u8], path: &Bytes, failures: &mut Failures) -> Result<(), Fail> {
+async fn remove_entries(doomed: &Doomed, path: &Bytes, failures: &mut Failures) -> Result<(), Fail> {
+    let room = &doomed.room;
     let files = room.files();
-    let top = files.lookup(&room.cred, dir, name, NameMatch::Exact).await?.id.ino;
+    let top = files.lookup(&room.cred, doomed.dir, &doomed.name, NameMatch::Exact).await?.id.ino;
     let mut cookie = 0;
     loop {
         let listing = files.readdir(&room.cred, top, cookie, ENTRIES_AT_ONCE, false).await?;
         for entry in &listing.entries {
             cookie = entry.cookie;
             let below = join(path, &entry.name);
-            remove_tree(room.clone(), top, entry.name.clone(), entry.kind, below, failures).await;
+            let entry = Doomed { dir: top, name: entry.name.clone(), kind: entry.kind, ..doomed.clone() };
+            remove_tree(entry, below, failures).await;
             if failures.len() >= FAILURES_MAX {
                 return Ok(());
             }
@@ -270,12 +282,17 @@ async fn copy_all(context: &Context, ends: &Ends, depth: Depth) -> Result<Failur
         match changed {
             Ok(_) => {
                 left_kind = old.kind;
-                context.shared.locks.forget(target);
+                let is_folder = |kind| kind == FileKind::Directory;
+                match is_folder(old.kind) == is_folder(source.kind) {
+                    true => context.shared.locks.forget_below(target),
+                    false => context.shared.locks.forget(target),
+                }
             }
             Err(error) => failures.push((target.clone(), error.into())),
         }
     }
-    remove_tree(to.room.clone(), to.dir, hidden, left_kind, beside.clone(), &mut failures).await;
+    let left = Doomed { room: to.room.clone(), dir: to.dir, name: hidden, kind: left_kind, keeps: false };
+    remove_tree(left, beside.clone(), &mut failures).await;
     // Nobody knows the hidden name.
     for (path, _) in &mut failures {
         if let Some(rest) = path.strip_prefix(&beside[..]) {
@@ -402,6 +419,41 @@ async fn copy_file(
     Ok(())
 }
 
+/// A lock does not go with what is moved; a lock of the destination covers what has come there (RFC 4918 7.6). It may be
+/// another client's, shared with the one that moves.
+async fn after_move(context: &Context, ends: &Ends) {
+    let (path, target) = (&context.place.path, &ends.to_place.path);
+    let locks = &context.shared.locks;
+    let Some(old) = ends.old else { return locks.forget(path) };
+    let old_key = file_key(&ends.to.room, &old);
+    let new_key = file_key(&ends.to.room, &ends.source);
+    let own = new_key.and_then(|key| locks.held(key));
+    locks.forget(path);
+    locks.forget_below(target);
+    match (old_key, new_key) {
+        (None, None) => {}
+        (Some(old_key), Some(new_key)) => {
+            let Some(exclusive) = locks.of_file(old_key) else { return };
+            let held = match own {
+                Some(held) => Ok(held),
+                None => Held::take(ends.to.room.files(), new_key.1, exclusive).await.map(Arc::new),
+            };
+            match held {
+                Ok(held) => locks.replaced(old_key, new_key, held),
+                // A client of another door uses what has come: the lock cannot be kept from it.
+                Err(_) => locks.forget(target),
+            }
+        }
+        // A folder where a file was, or the other way round.
+        _ => locks.forget(target),
+    }
+}
+
+/// What a move leaves at its old place.
+fn left_over(from: &Entry, kind: FileKind) -> Doomed {
+    Doomed { room: from.room.clone(), dir: from.dir, name: from.name.clone(), kind, keeps: false }
+}
+
 pub async fn move_(context: &Context) -> Answer {
     if context.depth(Depth::Infinity)? != Depth::Infinity {
         return Err(Fail::bad_request("a move has depth infinity alone"));
@@ -410,12 +462,15 @@ pub async fn move_(context: &Context) -> Answer {
     let Ends { source, from, to, to_place, old } = &ends;
     let (path, target) = (&context.place.path, &to_place.path);
     let mut failures = Vec::new();
-    if !std::sync::Arc::ptr_eq(&from.room.state, &to.room.state) {
+    if !Arc::ptr_eq(&from.room.state, &to.room.state) {
         // Another share may be another volume, with other rules: a copy, and then a removal.
         failures = copy_all(context, &ends, Depth::Infinity).await?;
         if failures.is_empty() {
-            remove_tree(from.room.clone(), from.dir, from.name.clone(), source.kind, path.clone(), &mut failures).await;
+            remove_tree(left_over(from, source.kind), path.clone(), &mut failures).await;
         }
+        // The copy has seen to the locks of the destination.
+        context.shared.locks.forget(path);
+        return outcome(path, failures, done(*old));
     } else {
         let files = from.room.to_change()?;
         let folder = |attr: &Attr| attr.kind == FileKind::Directory;
@@ -431,13 +486,9 @@ pub async fn move_(context: &Context) -> Answer {
         })?;
         if let (RenameMode::Exchange, Some(old)) = (mode, old) {
             // The old destination has the name of the source now.
-            remove_tree(from.room.clone(), from.dir, from.name.clone(), old.kind, path.clone(), &mut failures).await;
+            remove_tree(left_over(from, old.kind), path.clone(), &mut failures).await;
         }
     }
-    // Locks stay with URLs, and nothing is left at these (RFC 4918 7.6).
-    context.shared.locks.forget(path);
-    if old.is_some() {
-        context.shared.locks.forget(target);
-    }
+    after_move(context, &ends).await;
     outcome(path, failures, done(*old))
 }

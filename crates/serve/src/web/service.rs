@@ -17,7 +17,8 @@ use super::context::{Answer, Body, Context, status, xml as xml_answer};
 use super::fail::Fail;
 use super::path::Place;
 use super::shared::{Op, Shared};
-use super::{get, lock_ops, moves, props, put};
+use super::{browser, get, lock_ops, moves, props, put};
+use crate::login::DoorUser;
 
 /// Bodies of XML.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -35,6 +36,7 @@ const CLASSES: HeaderValue = HeaderValue::from_static("1, 2, 3");
 pub struct Peer {
     pub shared: Arc<Shared>,
     pub address: IpAddr,
+    pub tls: bool,
     /// Cancelled when somebody has logged in: the time for it is over.
     pub known: CancellationToken,
 }
@@ -97,20 +99,18 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1 {
         return Err(Fail::bad_request("the Host header is missing or there are several"));
     }
-    let credentials = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let user = match auth::log_in(&peer.shared, peer.address, credentials).await {
-        Ok(user) => user,
-        Err(Refused::LockedOut) => {
-            let mut response = status(StatusCode::TOO_MANY_REQUESTS);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
-            return Ok(response);
+    if browser::is_public(parts.uri.path()) {
+        let body = if parts.method == Method::POST { read_short(body).await? } else { Vec::new() };
+        let stranger = browser::Stranger { shared: &peer.shared, address: peer.address, tls: peer.tls, body };
+        let (answer, is_known) = browser::public(stranger, parts).await;
+        if is_known {
+            peer.known.cancel();
         }
-        Err(Refused::Asked | Refused::Wrong) => {
-            let mut response =
-                get::plain_text(StatusCode::UNAUTHORIZED, "a name and a password are needed\n".to_owned());
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, ASK);
-            return Ok(response);
-        }
+        return answer;
+    }
+    let (user, session) = match who(&peer, &parts).await {
+        Ok(found) => found,
+        Err(response) => return Ok(*response),
     };
     peer.known.cancel();
     let method = parts.method;
@@ -124,10 +124,21 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     }
     let place = Place::of_url(parts.uri.path())?;
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let view = peer.shared.view(&user);
-    let context = Context { shared: peer.shared, user, view, method, headers: parts.headers, place, query };
+    let view = peer.shared.view(&user, peer.address);
+    let context = Context { shared: peer.shared, user, view, method, headers: parts.headers, place };
+    // A form carries its token in its body, and is looked at there.
+    if !matches!(context.method.as_str(), "GET" | "HEAD" | "PROPFIND" | "POST") {
+        browser::check_token(session.as_ref(), &context.headers, None)?;
+    }
+    if let Some(below) = parts.uri.path().strip_prefix(browser::OWN) {
+        return browser::own(context, session, below, peer.tls, body).await;
+    }
     match context.method.as_str() {
-        "GET" | "HEAD" => get::get(&context).await,
+        "GET" | "HEAD" => browser::get(context, session, &query).await,
+        "POST" => {
+            let bytes = read_short(body).await?;
+            browser::post(context, session, &query, peer.tls, &bytes).await
+        }
         "PUT" => put::put(&context, body).await,
         "PROPFIND" => {
             let bytes = read_short(body).await?;
@@ -139,10 +150,44 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
             let work = tokio::spawn(async move { change(&context, &bytes).await });
             work.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
         }
-        "POST" | "PATCH" | "TRACE" | "CONNECT" => {
+        "PATCH" | "TRACE" | "CONNECT" => {
             Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "this method has no meaning here"))
         }
         _ => Err(Fail::new(StatusCode::NOT_IMPLEMENTED, "the server does not know this method")),
+    }
+}
+
+/// Who asks: by credentials in the request, or by a session. A browser with neither is sent to the page where people log
+/// in; other clients are asked for credentials.
+async fn who(
+    peer: &Peer,
+    parts: &hyper::http::request::Parts,
+) -> Result<(Arc<DoorUser>, Option<browser::sessions::Session>), Box<Response<Body>>> {
+    let credentials = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if credentials.is_none() {
+        if let Some((user, session)) = browser::session(&peer.shared, &parts.headers) {
+            return Ok((user, Some(session)));
+        }
+        if browser::wants_page(&parts.method, &parts.headers) {
+            return Err(Box::new(browser::to_login(parts)));
+        }
+    }
+    match auth::log_in(&peer.shared, peer.address, credentials).await {
+        Ok(user) => Ok((user, None)),
+        Err(Refused::LockedOut) => {
+            let mut response = status(StatusCode::TOO_MANY_REQUESTS);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+            Err(Box::new(response))
+        }
+        Err(Refused::Asked | Refused::Wrong) => {
+            let mut response =
+                get::plain_text(StatusCode::UNAUTHORIZED, "a name and a password are needed\n".to_owned());
+            // A page's script asks in its own way.
+            if !parts.headers.contains_key("x-csrf-token") {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, ASK);
+            }
+            Err(Box::new(response))
+        }
     }
 }
 
@@ -159,7 +204,7 @@ async fn change(context: &Context, body: &[u8]) -> Answer {
 }
 
 /// A whole body that is no file.
-async fn read_short(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
+pub async fn read_short(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
     const TOO_LARGE: Fail = Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
     if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
         return Err(TOO_LARGE);

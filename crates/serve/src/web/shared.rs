@@ -1,20 +1,27 @@
 //! The state that all connections of a server share: users, shares, locks, counters.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Method;
 use larder_base::Timestamp;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
+use super::browser::links::Links;
+use super::browser::sessions::Sessions;
+use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
+use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
+
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -35,7 +42,7 @@ impl Op {
     pub fn of(method: &Method) -> Op {
         match method.as_str() {
             "GET" | "HEAD" => Op::Get,
-            "PUT" => Op::Put,
+            "PUT" | "PATCH" => Op::Put,
             "PROPFIND" => Op::List,
             "PROPPATCH" => Op::SetProperties,
             "MKCOL" => Op::Make,
@@ -63,15 +70,20 @@ pub struct Shared {
     pub guard: Guard,
     pub remembered: Remembered,
     pub locks: Locks,
+    pub sessions: Sessions,
+    pub uploads: Uploads,
+    pub links: Links,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
+    tokens: RwLock<Arc<Tokens>>,
     shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
 }
 
 impl Shared {
     pub fn new(config: WebConfig) -> Self {
         Self {
+            links: Links::load(config.links.clone()),
             config,
             stats: stats(),
             door: Door::default(),
@@ -79,8 +91,11 @@ impl Shared {
             guard: Guard::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),
+            sessions: Sessions::default(),
+            uploads: Uploads::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
+            tokens: RwLock::default(),
             shares: RwLock::default(),
         }
     }
@@ -99,10 +114,30 @@ impl Shared {
         let (kept, gone) = tree::replace_shares(&shares, new);
         *shares = Arc::new(kept);
         drop(shares);
-        gone.iter().for_each(|state| self.locks.forget(state.share.name.as_bytes()));
+        for state in &gone {
+            self.locks.forget(state.share.name.as_bytes());
+            self.uploads.forget_share(state);
+        }
     }
 
-    pub fn view(&self, user: &Arc<DoorUser>) -> View {
-        View { user: Arc::clone(user), shares: Arc::clone(&self.shares.read()) }
+    pub fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.tokens.read())
+    }
+
+    /// Each request looks its token up (`token.looked_up_each_time`).
+    pub fn set_tokens(&self, tokens: Arc<Tokens>) {
+        *self.tokens.write() = tokens;
+    }
+
+    pub fn view(&self, user: &Arc<DoorUser>, address: IpAddr) -> View {
+        View { user: Arc::clone(user), address, shares: Arc::clone(&self.shares.read()) }
+    }
+
+    /// Gives up uploads that nobody goes on with. Never returns.
+    pub async fn expire_uploads(&self) {
+        loop {
+            tokio::time::sleep(EXPIRE_EVERY).await;
+            self.uploads.expire(Instant::now());
+        }
     }
 }

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs as provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::props::civil;
+use super::civil::civil;
 
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 const FILE_BYTES_MAX: u64 = 1 << 20;

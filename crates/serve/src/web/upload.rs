@@ -135,6 +135,11 @@ impl Upload {
         Ok(())
     }
 
+    /// The user's rights were looked at again: it gets its name by those.
+    pub fn act_as(&mut self, room: Room) {
+        self.room = room;
+    }
+
     /// Gives it the time of last change that a client asks for.
     pub async fn set_mtime(&self, mtime: larder_base::Timestamp) -> Result<(), Fail> {
         let set = SetAttr { mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
@@ -187,7 +192,7 @@ impl Upload {
             match files.relink(&as_whom, self.ino(), dir, name).await {
                 Ok((attr, _)) => {
                     if let Some(held) = held {
-                        locks.replaced(old_key, new_key, held);
+                        locks.replaced(old_key, new_key, std::sync::Arc::new(held));
                     }
                     return Ok(Published { attr, is_new: false });
                 }

@@ -85,7 +85,8 @@ pub async fn handle(
         return HandlerResponse::err(ntstatus::STATUS_BAD_NETWORK_NAME);
     }
     let acl = share.acl.read().await;
-    let granted = match server.admits(&share, &acl, &caller) {
+    let is_near = share.backend.admits(conn.peer_addr.map(|peer| peer.ip()));
+    let granted = match server.admits(&share, &acl, &caller).filter(|_| is_near) {
         Some(a) => a,
         None => {
             warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");

@@ -172,7 +172,7 @@ fn check_extent(
     }
     let Some(record) = extent.record() else { return };
     let counts = seen.segments.entry(record.segment).or_default();
-    counts.0 += extent.live_bytes();
+    counts.0 += extent.segment_bytes();
     counts.1 += 1;
     let end = u64::from(record.position) + u64::from(record.stored_len);
     let lost = format!("the data at offset {offset} is lost");

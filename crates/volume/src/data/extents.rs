@@ -55,6 +55,19 @@ impl Extent {
         }
     }
 
+    /// The bytes of its segment that collection would have to keep for it: as `live_bytes`, of the
+    /// record and its table of pieces. A table left out would look like garbage that no rewriting
+    /// removes.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        match &self.place {
+            Place::Inline(_) => 0,
+            Place::Record(r) => {
+                let kept = u64::from(r.stored_len) + r.sums.table_bytes();
+                (kept * u64::from(self.len)).div_ceil(u64::from(r.raw_len.max(1)))
+            }
+        }
+    }
+
     /// Bytes that it takes up, as `stat` counts them.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         match &self.place {

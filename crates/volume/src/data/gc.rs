@@ -8,6 +8,8 @@
 //!   only if they add up; near full it rewrites every segment with a gap.
 //! - `gc.neighbours_join`: pieces that lie side by side in a file become one record again, so
 //!   collection also defragments.
+//! - `gc.rewrites_gain`: a segment is rewritten by itself only if that gives bytes back. Otherwise it
+//!   is left alone until fewer of its bytes are live. Several become one. So collection ends.
 //! - `gc.bounded_memory`: collection takes no memory from the bound of dirty data. It holds at most
 //!   one segment read and one being built.
 
@@ -251,6 +253,12 @@ impl Inner {
         if moves.is_empty() {
             return Ok(0);
         }
+        if let [only] = victims[..]
+            && object_bytes >= freed
+        {
+            self.segments.lock().mark_no_gain(only);
+            return Ok(0);
+        }
         let records = moves.len() as u32;
         let path = object_path(&self.parts.prefix, id);
         self.put_once(&path, PutPayload::from_iter(parts)).await?;
@@ -278,6 +286,7 @@ impl Inner {
         let mut candidates: Vec<(u64, SegmentId, u64)> = table
             .iter()
             .filter(|(_, s)| s.extents > 0 && !s.pending && !s.unreadable && !table.is_pinned(s))
+            .filter(|(_, s)| s.no_gain_at != Some(s.live_bytes))
             .filter_map(|(id, s)| {
                 let live = (s.useful_bytes() * 1000 / s.object_bytes.max(1)).min(1000);
                 let small = merge_small && s.object_bytes < SMALL_BYTES;

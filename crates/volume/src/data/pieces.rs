@@ -89,6 +89,14 @@ impl Sums {
         Sums::Pieces(Arc::from(&table[..]))
     }
 
+    /// The length of the table.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        match self {
+            Sums::Whole(_) => 0,
+            Sums::Pieces(table) => table.len() as u64,
+        }
+    }
+
     /// A table as it was stored; `None` if it is not one of this record.
     pub(crate) fn from_table(table: &[u8], codec: Codec, stored_len: u32, raw_len: u32) -> Option<Sums> {
         let (&log2, entries) = table.split_first()?;

@@ -44,6 +44,8 @@ pub(crate) struct Segment {
     pub(crate) pending: bool,
     /// Garbage collection could not read it; it is left alone while the volume is open.
     pub(crate) unreadable: bool,
+    /// The live bytes at which rewriting it would have given nothing back (`gc.rewrites_gain`).
+    pub(crate) no_gain_at: Option<u64>,
 }
 
 impl Segment {
@@ -114,7 +116,7 @@ impl Tally {
         let live = sign * extent.live_bytes() as i64;
         if let Some(record) = extent.record() {
             let entry = self.segments.entry(record.segment).or_default();
-            entry.0 += live;
+            entry.0 += sign * extent.segment_bytes() as i64;
             entry.1 += sign;
         }
         self.logical_bytes += sign * i64::from(extent.len);
@@ -319,6 +321,13 @@ impl Segments {
         let segment = segment.clone();
         if !self.is_pinned(&segment) {
             self.retire(id, ticket);
+        }
+    }
+
+    /// See `gc.rewrites_gain`.
+    pub(crate) fn mark_no_gain(&mut self, id: SegmentId) {
+        if let Some(segment) = self.map.get_mut(&id) {
+            segment.no_gain_at = Some(segment.live_bytes);
         }
     }
 

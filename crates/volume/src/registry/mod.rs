@@ -12,6 +12,7 @@
 
 mod clone;
 pub(crate) mod document;
+mod sealing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub struct Registry {
     open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
     pub(crate) next_tag: AtomicU32,
     /// Names of replicas that are received into or promoted just now.
-    pub(crate) receiving: parking_lot::Mutex<HashSet<String>>,
+    pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
 }
 
 impl Registry {
@@ -106,8 +107,15 @@ impl Registry {
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
-        let info =
-            VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false, origin: None };
+        let info = VolumeInfo {
+            name: name.to_owned(),
+            id: Uuid::new_v4(),
+            properties,
+            sealed,
+            sealing: None,
+            replica: false,
+            origin: None,
+        };
         let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
@@ -119,6 +127,8 @@ impl Registry {
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
                 source: None,
+                former_sources: Vec::new(),
+                sealing: None,
                 origin: None,
             });
             Ok(())

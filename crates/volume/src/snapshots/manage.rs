@@ -50,6 +50,12 @@ impl Volume {
         }
     }
 
+    /// The root directory of the snapshot `name`. [`FsError::NotFound`] if there is none.
+    pub async fn snapshot_root(&self, name: &str) -> FsResult<Attr> {
+        let number = self.state.catalog.find(name).ok_or(FsError::NotFound)?;
+        self.getattr(within(number, Ino::ROOT)).await
+    }
+
     /// Whether something may have changed since the newest snapshot was taken. Does no I/O. After an opening the answer is
     /// yes.
     pub fn changed_since_snapshot(&self) -> bool {

@@ -8,9 +8,11 @@ mod durable;
 mod model;
 mod named;
 mod names;
+mod relay;
 mod replica;
 mod scale;
 mod snapshots;
+mod year;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 //! FSSTAT, FSINFO, PATHCONF.
 
 use larder_volume::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX, NAME_BYTES_MAX, NameMatch,
-    SetAttr, acl,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX, NAME_BYTES_MAX,
+    NameMatch, SetAttr, acl,
 };
 
 use super::super::proto::{Fail, Status, check_name};
@@ -25,6 +25,12 @@ pub(super) fn check_size(set: &SetAttr) -> Result<(), Fail> {
     if set.size.is_some_and(|size| size > FILE_BYTES_MAX) { Err(Status::FBig.into()) } else { Ok(()) }
 }
 
+/// The caller of a change of the size alone. A client may truncate what its user opened for writing before the mode forbade
+/// it: the owner's right to write is not asked for again.
+pub fn truncating(cred: &Cred, attr: &Attr) -> Cred {
+    Cred { checked: cred.checked || cred.uid == attr.uid, ..cred.clone() }
+}
+
 impl Call {
     /// 3.3.1
     pub(super) async fn get_attr(&self, out: &mut Answer) -> Result<(), Fail> {
@@ -41,11 +47,9 @@ impl Call {
         set.guard_ctime = if args.bool()? { Some(args.time()?) } else { None };
         check_size(&set)?;
         let attr = self.resolve().await?;
-        let mut cred = self.cred.clone();
-        // A client may truncate what its user opened for writing before the mode forbade it: the
-        // owner's right to write is not asked for again. With a mode it is: whether setgid may stay is to be checked.
+        // With a mode the right is asked for: whether setgid may stay is to be checked.
         let only_size = set.size.is_some() && set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
-        cred.checked |= only_size && cred.uid == attr.uid;
+        let cred = if only_size { truncating(&self.cred, &attr) } else { self.cred.clone() };
         let changed = self.files().setattr(&cred, self.id.ino, set).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&changed, self.fsid());

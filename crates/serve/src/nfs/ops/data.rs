@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use larder_volume::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, FILE_BYTES_MAX, FileKind, ReadData, Stability,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, ReadData, Stability,
 };
 
 use super::super::proto::{Fail, Status};
@@ -17,6 +17,11 @@ pub const IO_BYTES_MAX: u32 = 1 << 20;
 /// dtpref: what clients should ask of a directory at once.
 pub const LISTING_BYTES_PREFERRED: u32 = 128 << 10;
 
+/// Whether a user who is granted `bits` may do what needs one of `masks` to a file.
+pub fn may_io(cred: &Cred, attr: &Attr, bits: AccessMask, masks: &[AccessMask]) -> bool {
+    cred.uid == attr.uid || masks.iter().any(|mask| bits & mask != 0)
+}
+
 impl Call {
     /// The object as a regular file on which one of `masks` is granted. The owner always passes: NFS has
     /// no open, and a file's mode may forbid what the owner opened it for (RFC 1813 4.4).
@@ -27,11 +32,7 @@ impl Call {
             FileKind::Directory => return Err(Status::IsDir.into()),
             _ => return Err(Status::Inval.into()),
         }
-        if self.cred.uid == attr.uid || masks.iter().any(|mask| bits & mask != 0) {
-            Ok(attr)
-        } else {
-            Err(Status::Acces.into())
-        }
+        if may_io(&self.cred, &attr, bits, masks) { Ok(attr) } else { Err(Status::Acces.into()) }
     }
 
     /// 3.3.6. Who may execute may read: how else would the client load a program.

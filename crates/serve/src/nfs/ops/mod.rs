@@ -29,6 +29,9 @@ use super::rpc::{AcceptStat, begin_accepted, set_record_mark};
 use super::shared::Shared;
 use super::xdr::{Reader, Writer, padding};
 
+pub use attrs::truncating;
+pub use data::may_io;
+
 pub use data::IO_BYTES_MAX;
 
 /// A call that may be carried out: its caller is allowed in, its handle decodes.

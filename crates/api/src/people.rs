@@ -1,0 +1,90 @@
+//! Groups, keys of users, and app tokens.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    pub name: String,
+    pub gid: u32,
+    /// Its users, those included who have its number.
+    pub members: Vec<String>,
+    /// The shares that list it.
+    pub shares: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupAdd {
+    pub name: String,
+    pub gid: Option<u32>,
+    pub members: Vec<String>,
+    /// Even with root's number.
+    #[serde(default)]
+    pub force: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupChange {
+    pub add: Vec<String>,
+    pub remove: Vec<String>,
+}
+
+/// A group was removed; files stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRemoved {
+    pub gid: u32,
+    /// Shares that no list opens to anybody any more.
+    pub shares_for_nobody: Vec<String>,
+}
+
+/// A public key that lets a user in over SFTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserKey {
+    /// Such as ssh-ed25519.
+    pub kind: String,
+    /// `SHA256:...`.
+    pub fingerprint: String,
+    pub comment: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UserKeysChange {
+    /// Lines as in authorized_keys.
+    Add(Vec<String>),
+    /// A fingerprint, a comment that one key alone has, or the line itself.
+    Remove(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenCreate {
+    pub user: String,
+    /// What people know it by.
+    pub name: Option<String>,
+    /// The only share that it opens.
+    pub share: Option<String>,
+    pub read_only: bool,
+    /// In seconds since 1970.
+    pub expires_secs: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenStatus {
+    pub id: String,
+    pub name: String,
+    pub user: String,
+    /// The only share that it opens; absent: all of the user's.
+    pub share: Option<String>,
+    pub read_only: bool,
+    pub created_secs: u64,
+    pub expires_secs: Option<u64>,
+    /// Its time is over.
+    pub expired: bool,
+}
+
+/// Carries a token: the only time that anybody sees it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenCreated {
+    pub token: String,
+    pub status: TokenStatus,
+}

@@ -1,0 +1,174 @@
+//! Attributes of what was copied: extended attributes, lists, the marker, and last mode, owner and times.
+
+use std::os::fd::AsFd;
+
+use larder_volume::acl::Acl;
+use larder_volume::{Attr, FileKind, FsError, Ino, SetAttr, SetTime, XattrMode};
+use rustix::io::Errno;
+
+use crate::directory::Directory;
+use crate::marker::{self, Marker};
+use crate::posix_acl;
+use crate::source::{self, Stat, Xattrs};
+use crate::state::Import;
+
+/// A fault of either side.
+pub(crate) enum Trouble {
+    Source(Errno),
+    Volume(FsError),
+}
+
+impl From<Errno> for Trouble {
+    fn from(error: Errno) -> Self {
+        Trouble::Source(error)
+    }
+}
+
+impl From<FsError> for Trouble {
+    fn from(error: FsError) -> Self {
+        Trouble::Volume(error)
+    }
+}
+
+/// Gives `ino` the attributes of the source. `file` is the source, where it can be opened: only files and directories are.
+pub(crate) fn dress(import: &Import, ino: Ino, stat: &Stat, file: Option<&impl AsFd>) -> Result<(), Trouble> {
+    let mut list = None;
+    if let Some(file) = file {
+        let wanted = source::xattrs(file.as_fd())?;
+        list = acl(&wanted, stat)?;
+        set_xattrs(import, ino, &wanted)?;
+    }
+    mark(import, ino, stat)?;
+    // Links have no mode of their own.
+    let mode = (stat.kind != FileKind::Symlink).then_some(stat.mode);
+    let set = SetAttr {
+        mode,
+        uid: Some(stat.uid),
+        gid: Some(stat.gid),
+        atime: Some(SetTime::To(stat.atime)),
+        mtime: Some(SetTime::To(stat.mtime)),
+        btime: stat.btime,
+        ..SetAttr::default()
+    };
+    let (files, cred) = (&import.files, &import.cred);
+    let has_list = import.on(files.acl(ino))?.1.is_some();
+    match list.is_some() || has_list {
+        true => import.on(files.set_acl(cred, ino, set, list))?,
+        false => import.on(files.setattr(cred, ino, set))?,
+    };
+    Ok(())
+}
+
+/// The list of the volume for the POSIX lists of the source.
+pub(crate) fn acl(xattrs: &Xattrs, stat: &Stat) -> Result<Option<Acl>, Errno> {
+    let is_directory = stat.kind == FileKind::Directory;
+    posix_acl::convert(xattrs.access.as_deref(), xattrs.default.as_deref(), stat.mode, is_directory)
+        .map_err(|()| Errno::INVAL)
+}
+
+/// Remembers the state of the source that was copied.
+pub(crate) fn mark(import: &Import, ino: Ino, stat: &Stat) -> Result<(), FsError> {
+    if marker(import, ino)? == Some(Marker::of(stat)) {
+        return Ok(());
+    }
+    let value = Marker::of(stat).encode();
+    import.on(import.files.setxattr(&import.cred, ino, marker::NAME, &value, XattrMode::Set))
+}
+
+/// The state of the source when `ino` was copied; `None` if an import did not bring it.
+pub(crate) fn marker(import: &Import, ino: Ino) -> Result<Option<Marker>, FsError> {
+    match import.on(import.files.getxattr(&import.cred, ino, marker::NAME)) {
+        Ok(value) => Ok(Marker::decode(&value)),
+        Err(FsError::NoAttribute) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the copied attributes those of the source, and no others.
+fn set_xattrs(import: &Import, ino: Ino, wanted: &Xattrs) -> Result<(), FsError> {
+    let (files, cred) = (&import.files, &import.cred);
+    let there = xattrs_there(import, ino)?;
+    for (name, _) in there.iter().filter(|(name, _)| !wanted.copied.iter().any(|(wanted, _)| wanted == name)) {
+        import.on(files.removexattr(cred, ino, name))?;
+    }
+    for (name, value) in wanted.copied.iter().filter(|wanted| !there.contains(wanted)) {
+        import.on(files.setxattr(cred, ino, name, value, XattrMode::Set)).map_err(|error| match error {
+            // Of one file, not of the volume.
+            FsError::NoSpace(why) => FsError::Refused(why.into()),
+            error => error,
+        })?;
+    }
+    Ok(())
+}
+
+/// The attributes in the volume that are copied from a source, sorted.
+pub(crate) fn xattrs_there(import: &Import, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FsError> {
+    let mut there = Vec::new();
+    for name in import.on(import.files.listxattr(&import.cred, ino))? {
+        if source::is_copied(&name) {
+            let value = import.on(import.files.getxattr(&import.cred, ino, &name))?;
+            there.push((name.to_vec(), value.to_vec()));
+        }
+    }
+    there.sort_unstable();
+    Ok(there)
+}
+
+/// The differences that a look at a source and its copy shows, beside contents. The mode is not among them where a list
+/// decides, because it follows from the list.
+pub(crate) fn difference(attr: &Attr, stat: &Stat, has_list: bool) -> Option<&'static str> {
+    let is_link = stat.kind == FileKind::Symlink;
+    [
+        (attr.kind != stat.kind, "it is of another type in the volume"),
+        (stat.kind == FileKind::File && attr.size != stat.size, "its size differs"),
+        (attr.mtime != stat.mtime, "its time differs"),
+        ((attr.uid, attr.gid) != (stat.uid, stat.gid), "its owner differs"),
+        (!is_link && !has_list && attr.mode != stat.mode, "its mode differs"),
+        (attr.rdev != device(stat), "its device number differs"),
+    ]
+    .into_iter()
+    .find_map(|(differs, why)| differs.then_some(why))
+}
+
+/// The device number of a device, as volumes keep it.
+pub(crate) fn device(stat: &Stat) -> (u32, u32) {
+    match stat.kind {
+        FileKind::CharDevice | FileKind::BlockDevice => stat.rdev,
+        _ => (0, 0),
+    }
+}
+
+/// One entry of a directory is there, or will not be.
+pub(crate) fn release(import: &Import, dir: &Directory) {
+    if dir.release() && !import.progress.is_stopped() {
+        directory(import, dir);
+    }
+}
+
+/// All entries of a directory have their names: now it gets its attributes, if it has not had them
+/// (`import.times_of_directories_last`).
+fn directory(import: &Import, dir: &Directory) {
+    // The root of a volume keeps its own: it is the share's top folder.
+    let Some(ino) = dir.dest.filter(|ino| *ino != Ino::ROOT && !import.options.dry_run) else { return };
+    let done = directory_attributes(import, dir, ino);
+    fault(import, &dir.path, done);
+}
+
+fn directory_attributes(import: &Import, dir: &Directory, ino: Ino) -> Result<(), Trouble> {
+    let wanted = source::xattrs(dir.fd.as_fd())?;
+    let (attr, list) = import.on(import.files.acl(ino))?;
+    let same = difference(&attr, &dir.stat, list.is_some()).is_none()
+        && acl(&wanted, &dir.stat)?.as_ref() == list.as_deref()
+        && xattrs_there(import, ino)? == wanted.copied
+        && marker(import, ino)?.is_some();
+    if same { Ok(()) } else { dress(import, ino, &dir.stat, Some(&dir.fd)) }
+}
+
+/// Notes the trouble at its path.
+pub(crate) fn fault(import: &Import, path: &std::path::Path, done: Result<(), Trouble>) {
+    match done {
+        Ok(()) => {}
+        Err(Trouble::Source(error)) => import.source_fault(path, error),
+        Err(Trouble::Volume(error)) => import.volume_fault(path, error),
+    }
+}

@@ -1,0 +1,300 @@
+//! Folders of the host, imported into a volume in memory.
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_base::{SystemClock, Timestamp};
+use larder_files::Files;
+use larder_volume::{
+    Attr, Backing, Cred, FileKind, Ino, MemoryBudget, NameMatch, Properties, Registry, SeekTo, SetAttr, Space, SyncMode,
+};
+use object_store::memory::InMemory;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
+
+use crate::{Failed, Options, Progress, Report, run};
+
+struct Plenty;
+
+impl Space for Plenty {
+    fn space(&self) -> (u64, u64) {
+        (1 << 40, 1 << 40)
+    }
+}
+
+/// A folder, and a volume in memory to import it into.
+struct Fixture {
+    folder: tempfile::TempDir,
+    files: Files,
+    _registry: Registry,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let backing = Backing {
+            store: Arc::new(InMemory::new()),
+            log: None,
+            space: Arc::new(Plenty),
+            clock: Arc::new(SystemClock::default()),
+        };
+        let registry = Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap();
+        registry.create("v", Properties { sync: SyncMode::Relaxed, ..Properties::default() }).await.unwrap();
+        let files = Files::alone(registry.volume("v").await.unwrap());
+        files.mkdir(&Cred::root(), Ino::ROOT, b"to", SetAttr::default()).await.unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), files, _registry: registry }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn to(&self) -> Ino {
+        self.at("to").await.unwrap().id.ino
+    }
+
+    /// The inode of a path from the top of the volume.
+    async fn at(&self, path: impl AsRef<[u8]>) -> Option<Attr> {
+        let mut at = self.files.getattr(Ino::ROOT).await.unwrap();
+        for name in path.as_ref().split(|byte| *byte == b'/') {
+            at = self.files.lookup(&Cred::root(), at.id.ino, name, NameMatch::Exact).await.ok()?;
+        }
+        Some(at)
+    }
+
+    async fn contents(&self, path: &str) -> Vec<u8> {
+        let attr = self.at(path).await.unwrap();
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < attr.size {
+            let read = self.files.read(attr.id.ino, bytes.len() as u64, 1 << 20).await.unwrap();
+            read.chunks.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+        }
+        bytes
+    }
+
+    async fn import(&self, options: Options) -> Result<Report, Failed> {
+        let (from, files, to) = (self.folder.path().to_owned(), self.files.clone(), Some(self.to().await));
+        tokio::task::spawn_blocking(move || run(&from, files, to, options, &Arc::<Progress>::default())).await.unwrap()
+    }
+
+    /// Imports without a fault.
+    async fn imported(&self, options: Options) -> Report {
+        let report = self.import(options).await.unwrap();
+        assert_eq!((report.faults_total, &report.faults[..]), (0, &[][..]));
+        report
+    }
+}
+
+fn set_times(path: &Path, seconds: i64) {
+    let at = |tv_nsec| Timespec { tv_sec: seconds, tv_nsec };
+    let times = Timestamps { last_access: at(5), last_modification: at(123_456_789) };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+fn verified() -> Options {
+    Options { verify: true, ..Options::default() }
+}
+
+/// A folder with one of everything.
+fn fill(fixture: &Fixture) {
+    fs::create_dir_all(fixture.path("dir/below")).unwrap();
+    fs::write(fixture.path("dir/file"), b"contents").unwrap();
+    fs::set_permissions(fixture.path("dir/file"), fs::Permissions::from_mode(0o640)).unwrap();
+    rustix::fs::setxattr(fixture.path("dir/file"), "user.note", b"value", rustix::fs::XattrFlags::empty()).unwrap();
+    fs::write(fixture.path("dir/below/empty"), b"").unwrap();
+    fs::hard_link(fixture.path("dir/file"), fixture.path("dir/below/other name")).unwrap();
+    symlink("../nowhere", fixture.path("link")).unwrap();
+    symlink("/", fixture.path("dir/to the top")).unwrap();
+    rustix::fs::mknodat(CWD, fixture.path("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    fs::write(fixture.folder.path().join(std::ffi::OsStr::from_bytes(b"odd \xff\n")), b"odd").unwrap();
+    let sparse = fs::File::create(fixture.path("sparse")).unwrap();
+    sparse.write_all_at(b"middle", 8 << 20).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    fs::write(fixture.path("large"), (0..3_000_001u32).map(|n| (n % 251) as u8).collect::<Vec<_>>()).unwrap();
+    for (path, seconds) in [("link", -5), ("dir/file", 1_000_000_000), ("dir/below", 7), ("dir", 99), ("sparse", 3)] {
+        set_times(&fixture.path(path), seconds);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_is_as_in_the_folder() {
+    let fixture = Fixture::new().await;
+    fill(&fixture);
+    let report = fixture.imported(verified()).await;
+    assert_eq!((report.copied_files, report.links, report.symlinks, report.specials), (5, 1, 2, 1));
+    assert_eq!((report.directories, report.unchanged), (3, 0));
+    assert_eq!(report.verified_files, 9);
+
+    assert_eq!(fixture.contents("to/dir/file").await, b"contents");
+    assert_eq!(fixture.contents("to/large").await, fs::read(fixture.path("large")).unwrap());
+    assert_eq!(fixture.at(b"to/odd \xff\n").await.unwrap().size, 3);
+    let (file, other) =
+        (fixture.at("to/dir/file").await.unwrap(), fixture.at("to/dir/below/other name").await.unwrap());
+    assert_eq!((file.id, file.nlink, file.mode), (other.id, 2, 0o640));
+    let note = fixture.files.getxattr(&Cred::root(), file.id.ino, b"user.note").await.unwrap();
+    assert_eq!(&note[..], b"value");
+    for (path, seconds) in [("link", -5), ("dir/file", 1_000_000_000), ("dir/below", 7), ("dir", 99)] {
+        let attr = fixture.at(format!("to/{path}")).await.unwrap();
+        assert_eq!(attr.mtime, Timestamp::new(seconds, 123_456_789), "{path}");
+        let there = fs::symlink_metadata(fixture.path(path)).unwrap();
+        assert_eq!((attr.uid, attr.gid), (there.uid(), there.gid()), "{path}");
+    }
+    let link = fixture.at("to/dir/to the top").await.unwrap();
+    assert_eq!((link.kind, &fixture.files.readlink(link.id.ino).await.unwrap()[..]), (FileKind::Symlink, &b"/"[..]));
+    assert_eq!(fixture.at("to/pipe").await.unwrap().kind, FileKind::Fifo);
+    let sparse = fixture.at("to/sparse").await.unwrap();
+    assert_eq!(sparse.size, 64 << 20);
+    let data = fixture.files.seek(sparse.id.ino, 0, SeekTo::Data).await.unwrap();
+    assert!(data > 0 && data <= 8 << 20 && sparse.allocated < 1 << 20, "{data} {}", sparse.allocated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_run_brings_only_what_changed() {
+    let fixture = Fixture::new().await;
+    fill(&fixture);
+    fixture.imported(Options::default()).await;
+    let first = fixture.at("to/dir/file").await.unwrap();
+    let report = fixture.imported(verified()).await;
+    assert_eq!((report.copied_files, report.symlinks, report.specials, report.attributes), (0, 0, 0, 0));
+    assert_eq!((report.links, report.unchanged), (0, 9));
+    assert_eq!(fixture.at("to/dir/file").await.unwrap(), first, "nothing was written");
+
+    // Same size, and a time that was set back: only ctime tells.
+    fs::write(fixture.path("dir/file"), b"CONTENTS").unwrap();
+    set_times(&fixture.path("dir/file"), 1_000_000_000);
+    // Attributes alone.
+    fs::set_permissions(fixture.path("large"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(fixture.path("dir/below/new"), b"new").unwrap();
+    set_times(&fixture.path("dir/below"), 8);
+    let report = fixture.imported(verified()).await;
+    assert_eq!((report.copied_files, report.attributes, report.links), (2, 1, 1));
+    assert_eq!(fixture.contents("to/dir/below/other name").await, b"CONTENTS");
+    assert_eq!(fixture.at("to/large").await.unwrap().mode, 0o600);
+    let below = fixture.at("to/dir/below").await.unwrap();
+    assert_eq!(below.mtime, Timestamp::new(8, 123_456_789));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_part_here_part_there() {
+    let fixture = Fixture::new().await;
+    for name in ["a", "b", "c"] {
+        fs::write(fixture.path(name), b"same").unwrap();
+        set_times(&fixture.path(name), 50);
+    }
+    fixture.imported(Options::default()).await;
+    fs::remove_file(fixture.path("b")).unwrap();
+    fs::hard_link(fixture.path("a"), fixture.path("b")).unwrap();
+    fixture.imported(verified()).await;
+    let ino = async |path: &str| fixture.at(path).await.unwrap().id.ino;
+    assert_eq!(ino("to/a").await, ino("to/b").await);
+    assert_ne!(ino("to/a").await, ino("to/c").await);
+    fs::remove_file(fixture.path("b")).unwrap();
+    fs::write(fixture.path("b"), b"same").unwrap();
+    set_times(&fixture.path("b"), 50);
+    fixture.imported(verified()).await;
+    assert_ne!(ino("to/a").await, ino("to/b").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_others_is_replaced_or_removed() {
+    let fixture = Fixture::new().await;
+    fs::create_dir(fixture.path("dir")).unwrap();
+    for name in ["changed", "dir/old", "kept"] {
+        fs::write(fixture.path(name), b"1").unwrap();
+    }
+    fixture.imported(Options::default()).await;
+    let root = Cred::root();
+    let write = async |path: &str| {
+        let attr = fixture.at(path).await.unwrap();
+        let stable = larder_volume::Stability::FileSync;
+        fixture.files.write(&root, attr.id.ino, 0, vec![b"users"[..].into()], stable).await.unwrap();
+    };
+    write("to/changed").await;
+    write("to/kept").await;
+    let dir = fixture.at("to/dir").await.unwrap().id.ino;
+    let mode = larder_volume::CreateMode::Guarded;
+    fixture.files.create(&root, dir, b"own", mode, SetAttr::default()).await.unwrap();
+    fs::write(fixture.path("changed"), b"22").unwrap();
+    fs::remove_dir_all(fixture.path("dir")).unwrap();
+    fs::remove_file(fixture.path("kept")).unwrap();
+
+    let delete = Options { delete: true, ..Options::default() };
+    let dry = fixture.import(Options { dry_run: true, ..delete.clone() }).await.unwrap();
+    assert_eq!((dry.removed, dry.faults_total), (1, 1));
+    assert!(fixture.at("to/dir/old").await.is_some());
+
+    let report = fixture.import(delete.clone()).await.unwrap();
+    assert_eq!((report.removed, report.faults_total, report.copied_files), (1, 1, 0));
+    assert_eq!(report.faults[0].path, Path::new("changed"));
+    let mut left: Vec<_> = report.left_out.iter().map(|fault| fault.path.to_str().unwrap()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["dir/own", "kept"]);
+    assert_eq!(fixture.contents("to/changed").await, b"users");
+    assert!(fixture.at("to/dir/old").await.is_none() && fixture.at("to/dir/own").await.is_some());
+
+    let report = fixture.imported(Options { overwrite: true, verify: true, ..Options::default() }).await;
+    assert_eq!(report.copied_files, 1);
+    assert_eq!(fixture.contents("to/changed").await, b"22");
+
+    fs::remove_file(fixture.path("changed")).unwrap();
+    assert!(matches!(fixture.import(delete).await, Err(Failed::Empty)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_finds_what_differs() {
+    let fixture = Fixture::new().await;
+    fs::write(fixture.path("file"), vec![7; 2 << 20]).unwrap();
+    fixture.imported(verified()).await;
+    // As if a bit had turned: contents differ, and no time says so.
+    let attr = fixture.at("to/file").await.unwrap();
+    let root = Cred::root();
+    let byte = vec![b"x"[..].into()];
+    fixture.files.write(&root, attr.id.ino, 1_500_000, byte, larder_volume::Stability::FileSync).await.unwrap();
+    let times = SetAttr { mtime: Some(larder_volume::SetTime::To(attr.mtime)), ..SetAttr::default() };
+    fixture.files.setattr(&root, attr.id.ino, times).await.unwrap();
+    let report = fixture.import(verified()).await.unwrap();
+    assert_eq!(report.faults.iter().map(|fault| fault.why.as_str()).collect::<Vec<_>>(), ["its contents differ"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_changes_nothing_and_counts_what_a_run_does() {
+    let fixture = Fixture::new().await;
+    fill(&fixture);
+    let dry = fixture.imported(Options { dry_run: true, ..Options::default() }).await;
+    let to = fixture.files.readdir(&Cred::root(), fixture.to().await, 0, 10, false).await.unwrap();
+    assert!(to.entries.is_empty());
+    // It knows no links: each name is counted as a file.
+    assert_eq!((dry.copied_files, dry.symlinks, dry.specials, dry.directories), (6, 2, 1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_import_leaves_whole_files_and_goes_on() {
+    let fixture = Fixture::new().await;
+    let mut contents = BTreeMap::new();
+    for n in 0..3000usize {
+        let name = format!("file {n}");
+        let bytes = vec![n as u8; 1 + n % 100];
+        fs::write(fixture.path(&name), &bytes).unwrap();
+        contents.insert(name, bytes);
+    }
+    let progress = Arc::<Progress>::default();
+    let (from, files, to) = (fixture.folder.path().to_owned(), fixture.files.clone(), Some(fixture.to().await));
+    let watched = Arc::clone(&progress);
+    let task = tokio::task::spawn_blocking(move || run(&from, files, to, Options::default(), &watched));
+    while progress.look().copied.0 < 1200 && !task.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    progress.stop();
+    let ended = task.await.unwrap();
+    let page = fixture.files.readdir(&Cred::root(), fixture.to().await, 0, 5000, true).await.unwrap();
+    for entry in &page.entries {
+        let name = std::str::from_utf8(&entry.name).unwrap();
+        assert_eq!(entry.attr.unwrap().size, contents[name].len() as u64, "{name} is not whole");
+    }
+    assert!(matches!(ended, Err(Failed::Stopped)) && page.entries.len() < 3000, "{}", page.entries.len());
+    let report = fixture.imported(verified()).await;
+    assert_eq!((report.copied_files + report.unchanged, report.verified_files), (3000, 3000));
+    assert_eq!(report.unchanged, page.entries.len() as u64);
+}

@@ -1,0 +1,128 @@
+//! `larder group ...`: through the daemon, or on the file when it is not running.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use larder_api::{Failure, GroupAdd, GroupChange, GroupRemoved, GroupStatus, segment};
+
+use super::args::Global;
+use super::people::People;
+use crate::daemon::groups;
+use crate::render;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupCommand {
+    /// Make a group; shares name it as @NAME
+    Add {
+        name: String,
+        /// Its number [default: one that nobody else has]
+        #[arg(long)]
+        gid: Option<u32>,
+        /// A user of it [repeat for each]
+        #[arg(long = "member", value_name = "USER")]
+        members: Vec<String>,
+        /// Even with root's number
+        #[arg(long)]
+        force: bool,
+    },
+    /// Take a group away, also from shares; files stay
+    Remove { name: String },
+    /// Groups, their users, and the shares that list them
+    List,
+    /// Add users to a group
+    AddMember {
+        group: String,
+        #[arg(required = true, value_name = "USER")]
+        users: Vec<String>,
+    },
+    /// Take users out of a group
+    RemoveMember {
+        group: String,
+        #[arg(required = true, value_name = "USER")]
+        users: Vec<String>,
+    },
+}
+
+pub(super) async fn run(global: &Global, command: GroupCommand) -> Result<(), Failure> {
+    let (people, out) = (People::of(global).await?, global.out());
+    match command {
+        GroupCommand::Add { name, gid, members, force } => {
+            let made = add(&people, &GroupAdd { name, gid, members, force }).await?;
+            out.answer(&made, |made| {
+                let name = &made.name;
+                format!("made the group '{name}' (gid {}){}\nshares name it as @{name}\n", made.gid, of(made))
+            })
+        }
+        GroupCommand::Remove { name } => {
+            let removed = remove(&people, &name).await?;
+            out.answer(&removed, |removed| {
+                let gid = removed.gid;
+                let mut text = format!("removed the group '{name}'; files with gid {gid} stay, and nobody new gets it\n");
+                for share in &removed.shares_for_nobody {
+                    let word = larder_base::shell::word(Path::new(share));
+                    text.push_str(&format!(
+                        "note: nobody may use the share '{share}' any more; let others in with: larder share set {word} \
+                         --users NAMES\n"
+                    ));
+                }
+                text
+            })
+        }
+        GroupCommand::List => out.answer(&list(&people).await?, |groups| render::group_list(groups)),
+        GroupCommand::AddMember { group, users } => {
+            let changed = change(&people, &group, GroupChange { add: users, ..GroupChange::default() }).await?;
+            out.answer(&changed, |changed| format!("the group '{group}' has now{}", of(changed)))
+        }
+        GroupCommand::RemoveMember { group, users } => {
+            let changed = change(&people, &group, GroupChange { remove: users, ..GroupChange::default() }).await?;
+            out.answer(&changed, |changed| format!("the group '{group}' has now{}", of(changed)))
+        }
+    }
+}
+
+fn of(group: &GroupStatus) -> String {
+    match group.members.as_slice() {
+        [] => " no members".to_owned(),
+        members => format!(" the members {}", members.join(", ")),
+    }
+}
+
+async fn add(people: &People, group: &GroupAdd) -> Result<GroupStatus, Failure> {
+    match people {
+        People::Daemon(client) => client.post("/v1/groups", group).await,
+        People::Files(files) => {
+            let (_, after) = files.edit(|editor, config| groups::add(editor, config, group))?;
+            groups::changed(&after, &group.name)
+        }
+    }
+}
+
+async fn list(people: &People) -> Result<Vec<GroupStatus>, Failure> {
+    match people {
+        People::Daemon(client) => client.get("/v1/groups").await,
+        People::Files(files) => {
+            let config = files.config()?;
+            Ok(config.groups.iter().map(|group| groups::status(group, &config)).collect())
+        }
+    }
+}
+
+async fn change(people: &People, name: &str, what: GroupChange) -> Result<GroupStatus, Failure> {
+    match people {
+        People::Daemon(client) => client.patch(&format!("/v1/groups/{}", segment(name)), &what).await,
+        People::Files(files) => {
+            let (_, after) = files.edit(|editor, config| groups::change(editor, config, name, &what))?;
+            groups::changed(&after, name)
+        }
+    }
+}
+
+async fn remove(people: &People, name: &str) -> Result<GroupRemoved, Failure> {
+    match people {
+        People::Daemon(client) => client.delete(&format!("/v1/groups/{}", segment(name)), &()).await,
+        People::Files(files) => {
+            let (before, after) = files.edit(|editor, config| groups::remove(editor, config, name))?;
+            Ok(groups::removed(name, &before, &after))
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Snapshots that are mounted stay, under their names.
+
+use larder_api::{Failure, FailureKind, SnapshotsRequest};
+
+use super::Daemon;
+use super::snapshots::selected;
+use super::storage::OpenPool;
+use crate::config::VolumeName;
+
+impl Daemon {
+    /// Fails for snapshots that are to go, or to have another name, and are mounted.
+    pub(super) async fn not_mounted(
+        &self,
+        pool: &OpenPool,
+        volume: &str,
+        request: &SnapshotsRequest,
+    ) -> Result<(), Failure> {
+        let names = match request {
+            SnapshotsRequest::Destroy { names, dry_run: false } if !pool.is_replica(volume).await? => {
+                // A name that there is not is refused later.
+                selected(&pool.volume(volume).await?.snapshots(), names).unwrap_or_default()
+            }
+            SnapshotsRequest::Rename { name, .. } => vec![name.clone()],
+            _ => return Ok(()),
+        };
+        let of = VolumeName { pool: pool.name.clone(), volume: volume.to_owned() };
+        match self.mounts.of_snapshot(&of, &names) {
+            None => Ok(()),
+            Some((name, dir)) => {
+                let message = format!("the snapshot {of}@{name} is mounted on {}", dir.display());
+                let word = larder_base::shell::word(&dir);
+                Err(Failure::new(FailureKind::Busy, message).action(format!("unmount it first: larder umount {word}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Resumable uploads, in the manner of tus: POST of a file's URL begins one, PATCH adds bytes at an offset,
+//! HEAD says how many there are, DELETE gives it up.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use larder_volume::FILE_BYTES_MAX;
+
+use super::super::conditions::text;
+use super::super::context::{Answer, Body, Context, status};
+use super::super::fail::Fail;
+use super::super::put::Arriving;
+use super::html::OWN;
+use super::uploads::{Held, Stage};
+
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+const LENGTH: HeaderName = HeaderName::from_static("upload-length");
+const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+
+fn number(headers: &HeaderMap, name: HeaderName) -> Result<u64, Fail> {
+    const BAD: Fail = Fail::bad_request("Upload-Length and Upload-Offset are counts of bytes");
+    let value = text(headers, name).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit())).ok_or(BAD)?;
+    value.parse().map_err(|_| BAD)
+}
+
+fn at(code: StatusCode, offset: u64) -> Response<Body> {
+    let mut response = status(code);
+    response.headers_mut().insert(OFFSET, HeaderValue::from(offset));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+pub async fn begin(context: &Context) -> Answer {
+    let length = number(&context.headers, LENGTH)?;
+    if length > FILE_BYTES_MAX {
+        return Err(Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the file is too large"));
+    }
+    let arriving = Arriving::begin(context).await?;
+    let id = context.shared.uploads.add(&context.user.name, arriving, length)?;
+    let mut response = at(StatusCode::CREATED, 0);
+    if let Ok(url) = HeaderValue::from_str(&format!("{OWN}upload/{id}")) {
+        response.headers_mut().insert(header::LOCATION, url);
+    }
+    Ok(response)
+}
+
+/// A request for the upload `id`.
+pub async fn go_on(context: Context, id: &str, body: &mut Incoming) -> Answer {
+    let entry = context.shared.uploads.find(id, &context.user.name)?;
+    match context.method.as_str() {
+        "HEAD" => {
+            let held = entry.hold().await?;
+            match &*held.stage {
+                Stage::Arriving(arriving) => Ok(at(StatusCode::OK, arriving.upload.bytes())),
+                Stage::Done => Ok(at(StatusCode::OK, entry.length)),
+                Stage::Failed(fail) => Err(fail.clone()),
+            }
+        }
+        "PATCH" => append(context, id, entry.hold().await?, body).await,
+        "DELETE" => {
+            context.shared.uploads.remove(id);
+            let _ = entry.hold().await;
+            Ok(status(StatusCode::NO_CONTENT))
+        }
+        _ => Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "an upload takes HEAD, PATCH and DELETE")),
+    }
+}
+
+async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming) -> Answer {
+    let offset = number(&context.headers, OFFSET)?;
+    let length = held.entry.length;
+    match &*held.stage {
+        Stage::Done => return Ok(at(StatusCode::NO_CONTENT, length)),
+        Stage::Failed(fail) => return Err(fail.clone()),
+        Stage::Arriving(arriving) if arriving.upload.bytes() != offset => {
+            return Err(Fail::conflict("the upload is at another offset: ask for it with HEAD"));
+        }
+        Stage::Arriving(_) => {}
+    }
+    if let Err(fail) = receive(&context, &mut held, body).await {
+        // A client that went may come again; a file that could not be written cannot go on.
+        if !matches!(fail.status, StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT) {
+            *held.stage = Stage::Failed(fail.clone());
+            context.shared.uploads.remove(id);
+        }
+        return Err(fail);
+    }
+    let reached = match &*held.stage {
+        Stage::Arriving(arriving) => arriving.upload.bytes(),
+        _ => length,
+    };
+    if reached < length {
+        return Ok(at(StatusCode::NO_CONTENT, reached));
+    }
+    // What has begun goes on to its end, also if the client leaves.
+    let ending = tokio::spawn(async move {
+        let stage = std::mem::replace(&mut *held.stage, Stage::Done);
+        let Stage::Arriving(arriving) = stage else { return Ok(status(StatusCode::NO_CONTENT)) };
+        let done = arriving.finish(&context).await;
+        if let Err(fail) = &done {
+            *held.stage = Stage::Failed(fail.clone());
+        }
+        done
+    });
+    let mut response =
+        ending.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the upload failed")))?;
+    response.headers_mut().insert(OFFSET, HeaderValue::from(length));
+    Ok(response)
+}
+
+async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Result<(), Fail> {
+    const SILENT: Fail = Fail::new(StatusCode::REQUEST_TIMEOUT, "no data came for a minute");
+    const BROKEN: Fail = Fail::bad_request("the body ended early or is malformed");
+    const SUPERSEDED: Fail = Fail::bad_request("another request goes on with this upload");
+    const TOO_LONG: Fail = Fail::bad_request("more bytes came than Upload-Length says");
+    let Held { entry, stage, superseded } = held;
+    let Stage::Arriving(arriving) = &mut **stage else { return Ok(()) };
+    let (length, upload) = (entry.length, &mut arriving.upload);
+    loop {
+        let next = tokio::select! {
+            next = tokio::time::timeout(SILENCE_MAX, body.frame()) => next.map_err(|_| SILENT)?,
+            done = upload.progress() => {
+                done?;
+                continue;
+            }
+            _ = superseded.changed() => return Err(SUPERSEDED),
+        };
+        match next {
+            None => return Ok(()),
+            Some(Err(_)) => return Err(BROKEN),
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else { continue };
+                if upload.bytes() + data.len() as u64 > length {
+                    return Err(TOO_LONG);
+                }
+                context.shared.stats.written(data.len());
+                entry.touch();
+                if !data.is_empty() {
+                    upload.push(data).await?;
+                }
+            }
+        }
+    }
+}

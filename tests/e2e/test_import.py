@@ -1,0 +1,141 @@
+"""Folders of this machine imported into a volume: with a daemon and without one, killed in the middle, compared by rsync."""
+
+import json
+import os
+import random
+import subprocess
+import threading
+
+import pytest
+
+from conftest import make
+from waiting import wait_for
+
+FILES = 1500
+
+
+def fill(folder, seed):
+    """A tree with one of everything, and many small files."""
+    rng = random.Random(seed)
+    for n in range(FILES):
+        path = folder / f"d{n % 30}" / f"e{n % 7}" / f"file {n}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rng.randbytes(rng.choice([0, 5, 4096, 70_000])))
+        os.utime(path, ns=(rng.randrange(2**60), rng.randrange(2**60)))
+        if n % 10 == 0:
+            os.chown(path, rng.randrange(60000), rng.randrange(60000))
+            path.chmod(rng.choice([0o600, 0o755, 0o4711, 0o2770]))
+        if n % 50 == 0:
+            os.setxattr(path, "user.larder.test", rng.randbytes(200))
+            os.link(path, folder / f"d{n % 13}" / f"link {n}")
+    os.symlink("d0/e0/file 0", folder / "symlink")
+    os.mkfifo(folder / "pipe")
+    (folder / os.fsdecode(b"bytes \xff\xfe")).write_bytes(b"odd")
+    with open(folder / "sparse", "wb") as f:
+        f.seek(300 << 20)
+        f.write(b"end")
+    (folder / "large").write_bytes(rng.randbytes(40 << 20))
+    os.utime(folder / "d1", ns=(1, 2))
+
+
+def differences(source, copy):
+    """What rsync would change to make the copy equal, by contents and all attributes."""
+    done = subprocess.run(
+        ["rsync", "-aHXn", "--checksum", "--delete", "--numeric-ids", "--itemize-changes", f"{source}/", f"{copy}/"],
+        text=True, capture_output=True, errors="surrogateescape",
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def imported(daemon, *words):
+    done = daemon.run("import", *words, "--json", timeout_s=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def source(folder, seed):
+    place = folder / "source"
+    place.mkdir()
+    fill(place, seed)
+    return place
+
+
+def test_killed_anywhere_it_goes_on_and_all_is_as_in_the_folder(fresh, folder, source):
+    killed = 0
+    for _ in range(3):
+        command = threading.Thread(target=fresh.run, args=("import", source, "files:in/here"))
+        progress = fresh.data / "seen"
+        progress.unlink(missing_ok=True)
+        command.start()
+        # Some names are there, and not all.
+        mount = folder / "watch"
+        mount.mkdir(exist_ok=True)
+        fresh.run("mount", mount, check=True)
+        wait_for(lambda: any((mount / "in" / "here").rglob("file *")) or not command.is_alive(), 60)
+        killed += command.is_alive()
+        fresh.kill()
+        command.join(60)
+        fresh.run("umount", mount)
+        fresh.start()
+    report = imported(fresh, source, "files:in/here", "--verify")
+    assert report["files_verified"] == report["files_copied"] + report["unchanged"] + report["links"] + report["symlinks"] + report["specials"]
+    again = imported(fresh, source, "files:in/here", "--delete")
+    assert (again["files_copied"], again["links"], again["removed"], again["attributes"]) == (0, 0, 0, 0)
+    mount = folder / "mounted"
+    mount.mkdir()
+    fresh.run("mount", mount, check=True)
+    assert differences(source, mount / "in" / "here") == []
+    sparse = os.stat(mount / "in" / "here" / "sparse")
+    assert sparse.st_blocks * 512 < 2 << 20
+    # What changed, and what is gone.
+    (source / "d2" / "e2" / "new").write_bytes(b"new")
+    (source / "large").write_bytes(b"small now")
+    subprocess.run(["rm", "-rf", source / "d5"], check=True)
+    dry = imported(fresh, source, "files:in/here", "--delete", "--dry-run")
+    real = imported(fresh, source, "files:in/here", "--delete")
+    assert dry["files_copied"] == real["files_copied"] == 2 and dry["removed"] == real["removed"] > 50
+    assert differences(source, mount / "in" / "here") == []
+    fresh.run("umount", mount, check=True)
+    assert fresh.stop() == 0
+    assert fresh.check("--read-data").returncode == 0
+
+
+def test_without_a_daemon_and_what_is_refused(fresh, folder, source):
+    (source / "inner").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", source / "inner"], check=True)
+    try:
+        (source / "inner" / "file").write_text("x")
+        report = imported(fresh, source, "files")
+        assert [left["path"] for left in report["left_out"]] == ["inner"]
+        report = imported(fresh, source, "files", "--cross")
+        assert (report["files_copied"], report["left_out"]) == (1, [])
+    finally:
+        subprocess.run(["umount", source / "inner"], check=True)
+    refused = [
+        ((fresh.disks[0] / "journal", "files"), "lies on a disk of a pool"),
+        ((folder / "nothing", "files"), "no such file"),
+        ((source, "nothing"), "there is no volume"),
+        ((source, "files:../x"), "is not a folder of a volume"),
+        ((source, "files:large"), "is no folder"),
+        ((source / "inner", "files:x", "--delete"), "is empty"),
+    ]
+    for words, why in refused:
+        done = fresh.run("import", *words)
+        assert done.returncode == 1 and why in done.stderr, (words, done.stderr)
+    # A file of somebody else in the volume stays, and the rest is brought.
+    mount = folder / "mounted"
+    mount.mkdir()
+    fresh.run("mount", mount, check=True)
+    (mount / "large").write_bytes(b"somebody's")
+    done = fresh.run("import", source, "files")
+    assert done.returncode == 1 and "error: large: " in done.stderr and "--overwrite" in done.stderr, done.stderr
+    assert (mount / "large").read_bytes() == b"somebody's"
+    done = fresh.run("import", mount, "files:again")
+    assert done.returncode == 1 and "is a volume of this larder" in done.stderr
+    fresh.run("umount", mount, check=True)
+    assert fresh.stop() == 0
+    done = fresh.run("import", source, "tank/files", "--overwrite", "--verify", timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    assert "read a second time and compared" in done.stdout
