@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(left(&progress, Duration::from_secs(10)), Some(Duration::from_secs(30)));
         assert_eq!(
             line(&progress, Duration::from_secs(10)),
-            "copying 25 of 100 files, 25.0 MiB of 100.0 MiB, 1.0 MiB/s, 30 s left"
+            "copying 25 of 100 files, 25.0 MiB of 100 MiB, 1.00 MiB/s, 30 s left"
         );
         let uncounted = ImportProgress { files_total: None, ..progress };
         assert_eq!(left(&uncounted, Duration::from_secs(10)), None);
