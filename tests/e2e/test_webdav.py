@@ -370,7 +370,8 @@ def test_a_lock_keeps_out_who_has_no_token(daemon, keeper):
     for n in range(3):
         keeper.put(path, f"{n}".encode(), If=f"({token})")
     assert keeper("PUT", path, b"y", If="(<urn:uuid:other>)").status == 412
-    assert keeper("LOCK", path, If=f"({token})", Timeout="Second-100").status == 200
+    refreshed = keeper("LOCK", path, If=f"({token})", Timeout="Second-100")
+    assert refreshed.status == 200 and b"Second-100<" in refreshed.body
     assert token.strip("<>") in keeper("PROPFIND", path, Depth="0").body.decode()
     assert keeper("UNLOCK", path, Lock_Token=token).status == 204
     keeper.put(path, b"free")

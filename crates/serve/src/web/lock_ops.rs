@@ -27,7 +27,8 @@ pub fn push_discovery(out: &mut String, locks: &[Lock]) {
     for lock in locks {
         let scope = if lock.exclusive { "exclusive" } else { "shared" };
         let depth = if lock.deep { "infinity" } else { "0" };
-        let left = lock.until.saturating_duration_since(Instant::now()).as_secs().max(1);
+        // Rounded up: a client that asked for 100 seconds is told 100.
+        let left = lock.until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000).max(1);
         out.push_str(&format!(
             "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
              <D:depth>{depth}</D:depth>{}<D:timeout>Second-{left}</D:timeout><D:locktoken><D:href>{}</D:href>\
