@@ -28,7 +28,7 @@ SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server ope
 TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr cadaver chromium chromium-driver curl davfs2 e2fsprogs fdisk fio git \
 	iperf3 iproute2 libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient util-linux xfsprogs
-BENCH_PACKAGES := $(TEST_PACKAGES) apache2
+BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=

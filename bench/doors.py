@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""WebDAV beside Apache's mod_dav, and SFTP beside OpenSSH's internal-sftp.
+"""WebDAV beside Apache's mod_dav, SFTP beside OpenSSH's internal-sftp, and a local mount beside bindfs.
 
 larder runs a raidz1 pool with checksums and LZ4 on three folders; the other server has one plain folder of the same filesystem. Data does not
 compress. One client, one connection; the servers take turns, and a row is the median of the turns. Run as root, beside an idle machine:
@@ -30,6 +30,7 @@ ServerRoot {at}
 ServerName 127.0.0.1
 PidFile {at}/pid
 Listen 127.0.0.1:{port}
+Listen 127.0.0.1:{tls_port}
 ErrorLog {at}/errors
 LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
 LoadModule authn_core_module /usr/lib/apache2/modules/mod_authn_core.so
@@ -37,6 +38,8 @@ LoadModule authn_file_module /usr/lib/apache2/modules/mod_authn_file.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 LoadModule authz_user_module /usr/lib/apache2/modules/mod_authz_user.so
 LoadModule auth_basic_module /usr/lib/apache2/modules/mod_auth_basic.so
+LoadModule socache_shmcb_module /usr/lib/apache2/modules/mod_socache_shmcb.so
+LoadModule ssl_module /usr/lib/apache2/modules/mod_ssl.so
 LoadModule dav_module /usr/lib/apache2/modules/mod_dav.so
 LoadModule dav_fs_module /usr/lib/apache2/modules/mod_dav_fs.so
 User nobody
@@ -49,6 +52,12 @@ DavLockDB {at}/locks/db
   AuthUserFile {at}/users
   Require valid-user
 </Directory>
+<VirtualHost 127.0.0.1:{tls_port}>
+  SSLEngine on
+  SSLCertificateFile {at}/certificate.pem
+  SSLCertificateKeyFile {at}/certificate.key
+  DocumentRoot {at}/files
+</VirtualHost>
 """
 
 SSHD = """
@@ -100,11 +109,39 @@ def timed(pid, work):
 
 def webdav(url, source, out):
     """Rows of one turn: seconds, and seconds of the server's processors."""
-    auth = ["curl", "-sSf", "-u", f"{USER}:{PASSWORD}"]
+    auth = ["curl", "-sSfk", "-u", f"{USER}:{PASSWORD}"]
+    name = "WebDAV over HTTPS" if url.startswith("https:") else "WebDAV"
+    rows = {
+        f"{name} PUT": lambda: run(*auth, "-T", source, f"{url}big"),
+        f"{name} GET": lambda: run(*auth, "-o", "/dev/null", f"{url}big"),
+    }
+    if name == "WebDAV":
+        rows["WebDAV PROPFIND of 10,000"] = lambda: run(
+            *auth, "-o", out, "-X", "PROPFIND", "-H", "Depth: 1", "-d", PROPFIND, f"{url}many/")
+    return rows
+
+
+def mount(folder, source, small_tar):
+    """Rows of a mount: the flush at the end counts; reading comes from the disk."""
+    tree = folder / "tree"
+
+    def write():
+        run("dd", f"if={source}", f"of={folder}/mounted", "bs=1M", "conv=fsync", "status=none")
+
+    def read():
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        run("dd", f"if={folder}/mounted", "of=/dev/null", "bs=1M", "status=none")
+
+    def untar():
+        tree.mkdir()
+        run("tar", "xf", small_tar, "-C", tree)
+
     return {
-        "WebDAV PUT": lambda: run(*auth, "-T", source, f"{url}big"),
-        "WebDAV GET": lambda: run(*auth, "-o", "/dev/null", f"{url}big"),
-        "WebDAV PROPFIND of 10,000": lambda: run(*auth, "-o", out, "-X", "PROPFIND", "-H", "Depth: 1", "-d", PROPFIND, f"{url}many/"),
+        "mount: sequential write": write,
+        "mount: sequential read": read,
+        "mount: untar": untar,
+        "mount: find -ls": lambda: run("find", tree, "-ls"),
+        "mount: rm -rf": lambda: run("rm", "-rf", tree),
     }
 
 
@@ -119,7 +156,7 @@ def sftp(port, user, key, base, source, small, out):
         "SFTP write": batch(f"put {source} {base}/big"),
         "SFTP read": batch(f"get {base}/big {out}"),
         "SFTP 5,000 small files up": batch(f"put -R {small} {base}/small-{time.monotonic_ns()}"),
-        "SFTP 2,000 stat": batch(*[f"ls -ld {base}/big" for _ in range(2000)]),
+        "SFTP 2,000 stat": batch(*[f"ls -l {base}/big" for _ in range(2000)]),
     }
 
 
@@ -141,39 +178,49 @@ def main():
             (small / f"{n}").write_bytes(os.urandom(2048))
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at / "key")
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at / "host")
-        mount = at / "mnt"
-        mount.mkdir()
+        mounted = at / "mnt"
+        mounted.mkdir()
+        small_tar = at / "small.tar"
+        run("tar", "cf", small_tar, "-C", "/usr/share", *[d for d in ("doc", "man", "zoneinfo") if Path("/usr/share", d).exists()])
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "9",
+            "-keyout", at / "certificate.key", "-out", at / "certificate.pem")
         larder = Larder([at / f"disk{n}" for n in range(3)], at / "data",
-                        extra=["--webdav", "127.0.0.1:0", "--sftp", "127.0.0.1:0", "--mount", str(mount)]).start()
+                        extra=["--webdav", "127.0.0.1:0", "--webdavs", "127.0.0.1:0", "--sftp", "127.0.0.1:0", "--mount", str(mounted)]).start()
         started.append(larder)
         config, key = at / "data" / "larder.toml", (at / "key.pub").read_text().strip()
         config.write_text(config.read_text().replace(f'name = "{USER}"\n', f'name = "{USER}"\nssh_keys = ["{key}"]\n', 1))
         larder.run("reload", check=True)
-        os.chmod(mount, 0o1777)
-        (mount / "many").mkdir()
-        for path in ["files/many", "locks", "sftp"]:
+        os.chmod(mounted, 0o1777)
+        (mounted / "many").mkdir()
+        for path in ["files/many", "locks", "sftp", "below", "bound"]:
             (at / path).mkdir(parents=True)
             os.chmod(at / path, 0o777)
         os.chmod(at, 0o755)
         os.chmod(at / "files", 0o777)
         for n in range(10_000):
-            (mount / f"many/{n:05}").touch()
+            (mounted / f"many/{n:05}").touch()
             (at / f"files/many/{n:05}").touch()
-        ports = {"apache": 18080, "ssh": 18022}
+        ports = {"apache": 18080, "tls": 18081, "ssh": 18022}
         (at / "users").write_text(f"{USER}:{run('openssl', 'passwd', '-apr1', PASSWORD)}")
-        (at / "apache.conf").write_text(APACHE.format(at=at, port=ports["apache"]))
+        (at / "apache.conf").write_text(APACHE.format(at=at, port=ports["apache"], tls_port=ports["tls"]))
         (at / "sshd.conf").write_text(SSHD.format(at=at, port=ports["ssh"]))
         Path("/run/sshd").mkdir(exist_ok=True)
         apache = Peer("apache", ["/usr/sbin/apache2", "-DFOREGROUND", "-f", at / "apache.conf"])
         started.append(apache)
         sshd = Peer("sshd", ["/usr/sbin/sshd", "-D", "-f", at / "sshd.conf"])
         started.append(sshd)
+        bindfs = Peer("bindfs", ["bindfs", "-f", "--multithreaded", at / "below", at / "bound"])
+        started.append(bindfs)
         dav_port, sftp_port = larder.info["webdav"]["port"], larder.info["sftp"]["port"]
         rows = {}
         for _ in range(asked.reps):
             for name, pid, work in [
                 ("peer", apache.pid, webdav(f"http://127.0.0.1:{ports['apache']}/", source, at / "out")),
                 ("larder", larder.pid, webdav(f"http://127.0.0.1:{dav_port}/{larder.share}/", source, at / "out")),
+                ("peer", apache.pid, webdav(f"https://127.0.0.1:{ports['tls']}/", source, at / "out")),
+                ("larder", larder.pid, webdav(f"https://127.0.0.1:{larder.info['webdavs']['port']}/{larder.share}/", source, at / "out")),
+                ("peer", bindfs.pid, mount(at / "bound", source, small_tar)),
+                ("larder", larder.pid, mount(mounted, source, small_tar)),
                 ("peer", sshd.pid, sftp(ports["ssh"], "root", at / "key", at / "sftp", source, small, at / "out")),
                 ("larder", larder.pid, sftp(sftp_port, USER, at / "key", f"/{larder.share}", source, small, at / "out")),
             ]:
@@ -187,7 +234,8 @@ def main():
     finally:
         for server in reversed(started):
             server.end()
-        subprocess.run(["umount", "-l", str(at / "mnt")], check=False, capture_output=True)
+        for path in ["mnt", "bound"]:
+            subprocess.run(["umount", "-l", str(at / path)], check=False, capture_output=True)
         shutil.rmtree(at, ignore_errors=True)
 
 
