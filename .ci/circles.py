@@ -30,6 +30,7 @@ CIRCLES = {
     "serve": 5,
     "sim": 3,
     "smb": 4,
+    "store": 1,
     "volume": 1,
 }
 

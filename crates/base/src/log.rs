@@ -77,6 +77,16 @@ pub trait LogStore: Send + Sync + 'static {
     fn last(&self, _stream: &str) -> Option<u64> {
         None
     }
+    /// Whether other machines can reach the log. Each opening of a stream then ends its writers before, and numbers that those
+    /// may have given out are not given out again.
+    fn is_shared(&self) -> bool {
+        false
+    }
+    /// Fails once another machine has taken over what this log belongs to. A writer that deletes asks between choosing and
+    /// deleting: what nothing needed then, nothing ever needs again.
+    async fn check_owner(&self) -> Result<(), LogError> {
+        Ok(())
+    }
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);

@@ -154,6 +154,14 @@ impl LogStore for SealedLog {
         self.inner.is_proven()
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    async fn check_owner(&self) -> Result<(), LogError> {
+        self.inner.check_owner().await
+    }
+
     fn last(&self, stream: &str) -> Option<u64> {
         self.inner.last(stream)
     }

@@ -113,6 +113,10 @@ pub(crate) fn owner() -> (u32, u32) {
     }
 }
 
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The address by which others in the network reach this machine: the one it would send from. Nothing is sent.
 pub(crate) fn address_outward() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

@@ -36,6 +36,7 @@ fn key_text(key: &[u8]) -> String {
     let text = match key.first() {
         Some(&tag::SUPERBLOCK) => Some("superblock".to_owned()),
         Some(&tag::NEXT_INO) => Some("next inode".to_owned()),
+        Some(&tag::BLOCK) => Some("next block of segments".to_owned()),
         Some(&tag::USAGE) => Some("usage".to_owned()),
         Some(&tag::INODE) => of("inode"),
         Some(&tag::ENTRY) => of("entry").map(|text| format!("{text} {}", tail(9))),
@@ -63,6 +64,7 @@ fn value_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
             format!("volume {} created {}", superblock.id, superblock.created.secs)
         }
         Some(&tag::NEXT_INO) => keys::decode_next_ino(value)?.to_string(),
+        Some(&tag::BLOCK) => keys::decode_block(value)?.to_string(),
         Some(&tag::USAGE) => {
             let usage = keys::decode_usage(value)?;
             let reserved = match usage.reserved_bytes {

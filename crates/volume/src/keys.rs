@@ -36,6 +36,7 @@ pub(crate) mod tag {
     pub(crate) const RESERVED: u8 = b'R';
     pub(crate) const INTENT: u8 = b'W';
     pub(crate) const SEGMENT: u8 = b'G';
+    pub(crate) const BLOCK: u8 = b'B';
     pub(crate) const SNAPSHOT: u8 = b'P';
     pub(crate) const CHANGED: u8 = b'H';
     /// Kept for file data that is shared. Nothing is written under it.
@@ -47,7 +48,7 @@ const _: () = {
     use tag::*;
     let tags = [
         SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, SNAPSHOT, CHANGED, UNUSED,
+        SEGMENT, BLOCK, SNAPSHOT, CHANGED, UNUSED,
     ];
     let mut at = 0;
     while at < tags.len() {
@@ -69,6 +70,8 @@ pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
 
 pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
 pub(crate) const NEXT_INO_KEY: &[u8] = &[tag::NEXT_INO];
+/// The next block of segments' numbers (`segment.numbers_of_an_opening`).
+pub(crate) const BLOCK_KEY: &[u8] = &[tag::BLOCK];
 pub(crate) const USAGE_KEY: &[u8] = &[tag::USAGE];
 /// Never has a value: to delete it changes nothing, and is written all the same.
 pub(crate) const NOTHING_KEY: &[u8] = &[tag::NOTHING];
@@ -408,6 +411,20 @@ pub(crate) fn encode_next_ino(next: u64) -> Bytes {
 pub(crate) fn decode_next_ino(value: &[u8]) -> FsResult<u64> {
     let mut r = Reader::new(NEXT_INO_KEY, value)?;
     let next = r.u64()?;
+    r.finish()?;
+    Ok(next)
+}
+
+pub(crate) fn encode_block(next: u32) -> Bytes {
+    let mut out = BytesMut::with_capacity(5);
+    out.put_u8(VERSION);
+    out.put_u32(next);
+    out.freeze()
+}
+
+pub(crate) fn decode_block(value: &[u8]) -> FsResult<u32> {
+    let mut r = Reader::new(BLOCK_KEY, value)?;
+    let next = r.u32()?;
     r.finish()?;
     Ok(next)
 }

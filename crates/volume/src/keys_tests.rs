@@ -63,6 +63,7 @@ fn golden_values() {
     check(encode_cookie(Ino(7), FileKind::Directory, b"d"), "0102000000000000000764");
     check(encode_xattr(b"v"), "0176");
     check(encode_next_ino(256), "010000000000000100");
+    check(encode_block(0x0102_0304), "0101020304");
     let usage = Usage { inodes: 1, logical_bytes: 2, stored_bytes: -1, reserved_bytes: 0 };
     check(encode_usage(usage), "0100000000000000010000000000000002ffffffffffffffff");
     let usage = Usage { reserved_bytes: 0x30, ..usage };

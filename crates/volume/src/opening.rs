@@ -49,6 +49,8 @@ pub(crate) struct StateParts {
     /// The log has lost acknowledged changes. Files and segments without a name or a reference may
     /// be all that is left of them.
     pub(crate) keeps_orphans: bool,
+    /// Other machines can reach the store (`segment.numbers_of_an_opening`).
+    pub(crate) shared: bool,
     /// The newest segment of its ancestors, if it is a clone; 0 otherwise.
     pub(crate) inherited: u64,
     pub(crate) lineage: Option<Lineage>,
@@ -104,6 +106,7 @@ impl State {
                 inodes: Arc::new(TableSource(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
                 marks: Arc::clone(&parts.marks),
+                shared: parts.shared,
                 inherited: parts.inherited,
                 epoch,
                 snapshots: catalog.numbers(),

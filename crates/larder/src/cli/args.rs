@@ -72,9 +72,61 @@ pub(crate) struct UpArgs {
     /// Caches and unwritten data of all volumes together [default: a quarter of RAM]
     #[arg(long, value_name = "SIZE", value_parser = config::parse_memory_here)]
     pub(crate) memory: Option<ByteSize>,
-    /// Import a pool that another machine did not export; make one even where a disk should be mounted and is not
+    /// Keep volumes in a bucket, s3://BUCKET/PREFIX: instead of a pool, or beside it when folders are named. Keys come from the
+    /// environment, a profile or the machine's role
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<larder_store::BucketUrl>,
+    /// The name of the store, when it is first used
+    #[arg(long, value_name = "NAME", default_value = "store", value_parser = name_parser)]
+    pub(crate) store_name: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    /// Import a pool, or take a store, that another machine did not give back; make a pool even where a disk should be mounted
+    /// and is not
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// How a bucket is reached.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Reach {
+    /// The address of the bucket's server [default: AWS, or what the environment says]
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    /// The region of the bucket [default: what the environment or the profile says]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// Let files cross the network in clear: the endpoint may be http:// on another machine
+    #[arg(long)]
+    pub(crate) allow_http: bool,
+    /// Address the bucket as BUCKET.server instead of server/BUCKET
+    #[arg(long)]
+    pub(crate) virtual_hosted: bool,
+}
+
+impl Reach {
+    pub(crate) fn settings(&self, url: larder_store::BucketUrl) -> larder_store::BucketSettings {
+        larder_store::BucketSettings {
+            url,
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            allow_http: self.allow_http,
+            virtual_hosted: self.virtual_hosted,
+        }
+    }
+}
+
+/// What is done with stores in buckets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Try whether a bucket has what larder needs, in a folder of its own that is removed afterwards
+    Check {
+        /// s3://BUCKET/PREFIX
+        #[arg(value_name = "URL")]
+        url: larder_store::BucketUrl,
+        #[command(flatten)]
+        reach: Reach,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,9 @@ pub(crate) enum Command {
     /// Pools of disks
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Stores of volumes in buckets
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Volumes: filesystems on a pool
     #[command(subcommand)]
     Volume(VolumeCommand),

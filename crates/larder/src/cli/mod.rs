@@ -35,6 +35,7 @@ mod scrub;
 mod serve;
 mod share;
 pub(crate) mod snap;
+mod store;
 mod token;
 mod up;
 mod user;
@@ -70,6 +71,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Up(args) => up::run(&global, *args).await?,
         Command::Serve(args) => serve::run(&global, args).await?,
         Command::Pool(command) => return pool::run(&global, command).await,
+        Command::Store(command) => return store::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,
         Command::Snap(command) => snap::run(&global, command).await?,
         Command::Send(args) => replica::send(&global, args).await?,

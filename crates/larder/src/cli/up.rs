@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
 use larder_base::shell;
+use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, FoundPool, Layout, Pool};
 
 use super::args::{Global, UpArgs};
@@ -23,9 +24,10 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, VolumeConfig,
-    VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig,
+    VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
+use crate::daemon::bucket::this_machine;
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
@@ -47,6 +49,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let first = known.is_none();
     if let Some(config) = &known {
         same_disks(config, &disks, &data)?;
+        same_store(config, &args, &data)?;
     }
     let overrides = overrides(&args)?;
     let mut config = match known {
@@ -54,7 +57,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
         None => fresh(&args, &data, disks),
     };
     overrides(&mut config);
-    if first {
+    if first && !config.pools.is_empty() {
         look_at_disks(&args, &config, global.json)?;
     }
     if let Some(dir) = &args.mount {
@@ -98,10 +101,18 @@ async fn serve(
         None => config.users.first().map_or(USER.to_owned(), |u| u.name.clone()),
     };
     if first {
-        let pool = &config.pools[0];
-        let opened = open_or_create(args, pool).await?;
-        config.pools[0].name = opened.name.clone();
-        daemon.adopt(opened);
+        let memory = args.memory.unwrap_or_else(machine::memory_default);
+        let memory = ByteSize(memory.0 / (config.pools.len() + config.stores.len()).max(1) as u64);
+        for store in &config.stores {
+            // Refused before a pool is made.
+            let machine = this_machine(daemon.folder());
+            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory).await?);
+        }
+        for pool in &mut config.pools {
+            let opened = open_or_create(args, pool, memory).await?;
+            pool.name = opened.name.clone();
+            daemon.adopt(opened);
+        }
         complete(&mut config, daemon, &name).await?;
         if let Some(squash) = args.squash {
             config.shares.iter_mut().for_each(|share| share.squash = squash);
@@ -172,6 +183,17 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
     }
 }
 
+/// On later runs the store may be named again, but not another one.
+fn same_store(config: &Config, args: &UpArgs, data: &Path) -> Result<(), Failure> {
+    let Some(url) = &args.store else { return Ok(()) };
+    if config.stores.iter().any(|store| store.bucket.url == *url) {
+        return Ok(());
+    }
+    let file = data.join(folder::CONFIG_NAME);
+    Err(Failure::invalid(format!("{} names no store {url}", file.display()))
+        .action("add it to that file, as [[store]] with name and url; or name another data folder with --data DIR"))
+}
+
 /// Settings that the options override for this run.
 fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let host = args.listen.unwrap_or(IpAddr::from([0, 0, 0, 0]));
@@ -209,6 +231,12 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
 
 /// The configuration of a first run, before its pool is known.
 fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
+    let stores: Vec<StoreConfig> = args
+        .store
+        .iter()
+        .map(|url| StoreConfig { name: args.store_name.clone(), bucket: args.reach.settings(url.clone()) })
+        .collect();
+    let has_pool = stores.is_empty() || !disks.is_empty();
     let disks = match disks.is_empty() {
         true => (1..=3).map(|n| data.join(format!("disk{n}"))).collect(),
         false => disks,
@@ -228,7 +256,11 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         },
         memory: None,
         connections: CONNECTIONS,
-        pools: vec![PoolConfig { name: args.name.clone(), disks, scrub: Schedule::default() }],
+        pools: has_pool
+            .then(|| PoolConfig { name: args.name.clone(), disks, scrub: Schedule::default() })
+            .into_iter()
+            .collect(),
+        stores,
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
@@ -365,8 +397,7 @@ fn look_at_mount(dir: &Path) -> Result<(), Failure> {
 }
 
 /// The pool that is on the disks, or a new one.
-async fn open_or_create(args: &UpArgs, config: &PoolConfig) -> Result<OpenPool, Failure> {
-    let memory = args.memory.unwrap_or_else(machine::memory_default);
+async fn open_or_create(args: &UpArgs, config: &PoolConfig, memory: ByteSize) -> Result<OpenPool, Failure> {
     if !Pool::scan(&config.disks).is_empty() {
         return crate::daemon::open_pool(&config.disks, args.force, memory, None).await;
     }

@@ -62,7 +62,9 @@ impl Editor {
     /// Takes out a pool with its volumes and shares.
     pub(crate) fn remove_pool(&mut self, name: &str) {
         let within = |table: &Table, key: &str| text(table, key).is_some_and(|v| v.split('/').next() == Some(name));
-        self.tables("pool").retain(|t| text(t, "name") != Some(name));
+        for kind in ["pool", "store"] {
+            self.tables(kind).retain(|t| text(t, "name") != Some(name));
+        }
         self.tables("volume").retain(|t| !within(t, "name"));
         self.tables("share").retain(|t| !within(t, "volume"));
         self.tables("mount").retain(|t| !within(t, "volume"));
@@ -323,13 +325,18 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
         table.insert("disks", value(disk_names(&pool.disks, folder)));
         pools.push(table);
     }
+    if !config.stores.is_empty() {
+        document.insert("store", Item::ArrayOfTables(config.stores.iter().map(|store| store.table()).collect()));
+    }
     let mut volumes = ArrayOfTables::new();
     for volume in &config.volumes {
         let mut table = Table::new();
         table.insert("name", value(volume.name.to_string()));
         volumes.push(table);
     }
-    document.insert("pool", Item::ArrayOfTables(pools));
+    if !config.pools.is_empty() {
+        document.insert("pool", Item::ArrayOfTables(pools));
+    }
     document.insert("volume", Item::ArrayOfTables(volumes));
     document.insert("share", Item::ArrayOfTables(config.shares.iter().map(share_table).collect()));
     document.insert("user", Item::ArrayOfTables(config.users.iter().map(user_table).collect()));

@@ -34,6 +34,7 @@ mod replicate;
 mod schedule;
 mod share;
 mod snapshots;
+mod store;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user;
@@ -48,6 +49,7 @@ pub(crate) use schedule::Schedule;
 pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_recycle_days,
 };
+pub(crate) use store::StoreConfig;
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -86,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) memory: Option<ByteSize>,
     pub(crate) connections: u32,
     pub(crate) pools: Vec<PoolConfig>,
+    /// Stores in buckets. Names of stores and pools are one kind.
+    pub(crate) stores: Vec<StoreConfig>,
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
@@ -195,6 +199,11 @@ impl Config {
 
     pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
         self.pools.iter().find(|p| p.name == name)
+    }
+
+    /// Whether volumes can lie there: a pool or a store.
+    pub(crate) fn has_ground(&self, name: &str) -> bool {
+        self.pool(name).is_some() || self.stores.iter().any(|store| store.name == name)
     }
 
     /// The disks that were named for a pool, or those that the configuration has for it.
@@ -397,6 +406,7 @@ impl Validator<'_> {
                 None => CONNECTIONS,
             },
             pools: Vec::new(),
+            stores: Vec::new(),
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
@@ -412,6 +422,10 @@ impl Validator<'_> {
             config.pools.push(self.pool(pool.into_inner(), folder)?);
         }
         self.no_disk_twice(&config.pools)?;
+        for store in raw.store {
+            let parsed = StoreConfig::parse(store.into_inner());
+            config.stores.push(parsed.map_err(|(place, what)| self.wrong(&place, what))?);
+        }
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;
         for group in raw.group {
             config.groups.push(self.group(group.into_inner(), &config)?);
@@ -435,7 +449,8 @@ impl Validator<'_> {
         self.no_name_twice("replicate", pairs)?;
         self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()))?;
         self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()))?;
-        self.no_name_twice("pool", config.pools.iter().map(|p| p.name.clone()))?;
+        let grounds = config.pools.iter().map(|pool| &pool.name).chain(config.stores.iter().map(|store| &store.name));
+        self.no_name_twice("pool or store", grounds.cloned())?;
         self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
         self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()))?;
         self.no_name_twice("group", config.groups.iter().map(|g| g.name.to_lowercase()))?;
@@ -544,8 +559,9 @@ impl Validator<'_> {
 
     fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {
         let name = self.at(text, VolumeName::parse(text.get_ref()))?;
-        if config.pool(&name.pool).is_none() {
-            return Err(self.wrong(text, format!("no pool '{}': add a [[pool]] of that name", name.pool)));
+        if !config.has_ground(&name.pool) {
+            let what = format!("no pool '{}': add a [[pool]] or a [[store]] of that name", name.pool);
+            return Err(self.wrong(text, what));
         }
         Ok(name)
     }

@@ -23,6 +23,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
+    pub(super) store: Vec<Spanned<super::store::RawStore>>,
+    #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
     #[serde(default)]
     pub(super) share: Vec<Spanned<RawShare>>,

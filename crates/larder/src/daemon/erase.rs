@@ -78,6 +78,7 @@ impl Daemon {
     pub(crate) async fn pool_destroy(&self, name: &str, request: TakeAway) -> Result<PoolDestroyed, Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
+        pool.need_disks()?;
         pool.check_all_unheld().await?;
         self.take_out(&mut state, name, request, format!("larder pool destroy {name} --force")).await?;
         destroy(&pool).await

@@ -200,7 +200,7 @@ impl OpenPool {
 
     async fn write_keyring(&self, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), Failure> {
         let payload = PutPayload::from(ring.encode());
-        let put = self.pool.store().put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
+        let put = self.store().put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
         put.map(drop).map_err(|error| {
             Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be written: {error}"))
         })
@@ -211,7 +211,7 @@ impl OpenPool {
         if !info.sealed {
             return None;
         }
-        let ring = keyring(&*self.pool.store(), info.id).await.ok().flatten();
+        let ring = keyring(&*self.store(), info.id).await.ok().flatten();
         Some(ring.map_or_else(|| "unknown".to_owned(), |(ring, _)| ring.cipher().name().to_owned()))
     }
 
@@ -227,7 +227,7 @@ impl OpenPool {
             return Err(Failure::invalid(format!("the volume '{name}' is not encrypted"))
                 .action("make an encrypted one with: larder volume create NAME --encrypt; then copy the files"));
         }
-        let (ring, version) = keyring(&*self.pool.store(), info.id).await?.ok_or_else(|| {
+        let (ring, version) = keyring(&*self.store(), info.id).await?.ok_or_else(|| {
             Failure::new(FailureKind::Unavailable, format!("the volume '{name}' has no keyring: nothing opens it"))
                 .action("look for the disk that has it: larder pool status; only a volume whose making was cut off never had one")
         })?;

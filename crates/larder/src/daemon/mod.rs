@@ -30,6 +30,7 @@ use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+pub(crate) mod bucket;
 mod discovery;
 pub(crate) mod erase;
 mod explain;
@@ -157,8 +158,8 @@ impl Daemon {
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
-        let pools = state.config.pools.clone();
-        let memory = self.memory_per_pool(pools.len());
+        let (pools, stores) = (state.config.pools.clone(), state.config.stores.clone());
+        let memory = self.memory_per_pool(pools.len() + stores.len());
         for pool in &pools {
             match open_pool(&pool.disks, force, memory, Some(&pool.name)).await {
                 Ok(open) => {
@@ -168,6 +169,18 @@ impl Daemon {
                 Err(failure) => {
                     tracing::error!("pool '{}' is not served: {}", pool.name, failure.message);
                     state.pool_faults.insert(pool.name.clone(), failure);
+                }
+            }
+        }
+        for store in &stores {
+            match OpenPool::start_bucket(store, bucket::this_machine(&self.folder), force, memory).await {
+                Ok(open) => {
+                    self.storage.add(open);
+                    state.pool_faults.remove(&store.name);
+                }
+                Err(failure) => {
+                    tracing::error!("the store '{}' is not served: {}", store.name, failure.message);
+                    state.pool_faults.insert(store.name.clone(), failure);
                 }
             }
         }
@@ -278,7 +291,8 @@ impl Daemon {
     async fn schedules(&self) -> Vec<(std::sync::Arc<OpenPool>, Schedule)> {
         let state = self.state.lock().await;
         let schedule = |pool: &OpenPool| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
-        self.storage.all().into_iter().map(|pool| (pool.clone(), schedule(&pool))).collect()
+        let with_disks = self.storage.all().into_iter().filter(|pool| pool.has_disks());
+        with_disks.map(|pool| (pool.clone(), schedule(&pool))).collect()
     }
 
     /// There are other snapshots than before, perhaps.
@@ -359,7 +373,7 @@ impl Daemon {
 
     pub(crate) async fn pool_import(&self, request: PoolImport) -> Result<PoolStatus, Failure> {
         let mut state = self.state.lock().await;
-        let memory = self.memory_per_pool(state.config.pools.len() + 1);
+        let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len() + 1);
         let pool = match &request.accept_loss {
             None => open_pool(&request.disks, request.force, memory, None).await?,
             Some(name) if self.storage.pool(Some(name)).is_ok() => {

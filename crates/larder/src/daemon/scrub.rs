@@ -13,19 +13,21 @@ use super::translate;
 impl OpenPool {
     pub(crate) async fn scrub_status(&self) -> PoolScrub {
         let (damage, unused) = self.damage().await;
-        let scrub = self.pool.scrub_status().map(|status| without(unused, scrub_status(status)));
+        let scrub =
+            self.disk_pool().and_then(|pool| pool.scrub_status()).map(|status| without(unused, scrub_status(status)));
         PoolScrub { pool: self.name.clone(), scrub, damage }
     }
 
     /// Start, pause or stop.
     pub(crate) async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, Failure> {
+        let pool = self.need_disks()?;
         let done = match action {
             "start" => {
                 self.open_volumes().await;
-                self.pool.scrub_start(why).await
+                pool.scrub_start(why).await
             }
-            "pause" => self.pool.scrub_pause().await,
-            "stop" => self.pool.scrub_stop().await,
+            "pause" => pool.scrub_pause().await,
+            "stop" => pool.scrub_stop().await,
             other => {
                 return Err(Failure::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
             }
@@ -36,8 +38,9 @@ impl OpenPool {
 
     /// Scrubs to the end; returns how many pieces were made anew.
     pub(crate) async fn scrub_through(&self) -> Result<u64, Failure> {
+        let pool = self.need_disks()?;
         self.open_volumes().await;
-        self.pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
+        pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
     }
 
     /// Only a volume that is open knows what it needs. Whoever wants to use one that cannot be opened is told why.
@@ -49,8 +52,10 @@ impl OpenPool {
 
     /// Tells the pool what its volumes need and it has not.
     pub(crate) async fn look_for_gone(&self) {
+        // Of a bucket nobody lists all objects just to look: that is on the bill.
+        let Some(pool) = self.disk_pool() else { return };
         match self.registry.missing_objects().await {
-            Ok(gone) => self.pool.note_missing(gone_of(gone)),
+            Ok(gone) => pool.note_missing(gone_of(gone)),
             Err(error) => tracing::warn!(pool = %self.name, %error, "cannot look for objects that are gone"),
         }
     }
@@ -58,18 +63,21 @@ impl OpenPool {
     /// When the last scrub began (or the pool was made), and whether none runs or waits to be gone on with.
     pub(crate) fn last_scrub(&self) -> (u64, bool) {
         use larder_pool::ScrubPhase::{Paused, Running};
-        match self.pool.scrub_status() {
+        let Some(pool) = self.disk_pool() else { return (0, false) };
+        match pool.scrub_status() {
             Some(scrub) => (scrub.started_ms, !matches!(scrub.phase, Running | Paused)),
-            None => (self.pool.history().first().map_or(0, |event| event.at_ms), true),
+            None => (pool.history().first().map_or(0, |event| event.at_ms), true),
         }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.pool.is_busy()
+        self.disk_pool().is_some_and(|pool| pool.is_busy())
     }
 
     pub(crate) async fn scrub_wait(&self) {
-        self.pool.scrub_wait().await;
+        if let Some(pool) = self.disk_pool() {
+            pool.scrub_wait().await;
+        }
     }
 
     /// The status, with the files that have lost data.
@@ -108,9 +116,10 @@ impl OpenPool {
 
     /// The losses of files and metadata, and the number of damaged objects that belong to neither.
     async fn damage(&self) -> (Damage, u64) {
+        let Some(pool) = self.disk_pool() else { return (Damage::default(), 0) };
         self.look_for_gone().await;
-        let (mut damaged, mut more) = self.pool.damage();
-        let (out, out_more) = self.pool.out_of_reach();
+        let (mut damaged, mut more) = pool.damage();
+        let (out, out_more) = pool.out_of_reach();
         let out_of_reach = out.len() as u64 + out_more;
         more += out_more;
         damaged.retain(|one| out.iter().all(|other| other.object != one.object));

@@ -325,7 +325,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
 
 /// An imported pool. One that the file knows keeps its shares; of another all volumes are shared whose names are free.
 pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) {
-    if config.pool(&pool.name).is_some() {
+    if config.has_ground(&pool.name) {
         return editor.set_pool_disks(&pool.name, &pool.disks);
     }
     editor.add_pool(pool);

@@ -338,6 +338,7 @@ fn waits(old: &Config, new: &Config) -> Vec<String> {
     let differs = [
         ("addresses", old.listen != new.listen),
         ("pools and their disks", disks(old) != disks(new)),
+        ("stores", old.stores != new.stores),
         ("limits", (old.memory, old.connections) != (new.memory, new.connections)),
         ("the data folder", old.data != new.data),
     ];

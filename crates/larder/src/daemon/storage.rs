@@ -17,16 +17,24 @@ use larder_base::SystemClock;
 use larder_base::units::ByteSize;
 use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
+use larder_store::Machine;
 use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
+use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
 use super::translate;
-use crate::config::VolumeName;
+use crate::config::{StoreConfig, VolumeName};
 
-/// A pool with the registry of its volumes.
+/// What volumes stand on.
+pub(super) enum Ground {
+    Pool(Arc<Pool>),
+    Bucket(Arc<OpenBucket>),
+}
+
+/// A pool, or a store in a bucket, with the registry of its volumes.
 pub(crate) struct OpenPool {
     pub(crate) name: String,
-    pub(super) pool: Arc<Pool>,
+    pub(super) ground: Ground,
     pub(super) registry: Arc<Registry>,
     pub(super) unlocked: Arc<super::keys::Unlocked>,
     services: Services,
@@ -64,8 +72,7 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                let (services, closed, imports) = Default::default();
-                Ok(Self { name, pool, registry, unlocked, services, closed, imports })
+                Ok(Self::of(name, Ground::Pool(pool), registry, unlocked))
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -75,9 +82,62 @@ impl OpenPool {
         }
     }
 
+    /// Takes a store in a bucket and opens the registry of its volumes.
+    pub(crate) async fn start_bucket(
+        config: &StoreConfig,
+        machine: Machine,
+        take_over: bool,
+        memory: ByteSize,
+    ) -> Result<Self, Failure> {
+        let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over).await?);
+        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let memory = MemoryBudget { total_bytes: memory.0 };
+        match Registry::open_sealed(bucket.backing(), memory, Arc::clone(&unlocked) as _).await {
+            Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
+            Err(error) => {
+                bucket.close().await;
+                Err(translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))
+            }
+        }
+    }
+
+    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keys::Unlocked>) -> Self {
+        let (services, closed, imports) = Default::default();
+        Self { name, ground, registry, unlocked, services, closed, imports }
+    }
+
+    /// The pool, unless the volumes lie in a bucket.
+    pub(super) fn disk_pool(&self) -> Option<&Arc<Pool>> {
+        match &self.ground {
+            Ground::Pool(pool) => Some(pool),
+            Ground::Bucket(_) => None,
+        }
+    }
+
+    /// The pool, for what only pools can do.
+    pub(super) fn need_disks(&self) -> Result<&Arc<Pool>, Failure> {
+        self.disk_pool().ok_or_else(|| {
+            Failure::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
+                .action("redundancy and repair are the bucket's; verify the files with: larder check --read-data")
+        })
+    }
+
+    pub(crate) fn has_disks(&self) -> bool {
+        self.disk_pool().is_some()
+    }
+
+    /// All objects, those of encrypted volumes as they lie there.
+    pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
+        match &self.ground {
+            Ground::Pool(pool) => pool.store(),
+            Ground::Bucket(bucket) => bucket.store(),
+        }
+    }
+
     /// Finds out which disks are gone or back. A disk that hangs delays the answer only so long.
     async fn look(&self) {
-        match tokio::time::timeout(CHECK_WAIT_MAX, self.pool.check()).await {
+        let Some(pool) = self.disk_pool() else { return };
+        match tokio::time::timeout(CHECK_WAIT_MAX, pool.check()).await {
             Ok(Ok(())) => {}
             // The known state is shown all the same.
             Ok(Err(error)) => tracing::warn!(pool = %self.name, %error, "cannot check the disks"),
@@ -86,30 +146,34 @@ impl OpenPool {
     }
 
     pub(crate) fn status(&self) -> PoolStatus {
-        let status = translate::pool_status(self.pool.status());
+        let status = match &self.ground {
+            Ground::Pool(pool) => translate::pool_status(pool.status()),
+            Ground::Bucket(bucket) => bucket.status(),
+        };
         PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
     }
 
     pub(crate) fn disks(&self) -> Vec<PathBuf> {
-        self.pool.disks()
+        self.disk_pool().map_or_else(Vec::new, |pool| pool.disks())
     }
 
     /// Its disks without those that leave: what the configuration names.
     pub(crate) fn disks_staying(&self) -> Vec<PathBuf> {
-        let disks = self.pool.status().disks.into_iter();
-        disks.filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
+        let disks = self.disk_pool().map_or_else(Vec::new, |pool| pool.status().disks);
+        disks.into_iter().filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
     }
 
     /// The folders of its disks, if all are there and none leaves.
     pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
-        let status = self.pool.status();
+        let status = self.disk_pool()?.status();
         let is_there = |disk: &larder_pool::DiskStatus| disk.state == larder_pool::DiskState::Online && !disk.leaving;
         status.disks.iter().all(is_there).then(|| status.disks.into_iter().map(|disk| disk.path).collect())
     }
 
     /// Changes the disks or the layout; `dry_run` only says what that would mean.
     pub(crate) async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, Failure> {
-        let plan = if dry_run { self.pool.plan_change(change).await } else { self.pool.change(change).await };
+        let pool = self.need_disks()?;
+        let plan = if dry_run { pool.plan_change(change).await } else { pool.change(change).await };
         plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))
     }
 
@@ -136,16 +200,19 @@ impl OpenPool {
     }
 
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        self.pool.clear().await.map_err(|e| translate::pool_failure(&e))
+        self.need_disks()?.clear().await.map_err(|e| translate::pool_failure(&e))
     }
 
     pub(crate) async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
-        self.pool.metrics(out);
+        match &self.ground {
+            Ground::Pool(pool) => pool.metrics(out),
+            Ground::Bucket(bucket) => bucket.metrics(out),
+        }
         self.registry.metrics(&self.name, out).await;
     }
 
     pub(crate) fn history(&self) -> larder_api::PoolHistory {
-        translate::history(&self.name, self.pool.history())
+        translate::history(&self.name, self.disk_pool().map_or_else(Vec::new, |pool| pool.history()))
     }
 
     /// The file service that doors share.
@@ -259,8 +326,8 @@ impl OpenPool {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
         // Its lost objects are missed no more.
-        if let Some(info) = infos.into_iter().find(|info| info.name == name) {
-            self.pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
+        if let (Some(info), Some(pool)) = (infos.into_iter().find(|info| info.name == name), self.disk_pool()) {
+            pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
         }
         Ok(())
     }
@@ -307,18 +374,42 @@ impl OpenPool {
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         self.imports.stop().await;
+        let pool = match &self.ground {
+            Ground::Pool(pool) => pool,
+            Ground::Bucket(bucket) => {
+                let closed = self.close_registry().await;
+                bucket.close().await;
+                return closed;
+            }
+        };
         let volumes = self.registry.close().await;
-        let pool = self.pool.close().await;
+        let pool = pool.close().await;
         volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
         pool.map_err(|e| translate::pool_failure(&e))
+    }
+
+    /// Within bounds: a bucket may not answer for days.
+    async fn close_registry(&self) -> Result<(), Failure> {
+        match tokio::time::timeout(CLOSE_WAIT_MAX, self.registry.close()).await {
+            Ok(closed) => closed
+                .map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e)),
+            Err(_) => {
+                let message = format!(
+                    "the store '{}' did not answer while its volumes were closed: what was not acknowledged is lost",
+                    self.name
+                );
+                Err(Failure::new(FailureKind::Unavailable, message))
+            }
+        }
     }
 
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
         self.imports.stop().await;
+        let Some(pool) = self.disk_pool() else { return self.close().await };
         let closed = self.registry.close().await;
         closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        self.pool.export().await.map_err(|e| translate::pool_failure(&e))
+        pool.export().await.map_err(|e| translate::pool_failure(&e))
     }
 }
 
@@ -430,7 +521,7 @@ impl Storage {
                 None => pool.volumes().await?.into_iter().map(|v| (v.name, v.locked && !v.replica)).collect(),
             };
             // Copies and parity that reading the volumes would not touch.
-            let rebuilt = if read_data { pool.scrub_through().await? } else { 0 };
+            let rebuilt = if read_data && pool.has_disks() { pool.scrub_through().await? } else { 0 };
             for (name, locked) in names {
                 if locked {
                     results.push(CheckResult {

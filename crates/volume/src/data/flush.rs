@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -360,8 +360,23 @@ impl Inner {
     /// Puts a segment, after the mark that says that its records may have pieces.
     pub(super) async fn put_once(&self, path: &Path, payload: PutPayload) -> FsResult<()> {
         self.parts.marks.set(features::PIECES).await?;
-        let put = self.parts.store.put(path, payload).await;
-        put.map(drop).map_err(|error| store_error(&format!("writing {path}"), &error))
+        let failed = |error: &object_store::Error| store_error(&format!("writing {path}"), error);
+        if !self.parts.shared {
+            return self.parts.store.put(path, payload).await.map(drop).map_err(|error| failed(&error));
+        }
+        // The name is this opening's alone: what is there already is an earlier try of the same put, whose answer was lost.
+        let length = payload.content_length() as u64;
+        match self.parts.store.put_opts(path, payload, PutMode::Create.into()).await {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                let there = self.parts.store.head(path).await.map_err(|error| failed(&error))?;
+                match there.size == length {
+                    true => Ok(()),
+                    false => Err(FsError::Io(format!("writing {path}: another object has its name").into())),
+                }
+            }
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     fn report_failure(&self, error: &FsError, inodes: &[Arc<Inode>]) {

@@ -21,12 +21,14 @@ use super::segments::{SEGMENT_TAG, Segments, decode_segment};
 use super::shared::{Data, DataParts, Inner, store_error};
 use super::small_commit;
 use crate::counts::VolumeCounts;
-use crate::keys::table_range;
+use crate::keys::{self, table_range};
 use crate::lineage::INHERITED;
 use crate::meta::Batch;
 use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
+/// Of a segment's number, those that count within a block.
+const BLOCK_BITS: u32 = 32;
 const THREADS_MAX: usize = 4;
 
 impl Data {
@@ -38,6 +40,9 @@ impl Data {
         table.skip_to(parts.inherited.saturating_add(1));
         load_segments(&parts, &mut table).await?;
         let orphans = find_new_orphans(&parts, &mut table).await?;
+        if parts.shared {
+            take_block(&parts, &mut table).await?;
+        }
         let reserved = parts.meta.usage().reserved_bytes.max(0);
         parts.memory.reserved.fetch_add(reserved, Ordering::Relaxed);
         let inner = Arc::new(Inner {
@@ -80,6 +85,22 @@ impl Data {
         inner.start_gc(orphans);
         Ok(data)
     }
+}
+
+/// Numbers that no other opening has (`segment.numbers_of_an_opening`).
+async fn take_block(parts: &DataParts, table: &mut Segments) -> FsResult<()> {
+    let stored = parts.meta.get(keys::BLOCK_KEY).await?;
+    let stored = stored.map_or(Ok(1), |value| keys::decode_block(&value))?;
+    // What was received or inherited has numbers of others.
+    let used = u32::try_from(table.peek_next().0 >> BLOCK_BITS).unwrap_or(u32::MAX);
+    let block = stored.max(used.saturating_add(1));
+    let next = block.checked_add(1).ok_or_else(|| keys::damaged(keys::BLOCK_KEY, "there is no block left"))?;
+    let mut batch = Batch::default();
+    batch.put(keys::BLOCK_KEY, keys::encode_block(next));
+    let ticket = parts.meta.write(batch).await?;
+    parts.meta.durable(ticket).await?;
+    table.skip_to(u64::from(block) << BLOCK_BITS);
+    Ok(())
 }
 
 async fn load_segments(parts: &DataParts, table: &mut Segments) -> FsResult<()> {

@@ -7,6 +7,9 @@
 //!
 //! - `segment.written_once`: an object is written once, whole, and never changed. Its number is
 //!   never used again.
+//! - `segment.numbers_of_an_opening`: where other machines can reach the store, each opening takes a block of 2^32 numbers and says
+//!   so durably, before its first segment. The log makes openings follow each other (`LogStore::is_shared`), so no two have the same
+//!   numbers: what an earlier owner writes or deletes late is its own.
 //! - `segment.place_in_checksum`: the checksum of a record is seeded with segment and position, so
 //!   a stale or misdirected block does not pass.
 //! - `segment.index_rebuilds_files`: the index says for every record which bytes of which inode it

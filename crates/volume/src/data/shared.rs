@@ -80,6 +80,8 @@ pub(crate) struct DataParts {
     pub(crate) inodes: Arc<dyn InodeSource>,
     /// Unreferenced segments may be all that is left of changes that the log has lost.
     pub(crate) keeps_orphans: bool,
+    /// Other machines can reach the store (`segment.numbers_of_an_opening`).
+    pub(crate) shared: bool,
     /// Set before the first range is reserved: programs that do not know of reserved ranges are
     /// kept out.
     pub(crate) marks: Arc<Marks>,

@@ -19,7 +19,7 @@ use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::sync::{Notify, watch};
 
 use super::clock::EngineClock;
-use super::pins::Pins;
+use super::pins::{Collectable, Pins};
 use crate::keys;
 
 /// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered
@@ -142,7 +142,7 @@ impl Maintenance {
         };
         GarbageCollectorBuilder::new(self.path.clone(), Arc::clone(&self.store))
             .with_options(options)
-            .with_gc_filter(Arc::clone(&self.pins) as Arc<_>)
+            .with_gc_filter(Arc::new(Collectable { pins: Arc::clone(&self.pins), log: self.log.clone() }))
             .with_system_clock(Arc::clone(&self.clock) as Arc<_>)
             .build()
             .run_gc_once()

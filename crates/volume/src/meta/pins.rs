@@ -2,11 +2,15 @@
 //!
 //! - `pins.one_range_a_table`: a table that left the tree never returns, so the snapshots that read it lie side by side: the
 //!   first and the last of them say all.
+//! - `pins.owner_is_asked`: where other machines can reach the store, its owner is asked for between choosing tables and deleting
+//!   them. A table that no row needed while this machine was the owner, the next owner cannot need. If another is the owner, or
+//!   nobody knows, nothing is deleted.
 //! - `pins.before_collection`: the pins of the last life are read before the first collection.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
+use larder_base::LogStore;
 use parking_lot::Mutex;
 use slatedb::{GcFilter, ObjectMetadata};
 use ulid::Ulid;
@@ -88,6 +92,34 @@ impl Pins {
 /// The id in the name of a table.
 fn table_of(location: &object_store::path::Path) -> Option<Ulid> {
     location.filename()?.strip_suffix(".sst").and_then(|id| Ulid::from_string(id).ok())
+}
+
+/// What may be collected: neither pinned, nor another machine's.
+pub(crate) struct Collectable {
+    pub(crate) pins: std::sync::Arc<Pins>,
+    pub(crate) log: Option<std::sync::Arc<dyn LogStore>>,
+}
+
+#[async_trait]
+impl GcFilter for Collectable {
+    async fn filter(&self, candidates: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+        let unpinned = self.pins.filter(candidates).await;
+        if unpinned.is_empty() {
+            return unpinned;
+        }
+        // `pins.owner_is_asked`
+        let asked = match &self.log {
+            Some(log) => log.check_owner().await,
+            None => Ok(()),
+        };
+        match asked {
+            Ok(()) => unpinned,
+            Err(error) => {
+                tracing::warn!(%error, "no tables are deleted");
+                HashSet::new()
+            }
+        }
+    }
 }
 
 #[async_trait]

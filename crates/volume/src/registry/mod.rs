@@ -370,6 +370,7 @@ impl Registry {
             properties: entry.info.properties.clone(),
             may_format: !entry.formatted,
             keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
+            shared: self.backing.log.as_ref().is_some_and(|log| log.is_shared()),
             inherited: lineage::newest(entry.lineage()),
             lineage,
             clones: document.clones_of(id),

@@ -363,6 +363,7 @@ impl World {
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
+            shared: false,
             marks: crate::marks::Marks::without_registry(),
             inherited: 0,
             epoch: 1,

@@ -1,0 +1,143 @@
+//! A store in a bucket in the place of a pool: opened, owned, watched and given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind, PoolStatus};
+use larder_base::SystemClock;
+use larder_base::units::ByteSize;
+use larder_store::{Bucket, BucketError, BucketLog, Machine, Owner};
+use larder_volume::{Backing, Space};
+
+use crate::config::StoreConfig;
+use crate::folder::DataFolder;
+use crate::machine;
+
+/// A bucket has no end; clients want to see a number.
+const ROOM_BYTES: u64 = 1 << 50;
+/// A store that does not answer is not waited for longer than this when the daemon stops. What was acknowledged is in it.
+pub(super) const CLOSE_WAIT_MAX: Duration = Duration::from_secs(40);
+
+pub(crate) struct OpenBucket {
+    name: String,
+    bucket: Bucket,
+    owner: Owner,
+}
+
+/// There is always room: the bill is the limit, and quotas.
+struct Endless;
+
+impl Space for Endless {
+    fn space(&self) -> (u64, u64) {
+        (ROOM_BYTES, ROOM_BYTES)
+    }
+}
+
+/// This daemon, as others see it in a bucket.
+pub(crate) fn this_machine(folder: &DataFolder) -> Machine {
+    let name = machine::host_name();
+    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_else(|_| name.clone());
+    Machine { id: format!("{}:{}", id.trim(), folder.path().display()), name }
+}
+
+impl OpenBucket {
+    /// Takes the store. With `take_over` also from a machine that has not given it back.
+    pub(super) async fn take(config: &StoreConfig, machine: Machine, take_over: bool) -> Result<Self, Failure> {
+        let failed = |error| bucket_failure(&config.name, &error);
+        let bucket = Bucket::open(&config.bucket).map_err(failed)?;
+        let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, take_over).await.map_err(failed)?;
+        Ok(OpenBucket { name: config.name.clone(), bucket, owner })
+    }
+
+    /// What volumes stand on here.
+    pub(super) fn backing(&self) -> Backing {
+        Backing {
+            store: self.store(),
+            log: Some(Arc::new(BucketLog::new(self.store(), Some(self.owner.clone())))),
+            space: Arc::new(Endless),
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+
+    pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
+        Arc::clone(&self.bucket.store)
+    }
+
+    pub(super) fn status(&self) -> PoolStatus {
+        let trouble = self.bucket.health.trouble();
+        let (status, action) = match &trouble {
+            None => (None, None),
+            Some(trouble) => (
+                Some(format!(
+                    "The store has not answered for {} s ({}). Writes wait, and reads of what is not in memory.",
+                    trouble.lasts.as_secs(),
+                    trouble.why
+                )),
+                Some(format!(
+                    "Nothing is lost, and it goes on by itself. Try the store with: larder store check {}",
+                    self.bucket.url
+                )),
+            ),
+        };
+        let (sent, received) = self.bucket.requests.bytes();
+        let requests = format!(
+            "{} requests since it was opened, {} sent and {} received",
+            self.bucket.requests.all(),
+            ByteSize(sent),
+            ByteSize(received)
+        );
+        PoolStatus {
+            name: self.name.clone(),
+            id: self.bucket.url.to_string(),
+            layout: "bucket".to_owned(),
+            state: if trouble.is_some() { "UNREACHABLE" } else { "ONLINE" }.to_owned(),
+            status,
+            action,
+            scan: None,
+            scrub: None,
+            damage: larder_api::Damage::default(),
+            total_bytes: ROOM_BYTES,
+            used_bytes: 0,
+            available_bytes: ROOM_BYTES,
+            disks: Vec::new(),
+            spares: Vec::new(),
+            moving: None,
+            notes: vec![requests, format!("owned by this machine, epoch {}", self.owner.epoch())],
+        }
+    }
+
+    pub(super) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        self.bucket.requests.metrics(&self.name, out);
+        let lasts = self.bucket.health.trouble().map_or(0, |trouble| trouble.lasts.as_secs().max(1));
+        let labels = [("store", self.name.as_str())];
+        out.gauge("larder_store_unreachable_seconds", "For how long the bucket has not answered.", &labels, lasts);
+    }
+
+    /// Gives the store back. If that fails, its next user has to say that this machine is gone.
+    pub(super) async fn close(&self) {
+        match tokio::time::timeout(CLOSE_WAIT_MAX, self.owner.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(store = self.name, %error, "the store could not be given back"),
+            Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
+        }
+    }
+}
+
+pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
+    let kind = match error {
+        BucketError::Invalid(_) => FailureKind::Invalid,
+        BucketError::Owned { .. } => FailureKind::Busy,
+        BucketError::Lost { .. } | BucketError::Store { .. } | BucketError::Damaged(..) => FailureKind::Unavailable,
+    };
+    let failure = Failure::new(kind, format!("the store '{name}': {error}"));
+    match error {
+        BucketError::Owned { machine, .. } => failure.action(format!(
+            "stop larder on {machine}, which gives it back; if that machine is gone for good, or has to give way, repeat larder up with --force"
+        )),
+        BucketError::Store { source: object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, .. } => {
+            failure.action("look at the keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE and ~/.aws/credentials; and at what they may do in the bucket")
+        }
+        BucketError::Store { .. } => failure.action("try it with: larder store check s3://BUCKET/PREFIX --endpoint URL"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,272 @@
+//! Volumes in a bucket: durable, fenced, and silent when nobody uses them.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use larder_base::SystemClock;
+use larder_volume::{
+    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Stability, Volume,
+};
+
+use crate::server::Server;
+use crate::{Bucket, BucketLog, Machine, Owner, tests};
+
+struct Endless;
+
+impl Space for Endless {
+    fn space(&self) -> (u64, u64) {
+        (1 << 50, 1 << 50)
+    }
+}
+
+/// A daemon's view of the bucket: an owner of its own, and its volumes.
+struct Machines {
+    server: Arc<Server>,
+    bucket: Bucket,
+}
+
+impl Machines {
+    async fn new() -> Self {
+        let (server, bucket) = tests::fresh().await;
+        Self { server, bucket }
+    }
+
+    async fn registry(&self, name: &str) -> (Registry, Owner) {
+        let machine = Machine { name: name.to_owned(), id: name.to_owned() };
+        let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, true).await.unwrap();
+        let backing = Backing {
+            store: Arc::clone(&self.bucket.store),
+            log: Some(Arc::new(BucketLog::new(Arc::clone(&self.bucket.store), Some(owner.clone())))),
+            space: Arc::new(Endless),
+            clock: Arc::new(SystemClock::default()),
+        };
+        (Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap(), owner)
+    }
+
+    async fn first(&self) -> (Registry, Volume) {
+        let (registry, _) = self.registry("a").await;
+        registry.create("v", Properties::default()).await.unwrap();
+        let volume = registry.volume("v").await.unwrap();
+        (registry, volume)
+    }
+}
+
+async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
+    let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+    let made = volume.create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, set).await?;
+    Ok(made.0.id.ino)
+}
+
+async fn lookup(volume: &Volume, name: &str) -> Option<Ino> {
+    let found = volume.lookup(&Cred::root(), Ino::ROOT, name.as_bytes(), NameMatch::Exact).await.ok()?;
+    Some(found.id.ino)
+}
+
+/// Data that no compression makes small, different for each seed.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+async fn write(volume: &Volume, ino: Ino, data: Vec<u8>, stability: Stability) -> larder_volume::FsResult<()> {
+    volume.write(&Cred::root(), ino, 0, vec![Bytes::from(data)], stability).await.map(drop)
+}
+
+async fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+    volume.read(ino, 0, 1 << 20).await.unwrap().chunks.concat()
+}
+
+async fn check(registry: &Registry) {
+    assert_eq!(registry.check("v", true).await.unwrap().problems, Vec::<String>::new());
+}
+
+/// Files, a snapshot and a reopening, while requests fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_lives_in_a_bucket_that_fails_now_and_then() {
+    let machines = Machines::new().await;
+    for (name, value) in [("seed", "3"), ("slow_down", "20"), ("cut_before", "20"), ("cut_after", "20"), ("half", "20")]
+    {
+        machines.server.set_fault(name, value);
+    }
+    let (registry, volume) = machines.first().await;
+    for n in 0..20u64 {
+        let ino = create(&volume, &format!("f{n}")).await.unwrap();
+        write(&volume, ino, noise(n, 200_000), Stability::Unstable).await.unwrap();
+        if n % 4 == 0 {
+            volume.commit(ino).await.unwrap();
+        }
+    }
+    volume.snapshot("monday").await.unwrap();
+    let ino = lookup(&volume, "f3").await.unwrap();
+    write(&volume, ino, noise(99, 200_000), Stability::FileSync).await.unwrap();
+    volume.sync().await.unwrap();
+    drop(volume);
+    registry.close().await.unwrap();
+    let (registry, _) = machines.registry("a").await;
+    let volume = registry.volume("v").await.unwrap();
+    for n in 0..20u64 {
+        let ino = lookup(&volume, &format!("f{n}")).await.unwrap();
+        assert_eq!(read(&volume, ino).await, noise(if n == 3 { 99 } else { n }, 200_000), "file {n}");
+    }
+    assert_eq!(volume.snapshots().len(), 1);
+    check(&registry).await;
+}
+
+/// An owner is overtaken under load. What it acknowledged is there; from then on it acknowledges nothing; its segments that arrive
+/// late harm nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_lost_its_store_acknowledges_nothing_and_harms_nothing() {
+    let machines = Machines::new().await;
+    let (_old_registry, old) = machines.first().await;
+    let overtaken = Arc::new(AtomicBool::new(false));
+    let mut writers = Vec::new();
+    for w in 0..4u64 {
+        let (old, overtaken) = (old.clone(), Arc::clone(&overtaken));
+        writers.push(tokio::spawn(async move {
+            let mut acknowledged = Vec::new();
+            for n in 0..10_000u64 {
+                let begun_late = overtaken.load(Ordering::Acquire);
+                let name = format!("w{w}-{n}");
+                let done = async {
+                    let ino = create(&old, &name).await?;
+                    write(&old, ino, noise(w * 100_000 + n, 3000), Stability::FileSync).await
+                };
+                match done.await {
+                    Ok(()) => acknowledged.push((w * 100_000 + n, name)),
+                    Err(_) => break,
+                }
+                assert!(!begun_late, "an owner that lost its store acknowledged something");
+            }
+            acknowledged
+        }));
+    }
+    while machines.server.keys().len() < 40 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // Its next segments hang on their way.
+    machines.server.hold("/seg/");
+    let big = create(&old, "big").await.unwrap();
+    write(&old, big, noise(7, 900_000), Stability::Unstable).await.unwrap();
+    let sync = old.clone();
+    let syncing = tokio::spawn(async move { sync.sync().await });
+    while machines.server.held() == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    machines.server.hold("nothing");
+    let (registry, owner) = machines.registry("b").await;
+    let new = registry.volume("v").await.unwrap();
+    overtaken.store(true, Ordering::Release);
+    let mut count = 0;
+    for writer in writers {
+        for (seed, name) in writer.await.unwrap() {
+            let ino = lookup(&new, &name).await;
+            let ino = ino.unwrap_or_else(|| panic!("{name} was acknowledged and is not there"));
+            assert_eq!(read(&new, ino).await, noise(seed, 3000), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count > 0, "there was load");
+    let fresh = create(&new, "of the new owner").await.unwrap();
+    write(&new, fresh, noise(8, 900_000), Stability::Unstable).await.unwrap();
+    new.sync().await.unwrap();
+    // The old owner's requests arrive now, and what it does then.
+    machines.server.let_go();
+    assert!(syncing.await.unwrap().is_err(), "a sync of the old owner succeeded");
+    assert!(create(&old, "never").await.is_err());
+    owner.verify().await.unwrap();
+    write(&new, fresh, noise(9, 900_000), Stability::FileSync).await.unwrap();
+    drop(new);
+    registry.close().await.unwrap();
+    let (registry, _) = machines.registry("c").await;
+    let volume = registry.volume("v").await.unwrap();
+    let ino = lookup(&volume, "of the new owner").await.unwrap();
+    assert_eq!(read(&volume, ino).await, noise(9, 900_000));
+    assert!(lookup(&volume, "never").await.is_none());
+    check(&registry).await;
+}
+
+/// Two openings never give one number to two segments, also when nothing of the first is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_of_segments_are_an_openings_own() {
+    let machines = Machines::new().await;
+    let (registry, volume) = machines.first().await;
+    let mut seen = std::collections::BTreeSet::new();
+    let mut open = Some((registry, volume));
+    for round in 0..3u64 {
+        let (registry, volume) = match open.take() {
+            Some(open) => open,
+            None => {
+                let (registry, _) = machines.registry("a").await;
+                let volume = registry.volume("v").await.unwrap();
+                (registry, volume)
+            }
+        };
+        let ino = create(&volume, "f").await.unwrap();
+        write(&volume, ino, noise(round, 500_000), Stability::Unstable).await.unwrap();
+        volume.sync().await.unwrap();
+        let segments: Vec<String> = machines.server.keys().into_iter().filter(|key| key.contains("/seg/")).collect();
+        assert!(segments.iter().any(|segment| seen.insert(segment.clone())), "round {round} has a number of its own");
+        volume.unlink(&Cred::root(), Ino::ROOT, b"f").await.unwrap();
+        volume.sync().await.unwrap();
+        drop(volume);
+        registry.close().await.unwrap();
+    }
+}
+
+/// 32 clients together wait for about as long as one, at 20 ms to the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_share_their_round_trips() {
+    let machines = Machines::new().await;
+    let (_registry, volume) = machines.first().await;
+    machines.server.faults.latency_ms.store(20, Ordering::Relaxed);
+    let begun = Instant::now();
+    for n in 0..5 {
+        create(&volume, &format!("alone{n}")).await.unwrap();
+    }
+    let alone = begun.elapsed() / 5;
+    let before = machines.server.requests();
+    let begun = Instant::now();
+    let tasks = (0..32).map(|client| {
+        let volume = volume.clone();
+        tokio::spawn(async move {
+            for n in 0..5 {
+                create(&volume, &format!("c{client}-{n}")).await.unwrap();
+            }
+        })
+    });
+    futures::future::try_join_all(tasks).await.unwrap();
+    let (together, requests) = (begun.elapsed() / 5, machines.server.requests() - before);
+    assert!(together < alone * 3, "one of 32 waited {together:?} where one alone waits {alone:?}");
+    assert!(requests < 120, "160 creates took {requests} requests");
+}
+
+/// `larder up` on a bucket that nobody uses costs nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_volume_asks_nothing_of_the_store() {
+    let machines = Machines::new().await;
+    let (_registry, volume) = machines.first().await;
+    for n in 0..50u64 {
+        let ino = create(&volume, &format!("f{n}")).await.unwrap();
+        write(&volume, ino, noise(n, 10_000), Stability::Unstable).await.unwrap();
+    }
+    volume.sync().await.unwrap();
+    let (deadline, quiet) = (Instant::now() + Duration::from_secs(60), Duration::from_secs(10));
+    let (mut requests, mut since) = (machines.server.requests(), Instant::now());
+    while since.elapsed() < quiet {
+        assert!(Instant::now() < deadline, "the volume does not come to rest: {:?}", machines.server.counts());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = machines.server.requests();
+        if now != requests {
+            (requests, since) = (now, Instant::now());
+        }
+    }
+}
