@@ -36,7 +36,7 @@ pub use bucket::Bucket;
 pub use check::{Probe, ProbeState, check};
 pub use health::{Health, Trouble};
 pub use log::BucketLog;
-pub use owner::{Machine, Owner, OwnerRecord};
+pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

@@ -27,7 +27,7 @@ use crate::config::{
     CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig,
     VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
-use crate::daemon::bucket::this_machine;
+use crate::daemon::bucket::{stand_by, this_machine};
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
@@ -65,6 +65,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 
     let folder = DataFolder::claim(&data)?;
+    stand_by(&config, &folder).await?;
     let file = folder.path().join(folder::CONFIG_NAME);
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
     let served = serve(global, &args, &daemon, config, first).await;
@@ -105,7 +106,7 @@ async fn serve(
         let memory = ByteSize(memory.0 / (config.pools.len() + config.stores.len()).max(1) as u64);
         for store in &config.stores {
             // Refused before a pool is made.
-            let machine = this_machine(daemon.folder());
+            let machine = this_machine(daemon.folder())?;
             daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory).await?);
         }
         for pool in &mut config.pools {
@@ -234,7 +235,11 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let stores: Vec<StoreConfig> = args
         .store
         .iter()
-        .map(|url| StoreConfig { name: args.store_name.clone(), bucket: args.reach.settings(url.clone()) })
+        .map(|url| StoreConfig {
+            name: args.store_name.clone(),
+            bucket: args.reach.settings(url.clone()),
+            standby: args.standby,
+        })
         .collect();
     let has_pool = stores.is_empty() || !disks.is_empty();
     let disks = match disks.is_empty() {

@@ -12,6 +12,8 @@ use super::names::check_name;
 pub(crate) struct StoreConfig {
     pub(crate) name: String,
     pub(crate) bucket: BucketSettings,
+    /// Another machine takes over when this one is silent, and this one waits while another has the store.
+    pub(crate) standby: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -25,6 +27,8 @@ pub(super) struct RawStore {
     allow_http: bool,
     #[serde(default)]
     virtual_hosted: bool,
+    #[serde(default)]
+    standby: bool,
 }
 
 impl StoreConfig {
@@ -37,9 +41,9 @@ impl StoreConfig {
             Ok(url) => url,
             Err(error) => return Err((raw.url, error.to_string())),
         };
-        let RawStore { endpoint, region, allow_http, virtual_hosted, .. } = raw;
+        let RawStore { endpoint, region, allow_http, virtual_hosted, standby, .. } = raw;
         let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket })
+        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby })
     }
 
     /// As the file has it.
@@ -52,7 +56,12 @@ impl StoreConfig {
                 table.insert(name, value(said));
             }
         }
-        for (name, said) in [("allow_http", self.bucket.allow_http), ("virtual_hosted", self.bucket.virtual_hosted)] {
+        let flags = [
+            ("allow_http", self.bucket.allow_http),
+            ("virtual_hosted", self.bucket.virtual_hosted),
+            ("standby", self.standby),
+        ];
+        for (name, said) in flags {
             if said {
                 table.insert(name, value(true));
             }
