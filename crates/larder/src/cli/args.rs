@@ -84,6 +84,12 @@ pub(crate) struct UpArgs {
     /// Share the store with another machine: wait while that one has it, and take over when it ends or falls silent
     #[arg(long, requires = "store")]
     pub(crate) standby: bool,
+    /// Keep what is read from the store in this folder on a local disk, too
+    #[arg(long, value_name = "DIR", requires = "store")]
+    pub(crate) cache: Option<PathBuf>,
+    /// What the cache may take
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = config::parse_cache_bytes)]
+    pub(crate) cache_size: ByteSize,
     /// Import a pool, or take a store, that another machine did not give back; make a pool even where a disk should be mounted
     /// and is not
     #[arg(long)]

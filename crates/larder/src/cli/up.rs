@@ -24,8 +24,8 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig,
-    VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+    CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule,
+    StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
 use crate::daemon::bucket::{stand_by, this_machine};
 use crate::daemon::people::fit_password;
@@ -39,7 +39,11 @@ const USER: &str = "larder";
 const PORTMAPPER_PORT: u16 = 111;
 
 pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
-    let args = UpArgs { mount: args.mount.as_deref().map(absolute).transpose()?, ..args };
+    let args = UpArgs {
+        mount: args.mount.as_deref().map(absolute).transpose()?,
+        cache: args.cache.as_deref().map(absolute).transpose()?,
+        ..args
+    };
     no_addresses(&args.disks)?;
     place::no_devices(&args.disks)?;
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
@@ -239,6 +243,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
             name: args.store_name.clone(),
             bucket: args.reach.settings(url.clone()),
             standby: args.standby,
+            cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
         })
         .collect();
     let has_pool = stores.is_empty() || !disks.is_empty();

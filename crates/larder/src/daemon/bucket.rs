@@ -12,7 +12,7 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
-use larder_store::{Bucket, BucketError, BucketLog, Machine, Owner, TakeOver, Watched};
+use larder_store::{Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, Machine, Owner, TakeOver, Watched};
 use larder_volume::{Backing, Space};
 
 use crate::config::{Config, StoreConfig};
@@ -30,6 +30,11 @@ pub(crate) struct OpenBucket {
     owner: Owner,
     /// Renews the owner's record, where there is a standby.
     beating: Option<tokio::task::JoinHandle<()>>,
+    /// As the volumes see it.
+    store: Arc<dyn object_store::ObjectStore>,
+    cache: Option<Arc<DiskCache>>,
+    /// Why there is no cache where one was wanted.
+    cache_fault: Option<String>,
 }
 
 /// The exit code of a process that lost its store (`bucket.loser_ends`).
@@ -105,21 +110,34 @@ impl OpenBucket {
             let owner = owner.clone();
             tokio::spawn(async move { owner.beat().await })
         });
-        Ok(OpenBucket { name: config.name.clone(), bucket, owner, beating })
+        let (cache, cache_fault) = match open_cache(config).transpose() {
+            Ok(cache) => (cache, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let store = match &cache {
+            None => Arc::clone(&bucket.store),
+            Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
+        };
+        Ok(OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault })
     }
 
     /// What volumes stand on here.
     pub(super) fn backing(&self) -> Backing {
         Backing {
             store: self.store(),
-            log: Some(Arc::new(BucketLog::new(self.store(), Some(self.owner.clone())))),
+            log: Some(Arc::new(BucketLog::new(Arc::clone(&self.bucket.store), Some(self.owner.clone())))),
             space: Arc::new(Endless),
             clock: Arc::new(SystemClock::default()),
         }
     }
 
     pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
-        Arc::clone(&self.bucket.store)
+        Arc::clone(&self.store)
+    }
+
+    /// While the answer lives, the bucket itself is read.
+    pub(super) fn without_cache(&self) -> Option<Bypass> {
+        self.cache.as_ref().map(DiskCache::bypass)
     }
 
     pub(super) fn status(&self) -> PoolStatus {
@@ -145,6 +163,7 @@ impl OpenBucket {
             ByteSize(sent),
             ByteSize(received)
         );
+        let cache = self.cache.as_ref().map(|cache| cache.status()).or_else(|| self.cache_fault.clone());
         PoolStatus {
             name: self.name.clone(),
             id: self.bucket.url.to_string(),
@@ -161,7 +180,7 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: vec![requests, self.ownership()],
+            notes: [requests, self.ownership()].into_iter().chain(cache).collect(),
         }
     }
 
@@ -172,6 +191,9 @@ impl OpenBucket {
 
     pub(super) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         self.bucket.requests.metrics(&self.name, out);
+        if let Some(cache) = &self.cache {
+            cache.metrics(&self.name, out);
+        }
         let lasts = self.bucket.health.trouble().map_or(0, |trouble| trouble.lasts.as_secs().max(1));
         let labels = [("store", self.name.as_str())];
         out.gauge("larder_store_unreachable_seconds", "For how long the bucket has not answered.", &labels, lasts);
@@ -188,6 +210,28 @@ impl OpenBucket {
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
         }
     }
+}
+
+/// Whether an object of a store is written once, whole, and never changed: segments and tables (FORMAT.md, "Volume").
+fn is_immutable(path: &object_store::path::Path) -> bool {
+    let parts: Vec<_> = path.parts().collect();
+    let parts: Vec<&str> = parts.iter().map(|part| part.as_ref()).collect();
+    match parts[..] {
+        ["volumes", _, "seg", ..] => true,
+        ["volumes", _, "meta", "compacted", name] => name.ends_with(".sst"),
+        _ => false,
+    }
+}
+
+/// A store is served without the cache that cannot be opened (`cache.never_needed`).
+fn open_cache(config: &StoreConfig) -> Option<Result<Arc<DiskCache>, String>> {
+    let wanted = config.cache.as_ref()?;
+    let opened = DiskCache::open(&wanted.dir, wanted.bytes.0, &config.bucket.url.to_string());
+    Some(opened.map(Arc::new).map_err(|error| {
+        let fault = format!("the cache in {} is not used: {error}", wanted.dir.display());
+        tracing::warn!(store = config.name, "{fault}");
+        fault
+    }))
 }
 
 /// `bucket.loser_ends`
@@ -212,5 +256,25 @@ pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
         }
         BucketError::Store { .. } => failure.action("try it with: larder store check s3://BUCKET/PREFIX --endpoint URL"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_changes() {
+        for (path, want) in [
+            ("volumes/x/seg/0000000100000001", true),
+            ("volumes/x/meta/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst", true),
+            ("volumes/x/meta/manifest/00000000000000000001.manifest", false),
+            ("volumes/x/keyring", false),
+            ("registry.json", false),
+            ("owner.json", false),
+            ("log/volume-x/0000000000000001-0000000000000000", false),
+        ] {
+            assert_eq!(is_immutable(&object_store::path::Path::from(path)), want, "{path}");
+        }
     }
 }
