@@ -5,6 +5,7 @@
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
+# make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys
 # make bench  larder beside nfs-ganesha and smbd on this machine
 
 SHELL := /bin/bash
@@ -53,7 +54,7 @@ endef
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
 SECONDS ?= 600
 
-.PHONY: help up build install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -8
@@ -92,8 +93,16 @@ test: packages-test check-cargo
 unit: check-cargo
 	.ci/unit.py $(ARGS)
 
-e2e: packages-test build
+e2e: packages-test build build-bucket
 	/usr/bin/python3 -m pytest tests/e2e
+
+# The server that keeps the buckets of the tests.
+build-bucket: check-cargo
+	$(CARGO) build --release --locked -p larder -p larder-store --bin larder-test-bucket
+
+# Owners that end or stop under load, again and again.
+bucket: packages-test build build-bucket
+	LARDER_FAILOVERS=100 /usr/bin/python3 -m pytest tests/e2e/test_bucket.py --timeout 3600
 
 posix: packages-test build
 	/usr/bin/python3 -m pytest tests/posix

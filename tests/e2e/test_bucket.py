@@ -1,18 +1,25 @@
-"""Volumes in a bucket: served over NFS and SMB, killed, overtaken while stopped, sealed, and silent when nobody works."""
+"""Volumes in a bucket: served, killed, overtaken while stopped, followed by a standby, and silent when nobody works."""
 
 import json
 import os
 import signal
 import subprocess
+import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import client, payload
 from larderd import Larder, binary, run
+from nfs3 import FILE_SYNC
 from test_metrics import scrape, total
 from waiting import wait_for
+
+LOST = 5  # the exit code of a daemon whose store was taken over
+FAILOVERS = int(os.environ.get("LARDER_FAILOVERS", "10"))
+AT_ONCE = 10
 
 KEYS = {"AWS_ACCESS_KEY_ID": "pantry", "AWS_SECRET_ACCESS_KEY": "Marmalade-Secret-77"}
 
@@ -25,6 +32,9 @@ class Bucket:
         self.process = subprocess.Popen([program, "0", *faults], stdout=subprocess.PIPE, text=True)
         self.endpoint = self.process.stdout.readline().strip()
         self.url = "s3://pantry/nas"
+
+    def extra(self, url, *more):
+        return ["--store", url, "--endpoint", self.endpoint, *more]
 
     def ask(self, path, method="GET"):
         with urllib.request.urlopen(urllib.request.Request(self.endpoint + path, method=method), timeout=10) as answer:
@@ -120,6 +130,8 @@ def test_another_machine_takes_over_a_stopped_owner(bucket, folder):
     try:
         with client(old) as nfs:
             nfs.create(nfs.root, "before")
+        reader = client(old)
+        reader.getattr(reader.root)
         os.kill(old.pid, signal.SIGSTOP)
         refused = Larder([], folder / "two", extra=["--store", bucket.url, "--endpoint", bucket.endpoint])
         told = subprocess.run(refused.command(), capture_output=True, text=True, env=env(), timeout=60)
@@ -129,9 +141,11 @@ def test_another_machine_takes_over_a_stopped_owner(bucket, folder):
             assert "before" in names(nfs)
             nfs.create(nfs.root, "after")
         os.kill(old.pid, signal.SIGCONT)
-        with pytest.raises(Exception):
-            with client(old) as nfs:
-                nfs.create(nfs.root, "never")
+        # Not even from memory: it ends before it answers.
+        with pytest.raises(OSError):
+            reader.getattr(reader.root)
+        assert old.process.wait(20) == LOST, old.log()
+        assert "taken over by" in old.log()
         with client(new) as nfs:
             assert sorted(names(nfs)) == ["after", "before"]
         new.run("check", "--read-data", check=True)
@@ -146,3 +160,96 @@ def test_another_machine_takes_over_a_stopped_owner(bucket, folder):
         old.end()
         if new:
             new.end()
+
+
+class Writer(threading.Thread):
+    """Durable records by one client, until the server is gone. `done` has those that were acknowledged."""
+
+    def __init__(self, daemon):
+        super().__init__(daemon=True)
+        self.nfs = client(daemon)
+        self.done = {}
+
+    def run(self):
+        n = 0
+        while True:
+            data = f"record {n} ".encode() * 40
+            try:
+                handle = self.nfs.create(self.nfs.root, f"r{n}").handle
+                self.nfs.write(handle, 0, data, FILE_SYNC)
+            except OSError:
+                return
+            self.done[f"r{n}"] = data
+            n += 1
+
+
+def failover(bucket, folder, n):
+    """An owner under load ends, or is stopped and wakes up when its standby has the store."""
+    url = f"s3://pantry/pair{n}"
+    extra = bucket.extra(url, "--standby", "--memory", "64MiB")
+    owner, standby = Larder([], folder / f"{n}a", extra=extra), Larder([], folder / f"{n}b", extra=extra)
+    try:
+        owner.start(timeout_s=120, env=KEYS)
+        with ThreadPoolExecutor(1) as starter:
+            started = starter.submit(standby.start, 240, KEYS)
+            wait_for(lambda: standby.log_path.exists() and b"stands by" in standby.log_path.read_bytes())
+            writer, reader = Writer(owner), client(owner)
+            writer.start()
+            wait_for(lambda: len(writer.done) > 5)
+            verifier = reader.commit(reader.lookup(reader.root, "r0").handle).verifier
+            assert not started.done()
+            os.kill(owner.pid, signal.SIGSTOP if n % 2 else signal.SIGKILL)
+            begun = time.monotonic()
+            started.result()
+            took = time.monotonic() - begun
+        if n % 2:
+            os.kill(owner.pid, signal.SIGCONT)
+            with pytest.raises(OSError):
+                reader.getattr(reader.root)
+            assert owner.process.wait(30) == LOST, owner.log()
+        writer.join(30)
+        assert not writer.is_alive()
+        with client(standby) as nfs:
+            # By the handles of before.
+            for name, data in writer.done.items():
+                handle = nfs.lookup(writer.nfs.root, name).handle
+                assert nfs.read_all(handle) == data, f"{name} was acknowledged"
+            assert nfs.commit(handle).verifier != verifier, "what was unstable is gone, and clients are told"
+            nfs.create(nfs.root, "goes on")
+        assert standby.stop() == 0
+        return took
+    finally:
+        if owner.alive():
+            os.kill(owner.pid, signal.SIGCONT)
+        owner.end()
+        standby.end()
+
+
+def test_a_standby_takes_over(bucket, folder):
+    with ThreadPoolExecutor(min(AT_ONCE, FAILOVERS)) as pairs:
+        took = sorted(pairs.map(lambda n: failover(bucket, folder, n), range(FAILOVERS)))
+    print(f"{len(took)} standbys served after {took[0]:.1f} to {took[-1]:.1f} s")
+    assert took[0] > 6, "an owner that renews its record is not silent for so short a time"
+
+
+def test_a_store_is_handed_over_by_hand(bucket, folder):
+    def store(*words):
+        command = [binary(), "store", *words, bucket.url, "--endpoint", bucket.endpoint]
+        return subprocess.run(command, capture_output=True, text=True, env=env(), timeout=60)
+
+    assert "no owner" in store("status").stdout
+    daemon = bucket.larder(folder / "one")
+    try:
+        assert "in use" in store("status").stdout
+        refused = store("takeover")
+        assert refused.returncode == 1 and "--force" in refused.stderr, refused.stderr
+        freed = store("takeover", "--force")
+        assert freed.returncode == 0 and "free" in freed.stdout, freed.stderr
+        with pytest.raises(OSError):
+            with client(daemon) as nfs:
+                names(nfs)
+        assert daemon.process.wait(20) == LOST
+        assert "given back" in store("status").stdout
+        bucket.larder(folder / "two").end()
+    finally:
+        daemon.end()

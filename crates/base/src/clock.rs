@@ -44,6 +44,13 @@ pub trait Clock: Send + Sync + 'static {
     fn elapsed(&self) -> Duration;
 }
 
+/// The time since the machine was started, in which it was asleep and this process stopped, too: for what ends on its own while
+/// nobody looks.
+pub fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0).min(999_999_999))
+}
+
 /// The clocks of the machine.
 #[derive(Debug)]
 pub struct SystemClock {

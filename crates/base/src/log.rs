@@ -87,11 +87,24 @@ pub trait LogStore: Send + Sync + 'static {
     async fn check_owner(&self) -> Result<(), LogError> {
         Ok(())
     }
+    /// The proof that this process may still answer for what the log belongs to. `None`: no other machine can take it.
+    fn tenure(&self) -> Option<Arc<dyn Tenure>> {
+        None
+    }
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);
     /// Bytes of the log, of whatever stream, that the oldest entry of `stream` keeps from being used again; 0 without entries.
     fn held_bytes(&self, stream: &str) -> u64;
+}
+
+/// Whether this process still has what other machines may take over while it is suspended, cut off or slow.
+#[async_trait]
+pub trait Tenure: Send + Sync + 'static {
+    /// Whether the newest proof is young enough to answer on. Asked for each operation: it does no I/O.
+    fn is_proven(&self) -> bool;
+    /// Gets a proof. Fails once another machine has taken over, and while nobody can be asked.
+    async fn prove(&self) -> Result<(), LogError>;
 }
 
 /// The largest payload of one entry.

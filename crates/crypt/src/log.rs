@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt};
+use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt, Tenure};
 
 use crate::SealError;
 use crate::cipher::{Cipher, FrameKey, TAG_BYTES};
@@ -160,6 +160,10 @@ impl LogStore for SealedLog {
 
     async fn check_owner(&self) -> Result<(), LogError> {
         self.inner.check_owner().await
+    }
+
+    fn tenure(&self) -> Option<Arc<dyn Tenure>> {
+        self.inner.tenure()
     }
 
     fn last(&self, stream: &str) -> Option<u64> {

@@ -3,6 +3,7 @@
 //! ```text
 //!   volumes                     the log of volumes
 //!      |  ObjectStore              |  LogStore (one object an entry)
+//!   Cached: ranges on a local disk  |                                                     cache.rs
 //!   Retried: time limits, tries, pauses, conditional writes that know their own work      retried.rs
 //!      |
 //!   object_store's client of S3, each of whose requests is counted                        requests.rs
@@ -15,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod bucket;
+mod cache;
 mod check;
 mod credentials;
 mod health;
@@ -33,10 +35,11 @@ mod tests;
 mod volume_tests;
 
 pub use bucket::Bucket;
+pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
 pub use health::{Health, Trouble};
 pub use log::BucketLog;
-pub use owner::{Machine, Owner, OwnerRecord};
+pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

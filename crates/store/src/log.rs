@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::checksum::{checksum_slices, seed};
-use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt};
+use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt, Tenure};
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
@@ -324,6 +324,7 @@ impl LogStore for BucketLog {
         let receipt = await_durable(stream.progress.subscribe(), id);
         let bytes = counted(&payload);
         let encoded = encode(&stream.name, (id, term), false, &stream.nonce, payload);
+        let owner = self.owner.clone();
         // A task of its own: whoever drops the receipt gives up knowing, not the entry.
         tokio::spawn(async move {
             let begun = Instant::now();
@@ -332,7 +333,14 @@ impl LogStore for BucketLog {
             drop(permit);
             match outcome {
                 Ok(true) => stream.stored(id, bytes, begun.elapsed()),
-                Ok(false) => stream.fail(LogError::OutOfOrder { stream: stream.name.clone(), id, last: id }),
+                Ok(false) => {
+                    // Another writer is there: whoever is the owner is looked up before anybody is answered.
+                    if let Some(owner) = owner {
+                        owner.doubt();
+                        let _ = owner.verify().await;
+                    }
+                    stream.fail(LogError::OutOfOrder { stream: stream.name.clone(), id, last: id });
+                }
                 Err(error) => stream.fail(error),
             }
         });
@@ -446,6 +454,10 @@ impl LogStore for BucketLog {
     async fn check_owner(&self) -> Result<(), LogError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         owner.verify().await.map_err(|error| LogError::Poisoned(error.to_string()))
+    }
+
+    fn tenure(&self) -> Option<Arc<dyn Tenure>> {
+        self.owner.clone().map(|owner| Arc::new(owner) as Arc<dyn Tenure>)
     }
 }
 

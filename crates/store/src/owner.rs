@@ -1,19 +1,40 @@
 //! The owner of a store: one machine at a time, written in the store itself.
 //!
 //! `owner.json` is replaced by conditional writes alone. Each that takes the store raises its epoch; giving it back when the daemon
-//! stops only says so. No heartbeat is written, so that an idle store costs nothing: whether a machine that has not given its store
-//! back is gone for good, a person has to say.
+//! stops only says so. Without a standby no sign of life is written, so that an idle store costs nothing: whether a machine that has
+//! not given its store back is gone for good, a person has to say. With one ([`Owner::beat`]) the record is renewed every [`BEAT`].
+//!
+//! ```text
+//!   old owner   ...proof--|------ TENURE_MAX ------|  no answer any more
+//!   record            taken by another ^
+//!   new owner                          |------ TENURE_WAIT ------|  answers
+//! ```
 //!
 //! - `owner.asks_first`: a store that another machine has not given back is not taken unasked.
-//! - `owner.log_fences`: this record is for people and for deletions. That an owner who lost the store acknowledges nothing more is
-//!   the log's doing ([`crate::log`]), whatever this record says.
+//! - `owner.log_fences`: that an owner who lost the store acknowledges no change any more is the log's doing ([`crate::log`]),
+//!   whatever this record says.
+//! - `owner.answers_on_proof`: nothing is answered, not even from memory, unless the record was this owner's at a moment less than
+//!   [`TENURE_MAX`] ago. The moment is that before the request for the record left. It is measured by a clock that goes on while the
+//!   process is stopped and the machine sleeps.
+//! - `owner.taker_waits`: whoever takes a store that was not given back answers nothing for [`TENURE_WAIT`]. By then no proof of the
+//!   old owner is young enough. No clock is compared with another machine's: both only measure how long something takes.
+//! - `owner.unchanged_is_silent`: a standby takes the store when it has seen one and the same record for [`SILENCE_MAX`] by its own
+//!   clock. The write is conditional on that record, so an owner that renews it in time keeps the store. Where the owner renews, it
+//!   takes only its renewals for proofs: the last one is older than [`TENURE_WAIT`] then, and nobody waits again.
+//! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
+use larder_base::clock::since_boot;
+use larder_base::log::{LogError, Tenure};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::BucketError;
 use crate::names::OWNER;
@@ -22,6 +43,22 @@ use crate::settings::BucketUrl;
 const FORMAT: u32 = 1;
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 const TRIES_MAX: usize = 16;
+/// A proof older than this is none (`owner.answers_on_proof`).
+pub const TENURE_MAX: Duration = Duration::from_secs(5);
+/// From this age on a new proof is on its way, so that users of a busy store never wait for one.
+const TENURE_RENEWED: Duration = Duration::from_millis(2500);
+/// `owner.taker_waits`: [`TENURE_MAX`], and room for clocks that run at different speeds.
+pub const TENURE_WAIT: Duration = Duration::from_secs(6);
+/// How often an owner with a standby renews its record.
+pub const BEAT: Duration = Duration::from_secs(3);
+/// How often a standby looks.
+const LOOK: Duration = Duration::from_secs(2);
+/// `owner.unchanged_is_silent`
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+const _: () = assert!(TENURE_MAX.as_millis() + 500 < TENURE_WAIT.as_millis());
+const _: () = assert!(TENURE_WAIT.as_millis() < SILENCE_MAX.as_millis());
+const _: () = assert!(BEAT.as_millis() < TENURE_MAX.as_millis());
 
 /// A machine that serves a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,72 +81,332 @@ pub struct OwnerRecord {
     pub taken_ms: u64,
     /// It was given back.
     pub released: bool,
+    /// How often the owner has renewed the record. `None`: it does not, and its silence says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beat: Option<u64>,
 }
 
-/// What this process knows of its ownership.
+/// What a store is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeOver {
+    /// Only what was given back, or was this machine's (`owner.asks_first`).
+    No,
+    /// From anybody: a person said so.
+    Forced,
+}
+
+/// A process that has a store.
 #[derive(Clone)]
-pub struct Owner {
+pub struct Owner(Arc<Held>);
+
+struct Held {
     store: Arc<dyn ObjectStore>,
     url: BucketUrl,
-    record: OwnerRecord,
+    machine: Machine,
+    epoch: u64,
+    /// Nothing is answered before (`owner.taker_waits`).
+    answers_from: Instant,
+    /// The record as this owner wrote it last. The lock makes renewals follow each other.
+    newest: Mutex<(OwnerRecord, UpdateVersion)>,
+    beats: AtomicBool,
+    /// The time since the machine's boot of the newest proof, in milliseconds.
+    proven_ms: AtomicU64,
+    /// A proof is on its way already.
+    is_proving: AtomicBool,
+    /// It was given back, or is about to be: nothing proves anything any more.
+    is_released: AtomicBool,
+    /// Who has the store now (`owner.end_is_final`).
+    lost_to: OnceLock<String>,
+    on_loss: OnceLock<Box<dyn Fn(&BucketError) + Send + Sync>>,
 }
 
 impl Owner {
-    /// Takes the store. With `take_over` also from a machine that has not given it back.
+    /// Takes the store.
     pub async fn take(
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: Machine,
-        take_over: bool,
+        take_over: TakeOver,
     ) -> Result<Owner, BucketError> {
         for _ in 0..TRIES_MAX {
             let (old, version) = read(&*store).await?.unzip();
-            let epoch = match &old {
-                Some(old) if !old.released && old.machine.id != machine.id && !take_over => {
-                    return Err(BucketError::Owned {
-                        url: url.to_string(),
-                        machine: old.machine.name.clone(),
-                        since: ago(old.taken_ms),
-                    });
-                }
-                Some(old) => old.epoch.saturating_add(1),
-                None => 1,
-            };
-            let record =
-                OwnerRecord { format: FORMAT, epoch, machine: machine.clone(), taken_ms: now_ms(), released: false };
-            if write(&*store, &record, version).await? {
-                return Ok(Owner { store, url: url.clone(), record });
+            let is_free = old.as_ref().is_none_or(|old| old.released || old.machine.id == machine.id);
+            if let Some(old) = old.as_ref().filter(|_| !is_free && take_over == TakeOver::No) {
+                return Err(BucketError::Owned {
+                    url: url.to_string(),
+                    machine: old.machine.name.clone(),
+                    since: ago(old.taken_ms),
+                });
+            }
+            let wait = if is_free { Duration::ZERO } else { TENURE_WAIT };
+            if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), wait).await? {
+                return Ok(owner);
             }
             // Somebody else was quicker. Whoever that is has it now, and is asked about as any other.
         }
         Err(BucketError::Invalid(format!("others keep taking the store {url}")))
     }
 
+    /// Waits until the store is given back or its owner is silent, and takes it then (`owner.unchanged_is_silent`).
+    /// `told` hears of each change of what there is to wait for.
+    pub async fn stand_by(
+        store: Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        machine: Machine,
+        mut told: impl FnMut(&Watched),
+    ) -> Result<Owner, BucketError> {
+        let mut seen: Option<(OwnerRecord, Instant)> = None;
+        let mut before: Option<Watched> = None;
+        loop {
+            let asked = Instant::now();
+            match read(&*store).await {
+                Ok(read) => {
+                    let (old, version) = read.unzip();
+                    let since = match (&seen, &old) {
+                        (Some((record, since)), Some(old)) if record == old => *since,
+                        // What was read may have been renewed since: its silence begins with the answer.
+                        _ => Instant::now(),
+                    };
+                    seen = old.clone().map(|old| (old, since));
+                    let is_free = old.as_ref().is_none_or(|old| old.released || old.machine.id == machine.id);
+                    let is_silent = old.as_ref().is_some_and(|old| old.beat.is_some())
+                        && asked.saturating_duration_since(since) >= SILENCE_MAX;
+                    if is_free || is_silent {
+                        // Silent for longer than any proof lasts (`owner.unchanged_is_silent`).
+                        let taken = Self::replace(&store, url, &machine, old.zip(version), Duration::ZERO).await?;
+                        if let Some(owner) = taken {
+                            return Ok(owner);
+                        }
+                        seen = None;
+                    } else if let Some(old) = &old {
+                        let now = Watched { machine: old.machine.clone(), epoch: old.epoch, beats: old.beat.is_some() };
+                        if before.as_ref() != Some(&now) {
+                            told(&now);
+                            before = Some(now);
+                        }
+                    }
+                }
+                // While the store does not answer, nobody has been seen: silence is counted anew.
+                Err(error) => {
+                    tracing::warn!(%error, "the standby cannot read the owner");
+                    seen = None;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// `None`: somebody else wrote in between.
+    async fn replace(
+        store: &Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        machine: &Machine,
+        old: Option<(OwnerRecord, UpdateVersion)>,
+        wait: Duration,
+    ) -> Result<Option<Owner>, BucketError> {
+        let (old, version) = old.unzip();
+        let epoch = old.map_or(1, |old| old.epoch.saturating_add(1));
+        let record = OwnerRecord {
+            format: FORMAT,
+            epoch,
+            machine: machine.clone(),
+            taken_ms: now_ms(),
+            released: false,
+            beat: None,
+        };
+        let asked_ms = boot_ms();
+        let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
+        Ok(Some(Owner(Arc::new(Held {
+            store: Arc::clone(store),
+            url: url.clone(),
+            machine: machine.clone(),
+            epoch,
+            answers_from: Instant::now() + wait,
+            newest: Mutex::new((record, version)),
+            beats: AtomicBool::new(false),
+            proven_ms: AtomicU64::new(asked_ms),
+            is_proving: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
+            lost_to: OnceLock::new(),
+            on_loss: OnceLock::new(),
+        }))))
+    }
+
     /// How often the store was taken.
     pub fn epoch(&self) -> u64 {
-        self.record.epoch
+        self.0.epoch
+    }
+
+    /// Whether the record is renewed, so that a standby can take over.
+    pub fn beats(&self) -> bool {
+        self.0.beats.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no earlier owner answers any more (`owner.taker_waits`).
+    pub async fn await_silence(&self) {
+        tokio::time::sleep_until(self.0.answers_from).await;
+    }
+
+    /// Called at most once, before anything else is answered, when the store is another's.
+    pub fn on_loss(&self, call: impl Fn(&BucketError) + Send + Sync + 'static) {
+        let _ = self.0.on_loss.set(Box::new(call));
     }
 
     /// Fails if another has taken the store.
     pub async fn verify(&self) -> Result<(), BucketError> {
-        let now = read(&*self.store).await?.map(|(now, _)| now);
+        self.check_lost()?;
+        let now = read(&*self.0.store).await?.map(|(now, _)| now);
         match now {
-            Some(now) if now.epoch == self.record.epoch && now.machine == self.record.machine => Ok(()),
-            now => Err(BucketError::Lost {
-                url: self.url.to_string(),
-                machine: now.map_or_else(|| "nobody: its owner.json is gone".to_owned(), |now| now.machine.name),
-            }),
+            Some(now) if self.is_own(&now) => Ok(()),
+            now => Err(self.lost(now)),
         }
     }
 
-    /// Says that another machine may have it.
+    /// Renews the record until the owner is dropped or has lost the store, so that a standby sees it live.
+    pub async fn beat(&self) {
+        self.0.beats.store(true, Ordering::Relaxed);
+        let mut ticks = tokio::time::interval(BEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match self.renew().await {
+                Err(BucketError::Lost { .. }) => return,
+                Err(error) => tracing::debug!(%error, "the owner's record could not be renewed"),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Says that another machine may have it; not if it is another's already.
     pub async fn release(&self) -> Result<(), BucketError> {
-        let Some((now, version)) = read(&*self.store).await? else { return Ok(()) };
-        if now.epoch == self.record.epoch && now.machine == self.record.machine {
-            write(&*self.store, &OwnerRecord { released: true, ..now }, Some(version)).await?;
+        if self.check_lost().is_err() {
+            return Ok(());
+        }
+        self.0.is_released.store(true, Ordering::Release);
+        let mut newest = self.0.newest.lock().await;
+        let record = OwnerRecord { released: true, ..newest.0.clone() };
+        match self.replace_own(&mut newest, record).await {
+            Err(BucketError::Lost { .. }) => Ok(()),
+            released => released,
+        }
+    }
+
+    async fn renew(&self) -> Result<(), BucketError> {
+        self.check_lost()?;
+        let mut newest = self.0.newest.lock().await;
+        self.check_lost()?;
+        let asked_ms = boot_ms();
+        let beat = newest.0.beat.map_or(1, |beat| beat.wrapping_add(1));
+        let record = OwnerRecord { beat: Some(beat), ..newest.0.clone() };
+        self.replace_own(&mut newest, record).await?;
+        self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
+        Ok(())
+    }
+
+    async fn replace_own(
+        &self,
+        newest: &mut (OwnerRecord, UpdateVersion),
+        record: OwnerRecord,
+    ) -> Result<(), BucketError> {
+        for _ in 0..2 {
+            if let Some(version) = write(&*self.0.store, &record, Some(newest.1.clone())).await? {
+                *newest = (record, version);
+                return Ok(());
+            }
+            // Another's, or our own of a try that got no answer.
+            match read(&*self.0.store).await? {
+                Some((now, version)) if self.is_own(&now) => newest.1 = version,
+                now => return Err(self.lost(now.map(|(now, _)| now))),
+            }
+        }
+        Err(BucketError::Invalid(format!("{OWNER} of {} is changed by somebody who is not its owner", self.0.url)))
+    }
+
+    /// A proof, by the way that a standby does not overlook (`owner.unchanged_is_silent`).
+    async fn get_proof(&self) -> Result<(), BucketError> {
+        if self.beats() {
+            return self.renew().await;
+        }
+        let asked_ms = boot_ms();
+        self.verify().await?;
+        self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_millis(boot_ms().saturating_sub(self.0.proven_ms.load(Ordering::Acquire)))
+    }
+
+    fn is_own(&self, now: &OwnerRecord) -> bool {
+        now.epoch == self.0.epoch && now.machine == self.0.machine
+    }
+
+    fn check_lost(&self) -> Result<(), BucketError> {
+        if self.0.is_released.load(Ordering::Acquire) {
+            return Err(BucketError::Lost { url: self.0.url.to_string(), machine: "nobody: it was given back".into() });
+        }
+        match self.0.lost_to.get() {
+            None => Ok(()),
+            Some(machine) => Err(BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() }),
+        }
+    }
+
+    fn lost(&self, now: Option<OwnerRecord>) -> BucketError {
+        let machine = now.map_or_else(|| "nobody: its owner.json is gone".to_owned(), |now| now.machine.name);
+        let error = BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() };
+        if self.0.lost_to.set(machine).is_ok()
+            && let Some(call) = self.0.on_loss.get()
+        {
+            call(&error);
+        }
+        error
+    }
+
+    /// Some sign says that another may have the store: the next answer needs a new proof.
+    pub(crate) fn doubt(&self) {
+        self.0.proven_ms.store(0, Ordering::Release);
+    }
+}
+
+#[async_trait]
+impl Tenure for Owner {
+    fn is_proven(&self) -> bool {
+        self.check_lost().is_ok() && self.age() < TENURE_RENEWED
+    }
+
+    async fn prove(&self) -> Result<(), LogError> {
+        let failed = |error: BucketError| LogError::Poisoned(error.to_string());
+        self.check_lost().map_err(failed)?;
+        if self.age() >= TENURE_MAX {
+            return self.get_proof().await.map_err(failed);
+        }
+        if !self.0.is_proving.swap(true, Ordering::AcqRel) {
+            let owner = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = owner.get_proof().await {
+                    tracing::debug!(%error, "no new proof of ownership");
+                }
+                owner.0.is_proving.store(false, Ordering::Release);
+            });
         }
         Ok(())
     }
+}
+
+/// What a standby waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The owner.
+    pub machine: Machine,
+    /// How often the store was taken.
+    pub epoch: u64,
+    /// Whether it renews its record. If not, its silence says nothing, and the standby waits until the store is given back.
+    pub beats: bool,
+}
+
+/// The record as it is now.
+pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
+    Ok(read(store).await?.map(|(record, _)| record))
 }
 
 async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
@@ -132,16 +429,27 @@ async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVers
     Ok(Some((record, version)))
 }
 
-/// Whether the record is as given now; not if somebody else wrote in between.
-async fn write(store: &dyn ObjectStore, record: &OwnerRecord, old: Option<UpdateVersion>) -> Result<bool, BucketError> {
+/// The version of the record as it is now; `None`: somebody else wrote in between.
+async fn write(
+    store: &dyn ObjectStore,
+    record: &OwnerRecord,
+    old: Option<UpdateVersion>,
+) -> Result<Option<UpdateVersion>, BucketError> {
     let text =
         serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(OWNER.into(), error.to_string()))?;
     let mode = old.map_or(PutMode::Create, PutMode::Update);
     match store.put_opts(&Path::from(OWNER), PutPayload::from(text), mode.into()).await {
-        Ok(_) => Ok(true),
-        Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
+        Ok(put) => Ok(Some(UpdateVersion { e_tag: put.e_tag, version: put.version })),
+        Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(None),
+        // The record that was to be replaced is gone: some servers say so this way.
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
         Err(source) => Err(BucketError::Store { what: format!("writing {OWNER}"), source }),
     }
+}
+
+/// In milliseconds. Some while before the boot, so that no proof is younger than one that there never was.
+fn boot_ms() -> u64 {
+    u64::try_from((since_boot() + TENURE_WAIT).as_millis()).unwrap_or(u64::MAX)
 }
 
 fn now_ms() -> u64 {

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_base::log::{LogError, LogStore};
+use larder_base::log::{LogError, LogStore, Tenure};
 use object_store::integration;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 
 use crate::server::Server;
-use crate::{Bucket, BucketError, BucketLog, BucketSettings, Kind, Machine, Owner, ProbeState};
+use crate::{Bucket, BucketError, BucketLog, BucketSettings, Kind, Machine, Owner, ProbeState, TakeOver};
 
 fn bucket(endpoint: &str) -> Bucket {
     let settings = BucketSettings {
@@ -138,8 +138,10 @@ async fn a_store_without_conditions_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_owner_and_who_comes_after() {
     let (_server, bucket) = fresh().await;
-    let take =
-        async |name: &str, force| Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), force).await;
+    let take = async |name: &str, force| {
+        let how = if force { TakeOver::Forced } else { TakeOver::No };
+        Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), how).await
+    };
     let a = take("a", false).await.unwrap();
     let refused = take("b", false).await.err().unwrap();
     assert!(matches!(&refused, BucketError::Owned { machine, .. } if machine == "a"), "{refused}");
@@ -160,9 +162,71 @@ async fn one_owner_and_who_comes_after() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_new_owners_at_once_one_is_told() {
     let (_server, bucket) = fresh().await;
-    let take = |name: &'static str| Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), false);
+    let take = |name: &'static str| Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), TakeOver::No);
     let (a, b) = tokio::join!(take("a"), take("b"));
     assert!(a.is_ok() != b.is_ok());
+}
+
+/// `owner.answers_on_proof`: an owner whose proof is old asks before anything is answered, and is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_without_a_young_proof_asks_first() {
+    let (server, bucket) = fresh().await;
+    let take = async |name: &str| {
+        Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), TakeOver::Forced).await.unwrap()
+    };
+    let a = take("a").await;
+    let before = server.requests();
+    assert!(a.is_proven());
+    a.prove().await.unwrap();
+    assert_eq!(server.requests(), before, "a young proof costs nothing");
+    a.doubt();
+    assert!(!a.is_proven());
+    a.prove().await.unwrap();
+    assert_eq!(server.requests(), before + 1);
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    a.on_loss(move |error| hears.lock().unwrap().push(error.to_string()));
+    let begun = Instant::now();
+    let b = take("b").await;
+    a.doubt();
+    assert!(a.prove().await.is_err() && !a.is_proven());
+    assert!(a.prove().await.is_err());
+    let told = told.lock().unwrap().clone();
+    assert!(told.len() == 1 && told[0].contains("taken over by b"), "{told:?}");
+    // The taker waits until no proof of the old owner can be young (`owner.taker_waits`).
+    b.await_silence().await;
+    assert!(begun.elapsed() >= crate::owner::TENURE_MAX);
+    b.release().await.unwrap();
+    assert!(b.prove().await.is_err(), "who gave it back answers no more");
+}
+
+/// `owner.unchanged_is_silent`: a standby waits for an owner that renews its record, and for one that never did; it takes over from
+/// one that ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_over_from_a_silent_owner_alone() {
+    let (_server, bucket) = fresh().await;
+    let a = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine("a"), TakeOver::No).await.unwrap();
+    let (store, url) = (Arc::clone(&bucket.store), bucket.url.clone());
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    let standby = tokio::spawn(async move {
+        Owner::stand_by(store, &url, machine("b"), |watched| hears.lock().unwrap().push(watched.beats)).await
+    });
+    tokio::time::sleep(crate::owner::SILENCE_MAX + Duration::from_secs(3)).await;
+    assert!(!standby.is_finished(), "the silence of an owner that does not renew says nothing");
+    let beating = tokio::spawn({
+        let a = a.clone();
+        async move { a.beat().await }
+    });
+    tokio::time::sleep(crate::owner::SILENCE_MAX + Duration::from_secs(3)).await;
+    assert!(!standby.is_finished(), "it lives");
+    assert_eq!(*told.lock().unwrap(), [false, true]);
+    a.verify().await.unwrap();
+    beating.abort();
+    let begun = Instant::now();
+    let b = standby.await.unwrap().unwrap();
+    assert!(begun.elapsed() >= crate::owner::SILENCE_MAX - crate::owner::BEAT, "{:?}", begun.elapsed());
+    assert!(b.epoch() == 2 && a.prove().await.is_err());
 }
 
 // ------------------------------------------------------------------------------------------------ log

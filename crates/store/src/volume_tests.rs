@@ -12,7 +12,7 @@ use larder_volume::{
 };
 
 use crate::server::Server;
-use crate::{Bucket, BucketLog, Machine, Owner, tests};
+use crate::{Bucket, BucketLog, Machine, Owner, TakeOver, tests};
 
 struct Endless;
 
@@ -36,7 +36,9 @@ impl Machines {
 
     async fn registry(&self, name: &str) -> (Registry, Owner) {
         let machine = Machine { name: name.to_owned(), id: name.to_owned() };
-        let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, true).await.unwrap();
+        let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, TakeOver::Forced);
+        let owner = owner.await.unwrap();
+        owner.await_silence().await;
         let backing = Backing {
             store: Arc::clone(&self.bucket.store),
             log: Some(Arc::new(BucketLog::new(Arc::clone(&self.bucket.store), Some(owner.clone())))),

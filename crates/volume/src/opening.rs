@@ -51,6 +51,7 @@ pub(crate) struct StateParts {
     pub(crate) keeps_orphans: bool,
     /// Other machines can reach the store (`segment.numbers_of_an_opening`).
     pub(crate) shared: bool,
+    pub(crate) tenure: Option<Arc<dyn larder_base::log::Tenure>>,
     /// The newest segment of its ancestors, if it is a clone; 0 otherwise.
     pub(crate) inherited: u64,
     pub(crate) lineage: Option<Lineage>,
@@ -131,6 +132,7 @@ impl State {
                 // Nothing says what the last life changed.
                 changed: AtomicBool::new(true),
                 space: parts.space,
+                tenure: parts.tenure,
                 settings,
                 relaxed: AtomicBool::new(false),
                 quota_bytes: AtomicU64::new(u64::MAX),

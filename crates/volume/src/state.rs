@@ -2,11 +2,14 @@
 //!
 //! - `volume.wait_without_locks`: the wait for durability comes after every lock is released, so 32
 //!   creates in one directory share one commit.
+//! - `volume.proven_before_answer`: where another machine can take the store over, every operation begins with a proof of
+//!   ownership that is young enough ([`Tenure`]), also one that finds everything in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
+use larder_base::log::Tenure;
 use larder_base::{Clock, Timestamp};
 
 use crate::backing::Space;
@@ -46,6 +49,7 @@ pub(crate) struct State {
     /// Something may have changed since the newest snapshot.
     pub(crate) changed: AtomicBool,
     pub(crate) space: Arc<dyn Space>,
+    pub(crate) tenure: Option<Arc<dyn Tenure>>,
     pub(crate) settings: Arc<DataSettings>,
     pub(crate) relaxed: AtomicBool,
     /// `u64::MAX` is none.
@@ -93,7 +97,19 @@ impl State {
         self.runtime.spawn(future);
     }
 
+    /// `volume.proven_before_answer`
+    async fn prove_tenure(&self) -> FsResult<()> {
+        match &self.tenure {
+            Some(tenure) if !tenure.is_proven() => {
+                tenure.prove().await.map_err(|error| FsError::Io(error.to_string().into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where every operation begins.
     pub(crate) async fn inode(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        self.prove_tenure().await?;
         // What is cached of a snapshot outlives it.
         if let Place::Snapshot(number) = place_of(ino)
             && !self.catalog.has(number)

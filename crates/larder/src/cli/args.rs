@@ -81,6 +81,15 @@ pub(crate) struct UpArgs {
     pub(crate) store_name: String,
     #[command(flatten)]
     pub(crate) reach: Reach,
+    /// Share the store with another machine: wait while that one has it, and take over when it ends or falls silent
+    #[arg(long, requires = "store")]
+    pub(crate) standby: bool,
+    /// Keep what is read from the store in this folder on a local disk, too
+    #[arg(long, value_name = "DIR", requires = "store")]
+    pub(crate) cache: Option<PathBuf>,
+    /// What the cache may take
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = config::parse_cache_bytes)]
+    pub(crate) cache_size: ByteSize,
     /// Import a pool, or take a store, that another machine did not give back; make a pool even where a disk should be mounted
     /// and is not
     #[arg(long)]
@@ -127,6 +136,25 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         reach: Reach,
     },
+    /// Who has a store
+    Status {
+        /// s3://BUCKET/PREFIX
+        #[arg(value_name = "URL")]
+        url: larder_store::BucketUrl,
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Take a store from the machine that has it, so that any other may start or stand in. That machine ends its larder
+    Takeover {
+        /// s3://BUCKET/PREFIX
+        #[arg(value_name = "URL")]
+        url: larder_store::BucketUrl,
+        #[command(flatten)]
+        reach: Reach,
+        /// Take it although its owner has not given it back
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -134,6 +162,9 @@ pub(crate) struct ServeArgs {
     /// The configuration [default: larder.toml in the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// As `standby = true` in [[store]]: wait while another machine has the store, and take over when it ends or falls silent
+    #[arg(long)]
+    pub(crate) standby: bool,
 }
 
 /// Which disks, when no daemon is asked.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
 use crate::config::Config;
+use crate::daemon::bucket::stand_by;
 use crate::daemon::{
     Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule,
     run_snapshot_schedule,
@@ -28,14 +29,20 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     if let Some(data) = global.data_named() {
         config.data = absolute(&data)?;
     }
-    if config.pools.is_empty() {
-        return Err(Failure::invalid(format!("{} names no pool", file.display())).action(
+    config.stores.iter_mut().for_each(|store| store.standby |= args.standby);
+    if config.pools.is_empty() && config.stores.is_empty() {
+        return Err(Failure::invalid(format!("{} names no pool and no store", file.display())).action(
             "make one with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]",
         ));
     }
     let folder = DataFolder::claim(&config.data)?;
     let data = folder.path().to_owned();
-    let overrides = Box::new(move |config: &mut Config| config.data = data.clone());
+    let standby = args.standby;
+    let overrides = Box::new(move |config: &mut Config| {
+        config.data = data.clone();
+        config.stores.iter_mut().for_each(|store| store.standby |= standby);
+    });
+    stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;
     daemon.open_pools(false).await?;
     daemon.apply_config().await?;

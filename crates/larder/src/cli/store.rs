@@ -1,13 +1,13 @@
-//! `larder store check`
+//! `larder store check`, `status` and `takeover`.
 
 use larder_api::Failure;
-use larder_store::{Bucket, Probe, ProbeState};
+use larder_store::{Bucket, BucketError, BucketUrl, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver};
 use serde::Serialize;
 
-use super::args::{Global, StoreCommand};
+use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
 use crate::daemon::bucket::bucket_failure;
-use crate::render;
+use crate::{machine, render};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -25,7 +25,66 @@ struct Line {
 }
 
 pub(super) async fn run(global: &Global, command: StoreCommand) -> Result<Outcome, Failure> {
-    let StoreCommand::Check { url, reach } = command;
+    match command {
+        StoreCommand::Check { url, reach } => check(global, url, &reach).await,
+        StoreCommand::Status { url, reach } => status(global, url, &reach).await,
+        StoreCommand::Takeover { url, reach, force } => take_over(global, url, &reach, force).await,
+    }
+}
+
+/// What `--json` prints of an owner.
+#[derive(Serialize)]
+struct Ownership {
+    url: String,
+    /// `None`: nobody ever had the store.
+    owner: Option<OwnerRecord>,
+}
+
+async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {
+    let name = url.to_string();
+    let failed = |error: BucketError| bucket_failure(&name, &error);
+    let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
+    let owner = larder_store::look(&*bucket.store).await.map_err(failed)?;
+    global.out().answer(&Ownership { url: name.clone(), owner }, |seen| match &seen.owner {
+        None => format!("{name} has no owner: nothing was kept there yet"),
+        Some(owner) => {
+            let state = match (owner.released, owner.beat) {
+                (true, _) => "given back: any machine may take it",
+                (false, Some(_)) => "in use, renewed for a standby",
+                (false, None) => "in use",
+            };
+            format!("store: {name}\nowner: {}\nepoch: {}\nstate: {state}", owner.machine.name, owner.epoch)
+        }
+    })?;
+    Ok(Outcome::Done)
+}
+
+/// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
+async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) -> Result<Outcome, Failure> {
+    let name = url.to_string();
+    let failed = |error: BucketError| {
+        let failure = bucket_failure(&name, &error);
+        match error {
+            BucketError::Owned { .. } => Failure { action: None, ..failure }.action(format!(
+                "stop larder there; if it is gone, or has to give way: larder store takeover {name} --force"
+            )),
+            _ => failure,
+        }
+    };
+    let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
+    let id = format!("takeover:{}", uuid::Uuid::new_v4().simple());
+    let machine = Machine { name: format!("larder store takeover on {}", machine::host_name()), id };
+    let how = if force { TakeOver::Forced } else { TakeOver::No };
+    let owner = Owner::take(bucket.store, &bucket.url, machine, how).await.map_err(failed)?;
+    owner.await_silence().await;
+    owner.release().await.map_err(failed)?;
+    let epoch = owner.epoch();
+    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it");
+    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch }), |_| text)?;
+    Ok(Outcome::Done)
+}
+
+async fn check(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {
     let name = url.to_string();
     let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_failure(&name, &error))?;
     let probes = larder_store::check(bucket.store).await;

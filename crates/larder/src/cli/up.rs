@@ -24,10 +24,10 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig,
-    VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+    CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule,
+    StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
-use crate::daemon::bucket::this_machine;
+use crate::daemon::bucket::{stand_by, this_machine};
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
@@ -39,7 +39,11 @@ const USER: &str = "larder";
 const PORTMAPPER_PORT: u16 = 111;
 
 pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
-    let args = UpArgs { mount: args.mount.as_deref().map(absolute).transpose()?, ..args };
+    let args = UpArgs {
+        mount: args.mount.as_deref().map(absolute).transpose()?,
+        cache: args.cache.as_deref().map(absolute).transpose()?,
+        ..args
+    };
     no_addresses(&args.disks)?;
     place::no_devices(&args.disks)?;
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
@@ -65,6 +69,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 
     let folder = DataFolder::claim(&data)?;
+    stand_by(&config, &folder).await?;
     let file = folder.path().join(folder::CONFIG_NAME);
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
     let served = serve(global, &args, &daemon, config, first).await;
@@ -105,7 +110,7 @@ async fn serve(
         let memory = ByteSize(memory.0 / (config.pools.len() + config.stores.len()).max(1) as u64);
         for store in &config.stores {
             // Refused before a pool is made.
-            let machine = this_machine(daemon.folder());
+            let machine = this_machine(daemon.folder())?;
             daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory).await?);
         }
         for pool in &mut config.pools {
@@ -234,7 +239,12 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let stores: Vec<StoreConfig> = args
         .store
         .iter()
-        .map(|url| StoreConfig { name: args.store_name.clone(), bucket: args.reach.settings(url.clone()) })
+        .map(|url| StoreConfig {
+            name: args.store_name.clone(),
+            bucket: args.reach.settings(url.clone()),
+            standby: args.standby,
+            cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
+        })
         .collect();
     let has_pool = stores.is_empty() || !disks.is_empty();
     let disks = match disks.is_empty() {

@@ -1,9 +1,12 @@
 //! `[[store]]`: a store of volumes in a bucket.
 
-use larder_store::{BucketSettings, BucketUrl};
+use std::path::PathBuf;
+
+use larder_base::units::ByteSize;
+use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN};
 use serde::Deserialize;
 use toml::Spanned;
-use toml_edit::{Table, value};
+use toml_edit::{InlineTable, Table, value};
 
 use super::names::check_name;
 
@@ -12,6 +15,32 @@ use super::names::check_name;
 pub(crate) struct StoreConfig {
     pub(crate) name: String,
     pub(crate) bucket: BucketSettings,
+    /// Another machine takes over when this one is silent, and this one waits while another has the store.
+    pub(crate) standby: bool,
+    pub(crate) cache: Option<CacheConfig>,
+}
+
+/// A cache on a local disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheConfig {
+    pub(crate) dir: PathBuf,
+    pub(crate) bytes: ByteSize,
+}
+
+/// The size of a cache that somebody wants.
+pub(crate) fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
+    let bytes: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    match bytes.0 >= CACHE_BYTES_MIN {
+        true => Ok(bytes),
+        false => Err(format!("a cache of {bytes} is too small: give it {} or more", ByteSize(CACHE_BYTES_MIN))),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCache {
+    dir: PathBuf,
+    bytes: Spanned<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -25,6 +54,9 @@ pub(super) struct RawStore {
     allow_http: bool,
     #[serde(default)]
     virtual_hosted: bool,
+    #[serde(default)]
+    standby: bool,
+    cache: Option<RawCache>,
 }
 
 impl StoreConfig {
@@ -37,9 +69,14 @@ impl StoreConfig {
             Ok(url) => url,
             Err(error) => return Err((raw.url, error.to_string())),
         };
-        let RawStore { endpoint, region, allow_http, virtual_hosted, .. } = raw;
+        let RawStore { endpoint, region, allow_http, virtual_hosted, standby, cache, .. } = raw;
+        let cache = match cache.map(|cache| (parse_cache_bytes(cache.bytes.get_ref()), cache)) {
+            None => None,
+            Some((Ok(bytes), cache)) => Some(CacheConfig { dir: cache.dir, bytes }),
+            Some((Err(what), cache)) => return Err((cache.bytes, what)),
+        };
         let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket })
+        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, cache })
     }
 
     /// As the file has it.
@@ -52,10 +89,21 @@ impl StoreConfig {
                 table.insert(name, value(said));
             }
         }
-        for (name, said) in [("allow_http", self.bucket.allow_http), ("virtual_hosted", self.bucket.virtual_hosted)] {
+        let flags = [
+            ("allow_http", self.bucket.allow_http),
+            ("virtual_hosted", self.bucket.virtual_hosted),
+            ("standby", self.standby),
+        ];
+        for (name, said) in flags {
             if said {
                 table.insert(name, value(true));
             }
+        }
+        if let Some(cache) = &self.cache {
+            let mut inline = InlineTable::new();
+            inline.insert("dir", cache.dir.display().to_string().into());
+            inline.insert("bytes", cache.bytes.to_string().into());
+            table.insert("cache", value(inline));
         }
         table
     }

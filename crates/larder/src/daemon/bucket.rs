@@ -1,4 +1,10 @@
 //! A store in a bucket in the place of a pool: opened, owned, watched and given back.
+//!
+//! - `bucket.loser_ends`: a process whose store was taken over ends at once, before it answers anything. What it has in memory is
+//!   no longer true, its clients find their store elsewhere, and a crash is what every other part is made for. Whatever started it
+//!   may start it again: it stands by then, or says who has the store.
+//! - `bucket.standby_has_no_doors`: a process that stands by listens to nobody until it has the store. So a port that answers is a
+//!   sign that this machine serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +12,10 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
-use larder_store::{Bucket, BucketError, BucketLog, Machine, Owner};
+use larder_store::{Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, Machine, Owner, TakeOver, Watched};
 use larder_volume::{Backing, Space};
 
-use crate::config::StoreConfig;
+use crate::config::{Config, StoreConfig};
 use crate::folder::DataFolder;
 use crate::machine;
 
@@ -22,7 +28,19 @@ pub(crate) struct OpenBucket {
     name: String,
     bucket: Bucket,
     owner: Owner,
+    /// Renews the owner's record, where there is a standby.
+    beating: Option<tokio::task::JoinHandle<()>>,
+    /// As the volumes see it.
+    store: Arc<dyn object_store::ObjectStore>,
+    cache: Option<Arc<DiskCache>>,
+    /// Why there is no cache where one was wanted.
+    cache_fault: Option<String>,
 }
+
+/// The exit code of a process that lost its store (`bucket.loser_ends`).
+const LOST_EXIT: i32 = 5;
+/// Tells this data folder from a copy on a machine that has the same name and id, as containers may.
+const FOLDER_ID: &str = "store-id";
 
 /// There is always room: the bill is the limit, and quotas.
 struct Endless;
@@ -34,10 +52,47 @@ impl Space for Endless {
 }
 
 /// This daemon, as others see it in a bucket.
-pub(crate) fn this_machine(folder: &DataFolder) -> Machine {
+pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
     let name = machine::host_name();
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_else(|_| name.clone());
-    Machine { id: format!("{}:{}", id.trim(), folder.path().display()), name }
+    let file = folder.path().join(FOLDER_ID);
+    let own = match std::fs::read_to_string(&file) {
+        Ok(own) if !own.trim().is_empty() => own.trim().to_owned(),
+        _ => {
+            let own = uuid::Uuid::new_v4().simple().to_string();
+            crate::config::edit::replace_file(&file, own.as_bytes(), 0o600)?;
+            own
+        }
+    };
+    Ok(Machine { id: format!("{}:{own}:{}", id.trim(), folder.path().display()), name })
+}
+
+/// Waits until this machine may have the store, if its configuration says that another machine stands in for it. Takes it then;
+/// opening it takes it once more.
+pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(), Failure> {
+    let Some(store) = config.stores.iter().find(|store| store.standby) else { return Ok(()) };
+    if config.stores.len() > 1 || !config.pools.is_empty() {
+        return Err(Failure::invalid(format!(
+            "the store '{}' has a standby, and this daemon has other pools or stores: they would wait with it",
+            store.name
+        ))
+        .action("serve them by a daemon of their own: larder serve --data ANOTHER-DIR"));
+    }
+    let bucket = Bucket::open(&store.bucket).map_err(|error| bucket_failure(&store.name, &error))?;
+    let name = store.name.clone();
+    let told = move |watched: &Watched| match watched.beats {
+        true => tracing::info!(store = name, owner = watched.machine.name, epoch = watched.epoch, "stands by"),
+        false => tracing::warn!(
+            store = name,
+            owner = watched.machine.name,
+            epoch = watched.epoch,
+            "stands by until the owner gives the store back: it shows no sign of life, because its [[store]] has no standby = true"
+        ),
+    };
+    let taken = Owner::stand_by(bucket.store, &bucket.url, this_machine(folder)?, told).await;
+    let owner = taken.map_err(|error| bucket_failure(&store.name, &error))?;
+    tracing::info!(store = store.name, epoch = owner.epoch(), "took the store");
+    Ok(())
 }
 
 impl OpenBucket {
@@ -45,22 +100,44 @@ impl OpenBucket {
     pub(super) async fn take(config: &StoreConfig, machine: Machine, take_over: bool) -> Result<Self, Failure> {
         let failed = |error| bucket_failure(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
-        let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, take_over).await.map_err(failed)?;
-        Ok(OpenBucket { name: config.name.clone(), bucket, owner })
+        let how = if take_over { TakeOver::Forced } else { TakeOver::No };
+        let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, how).await.map_err(failed)?;
+        let name = config.name.clone();
+        owner.on_loss(move |error| end_loser(&name, error));
+        // Before the volumes are opened: an old owner that lives has ended by then, and its log holds still.
+        owner.await_silence().await;
+        let beating = config.standby.then(|| {
+            let owner = owner.clone();
+            tokio::spawn(async move { owner.beat().await })
+        });
+        let (cache, cache_fault) = match open_cache(config).transpose() {
+            Ok(cache) => (cache, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let store = match &cache {
+            None => Arc::clone(&bucket.store),
+            Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
+        };
+        Ok(OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault })
     }
 
     /// What volumes stand on here.
     pub(super) fn backing(&self) -> Backing {
         Backing {
             store: self.store(),
-            log: Some(Arc::new(BucketLog::new(self.store(), Some(self.owner.clone())))),
+            log: Some(Arc::new(BucketLog::new(Arc::clone(&self.bucket.store), Some(self.owner.clone())))),
             space: Arc::new(Endless),
             clock: Arc::new(SystemClock::default()),
         }
     }
 
     pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
-        Arc::clone(&self.bucket.store)
+        Arc::clone(&self.store)
+    }
+
+    /// While the answer lives, the bucket itself is read.
+    pub(super) fn without_cache(&self) -> Option<Bypass> {
+        self.cache.as_ref().map(DiskCache::bypass)
     }
 
     pub(super) fn status(&self) -> PoolStatus {
@@ -86,6 +163,7 @@ impl OpenBucket {
             ByteSize(sent),
             ByteSize(received)
         );
+        let cache = self.cache.as_ref().map(|cache| cache.status()).or_else(|| self.cache_fault.clone());
         PoolStatus {
             name: self.name.clone(),
             id: self.bucket.url.to_string(),
@@ -102,12 +180,20 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: vec![requests, format!("owned by this machine, epoch {}", self.owner.epoch())],
+            notes: [requests, self.ownership()].into_iter().chain(cache).collect(),
         }
+    }
+
+    fn ownership(&self) -> String {
+        let renewed = if self.owner.beats() { ", renewed for a standby" } else { "" };
+        format!("owned by this machine, epoch {}{renewed}", self.owner.epoch())
     }
 
     pub(super) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         self.bucket.requests.metrics(&self.name, out);
+        if let Some(cache) = &self.cache {
+            cache.metrics(&self.name, out);
+        }
         let lasts = self.bucket.health.trouble().map_or(0, |trouble| trouble.lasts.as_secs().max(1));
         let labels = [("store", self.name.as_str())];
         out.gauge("larder_store_unreachable_seconds", "For how long the bucket has not answered.", &labels, lasts);
@@ -115,12 +201,43 @@ impl OpenBucket {
 
     /// Gives the store back. If that fails, its next user has to say that this machine is gone.
     pub(super) async fn close(&self) {
+        if let Some(beating) = &self.beating {
+            beating.abort();
+        }
         match tokio::time::timeout(CLOSE_WAIT_MAX, self.owner.release()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(store = self.name, %error, "the store could not be given back"),
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
         }
     }
+}
+
+/// Whether an object of a store is written once, whole, and never changed: segments and tables (FORMAT.md, "Volume").
+fn is_immutable(path: &object_store::path::Path) -> bool {
+    let parts: Vec<_> = path.parts().collect();
+    let parts: Vec<&str> = parts.iter().map(|part| part.as_ref()).collect();
+    match parts[..] {
+        ["volumes", _, "seg", ..] => true,
+        ["volumes", _, "meta", "compacted", name] => name.ends_with(".sst"),
+        _ => false,
+    }
+}
+
+/// A store is served without the cache that cannot be opened (`cache.never_needed`).
+fn open_cache(config: &StoreConfig) -> Option<Result<Arc<DiskCache>, String>> {
+    let wanted = config.cache.as_ref()?;
+    let opened = DiskCache::open(&wanted.dir, wanted.bytes.0, &config.bucket.url.to_string());
+    Some(opened.map(Arc::new).map_err(|error| {
+        let fault = format!("the cache in {} is not used: {error}", wanted.dir.display());
+        tracing::warn!(store = config.name, "{fault}");
+        fault
+    }))
+}
+
+/// `bucket.loser_ends`
+fn end_loser(name: &str, error: &BucketError) {
+    tracing::error!("the store '{name}': {error}; larder ends, and answers nothing more");
+    std::process::exit(LOST_EXIT);
 }
 
 pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
@@ -139,5 +256,25 @@ pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
         }
         BucketError::Store { .. } => failure.action("try it with: larder store check s3://BUCKET/PREFIX --endpoint URL"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_changes() {
+        for (path, want) in [
+            ("volumes/x/seg/0000000100000001", true),
+            ("volumes/x/meta/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst", true),
+            ("volumes/x/meta/manifest/00000000000000000001.manifest", false),
+            ("volumes/x/keyring", false),
+            ("registry.json", false),
+            ("owner.json", false),
+            ("log/volume-x/0000000000000001-0000000000000000", false),
+        ] {
+            assert_eq!(is_immutable(&object_store::path::Path::from(path)), want, "{path}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -154,6 +154,10 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
+    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
+        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory).await
+    }
+
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
@@ -173,7 +177,7 @@ impl Daemon {
             }
         }
         for store in &stores {
-            match OpenPool::start_bucket(store, bucket::this_machine(&self.folder), force, memory).await {
+            match self.start_bucket(store, force, memory).await {
                 Ok(open) => {
                     self.storage.add(open);
                     state.pool_faults.remove(&store.name);

@@ -333,6 +333,10 @@ impl OpenPool {
     }
 
     async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
+        let _bypass = match &self.ground {
+            Ground::Bucket(bucket) if read_data => bucket.without_cache(),
+            _ => None,
+        };
         let report = self.registry.check(name, read_data).await.map_err(|e| self.failure(name, &e))?;
         Ok(CheckResult {
             pool: self.name.clone(),

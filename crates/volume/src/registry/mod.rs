@@ -371,6 +371,7 @@ impl Registry {
             may_format: !entry.formatted,
             keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
             shared: self.backing.log.as_ref().is_some_and(|log| log.is_shared()),
+            tenure: self.backing.log.as_ref().and_then(|log| log.tenure()),
             inherited: lineage::newest(entry.lineage()),
             lineage,
             clones: document.clones_of(id),

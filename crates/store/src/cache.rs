@@ -1,0 +1,755 @@
+//! Ranges of objects on a local disk.
+//!
+//! ```text
+//! DIR/index   a header of 64 bytes, then 64 bytes a slot: which block of which object, its checksum
+//! DIR/data    slots of 64 KiB: blocks as they are in the bucket
+//! ```
+//!
+//! - `cache.immutable_alone`: only objects that are written once and never changed are cached. Which ones those are, the user of the
+//!   cache says. One that is written or deleted through the cache is forgotten by it all the same.
+//! - `cache.nothing_unverified`: a block is used when its checksum, seeded with the object's name and the block's place, is right. So
+//!   neither a crash nor a slot that is overwritten meanwhile nor a disk that lies is noticed as anything but a miss, and nothing has to
+//!   be synced.
+//! - `cache.never_needed`: whatever fails here is a miss. After the first error of the disk, or a call that hangs, the cache is emptied
+//!   and not used until the next start. Its folder may be deleted whenever nobody uses it.
+//! - `cache.as_in_the_bucket`: blocks are kept as the bucket has them. What is sealed there is sealed here.
+//! - `cache.bounded`: there are as many slots as fit the size. A slot that was not used since the hand came by last goes first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use larder_base::checksum::{checksum_slices, seed};
+use larder_base::metrics::{Counter, Metrics};
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+const MAGIC: &[u8; 8] = b"LRDCACHE";
+const VERSION: u32 = 1;
+const BLOCK_BYTES: u64 = 64 << 10;
+const ENTRY_BYTES: usize = 64;
+/// A cache smaller than this is refused.
+pub const CACHE_BYTES_MIN: u64 = 16 << 20;
+/// Reads of more than this pass by: a file that is read from end to end would take the place of all that is read often.
+const READ_BYTES_MAX: u64 = 4 << 20;
+/// Reads whose blocks are on their way to the disk. What comes beyond is not kept.
+const WRITES_MAX: usize = 8;
+/// A disk that takes longer than the bucket is no cache.
+const DISK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Which objects are never changed (`cache.immutable_alone`).
+pub type IsImmutable = fn(&Path) -> bool;
+
+/// One block of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    /// A hash of the object's name.
+    name: u128,
+    block: u32,
+    bytes: u32,
+    /// Of the whole object.
+    object_bytes: u64,
+    sum: u64,
+}
+
+impl Entry {
+    fn encode(&self, slot: u32) -> [u8; ENTRY_BYTES] {
+        let mut out = Vec::with_capacity(ENTRY_BYTES);
+        out.extend_from_slice(&self.name.to_le_bytes());
+        out.extend_from_slice(&self.block.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        out.extend_from_slice(&self.object_bytes.to_le_bytes());
+        out.extend_from_slice(&self.sum.to_le_bytes());
+        sealed(out, u64::from(slot))
+    }
+
+    fn decode(slot: u32, bytes: &[u8]) -> Option<Entry> {
+        let body = unsealed(bytes, u64::from(slot))?;
+        let entry = Entry {
+            name: u128::from_le_bytes(body.get(..16)?.try_into().ok()?),
+            block: u32::from_le_bytes(body.get(16..20)?.try_into().ok()?),
+            bytes: u32::from_le_bytes(body.get(20..24)?.try_into().ok()?),
+            object_bytes: u64::from_le_bytes(body.get(24..32)?.try_into().ok()?),
+            sum: u64::from_le_bytes(body.get(32..40)?.try_into().ok()?),
+        };
+        (entry.bytes > 0 && u64::from(entry.bytes) == block_bytes(entry.object_bytes, entry.block)).then_some(entry)
+    }
+}
+
+/// 56 bytes, filled up, and their checksum.
+fn sealed(mut body: Vec<u8>, place: u64) -> [u8; ENTRY_BYTES] {
+    body.resize(ENTRY_BYTES - 8, 0);
+    let sum = checksum_slices(seed(MAGIC, place), std::iter::once(&body[..]));
+    body.extend_from_slice(&sum.to_le_bytes());
+    let mut out = [0; ENTRY_BYTES];
+    out.copy_from_slice(&body);
+    out
+}
+
+fn unsealed(bytes: &[u8], place: u64) -> Option<&[u8]> {
+    let (body, sum) = bytes.split_last_chunk::<8>()?;
+    let want = checksum_slices(seed(MAGIC, place), std::iter::once(body));
+    (u64::from_le_bytes(*sum) == want).then_some(body)
+}
+
+fn name_of(path: &Path) -> u128 {
+    let half = |n| checksum_slices(seed(MAGIC, n), std::iter::once(path.as_ref().as_bytes()));
+    u128::from(half(u64::MAX)) << 64 | u128::from(half(u64::MAX - 1))
+}
+
+fn sum_of(name: u128, block: u32, bytes: &[u8]) -> u64 {
+    checksum_slices(seed(&name.to_le_bytes(), u64::from(block)), std::iter::once(bytes))
+}
+
+/// How long a block of an object is; 0 behind its end.
+fn block_bytes(object_bytes: u64, block: u32) -> u64 {
+    object_bytes.saturating_sub(u64::from(block) * BLOCK_BYTES).min(BLOCK_BYTES)
+}
+
+fn header(url: &str) -> [u8; ENTRY_BYTES] {
+    let mut out = Vec::with_capacity(ENTRY_BYTES);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&BLOCK_BYTES.to_le_bytes());
+    out.extend_from_slice(&name_of(&Path::from(url)).to_le_bytes());
+    sealed(out, u64::MAX)
+}
+
+/// Which block is in which slot.
+#[derive(Default)]
+struct Map {
+    slots: Vec<Slot>,
+    /// By name, then by block.
+    objects: HashMap<u128, BTreeMap<u32, u32>>,
+    hand: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    entry: Option<Entry>,
+    was_used: bool,
+    /// Being written: it belongs to nobody.
+    is_busy: bool,
+}
+
+impl Map {
+    fn find(&mut self, name: u128, block: u32) -> Option<(u32, Entry)> {
+        let number = *self.objects.get(&name)?.get(&block)?;
+        let slot = self.slots.get_mut(number as usize)?;
+        slot.was_used = true;
+        slot.entry.map(|entry| (number, entry))
+    }
+
+    fn insert(&mut self, number: u32, entry: Entry) {
+        self.remove(entry.name, entry.block);
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            *slot = Slot { entry: Some(entry), was_used: false, is_busy: false };
+            self.objects.entry(entry.name).or_default().insert(entry.block, number);
+        }
+    }
+
+    fn remove(&mut self, name: u128, block: u32) {
+        let Some(blocks) = self.objects.get_mut(&name) else { return };
+        let number = blocks.remove(&block);
+        if blocks.is_empty() {
+            self.objects.remove(&name);
+        }
+        if let Some(slot) = number.and_then(|number| self.slots.get_mut(number as usize)) {
+            slot.entry = None;
+        }
+    }
+
+    fn remove_object(&mut self, name: u128) {
+        for number in self.objects.remove(&name).unwrap_or_default().into_values() {
+            if let Some(slot) = self.slots.get_mut(number as usize) {
+                slot.entry = None;
+            }
+        }
+    }
+
+    /// A slot to write to (`cache.bounded`).
+    fn take_slot(&mut self) -> Option<u32> {
+        // After one round nothing is in use that was not used in between.
+        for _ in 0..self.slots.len() * 2 {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = self.slots.get_mut(self.hand)?;
+            if slot.is_busy || std::mem::take(&mut slot.was_used) {
+                continue;
+            }
+            let old = slot.entry;
+            slot.is_busy = true;
+            if let Some(old) = old {
+                self.remove(old.name, old.block);
+            }
+            return u32::try_from(self.hand).ok();
+        }
+        None
+    }
+
+    fn give_back(&mut self, number: u32) {
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            slot.is_busy = false;
+        }
+    }
+}
+
+/// A cache of objects in a folder.
+pub struct DiskCache {
+    folder: PathBuf,
+    index: File,
+    data: File,
+    map: Mutex<Map>,
+    is_on: AtomicBool,
+    /// Why it is not used any more.
+    fault: Mutex<Option<String>>,
+    bypasses: AtomicUsize,
+    writes: Arc<Semaphore>,
+    hits: Counter,
+    misses: Counter,
+}
+
+impl fmt::Debug for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskCache({})", self.folder.display())
+    }
+}
+
+impl DiskCache {
+    /// Opens or makes the cache of the bucket `url`. What it has of another bucket, or by another format, is thrown away.
+    pub fn open(folder: &FilePath, bytes: u64, url: &str) -> io::Result<DiskCache> {
+        if bytes < CACHE_BYTES_MIN {
+            return Err(io::Error::other(format!("a cache has {CACHE_BYTES_MIN} bytes at least")));
+        }
+        std::fs::create_dir_all(folder)?;
+        let open = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(folder.join(name))
+        };
+        let (index, data) = (open("index")?, open("data")?);
+        index.try_lock().map_err(|_| io::Error::other("another larder uses it"))?;
+        let count = u32::try_from(bytes / (BLOCK_BYTES + ENTRY_BYTES as u64)).unwrap_or(u32::MAX);
+        let mut map = Map { slots: vec![Slot::default(); count as usize], ..Map::default() };
+        let head = header(url);
+        let mut found = [0; ENTRY_BYTES];
+        if index.read_exact_at(&mut found, 0).is_ok() && found == head {
+            load(&index, &mut map)?;
+        } else {
+            index.set_len(0)?;
+            data.set_len(0)?;
+            index.write_all_at(&head, 0)?;
+        }
+        // Smaller than before.
+        if index.metadata()?.len() > index_at(count) {
+            index.set_len(index_at(count))?;
+        }
+        if data.metadata()?.len() > u64::from(count) * BLOCK_BYTES {
+            data.set_len(u64::from(count) * BLOCK_BYTES)?;
+        }
+        Ok(DiskCache {
+            folder: folder.to_owned(),
+            index,
+            data,
+            map: Mutex::new(map),
+            is_on: AtomicBool::new(true),
+            fault: Mutex::default(),
+            bypasses: AtomicUsize::new(0),
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            hits: Counter::default(),
+            misses: Counter::default(),
+        })
+    }
+
+    /// What a person wants to know of it.
+    pub fn status(&self) -> String {
+        if let Some(fault) = &*self.fault.lock() {
+            return format!("the cache in {} is not used: {fault}", self.folder.display());
+        }
+        let map = self.map.lock();
+        let kept = map.objects.values().map(BTreeMap::len).sum::<usize>() as u64 * BLOCK_BYTES;
+        let room = map.slots.len() as u64 * BLOCK_BYTES;
+        let (kept, room) = (larder_base::units::ByteSize(kept), larder_base::units::ByteSize(room));
+        let (hits, misses) = (self.hits.get(), self.misses.get());
+        format!("cache in {}: {kept} of {room}; {hits} reads from it, {misses} from the bucket", self.folder.display())
+    }
+
+    /// Adds what was counted for the store of this name.
+    pub fn metrics(&self, store: &str, out: &mut Metrics) {
+        for (answer, counter) in [("hit", &self.hits), ("miss", &self.misses)] {
+            let labels = [("store", store), ("answer", answer)];
+            out.counter(
+                "larder_store_cache_reads_total",
+                "Reads that the disk cache looked up.",
+                &labels,
+                counter.get(),
+            );
+        }
+    }
+
+    /// While the answer lives, reads pass by: who verifies the bucket wants to see the bucket.
+    pub fn bypass(self: &Arc<Self>) -> Bypass {
+        self.bypasses.fetch_add(1, Ordering::AcqRel);
+        Bypass(Arc::clone(self))
+    }
+
+    fn is_used(&self) -> bool {
+        self.is_on.load(Ordering::Acquire) && self.bypasses.load(Ordering::Acquire) == 0
+    }
+
+    /// `cache.never_needed`
+    fn end(&self, why: &str) {
+        if self.is_on.swap(false, Ordering::AcqRel) {
+            tracing::warn!(folder = %self.folder.display(), why, "the cache is thrown away: reads go to the bucket");
+            *self.fault.lock() = Some(why.to_owned());
+            *self.map.lock() = Map::default();
+        }
+    }
+
+    /// Gives the room back, too, where the disk still does that.
+    fn end_and_empty(&self, error: &io::Error) {
+        self.end(&error.to_string());
+        let _ = self.index.set_len(0);
+        let _ = self.data.set_len(0);
+    }
+
+    fn forget(&self, path: &Path) {
+        self.map.lock().remove_object(name_of(path));
+    }
+
+    /// The bytes of a range, if all of it is here, and the length of the object.
+    async fn read(self: &Arc<Self>, name: u128, range: Range<u64>) -> Option<(Bytes, u64)> {
+        let blocks = blocks_of(&range)?;
+        let (slots, object_bytes) = {
+            let mut map = self.map.lock();
+            let (_, first) = map.find(name, blocks.start)?;
+            let end = blocks.end.min(u32::try_from(first.object_bytes.div_ceil(BLOCK_BYTES)).ok()?);
+            let slots: Option<Vec<_>> = (blocks.start..end).map(|block| map.find(name, block)).collect();
+            (slots?, first.object_bytes)
+        };
+        if range.start >= object_bytes {
+            return None;
+        }
+        let cache = Arc::clone(self);
+        let read = tokio::task::spawn_blocking(move || cache.read_slots(&slots));
+        let whole = match tokio::time::timeout(DISK_WAIT_MAX, read).await {
+            Ok(read) => read.ok().flatten()?,
+            Err(_) => {
+                self.end("its disk does not answer");
+                return None;
+            }
+        };
+        let start = usize::try_from(range.start - u64::from(blocks.start) * BLOCK_BYTES).ok()?;
+        let length = usize::try_from(range.end.min(object_bytes) - range.start).ok()?;
+        // A copy where much would stay in memory for the sake of little.
+        let bytes = match length * 2 < whole.len() {
+            true => Bytes::copy_from_slice(whole.get(start..start + length)?),
+            false => (start + length <= whole.len()).then(|| whole.slice(start..start + length))?,
+        };
+        Some((bytes, object_bytes))
+    }
+
+    fn read_slots(&self, slots: &[(u32, Entry)]) -> Option<Bytes> {
+        let mut whole = BytesMut::zeroed(slots.iter().map(|(_, entry)| entry.bytes as usize).sum());
+        let mut rest = &mut whole[..];
+        for (slot, entry) in slots {
+            let (piece, after) = rest.split_at_mut_checked(entry.bytes as usize)?;
+            match self.data.read_exact_at(piece, u64::from(*slot) * BLOCK_BYTES) {
+                Ok(()) if sum_of(entry.name, entry.block, piece) == entry.sum => {}
+                // Written over meanwhile, or never whole.
+                Ok(()) => {
+                    self.drop_block(*slot, entry);
+                    return None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.drop_block(*slot, entry);
+                    return None;
+                }
+                Err(error) => {
+                    self.end_and_empty(&error);
+                    return None;
+                }
+            }
+            rest = after;
+        }
+        Some(whole.freeze())
+    }
+
+    fn drop_block(&self, slot: u32, entry: &Entry) {
+        let mut map = self.map.lock();
+        if map.find(entry.name, entry.block) == Some((slot, *entry)) {
+            map.remove(entry.name, entry.block);
+        }
+    }
+
+    /// Keeps the blocks of `bytes`, which begin at the block `first`, without anybody's waiting.
+    fn keep(self: &Arc<Self>, name: u128, first: u32, bytes: Bytes, object_bytes: u64) {
+        let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else { return };
+        let cache = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let pieces = (0..).map_while(|n: usize| {
+                let start = n * BLOCK_BYTES as usize;
+                (start < bytes.len()).then(|| bytes.slice(start..bytes.len().min(start + BLOCK_BYTES as usize)))
+            });
+            for (block, piece) in (first..).zip(pieces) {
+                if piece.len() as u64 != block_bytes(object_bytes, block) || !cache.is_on.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Err(error) = cache.write_block(name, block, &piece, object_bytes) {
+                    return cache.end_and_empty(&error);
+                }
+            }
+        });
+    }
+
+    fn write_block(&self, name: u128, block: u32, piece: &[u8], object_bytes: u64) -> io::Result<()> {
+        let slot = {
+            let mut map = self.map.lock();
+            if map.find(name, block).is_some() {
+                return Ok(());
+            }
+            match map.take_slot() {
+                Some(slot) => slot,
+                None => return Ok(()),
+            }
+        };
+        let bytes = u32::try_from(piece.len()).unwrap_or(0);
+        let entry = Entry { name, block, bytes, object_bytes, sum: sum_of(name, block, piece) };
+        let written = self.data.write_all_at(piece, u64::from(slot) * BLOCK_BYTES);
+        let written = written.and_then(|()| self.index.write_all_at(&entry.encode(slot), index_at(slot)));
+        let mut map = self.map.lock();
+        match written {
+            Ok(()) => map.insert(slot, entry),
+            Err(_) => map.give_back(slot),
+        }
+        written
+    }
+}
+
+fn index_at(slot: u32) -> u64 {
+    (u64::from(slot) + 1) * ENTRY_BYTES as u64
+}
+
+fn load(index: &File, map: &mut Map) -> io::Result<()> {
+    const READ_ENTRIES: usize = 16 << 10;
+    let mut buffer = vec![0; READ_ENTRIES * ENTRY_BYTES];
+    let mut slot = 0u32;
+    while (slot as usize) < map.slots.len() {
+        let read = index.read_at(&mut buffer, index_at(slot))?;
+        let whole = read / ENTRY_BYTES;
+        if whole == 0 {
+            return Ok(());
+        }
+        for bytes in buffer.chunks_exact(ENTRY_BYTES).take(whole) {
+            if let Some(entry) = Entry::decode(slot, bytes) {
+                map.insert(slot, entry);
+            }
+            slot = slot.saturating_add(1);
+        }
+    }
+    Ok(())
+}
+
+fn blocks_of(range: &Range<u64>) -> Option<Range<u32>> {
+    let first = u32::try_from(range.start / BLOCK_BYTES).ok()?;
+    let end = u32::try_from(range.end.div_ceil(BLOCK_BYTES)).ok()?;
+    (first < end).then_some(first..end)
+}
+
+/// Reads pass the cache by until it is dropped.
+pub struct Bypass(Arc<DiskCache>);
+
+impl Drop for Bypass {
+    fn drop(&mut self) {
+        self.0.bypasses.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A store whose unchanging objects are read from a cache where that has them.
+#[derive(Debug)]
+pub struct Cached {
+    store: Arc<dyn ObjectStore>,
+    cache: Arc<DiskCache>,
+    is_immutable: IsImmutable,
+}
+
+impl Cached {
+    /// Reads of `store` through `cache`.
+    pub fn new(store: Arc<dyn ObjectStore>, cache: Arc<DiskCache>, is_immutable: IsImmutable) -> Self {
+        Self { store, cache, is_immutable }
+    }
+
+    /// The range, if the cache may have it.
+    fn cacheable(&self, at: &Path, options: &GetOptions) -> Option<Range<u64>> {
+        let Some(GetRange::Bounded(range)) = &options.range else { return None };
+        let is_plain = !options.head
+            && options.if_match.is_none()
+            && options.if_none_match.is_none()
+            && options.if_modified_since.is_none()
+            && options.if_unmodified_since.is_none()
+            && options.version.is_none();
+        let fits = range.start < range.end && range.end - range.start <= READ_BYTES_MAX;
+        (is_plain && fits && self.cache.is_used() && (self.is_immutable)(at)).then(|| range.clone())
+    }
+
+    fn forget(&self, at: &Path) {
+        if (self.is_immutable)(at) {
+            self.cache.forget(at);
+        }
+    }
+}
+
+impl fmt::Display for Cached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cached({})", self.store)
+    }
+}
+
+fn result(at: &Path, bytes: Bytes, range: Range<u64>, meta: Option<ObjectMeta>, object_bytes: u64) -> GetResult {
+    let meta = meta.unwrap_or_else(|| ObjectMeta {
+        location: at.clone(),
+        last_modified: Default::default(),
+        size: object_bytes,
+        e_tag: None,
+        version: None,
+    });
+    GetResult {
+        payload: GetResultPayload::Stream(futures::stream::once(async move { Ok(bytes) }).boxed()),
+        meta,
+        range,
+        attributes: Attributes::default(),
+        extensions: Default::default(),
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Cached {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.forget(at);
+        self.store.put_opts(at, payload, options).await
+    }
+
+    async fn put_multipart_opts(&self, at: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.forget(at);
+        self.store.put_multipart_opts(at, options).await
+    }
+
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        let Some(range) = self.cacheable(at, &options) else { return self.store.get_opts(at, options).await };
+        let name = name_of(at);
+        if let Some((bytes, object_bytes)) = self.cache.read(name, range.clone()).await {
+            self.cache.hits.add(1);
+            let range = range.start..range.start + bytes.len() as u64;
+            return Ok(result(at, bytes, range, None, object_bytes));
+        }
+        self.cache.misses.add(1);
+        let Some(blocks) = blocks_of(&range) else { return self.store.get_opts(at, options).await };
+        let aligned = u64::from(blocks.start) * BLOCK_BYTES..u64::from(blocks.end) * BLOCK_BYTES;
+        let options = GetOptions { range: Some(GetRange::Bounded(aligned.clone())), ..options };
+        let got = self.store.get_opts(at, options.clone()).await?;
+        let meta = got.meta.clone();
+        // Behind the object's end: the store has its own words for that.
+        if got.range.start != aligned.start || range.start >= got.range.end {
+            let options = GetOptions { range: Some(GetRange::Bounded(range)), ..options };
+            return self.store.get_opts(at, options).await;
+        }
+        let whole = got.bytes().await?;
+        self.cache.keep(name, blocks.start, whole.clone(), meta.size);
+        let start = (range.start - aligned.start) as usize;
+        let end = whole.len().min((range.end - aligned.start) as usize);
+        // A copy where much would stay in memory for the sake of little.
+        let bytes = match (end.saturating_sub(start)) * 2 < whole.len() {
+            true => Bytes::copy_from_slice(whole.get(start..end).unwrap_or_default()),
+            false => whole.slice(start.min(end)..end),
+        };
+        let range = range.start..range.start + bytes.len() as u64;
+        let object_bytes = meta.size;
+        Ok(result(at, bytes, range, Some(meta), object_bytes))
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (cache, is_immutable) = (Arc::clone(&self.cache), self.is_immutable);
+        let paths = paths.inspect(move |path| {
+            if let Ok(path) = path
+                && is_immutable(path)
+            {
+                cache.forget(path);
+            }
+        });
+        self.store.delete_stream(paths.boxed())
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.forget(to);
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use object_store::ObjectStoreExt;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::{Bucket, Kind, tests};
+
+    const OBJECT_BYTES: usize = 1_000_000;
+
+    fn is_immutable(path: &Path) -> bool {
+        path.as_ref().starts_with("seg/")
+    }
+
+    fn data(object: usize) -> Vec<u8> {
+        (0..OBJECT_BYTES).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ object.wrapping_mul(77)) as u8).collect()
+    }
+
+    fn opened(bucket: &Bucket, folder: &FilePath) -> (Arc<DiskCache>, Cached) {
+        let cache = Arc::new(DiskCache::open(folder, CACHE_BYTES_MIN, "s3://a/b").unwrap());
+        (Arc::clone(&cache), Cached::new(Arc::clone(&bucket.store), cache, is_immutable))
+    }
+
+    async fn settled(cache: &DiskCache) {
+        let _ = cache.writes.acquire_many(WRITES_MAX as u32).await.unwrap();
+    }
+
+    async fn read(store: &Cached, at: &Path, range: Range<u64>) -> Bytes {
+        store.get_range(at, range).await.unwrap()
+    }
+
+    /// Random ranges of more than fits the cache are what the bucket has, from whichever of the two.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn reads_are_what_the_bucket_has() {
+        let (_server, bucket) = tests::fresh().await;
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, store) = opened(&bucket, folder.path());
+        let objects: Vec<Vec<u8>> = (0..24).map(data).collect();
+        for (n, object) in objects.iter().enumerate() {
+            store.put(&Path::from(format!("seg/{n}")), object.clone().into()).await.unwrap();
+        }
+        let mut rng = rand::rngs::StdRng::seed_from_u64(7);
+        for _ in 0..600 {
+            let n = rng.random_range(0..objects.len());
+            let start = rng.random_range(0..OBJECT_BYTES);
+            let end = (start + rng.random_range(1..300_000)).min(OBJECT_BYTES + 100);
+            let got = read(&store, &Path::from(format!("seg/{n}")), start as u64..end as u64).await;
+            assert_eq!(got, &objects[n][start..end.min(OBJECT_BYTES)], "{n} {start}..{end}");
+        }
+        assert!(cache.hits.get() > 50 && cache.misses.get() > 50, "{}", cache.status());
+        settled(&cache).await;
+        assert!(std::fs::metadata(folder.path().join("data")).unwrap().len() <= CACHE_BYTES_MIN);
+    }
+
+    /// A read that the cache has makes no request, also after a restart; one whose block was damaged makes one.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_cached_read_makes_no_request() {
+        let (server, bucket) = tests::fresh().await;
+        let folder = tempfile::tempdir().unwrap();
+        let at = Path::from("seg/1");
+        let object = data(1);
+        bucket.store.put(&at, object.clone().into()).await.unwrap();
+        let (cache, store) = opened(&bucket, folder.path());
+        read(&store, &at, 300_000..304_096).await;
+        settled(&cache).await;
+        drop((cache, store));
+        let (cache, store) = opened(&bucket, folder.path());
+        let before = server.requests();
+        assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
+        assert_eq!((server.requests(), cache.hits.get()), (before, 1));
+        // Who verifies the bucket sees the bucket.
+        let bypass = cache.bypass();
+        read(&store, &at, 299_000..303_096).await;
+        assert_eq!(server.requests(), before + 1);
+        drop(bypass);
+        let file = OpenOptions::new().write(true).open(folder.path().join("data")).unwrap();
+        file.write_all_at(&[0xaa; 65536 * 2], 0).unwrap();
+        file.write_all_at(&[0xaa; 65536 * 2], 65536).unwrap();
+        assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
+        assert_eq!(server.requests(), before + 2);
+        // Another bucket's is not taken for ours.
+        settled(&cache).await;
+        drop((cache, store));
+        let other = DiskCache::open(folder.path(), CACHE_BYTES_MIN, "s3://a/c").unwrap();
+        assert!(other.map.lock().objects.is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_changes_is_not_cached_and_a_broken_disk_is_a_miss() {
+        let (_server, bucket) = tests::fresh().await;
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, store) = opened(&bucket, folder.path());
+        let (manifest, segment) = (Path::from("manifest/1"), Path::from("seg/1"));
+        for round in 0..3u8 {
+            store.put(&manifest, vec![round; 100].into()).await.unwrap();
+            assert_eq!(read(&store, &manifest, 0..100).await, vec![round; 100]);
+        }
+        assert_eq!(cache.hits.get() + cache.misses.get(), 0);
+        store.put(&segment, data(1).into()).await.unwrap();
+        read(&store, &segment, 0..10).await;
+        settled(&cache).await;
+        read(&store, &segment, 0..10).await;
+        assert_eq!(cache.hits.get(), 1);
+        store.delete(&segment).await.unwrap();
+        assert!(store.get_range(&segment, 0..10).await.is_err(), "what is gone is gone");
+        store.put(&segment, data(2).into()).await.unwrap();
+        read(&store, &segment, 0..10).await;
+        settled(&cache).await;
+        cache.end_and_empty(&io::Error::from(io::ErrorKind::StorageFull));
+        let before = bucket.requests.of(Kind::Get);
+        assert_eq!(read(&store, &segment, 0..10).await, data(2)[..10]);
+        assert_eq!(bucket.requests.of(Kind::Get), before + 1);
+        assert!(cache.status().contains("is not used"), "{}", cache.status());
+        assert_eq!(std::fs::metadata(folder.path().join("data")).unwrap().len(), 0, "its room is given back");
+    }
+
+    #[test]
+    fn golden_entry() {
+        let entry = Entry { name: 0x0102, block: 1, bytes: 1000, object_bytes: 66_536, sum: 0x0a0b };
+        let bytes = entry.encode(5);
+        let hex: String = bytes[..56].iter().map(|byte| format!("{byte:02x}")).collect();
+        let want = concat!(
+            "02010000000000000000000000000000",
+            "01000000",
+            "e8030000",
+            "e803010000000000",
+            "0b0a000000000000",
+            "00000000000000000000000000000000"
+        );
+        assert_eq!(hex, want);
+        assert_eq!(Entry::decode(5, &bytes), Some(entry));
+        assert_eq!(Entry::decode(6, &bytes), None, "of another slot");
+        for at in 0..bytes.len() {
+            let mut torn = bytes;
+            torn[at] ^= 1;
+            assert_eq!(Entry::decode(5, &torn), None, "byte {at}");
+        }
+    }
+}
