@@ -28,9 +28,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     if let Some(data) = global.data_named() {
         config.data = absolute(&data)?;
     }
-    if config.pools.is_empty() {
-        return Err(Failure::invalid(format!("{} names no pool", file.display())).action(
-            "make one with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]",
+    if config.pools.is_empty() && config.shares.is_empty() {
+        return Err(Failure::invalid(format!("{} names neither a pool nor a share", file.display())).action(
+            "make a pool with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]; \
+             or share a folder of this machine: [[share]] name = \"photos\" folder = \"/srv/photos\"",
         ));
     }
     let folder = DataFolder::claim(&config.data)?;
