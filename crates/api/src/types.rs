@@ -440,9 +440,9 @@ pub struct CheckResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareStatus {
     pub name: String,
-    /// `pool/volume`.
+    /// `pool/volume`; empty: a folder of the host.
     pub volume: String,
-    /// Of the volume; empty: all of it.
+    /// Of the volume; empty: all of it. Of the host: its path.
     #[serde(default)]
     pub folder: String,
     pub nfs: Option<String>,
@@ -579,7 +579,7 @@ pub struct ShareChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareAdd {
     pub name: String,
-    /// `volume` or `pool/volume`; the only one when absent.
+    /// `volume` or `pool/volume`; the only one when absent, unless `folder` is an absolute path: of the host.
     pub volume: Option<String>,
     /// A folder of the volume, made when it is missing; all of it when absent.
     pub folder: Option<String>,

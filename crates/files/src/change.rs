@@ -24,7 +24,7 @@ impl Files {
         stability: Stability,
     ) -> FsResult<Written> {
         self.recall(ino, Recall::Data).await;
-        let done = self.volume.write(cred, ino, offset, data, stability).await;
+        let done = self.tree.write(cred, ino, offset, data, stability).await;
         self.await_witnesses().await;
         done
     }
@@ -38,19 +38,19 @@ impl Files {
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
         self.recall(ino, Recall::Data).await;
-        let done = self.volume.append(cred, ino, data, stability).await;
+        let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
         done
     }
 
     /// Makes all that was changed of it before durable.
     pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
-        self.volume.commit(ino).await
+        self.tree.commit(ino).await
     }
 
     /// Makes all that was changed before durable.
     pub async fn sync(&self) -> FsResult<()> {
-        self.volume.sync().await
+        self.tree.sync().await
     }
 
     /// Reserves, punches or zeroes `len` bytes from `offset` on. [`FsError::NoSpace`] if `mode` reserves and there is no
@@ -64,7 +64,7 @@ impl Files {
         mode: AllocateMode,
     ) -> FsResult<Changed> {
         self.recall(ino, Recall::Data).await;
-        let done = self.volume.allocate(cred, ino, offset, len, mode).await;
+        let done = self.tree.allocate(cred, ino, offset, len, mode).await;
         self.await_witnesses().await;
         done
     }
@@ -74,14 +74,14 @@ impl Files {
         if set.size.is_some() {
             self.recall(ino, Recall::Data).await;
         }
-        let done = self.volume.setattr(cred, ino, set).await;
+        let done = self.tree.setattr(cred, ino, set).await;
         self.await_witnesses().await;
         done
     }
 
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
-        let done = self.volume.set_acl(cred, ino, set, acl).await;
+        let done = self.tree.set_acl(cred, ino, set, acl).await;
         self.await_witnesses().await;
         done
     }
@@ -98,21 +98,21 @@ impl Files {
         if mode == CreateMode::Unchecked && set.size.is_some() {
             self.recall_named(cred, dir, name, Recall::Data).await;
         }
-        let done = self.volume.create(cred, dir, name, mode, set).await;
+        let done = self.tree.create(cred, dir, name, mode, set).await;
         self.await_witnesses().await;
         done
     }
 
     /// A file that has no name until it is linked.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
-        let (attr, file) = self.volume.create_unnamed(cred, dir, set).await?;
+        let (attr, file) = self.tree.create_unnamed(cred, dir, set).await?;
         let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
     /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
-        let done = self.volume.mkdir(cred, dir, name, set).await;
+        let done = self.tree.mkdir(cred, dir, name, set).await;
         self.await_witnesses().await;
         done
     }
@@ -127,7 +127,7 @@ impl Files {
         rdev: (u32, u32),
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
-        let done = self.volume.mknod(cred, dir, name, kind, rdev, set).await;
+        let done = self.tree.mknod(cred, dir, name, kind, rdev, set).await;
         self.await_witnesses().await;
         done
     }
@@ -141,14 +141,14 @@ impl Files {
         target: &[u8],
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
-        let done = self.volume.symlink(cred, dir, name, target, set).await;
+        let done = self.tree.symlink(cred, dir, name, target, set).await;
         self.await_witnesses().await;
         done
     }
 
     /// Gives an inode that is no directory another name. Returns its attributes and the change of `dir`.
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
-        let done = self.volume.link(cred, ino, dir, name).await;
+        let done = self.tree.link(cred, ino, dir, name).await;
         self.await_witnesses().await;
         done
     }
@@ -156,7 +156,7 @@ impl Files {
     /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.before_removal(cred, dir, name).await?;
-        let done = self.volume.relink(cred, ino, dir, name).await;
+        let done = self.tree.relink(cred, ino, dir, name).await;
         self.await_witnesses().await;
         done
     }
@@ -191,21 +191,21 @@ impl Files {
     ) -> FsResult<(Changed, Changed)> {
         self.before_removal(cred, from, from_name).await?;
         self.before_removal(cred, to, to_name).await?;
-        let done = self.volume.rename(cred, from, from_name, to, to_name, mode).await;
+        let done = self.tree.rename(cred, from, from_name, to, to_name, mode).await;
         self.await_witnesses().await;
         done
     }
 
     /// Sets an extended attribute.
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        let done = self.volume.setxattr(cred, ino, name, value, mode).await;
+        let done = self.tree.setxattr(cred, ino, name, value, mode).await;
         self.await_witnesses().await;
         done
     }
 
     /// Removes an extended attribute. [`FsError::NoAttribute`] if there is none.
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
-        let done = self.volume.removexattr(cred, ino, name).await;
+        let done = self.tree.removexattr(cred, ino, name).await;
         self.await_witnesses().await;
         done
     }
@@ -213,19 +213,19 @@ impl Files {
     /// The directory of the named attributes of `ino`: its entries are made, read and removed as any others. `None` if it
     /// has none and none is to be made.
     pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
-        self.volume.named_dir(ino, make).await
+        self.tree.named_dir(ino, make).await
     }
 
     /// Removes all named attributes.
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
-        self.volume.remove_named(ino).await
+        self.tree.remove_named(ino).await
     }
 
     /// Before a name is taken from what has it now: clients that keep it open for later close it, and none may have it open in
     /// a way that denies this (`files.opens_seen_by_all`).
     async fn before_removal(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<()> {
         if self.shared.leases.has_holders()
-            && let Ok(attr) = self.volume.lookup(cred, dir, name, NameMatch::Exact).await
+            && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await
         {
             self.recall(attr.id.ino, Recall::Handles).await;
             if self.shared.opens.denied(attr.id.ino, self.door, Uses::DELETE) {
@@ -238,7 +238,7 @@ impl Files {
     /// Of the file that has a name now, if any has.
     async fn recall_named(&self, cred: &Cred, dir: Ino, name: &[u8], what: Recall) {
         if self.shared.leases.has_holders()
-            && let Ok(attr) = self.volume.lookup(cred, dir, name, NameMatch::Exact).await
+            && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await
         {
             self.recall(attr.id.ino, what).await;
         }

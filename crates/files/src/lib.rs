@@ -1,6 +1,6 @@
-//! One file service under all doors (NFS, SMB, local mounts) of a volume.
+//! One file service under all doors (NFS, SMB, local mounts) of a tree: a volume, or a folder of the host.
 //!
-//! A door holds a [`Files`], never a volume. Its reads and changes go through here, so that no door can
+//! A door holds a [`Files`], never a tree. Its reads and changes go through here, so that no door can
 //! forget its duties to the others:
 //!
 //! - `files.recall_first`: another door's client may cache data that it has changed. The cache is
@@ -19,12 +19,15 @@
 
 mod bin;
 mod change;
+pub mod folder;
 pub mod leases;
 pub mod locks;
 mod opens;
+pub mod posix_acl;
 mod read;
 mod recycle;
 mod shown;
+mod tree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -35,10 +38,12 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use bin::Bin;
+use folder::Folder;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
+use tree::Tree;
 
 /// How long a change waits for the caches of mounts. A live mount needs microseconds, on a busy machine
 /// the time until its thread gets a core. A mount that takes longer than this hangs.
@@ -48,10 +53,10 @@ const WITNESS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// mount that missed its deadline is skipped until it has caught up.
 const WITNESS_WAIT_MAX_OF_MOUNTS: Duration = Duration::from_millis(50);
 
-/// A volume as one door sees it. Cheap to clone; all of one volume share their opens and leases.
+/// A tree as one door sees it. Cheap to clone; all of one tree share their opens and leases.
 #[derive(Clone)]
 pub struct Files {
-    volume: Volume,
+    tree: Tree,
     shared: Arc<Shared>,
     /// The door that is not asked about its own accesses. The shares of one SMB server are one door, though
     /// each has its own origin.
@@ -63,7 +68,7 @@ pub struct Files {
     shown_in: Option<Ino>,
 }
 
-/// The state that all doors of one volume share.
+/// The state that all doors of one tree share.
 #[derive(Default)]
 struct Shared {
     leases: Leases,
@@ -72,18 +77,27 @@ struct Shared {
     bins: Mutex<Vec<Weak<Bin>>>,
 }
 
-/// The file services of open volumes.
+/// The file services of open trees.
 #[derive(Default)]
 pub struct Services(Mutex<HashMap<uuid::Uuid, Weak<Shared>>>);
 
 impl Services {
     /// The one service of `volume`.
     pub fn of(&self, volume: Volume) -> Files {
+        self.of_tree(Tree::Volume(volume))
+    }
+
+    /// The one service of the shared folders of a filesystem of the host.
+    pub fn of_folder(&self, folder: Folder) -> Files {
+        self.of_tree(Tree::Folder(folder))
+    }
+
+    fn of_tree(&self, tree: Tree) -> Files {
         let mut all = self.0.lock();
-        let shared = all.get(&volume.id()).and_then(Weak::upgrade).unwrap_or_default();
+        let shared = all.get(&tree.id()).and_then(Weak::upgrade).unwrap_or_default();
         all.retain(|_, known| known.strong_count() > 0);
-        all.insert(volume.id(), Arc::downgrade(&shared));
-        Files { door: volume.origin(), volume, shared, witness_wait_max: WITNESS_WAIT_MAX, bin: None, shown_in: None }
+        all.insert(tree.id(), Arc::downgrade(&shared));
+        Files { door: tree.origin(), tree, shared, witness_wait_max: WITNESS_WAIT_MAX, bin: None, shown_in: None }
     }
 }
 
@@ -95,12 +109,12 @@ impl Files {
 
     /// For a door whose changes carry `origin` in their events.
     pub fn for_door(&self, origin: u32) -> Files {
-        Files { volume: self.volume.with_origin(origin), door: origin, ..self.clone() }
+        Files { tree: self.tree.with_origin(origin), door: origin, ..self.clone() }
     }
 
     /// The same door with an origin of its own for one of its parts.
     pub fn for_part(&self, origin: u32) -> Files {
-        Files { volume: self.volume.with_origin(origin), ..self.clone() }
+        Files { tree: self.tree.with_origin(origin), ..self.clone() }
     }
 
     /// The same door with the bin and the listings of `share`.
@@ -117,48 +131,43 @@ impl Files {
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what
     /// came later.
     pub fn ordered(&self) -> Files {
-        Files { volume: self.volume.with_answers(Answers::Ordered), ..self.clone() }
+        Files { tree: self.tree.with_answers(Answers::Ordered), ..self.clone() }
     }
 
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
-        let volume = self.volume.with_origin(origin).with_answers(answers).with_access_times(access_times);
-        Files { volume, door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS, ..self.clone() }
-    }
-
-    /// For what is no door's business: properties, checks, statistics.
-    pub fn volume(&self) -> &Volume {
-        &self.volume
+        let tree = self.tree.with_origin(origin).with_answers(answers).with_access_times(access_times);
+        Files { tree, door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS, ..self.clone() }
     }
 
     /// The origin that this door's changes carry in their events.
     pub fn origin(&self) -> u32 {
-        self.volume.origin()
+        self.tree.origin()
     }
 
-    /// The id of the volume, which never changes.
+    /// The id of the tree, which never changes.
     pub fn id(&self) -> uuid::Uuid {
-        self.volume.id()
+        self.tree.id()
     }
 
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
-        self.volume.verifier()
+        self.tree.verifier()
     }
 
     /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
     pub fn statfs(&self) -> StatFs {
-        self.volume.statfs()
+        self.tree.statfs()
     }
 
     /// All changes, this door's own included, with the origin of each.
     pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.volume.events()
+        self.tree.events()
     }
 
     /// As [`Files::events`], for a cache that others wait for (`files.caches_before_answer`).
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
-        self.volume.witness()
+        self.tree.witness()
     }
 
     /// Asks `holder` before other doors' accesses (`files.recall_first`), as long as somebody keeps
@@ -183,6 +192,6 @@ impl Files {
     }
 
     async fn await_witnesses(&self) {
-        self.volume.await_witnesses(self.witness_wait_max).await;
+        self.tree.await_witnesses(self.witness_wait_max).await;
     }
 }

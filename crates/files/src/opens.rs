@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_volume::{Ino, OpenFile};
+use larder_volume::Ino;
 use parking_lot::Mutex;
 
 use crate::Shared;
 use crate::locks::{Owner, Range};
+use crate::tree::OpenNode;
 
 const SHARDS: usize = 32;
 
@@ -130,7 +131,7 @@ impl Opens {
 
 /// A file or directory that a door has open: it can be used after its last name is gone.
 pub struct Open {
-    file: OpenFile,
+    file: OpenNode,
     shared: Arc<Shared>,
     door: u32,
     id: u64,
@@ -138,15 +139,15 @@ pub struct Open {
 
 impl Open {
     /// Gives the file back if another door's open denies it (`opens.denials_between_doors`).
-    pub(crate) fn new(file: OpenFile, shared: &Arc<Shared>, door: u32, does: Uses) -> Result<Self, OpenFile> {
-        match shared.opens.add(file.id().ino, door, does) {
+    pub(crate) fn new(file: OpenNode, shared: &Arc<Shared>, door: u32, does: Uses) -> Result<Self, OpenNode> {
+        match shared.opens.add(file.ino(), door, does) {
             Some(id) => Ok(Self { file, shared: shared.clone(), door, id }),
             None => Err(file),
         }
     }
 
     fn ino(&self) -> Ino {
-        self.file.id().ino
+        self.file.ino()
     }
 
     /// Gives the open these uses and denials. `false` if another door's open forbids it

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_volume::acl::{Acl, Rights};
-use larder_volume::{AccessMask, Attr, Cred, FileId, FsError, FsResult, Ino, Listing, NameMatch, ReadData, SeekTo};
+use larder_volume::{
+    AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData, SeekTo,
+    SnapshotInfo, Wish,
+};
 
 use crate::leases::Recall;
 use crate::{Files, Open, Uses};
@@ -14,24 +17,24 @@ impl Files {
     /// cache (`files.recall_first`). The caller has checked the rights.
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         self.recall(ino, Recall::Writes).await;
-        self.volume.read(ino, offset, len).await
+        self.tree.read(ino, offset, len).await
     }
 
     /// As [`Files::read`], for a mount: its open has asked already, and from then on nobody caches
     /// writes (`files.opens_seen_by_all`). A wait here would be one of a kernel that holds the
     /// page, which the writer's answer may need.
     pub async fn read_opened(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
-        self.volume.read(ino, offset, len).await
+        self.tree.read(ino, offset, len).await
     }
 
     /// The next data or hole at or after `offset`; [`larder_volume::FsError::NotFound`] past the end (ENXIO).
     pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
-        self.volume.seek(ino, offset, to).await
+        self.tree.seek(ino, offset, to).await
     }
 
     /// [`FsError::Shared`] if another door has it open and denies what this open does.
     pub async fn open(&self, ino: Ino, does: Uses) -> FsResult<Open> {
-        let file = self.volume.open(ino).await?;
+        let file = self.tree.open(ino).await?;
         // Known as open before others are asked: what they are granted from then on takes it into account.
         let open = match Open::new(file, &self.shared, self.door, does) {
             Ok(open) => open,
@@ -47,75 +50,90 @@ impl Files {
 
     /// The attributes as they are stored: what somebody has written and not yet sent is not in them.
     pub async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        self.volume.getattr(ino).await
+        self.tree.getattr(ino).await
     }
 
     /// For a client that plans its reads by the answer: includes writes that other clients still
     /// cache (`files.recall_first`).
     pub async fn getattr_settled(&self, id: FileId) -> FsResult<Attr> {
         self.recall(id.ino, Recall::Writes).await;
-        self.volume.resolve(id).await
+        self.tree.resolve(id).await
     }
 
     /// Checks a handle from a client: [`larder_volume::FsError::Stale`] when the inode is gone or is another generation.
     pub async fn resolve(&self, id: FileId) -> FsResult<Attr> {
-        self.volume.resolve(id).await
+        self.tree.resolve(id).await
     }
 
     /// Fails with [`larder_volume::FsError::Access`] unless all of `mask` is granted.
     pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
-        self.volume.access(cred, ino, mask).await
+        self.tree.access(cred, ino, mask).await
     }
 
     /// As [`Files::resolve`], with the permissions that `cred` has.
     pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
-        self.volume.resolve_granted(cred, id).await
+        self.tree.resolve_granted(cred, id).await
     }
 
     /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
     pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
-        self.volume.rights(cred, ino, parent).await
+        self.tree.rights(cred, ino, parent).await
+    }
+
+    /// Whether `cred` may do `wish`, as the change itself would be judged. `by_bits` judges by the mode bits alone.
+    pub async fn permits(&self, cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()> {
+        self.tree.permits(cred, ino, parent, wish, by_bits).await
+    }
+
+    /// The facts that decide about `wish`, for a person who wants to know why.
+    pub async fn grounds(&self, cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds> {
+        self.tree.grounds(cred, ino, wish, by_bits).await
+    }
+
+    /// The snapshots, the oldest first. A folder of the host has none.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.tree.snapshots()
     }
 
     /// The attributes, and the list that decides in place of the mode bits, where there is one.
     pub async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
-        self.volume.acl(ino).await
+        self.tree.acl(ino).await
     }
 
     /// The attributes of the inode that a name in `dir` leads to. [`FsError::NotFound`] if there is no such name.
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
-        self.volume.lookup(cred, dir, name, how).await
+        self.tree.lookup(cred, dir, name, how).await
     }
 
     /// The spelling of the entry that `name` matches without regard to case.
     pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
-        self.volume.stored_name(dir, name).await
+        self.tree.stored_name(dir, name).await
     }
 
     /// The directory that holds the directory `dir`; the root holds itself.
     pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
-        self.volume.parent(dir).await
+        self.tree.parent(dir).await
     }
 
     /// As [`Files::parent`], for a door whose top is the directory `top`: `top` holds itself, and so does its past in a
     /// snapshot. [`FsError::Stale`] for a directory that does not lie below `top`.
     pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
-        self.volume.parent_within(dir, top).await
+        self.tree.parent_within(dir, top).await
     }
 
     /// The seconds since 1970 in which snapshots were taken that may hold the directory `dir`: newest first, each once.
     pub fn snapshot_seconds(&self, dir: Ino) -> Vec<i64> {
-        self.volume.snapshot_seconds(dir)
+        self.tree.snapshot_seconds(dir)
     }
 
     /// The directory `dir` as it was in the last snapshot of that second; [`FsError::NotFound`] if there is none.
     pub async fn dir_at(&self, cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr> {
-        self.volume.dir_at(cred, dir, second).await
+        self.tree.dir_at(cred, dir, second).await
     }
 
     /// The target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
-        self.volume.readlink(ino).await
+        self.tree.readlink(ino).await
     }
 
     /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission.
@@ -136,16 +154,16 @@ impl Files {
         if self.shown_in == Some(dir) {
             return self.readdir_showing(cred, dir, cookie, end, max, with_attrs).await;
         }
-        self.volume.readdir_before(cred, dir, cookie, end, max, with_attrs).await
+        self.tree.readdir_before(cred, dir, cookie, end, max, with_attrs).await
     }
 
     /// The value of an extended attribute. [`FsError::NoAttribute`] if there is none, or if `cred` may not know of it.
     pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
-        self.volume.getxattr(cred, ino, name).await
+        self.tree.getxattr(cred, ino, name).await
     }
 
     /// The names of all extended attributes that `cred` may know of.
     pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
-        self.volume.listxattr(cred, ino).await
+        self.tree.listxattr(cred, ino).await
     }
 }

@@ -14,12 +14,11 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use larder_volume::acl::DELETE;
-use larder_volume::{
-    Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr, Volume,
-};
+use larder_volume::{Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr};
 
 use crate::Files;
 use crate::bin::{BIN_NAME, Bin, NAMES_MAX, Oldest};
+use crate::tree::Tree;
 
 /// How often a removal starts over because folders of the bin came or went meanwhile.
 const RACES_MAX: usize = 8;
@@ -43,7 +42,7 @@ impl Files {
         {
             return Ok(kept);
         }
-        self.volume.unlink(cred, dir, name).await
+        self.tree.unlink(cred, dir, name).await
     }
 
     /// Removes an empty directory, into the bin if there is one.
@@ -53,7 +52,7 @@ impl Files {
         {
             return Ok(changed);
         }
-        self.volume.rmdir(cred, dir, name).await
+        self.tree.rmdir(cred, dir, name).await
     }
 
     /// Moves it into the bin. `None`: it is to be removed for good, or may not be removed, and the volume says why.
@@ -103,7 +102,7 @@ impl Files {
         if dir.is_past() {
             return Ok(false);
         }
-        let attr = match self.volume.lookup(cred, dir, name, NameMatch::Exact).await {
+        let attr = match self.tree.lookup(cred, dir, name, NameMatch::Exact).await {
             Ok(attr) => attr,
             Err(FsError::Io(why)) => return Err(FsError::Io(why)),
             Err(_) => return Ok(false),
@@ -114,7 +113,7 @@ impl Files {
         if is_dir && !self.is_empty(attr.id.ino).await? {
             return Ok(false);
         }
-        Ok(self.volume.rights(cred, attr.id.ino, Some(dir)).await? & DELETE != 0)
+        Ok(self.tree.rights(cred, attr.id.ino, Some(dir)).await? & DELETE != 0)
     }
 
     async fn is_empty(&self, dir: Ino) -> FsResult<bool> {
@@ -122,8 +121,8 @@ impl Files {
     }
 
     /// A handle that leaves access times alone, and whose changes are ordered: the removal that follows them waits.
-    fn quiet(&self) -> Volume {
-        self.volume.with_access_times(false).with_answers(Answers::Ordered)
+    fn quiet(&self) -> Tree {
+        self.tree.with_access_times(false).with_answers(Answers::Ordered)
     }
 
     /// The folders from below the top of the share down to `dir`; `None` if it does not lie there by names.
@@ -133,7 +132,7 @@ impl Files {
             if at == Ino::ROOT || steps.len() >= DEPTH_MAX {
                 return Ok(None);
             }
-            let parent = match self.volume.parent(at).await {
+            let parent = match self.tree.parent(at).await {
                 Ok(parent) => parent,
                 Err(FsError::NotDirectory | FsError::Stale) => return Ok(None),
                 Err(error) => return Err(error),
@@ -155,14 +154,14 @@ impl Files {
         let known = bin.names.lock().get(&dir).cloned();
         if let Some((there, name)) = known
             && there == parent
-            && let Ok(attr) = self.volume.lookup(&Cred::root(), parent, &name, NameMatch::Exact).await
+            && let Ok(attr) = self.tree.lookup(&Cred::root(), parent, &name, NameMatch::Exact).await
             && attr.id.ino == dir
         {
             return Ok(Some(name));
         }
-        let (volume, mut cookie) = (self.quiet(), 0);
+        let (tree, mut cookie) = (self.quiet(), 0);
         loop {
-            let page = volume.readdir(&Cred::root(), parent, cookie, PAGE_ENTRIES, false).await?;
+            let page = tree.readdir(&Cred::root(), parent, cookie, PAGE_ENTRIES, false).await?;
             if let Some(entry) = page.entries.iter().find(|entry| entry.ino == dir) {
                 let mut names = bin.names.lock();
                 if names.len() >= NAMES_MAX {
@@ -196,35 +195,37 @@ impl Files {
 
     /// The folder `name` of `parent`, with owner and rights of `like`. `None` if something else has the name.
     async fn mirror_one(&self, parent: Ino, name: &[u8], like: Ino) -> FsResult<Option<Ino>> {
-        let (volume, root) = (self.quiet(), Cred::root());
-        let (model, list) = volume.acl(like).await?;
+        let (tree, root) = (self.quiet(), Cred::root());
+        let (model, list) = tree.acl(like).await?;
         let set = SetAttr {
             mode: Some(model.mode & 0o7777),
             uid: Some(model.uid),
             gid: Some(model.gid),
             ..SetAttr::default()
         };
-        let found = match volume.lookup(&root, parent, name, NameMatch::Exact).await {
+        let found = match tree.lookup(&root, parent, name, NameMatch::Exact).await {
             Ok(found) => found.id.ino,
-            Err(FsError::NotFound) => match volume.mkdir(&root, parent, name, set).await {
+            Err(FsError::NotFound) => match tree.mkdir(&root, parent, name, set).await {
                 Ok((made, _)) => made.id.ino,
                 Err(FsError::Exists) => return Err(FsError::Stale),
                 Err(error) => return Err(error),
             },
             Err(error) => return Err(error),
         };
-        let (own, own_list) = volume.acl(found).await?;
+        let (own, own_list) = tree.acl(found).await?;
         if own.kind != FileKind::Directory {
             return Ok(None);
         }
-        if (own.mode, own.uid, own.gid) != (model.mode, model.uid, model.gid) || own_list != list {
-            volume.set_acl(&root, found, set, list.map(|list| (*list).clone())).await?;
+        if let Tree::Folder(folder) = &tree {
+            folder.dress_like(found, like).await?;
+        } else if (own.mode, own.uid, own.gid) != (model.mode, model.uid, model.gid) || own_list != list {
+            tree.set_acl(&root, found, set, list.map(|list| (*list).clone())).await?;
         }
         Ok(Some(found))
     }
 
     async fn folder_in(&self, dir: Ino, name: &[u8]) -> FsResult<bool> {
-        match self.volume.lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
+        match self.tree.lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
             Ok(attr) => Ok(attr.kind == FileKind::Directory),
             Err(FsError::NotFound | FsError::Stale) => Ok(false),
             Err(error) => Err(error),
@@ -241,7 +242,7 @@ impl Files {
         is_dir: bool,
     ) -> FsResult<(Attr, Changed)> {
         for free in free_names(name) {
-            match self.volume.set_aside(cred, dir, name, place, &free, is_dir).await {
+            match self.tree.set_aside(cred, dir, name, place, &free, is_dir).await {
                 Err(FsError::Exists) => {}
                 done => return done,
             }
@@ -265,7 +266,7 @@ impl Files {
         let files = self.outright();
         // A removal during the walk is younger than this, and noted as it comes.
         *bin.oldest.lock() = Oldest::Empty;
-        let walked = match self.volume.lookup(&Cred::root(), bin.top, BIN_NAME, NameMatch::Exact).await {
+        let walked = match self.tree.lookup(&Cred::root(), bin.top, BIN_NAME, NameMatch::Exact).await {
             Ok(attr) if attr.kind == FileKind::Directory => files.thin(attr.id.ino, second).await,
             Ok(_) | Err(FsError::NotFound) => Ok((0, None)),
             Err(error) => Err(error),
@@ -290,12 +291,12 @@ impl Files {
     /// Walks the tree below `top` with a stack of its own, since paths may be deep. Returns the number removed and the oldest
     /// second that is left.
     async fn thin(&self, top: Ino, second: i64) -> FsResult<(u64, Option<i64>)> {
-        let (volume, root) = (self.quiet(), Cred::root());
+        let (tree, root) = (self.quiet(), Cred::root());
         let mut left = Left::default();
         let mut removed = 0;
         let mut levels = vec![Level::new(top, Bytes::new(), false)];
         while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.next(&volume).await? else {
+            let Some(entry) = level.next(&tree).await? else {
                 let done = levels.pop();
                 if let (Some(done), Some(above)) = (done, levels.last_mut())
                     && done.goes
@@ -379,7 +380,7 @@ impl Level {
         Level { dir, name, page: Vec::new().into_iter(), cookie: 0, eof: false, goes }
     }
 
-    async fn next(&mut self, volume: &Volume) -> FsResult<Option<DirEntry>> {
+    async fn next(&mut self, tree: &Tree) -> FsResult<Option<DirEntry>> {
         loop {
             if let Some(entry) = self.page.next() {
                 self.cookie = entry.cookie;
@@ -388,7 +389,7 @@ impl Level {
             if self.eof {
                 return Ok(None);
             }
-            match volume.readdir(&Cred::root(), self.dir, self.cookie, WALK_ENTRIES, true).await {
+            match tree.readdir(&Cred::root(), self.dir, self.cookie, WALK_ENTRIES, true).await {
                 Ok(listing) => {
                     self.eof = listing.eof || listing.entries.is_empty();
                     self.page = listing.entries.into_iter();

@@ -29,7 +29,7 @@ impl Files {
     ) -> FsResult<Listing> {
         let is_behind = cookie >= COOKIE;
         let from = if is_behind { u64::MAX } else { cookie };
-        let mut listing = self.volume.readdir_before(cred, dir, from, end, max, with_attrs).await?;
+        let mut listing = self.tree.readdir_before(cred, dir, from, end, max, with_attrs).await?;
         if is_behind || !listing.eof {
             return Ok(listing);
         }
@@ -50,7 +50,7 @@ impl Files {
 
     /// `None` without snapshots, where a user's own entry has the name, and for users who may not look names up.
     async fn snapshots_of(&self, cred: &Cred, dir: Ino) -> FsResult<Option<Attr>> {
-        match self.volume.lookup(cred, dir, SNAPSHOTS_NAME, NameMatch::Exact).await {
+        match self.tree.lookup(cred, dir, SNAPSHOTS_NAME, NameMatch::Exact).await {
             Ok(attr) => Ok(Some(attr).filter(|attr| attr.id.ino.is_past())),
             Err(FsError::NotFound | FsError::Access) => Ok(None),
             Err(error) => Err(error),

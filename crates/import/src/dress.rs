@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use crate::directory::Directory;
 use crate::marker::{self, Marker};
-use crate::posix_acl;
 use crate::source::{self, NameAndValue, Stat, Xattrs};
 use crate::state::Import;
+use larder_files::posix_acl;
 
 /// A fault of either side.
 pub(crate) enum Trouble {

@@ -26,7 +26,6 @@ mod dress;
 mod links;
 mod marker;
 mod name;
-mod posix_acl;
 mod progress;
 mod remove;
 mod run;

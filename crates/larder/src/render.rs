@@ -271,7 +271,7 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
         };
         rows.push(vec![
             s.name.clone(),
-            s.volume.clone(),
+            if s.volume.is_empty() { s.folder.clone() } else { s.volume.clone() },
             s.nfs_rule.clone(),
             root.to_owned(),
             s.smb_rule.clone(),

@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-volume", &["larder-base"]),
     ("larder-crypt", &["larder-base"]),
     ("larder-store", &["larder-base"]),
-    ("larder-files", &["larder-volume"]),
+    ("larder-files", &["larder-base", "larder-volume"]),
     ("larder-import", &["larder-base", "larder-volume", "larder-files"]),
     ("larder-smb", &[]),
     ("larder-serve", &["larder-base", "larder-volume", "larder-files", "larder-smb"]),

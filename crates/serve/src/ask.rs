@@ -2,7 +2,7 @@
 //!
 //! - `ask.same_judges`: an answer comes from the functions by which the door itself decides
 //!   ([`DoorShare::entrance`], the squashing of an NFS rule, the rights of an SMB open, and
-//!   [`Volume::permits`]), so that the two cannot differ.
+//!   [`Files::permits`]), so that the two cannot differ.
 
 use std::net::IpAddr;
 
@@ -150,7 +150,7 @@ async fn permitted(
     wish: Wish,
     by_bits: bool,
 ) -> FsResult<Result<(), Stop>> {
-    stopped(files.volume().permits(cred, object.attr.id.ino, object.parent, wish, by_bits).await)
+    stopped(files.permits(cred, object.attr.id.ino, object.parent, wish, by_bits).await)
 }
 
 /// A refusal is an answer; any other error is not.
@@ -168,7 +168,7 @@ async fn io(files: &Files, way: &Way, object: &Object, masks: &[u32]) -> FsResul
     let changes = masks == [ACCESS_WRITE];
     if changes {
         // A snapshot is refused before anybody's rights are looked at.
-        let changed = files.volume().permits(&Cred::root(), attr.id.ino, None, Wish::Write, false).await;
+        let changed = files.permits(&Cred::root(), attr.id.ino, None, Wish::Write, false).await;
         if changed.is_err() {
             return stopped(changed);
         }
@@ -197,7 +197,7 @@ async fn by_rights(files: &Files, way: &Way, object: &Object, op: Op) -> FsResul
     let ino = attr.id.ino;
     if op.changes() {
         // Nothing of the past is changed, whatever an open of it was granted.
-        let changed = files.volume().permits(&Cred::root(), ino, *parent, Wish::SetMode, false).await;
+        let changed = files.permits(&Cred::root(), ino, *parent, Wish::SetMode, false).await;
         if changed.is_err() {
             return stopped(changed);
         }

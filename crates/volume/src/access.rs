@@ -12,7 +12,7 @@ pub(crate) const S_ISVTX: u32 = 0o1000;
 const S_IXGRP: u32 = 0o010;
 
 /// The permissions that `cred` has, as an [`AccessMask`].
-pub(crate) fn granted(of: &Guarded, cred: &Cred) -> AccessMask {
+pub fn granted(of: &Guarded, cred: &Cred) -> AccessMask {
     let attr = &of.attr;
     if cred.checked {
         return ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE;
@@ -43,12 +43,13 @@ pub(crate) fn class_bits(attr: &Attr, cred: &Cred) -> AccessMask {
     class & 7
 }
 
-pub(crate) fn require(of: &Guarded, cred: &Cred, mask: AccessMask) -> FsResult<()> {
+/// Fails with [`FsError::Access`] unless `cred` has all of `mask`.
+pub fn require(of: &Guarded, cred: &Cred, mask: AccessMask) -> FsResult<()> {
     if mask & !granted(of, cred) == 0 { Ok(()) } else { Err(FsError::Access) }
 }
 
 /// Owner or root.
-pub(crate) fn owns(attr: &Attr, cred: &Cred) -> bool {
+pub fn owns(attr: &Attr, cred: &Cred) -> bool {
     cred.checked || cred.uid == 0 || cred.uid == attr.uid
 }
 
@@ -59,7 +60,7 @@ fn listed(of: &Guarded, cred: &Cred) -> Option<Rights> {
 }
 
 /// May something of `kind` be made in `dir`.
-pub(crate) fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()> {
+pub fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()> {
     let wanted = match kind {
         FileKind::Directory => acl::APPEND_DATA,
         _ => acl::WRITE_DATA,
@@ -73,7 +74,7 @@ pub(crate) fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()
 
 /// May a name that leads to `victim` be removed from `dir`: write and search permission, and the
 /// sticky bit. By lists, DELETE_CHILD of the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
-pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> {
+pub fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> {
     require(dir, cred, ACCESS_EXECUTE)?;
     let by_dir = match listed(dir, cred) {
         None => require(dir, cred, ACCESS_WRITE).is_ok(),
@@ -91,7 +92,7 @@ pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResu
 /// The rights of `cred` on a file in `parent`, as an open of SMB or NFSv4 asks for them. The root
 /// has no parent: its owner is granted DELETE as part of "full access", and the delete itself is
 /// refused.
-pub(crate) fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rights {
+pub fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rights {
     let owns = owns(&of.attr, cred);
     let mut rights = match &of.acl {
         _ if cred.uid == 0 || cred.checked => acl::EVERYTHING,
@@ -136,7 +137,7 @@ fn by_mode(attr: &Attr, cred: &Cred) -> Rights {
 
 /// A change of content by an unprivileged user clears setuid. It clears setgid where that means a
 /// group, or a group of which the user is no member (setattr_should_drop_sgid of Linux).
-pub(crate) fn without_suid(mode: u32, is_member: bool) -> u32 {
+pub fn without_suid(mode: u32, is_member: bool) -> u32 {
     let sgid = if mode & S_IXGRP != 0 || !is_member { S_ISGID } else { 0 };
     mode & !(S_ISUID | sgid)
 }
@@ -149,7 +150,7 @@ pub(crate) fn clear_suid(attr: &mut Attr, cred: &Cred) {
 
 /// Owner, group and mode of a new inode in `dir` (inode_init_owner of Linux: setgid directories
 /// hand on their group).
-pub(crate) fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set: &SetAttr) -> (u32, u32, u32) {
+pub fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set: &SetAttr) -> (u32, u32, u32) {
     let mut mode = mode & 0o7777;
     let privileged = cred.uid == 0;
     let uid = if privileged { set.uid.unwrap_or(cred.uid) } else { cred.uid };
@@ -173,7 +174,7 @@ pub(crate) fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set:
 }
 
 /// May `cred` make the change `set` (chmod, chown, utimes, truncate)?
-pub(crate) fn may_set(of: &Guarded, cred: &Cred, set: &SetAttr) -> FsResult<()> {
+pub fn may_set(of: &Guarded, cred: &Cred, set: &SetAttr) -> FsResult<()> {
     let attr = &of.attr;
     if cred.checked || cred.uid == 0 {
         return Ok(());

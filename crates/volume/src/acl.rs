@@ -164,9 +164,11 @@ pub struct Acl {
 /// The facts that decide about access to an object: its attributes, and its list where it has one
 /// (`acl.one_truth`).
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded {
-    pub(crate) attr: Attr,
-    pub(crate) acl: Option<Arc<Acl>>,
+pub struct Guarded {
+    /// Its attributes.
+    pub attr: Attr,
+    /// Its list.
+    pub acl: Option<Arc<Acl>>,
 }
 
 /// The mode bits that one class of users is sure to have.

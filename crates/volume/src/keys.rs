@@ -487,7 +487,7 @@ pub(crate) fn decode_superblock(value: &[u8]) -> FsResult<Superblock> {
 /// shares a capital (sigma and final sigma, long s and s), as the upcase table of Windows does; the
 /// standard library's tables suffice and follow Unicode with the toolchain. Names that are not
 /// UTF-8 fold as ASCII.
-pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
+pub fn fold(name: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => text.chars().map(fold_char).collect::<String>().into_bytes(),
         _ => name.to_ascii_lowercase(),

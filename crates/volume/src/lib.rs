@@ -23,6 +23,7 @@ mod inode;
 mod inode_core;
 pub mod inspect;
 mod io;
+pub mod judge;
 mod keys;
 mod layout;
 mod lineage;
@@ -63,7 +64,7 @@ pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
 pub use registry::{HAS_CLONES, Registry};
 pub use types::*;
 pub use volume::{OpenFile, Volume};
-pub use witness::Witness;
+pub use witness::{Events, Witness};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::types::*;
 
 /// A name that a directory could hold; `.` and `..` pass.
-pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
+pub fn check_name(name: &[u8]) -> FsResult<()> {
     if name.is_empty() {
         return Err(FsError::Invalid("a name must not be empty"));
     }
@@ -27,12 +27,13 @@ pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
     Ok(())
 }
 
-pub(crate) fn is_dots(name: &[u8]) -> bool {
+/// `.` or `..`.
+pub fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
 /// A name that may be made: `.` and `..` always exist.
-pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
+pub fn check_new_name(name: &[u8]) -> FsResult<()> {
     check_name(name)?;
     if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
 }

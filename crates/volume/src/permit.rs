@@ -44,6 +44,10 @@ impl Wish {
         !matches!(self, Wish::Read | Wish::List | Wish::Enter)
     }
 
+    fn asks_parent(self) -> bool {
+        matches!(self, Wish::Rename | Wish::Remove)
+    }
+
     /// The rights of a list that it needs of the object itself, or of the directory if it is a removal.
     fn rights(self) -> acl::Rights {
         match self {
@@ -88,45 +92,59 @@ impl Volume {
             check_changeable(ino)?;
         }
         let object = self.judged(ino, by_bits).await?;
-        let set = |set: SetAttr| access::may_set(&object, cred, &set);
-        match wish {
-            Wish::Read | Wish::List => access::require(&object, cred, ACCESS_READ),
-            Wish::Write => access::require(&object, cred, ACCESS_WRITE),
-            Wish::Truncate => set(SetAttr { size: Some(0), ..SetAttr::default() }),
-            Wish::Enter => access::require(&object, cred, ACCESS_EXECUTE),
-            Wish::SetTimes => {
-                let time = SetTime::To(object.attr.mtime);
-                set(SetAttr { mtime: Some(time), ..SetAttr::default() })
-            }
-            Wish::SetMode => set(SetAttr { mode: Some(object.attr.mode), ..SetAttr::default() }),
-            Wish::AddFile => access::may_add(&object, cred, FileKind::File),
-            Wish::AddDirectory => access::may_add(&object, cred, FileKind::Directory),
-            Wish::Rename | Wish::Remove => {
-                let parent = self.judged(parent.ok_or(FsError::NotPermitted)?, by_bits).await?;
-                access::may_remove(&parent, &object, cred)?;
-                match wish {
-                    Wish::Rename => access::may_add(&parent, cred, object.attr.kind),
-                    _ => Ok(()),
-                }
-            }
-        }
+        let parent = match parent {
+            Some(parent) if wish.asks_parent() => Some(self.judged(parent, by_bits).await?),
+            _ => None,
+        };
+        permitted(&object, parent.as_ref(), cred, wish)
     }
 
     /// What decides about `wish` to the object, for a person who wants to know why.
     pub async fn grounds(&self, cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds> {
-        let Guarded { attr, acl } = self.judged(ino, by_bits).await?;
-        Ok(match acl {
-            _ if cred.uid == 0 => Grounds::Mode(ModeClass::Root, 7),
-            Some(acl) => Grounds::List(first_rule(&acl, &attr, cred, wish)),
-            None if cred.uid == attr.uid => Grounds::Mode(ModeClass::Owner, access::class_bits(&attr, cred)),
-            None if cred.in_group(attr.gid) => Grounds::Mode(ModeClass::Group, access::class_bits(&attr, cred)),
-            None => Grounds::Mode(ModeClass::Others, access::class_bits(&attr, cred)),
-        })
+        Ok(grounds_of(&self.judged(ino, by_bits).await?, cred, wish))
     }
 
     async fn judged(&self, ino: Ino, by_bits: bool) -> FsResult<Guarded> {
         let object = guarded(&*self.state.inode(ino).await?)?;
         Ok(Guarded { acl: object.acl.filter(|_| !by_bits), ..object })
+    }
+}
+
+/// Whether `cred` may do `wish` to `object` in the directory `parent`, which removals need.
+pub fn permitted(object: &Guarded, parent: Option<&Guarded>, cred: &Cred, wish: Wish) -> FsResult<()> {
+    let set = |set: SetAttr| access::may_set(object, cred, &set);
+    match wish {
+        Wish::Read | Wish::List => access::require(object, cred, ACCESS_READ),
+        Wish::Write => access::require(object, cred, ACCESS_WRITE),
+        Wish::Truncate => set(SetAttr { size: Some(0), ..SetAttr::default() }),
+        Wish::Enter => access::require(object, cred, ACCESS_EXECUTE),
+        Wish::SetTimes => {
+            let time = SetTime::To(object.attr.mtime);
+            set(SetAttr { mtime: Some(time), ..SetAttr::default() })
+        }
+        Wish::SetMode => set(SetAttr { mode: Some(object.attr.mode), ..SetAttr::default() }),
+        Wish::AddFile => access::may_add(object, cred, FileKind::File),
+        Wish::AddDirectory => access::may_add(object, cred, FileKind::Directory),
+        Wish::Rename | Wish::Remove => {
+            let parent = parent.ok_or(FsError::NotPermitted)?;
+            access::may_remove(parent, object, cred)?;
+            match wish {
+                Wish::Rename => access::may_add(parent, cred, object.attr.kind),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// The facts that decide about `wish` to `object`.
+pub fn grounds_of(object: &Guarded, cred: &Cred, wish: Wish) -> Grounds {
+    let Guarded { attr, acl } = object;
+    match acl {
+        _ if cred.uid == 0 => Grounds::Mode(ModeClass::Root, 7),
+        Some(acl) => Grounds::List(first_rule(acl, attr, cred, wish)),
+        None if cred.uid == attr.uid => Grounds::Mode(ModeClass::Owner, access::class_bits(attr, cred)),
+        None if cred.in_group(attr.gid) => Grounds::Mode(ModeClass::Group, access::class_bits(attr, cred)),
+        None => Grounds::Mode(ModeClass::Others, access::class_bits(attr, cred)),
     }
 }
 

@@ -204,7 +204,8 @@ pub struct PreAttr {
 }
 
 impl PreAttr {
-    pub(crate) fn of(attr: &Attr) -> Self {
+    /// Of these attributes.
+    pub fn of(attr: &Attr) -> Self {
         Self { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, change: attr.change }
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, watch};
 use crate::types::Event;
 
 /// The channel of events, and the caches that changes wait for.
-pub(crate) struct Events {
+pub struct Events {
     sender: broadcast::Sender<Event>,
     /// How many were sent.
     sent: Mutex<u64>,
@@ -52,15 +52,18 @@ impl Witness {
 }
 
 impl Events {
-    pub(crate) fn new(max: usize) -> Self {
+    /// A receiver that falls `max` events behind is told that it lost some.
+    pub fn new(max: usize) -> Self {
         Self { sender: broadcast::channel(max).0, sent: Mutex::default(), watched: Mutex::default() }
     }
 
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+    /// Events from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.sender.subscribe()
     }
 
-    pub(crate) fn send(&self, event: impl FnOnce() -> Event) {
+    /// Sends the event if anybody listens.
+    pub fn send(&self, event: impl FnOnce() -> Event) {
         if self.sender.receiver_count() > 0 {
             let mut sent = self.sent.lock();
             *sent += 1;
@@ -69,14 +72,16 @@ impl Events {
         }
     }
 
-    pub(crate) fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
+    /// A cache that changes wait for, of the handle `origin`.
+    pub fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();
         let (tell, seen) = watch::channel(*sent);
         self.watched.lock().push(Watched { origin, seen, given_up: Arc::default() });
         (self.sender.subscribe(), Witness { seen: *sent, tell })
     }
 
-    pub(crate) async fn await_witnesses(&self, by: u32, timeout: Duration) {
+    /// Waits for the caches of all handles but `by`, for each no longer than `timeout`.
+    pub async fn await_witnesses(&self, by: u32, timeout: Duration) {
         let others: Vec<Watched> = {
             let mut watched = self.watched.lock();
             watched.retain(|one| one.seen.has_changed().is_ok());

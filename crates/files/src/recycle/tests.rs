@@ -23,7 +23,7 @@ const BOB: u32 = 1001;
 struct Fixture {
     files: Files,
     top: Ino,
-    _registry: Registry,
+    registry: Registry,
 }
 
 impl Fixture {
@@ -38,7 +38,7 @@ impl Fixture {
         registry.create("v", Properties::default()).await.unwrap();
         let files = Files::alone(registry.volume("v").await.unwrap());
         let top = files.mkdir(&Cred::root(), Ino::ROOT, b"share", mode(0o1777)).await.unwrap().0.id.ino;
-        Fixture { files: files.recycling(top), top, _registry: registry }
+        Fixture { files: files.recycling(top), top, registry }
     }
 
     async fn dir(&self, who: &Cred, dir: Ino, name: &str, bits: u32) -> Ino {
@@ -253,7 +253,7 @@ async fn snapshots_are_listed_where_they_are_to_be() {
         f.file(&root, f.top, name, "1").await;
     }
     assert_eq!(list(&shown, 10).await, ["a", "b", "c"], "there are no snapshots");
-    f.files.volume().snapshot("one").await.unwrap();
+    f.registry.volume("v").await.unwrap().snapshot("one").await.unwrap();
     assert_eq!(list(&f.files, 10).await, ["a", "b", "c"], "not unless it is asked for");
     for page in [1, 2, 3, 4, 10] {
         assert_eq!(list(&shown, page).await, ["a", "b", "c", ".snapshots"], "pages of {page}");
@@ -266,7 +266,7 @@ async fn snapshots_are_listed_where_they_are_to_be() {
     // A user's own entry of the name is the only one.
     let f = Fixture::new().await;
     let own = f.files.mkdir(&root, f.top, SNAPSHOTS_NAME, mode(0o755)).await.unwrap().0.id.ino;
-    f.files.volume().snapshot("one").await.unwrap();
+    f.registry.volume("v").await.unwrap().snapshot("one").await.unwrap();
     let listing = f.files.showing_snapshots(f.top).readdir(&root, f.top, 0, 10, false).await.unwrap();
     assert_eq!(listing.entries.iter().map(|entry| entry.ino).collect::<Vec<_>>(), [own]);
 }

@@ -617,14 +617,15 @@ pub(crate) enum UserCommand {
 pub(crate) enum ShareCommand {
     /// Shares, who comes in by which door, and whether they are being served
     List,
-    /// Share a volume, or a folder of it
+    /// Share a volume, a folder of it, or a folder of this machine
     Add {
         #[arg(value_parser = share_parser)]
         name: String,
         /// VOLUME or POOL/VOLUME [default: the only one]
         #[arg(long)]
         volume: Option<String>,
-        /// A folder of the volume, such as photos/2024; made when it is missing [default: all of the volume]
+        /// A folder of the volume, such as photos/2024; made when it is missing [default: all of the volume]. Without
+        /// --volume, an absolute path is a folder of this machine, which has to be there
         #[arg(long, value_name = "FOLDER")]
         folder: Option<String>,
         #[command(flatten)]
@@ -639,7 +640,7 @@ pub(crate) enum ShareCommand {
         /// Take a user off its lists [repeat for each]
         #[arg(long = "remove-user", value_name = "NAME", conflicts_with = "users")]
         remove_users: Vec<String>,
-        /// Share another folder of the volume; / is all of it
+        /// Share another folder of the volume, where / is all of it, or another folder of this machine
         #[arg(long)]
         folder: Option<String>,
         /// Share another volume: POOL/VOLUME

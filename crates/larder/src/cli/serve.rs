@@ -30,9 +30,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
         config.data = absolute(&data)?;
     }
     config.stores.iter_mut().for_each(|store| store.standby |= args.standby);
-    if config.pools.is_empty() && config.stores.is_empty() {
-        return Err(Failure::invalid(format!("{} names no pool and no store", file.display())).action(
-            "make one with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]",
+    if config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {
+        return Err(Failure::invalid(format!("{} names no pool, no store and no share", file.display())).action(
+            "make a pool with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]; \
+             or share a folder of this machine: [[share]] name = \"photos\" folder = \"/srv/photos\"",
         ));
     }
     let folder = DataFolder::claim(&config.data)?;

@@ -23,7 +23,6 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
             global.out().answer(&made, |made| changed_text("made", made))
         }
         ShareCommand::Set { name, add_users, remove_users, folder, volume, options } => {
-            let folder = folder.map(|folder| folder.trim_matches('/').to_owned());
             let change = ShareChange { add_users, remove_users, folder, volume, ..options.change() };
             if change == ShareChange::default() {
                 return Err(Failure::invalid("nothing to set").action("name an option: see larder share set --help"));
@@ -75,10 +74,13 @@ fn edit(config: &Config, change: impl FnOnce(&mut Editor, &Config) -> Result<(),
 fn changed_text(did: &str, changed: &ShareChanged) -> String {
     let share = &changed.share;
     let mut text = format!(
-        "{did} the share '{}' of {}{}\n  NFS from: {}\n  SMB for:  {}\n",
+        "{did} the share '{}' of {}\n  NFS from: {}\n  SMB for:  {}\n",
         share.name,
-        share.volume,
-        if share.folder.is_empty() { String::new() } else { format!(", folder {}", share.folder) },
+        match (share.volume.as_str(), share.folder.as_str()) {
+            ("", folder) => format!("the host's folder {folder}"),
+            (volume, "") => volume.to_owned(),
+            (volume, folder) => format!("{volume}, folder {folder}"),
+        },
         share.nfs_rule,
         share.smb_rule
     );

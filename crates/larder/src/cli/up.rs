@@ -476,5 +476,5 @@ async fn greet(
 
 /// The volume of the first share.
 async fn mount_volume(daemon: &Daemon) -> Option<String> {
-    daemon.shares().await.first().map(|share| share.volume.clone())
+    daemon.shares().await.into_iter().map(|share| share.volume).find(|volume| !volume.is_empty())
 }

@@ -401,7 +401,9 @@ const SHARE_KEYS: [&str; 19] = [
 fn share_table(share: &ShareConfig) -> Table {
     let mut table = Table::new();
     table.insert("name", value(&share.name));
-    table.insert("volume", value(share.volume.to_string()));
+    if let Some(volume) = &share.volume {
+        table.insert("volume", value(volume.to_string()));
+    }
     let mut set = |key: &str, is_set: bool, to: Value| {
         if is_set {
             table.insert(key, value(to));

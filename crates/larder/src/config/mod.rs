@@ -47,7 +47,7 @@ use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
 pub(crate) use share::{
-    Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_recycle_days,
+    Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
 };
 pub(crate) use store::{CacheConfig, StoreConfig, parse_cache_bytes};
 pub(crate) use user::UserConfig;

@@ -127,7 +127,7 @@ pub(super) struct RawMount {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawShare {
     pub(super) name: Spanned<String>,
-    pub(super) volume: Spanned<String>,
+    pub(super) volume: Option<Spanned<String>>,
     pub(super) folder: Option<Spanned<String>>,
     pub(super) nfs: Option<bool>,
     pub(super) smb: Option<bool>,

@@ -9,8 +9,12 @@
 //!   is exported over NFS only to networks that its configuration names.
 //! - `share.common_has_one_owner`: in a common share every user acts as the owner, so that each may
 //!   change and delete the files of the others.
+//! - `share.volume_or_host`: without a volume a share is a folder of the host, named by its absolute path. It must not
+//!   overlap with the disks of a pool, where nobody but larder may write, or with larder's own data.
 //! - `share.only_from_every_door`: `only_from` bounds the networks of every door. It admits nobody
 //!   that a door would refuse without it.
+
+use std::path::Path;
 
 use toml::Spanned;
 
@@ -52,8 +56,9 @@ pub(crate) enum Writers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShareConfig {
     pub(crate) name: String,
-    pub(crate) volume: VolumeName,
-    /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it.
+    /// `None`: a folder of the host (`share.volume_or_host`).
+    pub(crate) volume: Option<VolumeName>,
+    /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it. Of the host: the absolute path.
     pub(crate) folder: String,
     pub(crate) nfs: bool,
     pub(crate) smb: bool,
@@ -99,6 +104,20 @@ pub(crate) enum ListedBy {
 }
 
 impl ShareConfig {
+    /// The folder of the host that is shared, if it is none of a volume.
+    pub(crate) fn host_folder(&self) -> Option<&Path> {
+        self.volume.is_none().then(|| Path::new(&self.folder))
+    }
+
+    /// The volume and the folder in it, or the folder of the host, in words.
+    pub(crate) fn place(&self) -> String {
+        match &self.volume {
+            None => format!("the host's folder {}", self.folder),
+            Some(volume) if self.folder.is_empty() => volume.to_string(),
+            Some(volume) => format!("{volume}, folder {}", self.folder),
+        }
+    }
+
     /// The access of a user who logged in (`share.nearest_name_decides`); `None`: no entrance. The
     /// share's own `read_only` is not looked at.
     pub(crate) fn entrance(&self, user: &UserConfig, config: &Config) -> Option<Entrance> {
@@ -156,6 +175,13 @@ impl ShareConfig {
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let name = &self.name;
+        if self.host_folder().is_some_and(|folder| !folder.is_dir()) {
+            notes.push(format!(
+                "share '{name}' is the folder {} of this machine, which is not there: it is not served until it is made or \
+                 mounted, and larder is restarted or gets SIGHUP",
+                self.folder
+            ));
+        }
         if self.smb && self.is_for_nobody() {
             notes.push(format!(
                 "share '{name}' lists no user, so nobody may use it over SMB: name some with users = [...], or write \
@@ -204,9 +230,58 @@ pub(crate) fn check_folder(text: &str) -> Result<String, String> {
     Ok(folder.to_owned())
 }
 
+/// A folder of the host: an absolute path without detours (`share.volume_or_host`).
+pub(crate) fn check_host_folder(text: &str, config: &Config) -> Result<String, String> {
+    const BYTES_MAX: usize = 4000;
+    let folder = text.trim_end_matches('/');
+    let parts = || folder.split('/').skip(1);
+    let is_bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.len() > 255;
+    if !folder.starts_with('/') || folder.len() > BYTES_MAX || folder.contains(char::is_control) || parts().any(is_bad)
+    {
+        return Err(format!(
+            "'{text}' is no folder of this machine that can be shared: write its absolute path, such as /srv/photos; a \
+             folder of a volume needs its volume: volume = \"POOL/VOLUME\""
+        ));
+    }
+    let path = Path::new(folder);
+    let overlaps = |other: &Path| path.starts_with(other) || other.starts_with(path);
+    if let Some(disk) = config.pools.iter().flat_map(|pool| &pool.disks).find(|disk| overlaps(disk)) {
+        return Err(format!(
+            "'{folder}' overlaps with the disk {}, where nobody but larder may write: share another folder",
+            disk.display()
+        ));
+    }
+    if overlaps(&config.data) {
+        return Err(format!(
+            "'{folder}' overlaps with larder's own data in {}: share another folder",
+            config.data.display()
+        ));
+    }
+    Ok(folder.to_owned())
+}
+
 impl Validator<'_> {
     pub(super) fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
         self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
+        let (volume, folder) = match (&raw.volume, raw.folder) {
+            (Some(volume), folder) => {
+                (Some(self.volume_name(volume, config)?), self.optional(folder, check_folder)?.unwrap_or_default())
+            }
+            (None, Some(folder)) => (None, self.at(&folder, check_host_folder(folder.get_ref(), config))?),
+            (None, None) => {
+                return Err(self.wrong(
+                    &raw.name,
+                    "a share needs a volume = \"POOL/VOLUME\", or the absolute path of a folder of this machine: \
+                     folder = \"/srv/photos\"",
+                ));
+            }
+        };
+        if volume.is_none() && raw.snapshots_shown == Some(true) {
+            return Err(self.wrong(
+                &raw.name,
+                "a folder of this machine has no snapshots: leave snapshots_shown out, or share a volume",
+            ));
+        }
         let networks = |list: Vec<Spanned<String>>| {
             list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()
         };
@@ -227,9 +302,9 @@ impl Validator<'_> {
             (None, None) => Writers::All,
         };
         Ok(ShareConfig {
-            volume: self.volume_name(&raw.volume, config)?,
+            volume,
             name: raw.name.into_inner(),
-            folder: self.optional(raw.folder, check_folder)?.unwrap_or_default(),
+            folder,
             nfs: raw.nfs.unwrap_or(true),
             smb: raw.smb.unwrap_or(true),
             sftp: raw.sftp.unwrap_or(true),

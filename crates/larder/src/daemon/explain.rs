@@ -23,11 +23,21 @@ const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "syste
 
 /// The place that a path means.
 struct Target {
-    volume: VolumeName,
-    /// Names from the root of the volume.
+    /// `None`: the folder of the host that the share is.
+    volume: Option<VolumeName>,
+    /// Names from the root of the volume, or from that folder.
     names: Vec<String>,
     /// The only share that is asked for.
     share: Option<String>,
+}
+
+impl Target {
+    fn place(&self) -> String {
+        match (&self.volume, &self.share) {
+            (Some(volume), _) => volume.to_string(),
+            (None, share) => format!("/{}", share.as_deref().unwrap_or_default()),
+        }
+    }
 }
 
 fn names_of(path: &str) -> Vec<String> {
@@ -45,7 +55,8 @@ fn target(path: &str, config: &Config) -> Result<Target, Failure> {
             Failure::not_found(format!("there is no share '{name}'"))
                 .action("see which there are with: larder share list; a path of a volume begins with POOL/VOLUME")
         })?;
-        let names = names_of(&share.folder).into_iter().chain(names_of(rest)).collect();
+        let above = if share.volume.is_some() { names_of(&share.folder) } else { Vec::new() };
+        let names = above.into_iter().chain(names_of(rest)).collect();
         return Ok(Target { volume: share.volume.clone(), names, share: Some(name.to_owned()) });
     }
     let names = names_of(path);
@@ -58,19 +69,19 @@ fn target(path: &str, config: &Config) -> Result<Target, Failure> {
         return Err(Failure::not_found(format!("there is no pool '{}'", volume.pool))
             .action("a path within a share begins with a slash: /SHARE/inside"));
     }
-    Ok(Target { volume, names: inside.to_vec(), share: None })
+    Ok(Target { volume: Some(volume), names: inside.to_vec(), share: None })
 }
 
-/// The objects from the root of the volume to the one that is asked for.
-async fn chain(files: &Files, target: &Target) -> Result<Vec<Attr>, Failure> {
-    let mut chain = vec![files.getattr(Ino::ROOT).await.map_err(|e| failure(target, &e))?];
+/// The objects from `root` to the one that is asked for.
+async fn chain(files: &Files, root: Ino, target: &Target) -> Result<Vec<Attr>, Failure> {
+    let mut chain = vec![files.getattr(root).await.map_err(|e| failure(target, &e))?];
     for (n, name) in target.names.iter().enumerate() {
         let dir = chain[n];
         let found = files.lookup(&Cred::root(), dir.id.ino, name.as_bytes(), NameMatch::Exact).await;
         let at = target.names[..=n].join("/");
         let found = found.map_err(|error| match error {
             FsError::NotFound | FsError::NotDirectory => {
-                Failure::not_found(format!("there is no '{at}' in {}", target.volume))
+                Failure::not_found(format!("there is no '{at}' in {}", target.place()))
             }
             error => failure(target, &error),
         })?;
@@ -84,7 +95,7 @@ async fn chain(files: &Files, target: &Target) -> Result<Vec<Attr>, Failure> {
 }
 
 fn failure(target: &Target, error: &FsError) -> Failure {
-    translate::volume_failure(format_args!("'{}' of {}", target.names.join("/"), target.volume), error)
+    translate::volume_failure(format_args!("'{}' of {}", target.names.join("/"), target.place()), error)
 }
 
 /// Everything that the answer is about.
@@ -137,7 +148,7 @@ impl Question<'_> {
     fn name_of(&self, at: usize) -> String {
         match self.target.names.get(..at) {
             Some(names) if !names.is_empty() => format!("'{}'", names.join("/")),
-            _ => format!("the root of {}", self.target.volume),
+            _ => format!("the root of {}", self.target.place()),
         }
     }
 
@@ -157,7 +168,7 @@ impl Question<'_> {
 
     /// The number of the share's directory in the chain.
     fn top_of(&self, share: &ShareConfig) -> usize {
-        names_of(&share.folder).len()
+        if share.volume.is_some() { names_of(&share.folder).len() } else { 0 }
     }
 
     async fn nfs(&self, share: &ShareConfig, is_served: bool) -> ExplainedDoor {
@@ -246,7 +257,7 @@ impl Question<'_> {
     async fn mount(&self, mounts: &[super::mounts::MountedAt]) -> Vec<ExplainedDoor> {
         if mounts.is_empty() {
             let (door, mut reasons) = self.door("mount", None);
-            let text = format!("{} is not mounted on this machine", self.target.volume);
+            let text = format!("{} is not mounted on this machine", self.target.place());
             reasons.push(ReasonEffect::Closes, text);
             return vec![reasons.into(door)];
         }
@@ -310,9 +321,9 @@ impl Daemon {
         let user = config.user(&request.user).ok_or_else(|| Failure::not_found("the user is gone"))?;
         let (smb_login, door_login) = self.logins(&state, user);
         drop(state);
-        let there = match self.storage.files(&target.volume).await {
-            Ok(files) => {
-                let chain = chain(&files, &target).await?;
+        let there = match self.tree_of(&target, &config).await {
+            Ok((files, root)) => {
+                let chain = chain(&files, root, &target).await?;
                 Ok((files, chain))
             }
             Err(failure) => Err(failure),
@@ -324,8 +335,19 @@ impl Daemon {
             doors.push(question.nfs(share, self.servers.nfs_addr().is_some()).await);
             doors.extend(self.named_doors(&question, share, &smb_login, &door_login).await);
         }
-        doors.extend(question.mount(&self.mounts.of(&target.volume)).await);
+        if let Some(volume) = &target.volume {
+            doors.extend(question.mount(&self.mounts.of(volume)).await);
+        }
         explanation(question, doors).await
+    }
+
+    /// The tree of the target, and where its names begin.
+    async fn tree_of(&self, target: &Target, config: &Config) -> Result<(Files, Ino), Failure> {
+        if let Some(volume) = &target.volume {
+            return Ok((self.storage.files(volume).await?, Ino::ROOT));
+        }
+        let share = config.shares.iter().find(|share| target.share.as_ref() == Some(&share.name));
+        shares::found(share.ok_or_else(|| Failure::not_found("the share is gone"))?, &self.storage).await
     }
 
     async fn named_doors(
@@ -404,7 +426,7 @@ async fn explanation(question: Question<'_>, doors: Vec<ExplainedDoor>) -> Resul
         gid: user.gid,
         gids: config.gids_of(user),
         groups: named.map(|group| group.name.clone()).collect(),
-        volume: target.volume.to_string(),
+        volume: target.place(),
         path: target.names.join("/"),
         object,
         fault,

@@ -135,7 +135,7 @@ impl Judged<'_> {
 
     /// What decided about `wish` to the object.
     async fn grounds(&self, step: &Step<'_>, wish: Wish) -> String {
-        let grounds = self.files.volume().grounds(self.cred, step.attr.id.ino, wish, self.by_bits).await;
+        let grounds = self.files.grounds(self.cred, step.attr.id.ino, wish, self.by_bits).await;
         let (attr, what) = (step.attr, step.words());
         match grounds {
             Err(error) => error.to_string(),

@@ -487,7 +487,7 @@ impl Daemon {
         let status = create_volume(&pool, &name.volume, &request.properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
-            let share = shares::default_share(&name.volume, name.clone(), &state.config);
+            let share = shares::default_share(&name.volume, Some(name.clone()), &state.config);
             self.edit(&mut state, |editor| {
                 editor.add_share(&share);
                 Ok(())
@@ -612,7 +612,7 @@ impl Daemon {
         let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
         if let Some(snapshot) = &wanted.snapshot {
             let name = format!("{}@{snapshot}", wanted.volume);
-            let found = files.volume().snapshot_root(snapshot).await;
+            let found = self.storage.volume(&wanted.volume).await?.snapshot_root(snapshot).await;
             options.top = found.map_err(|error| snapshots::failure(&name, &error))?.id.ino;
             options.read_only = true;
             options.source = name;

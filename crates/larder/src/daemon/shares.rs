@@ -40,7 +40,8 @@ pub(super) async fn apply(
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
                 let kept = if share.recycle_days.is_some() { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
-                    let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
+                    let is_part = root != Ino::ROOT || share.volume.is_none();
+                    let key = is_part.then(|| secrets.derive(HANDLES));
                     exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
                 }
                 if share.sftp {
@@ -72,16 +73,43 @@ pub(super) async fn apply(
     statuses
 }
 
-/// The volume of a share and the folder in it.
+/// The tree of a share and the folder in it.
 pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
-    let files = storage.files(&share.volume).await?;
-    match super::sharing::root_of(files.volume(), &share.folder).await {
+    let Some(volume) = &share.volume else { return found_on_host(share, storage).await };
+    let files = storage.files(volume).await?;
+    match super::sharing::root_of(&storage.volume(volume).await?, &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
         Err(FsError::NotFound | FsError::NotDirectory) => {
-            Err(Failure::not_found(format!("there is no folder '{}' in {}", share.folder, share.volume)))
+            Err(Failure::not_found(format!("there is no folder '{}' in {volume}", share.folder)))
         }
         Err(error) => Err(super::translate::volume_failure(format_args!("the share '{}'", share.name), &error)),
     }
+}
+
+/// A folder of the host. It must be there: an empty one in its place would look like a loss.
+async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+    let (folders, path) = (storage.folders.clone(), std::path::PathBuf::from(&share.folder));
+    let opened = tokio::task::spawn_blocking(move || folders.open(&path)).await;
+    let found = match opened.map_err(|_| Failure::internal("opening a folder broke off"))? {
+        Ok(found) => found,
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            let message = format!("there is no folder {} on this machine", share.folder);
+            return Err(Failure::not_found(message).action("make or mount it, then restart larder or send it SIGHUP"));
+        }
+        Err(error) => {
+            let what = format_args!("the folder {} of this machine", share.folder);
+            return Err(super::translate::volume_failure(what, &error));
+        }
+    };
+    if !found.survives_restart {
+        tracing::warn!(
+            "share '{}': the filesystem of {} gives no lasting handles, or larder may not open them (CAP_DAC_READ_SEARCH), \
+             so NFS clients have to look files up again after larder restarts",
+            share.name,
+            share.folder
+        );
+    }
+    Ok((found.files, found.top))
 }
 
 fn status(share: &ShareConfig) -> ShareStatus {
@@ -90,7 +118,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
     let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
     ShareStatus {
         name: share.name.clone(),
-        volume: share.volume.to_string(),
+        volume: share.volume.as_ref().map(VolumeName::to_string).unwrap_or_default(),
         folder: share.folder.clone(),
         nfs: networks.as_ref().map(|_| export_path(&share.name)),
         smb: share.smb.then(|| share.name.clone()),
@@ -297,7 +325,7 @@ fn users(config: &Config, secrets: &Secrets) -> Vec<SmbUser> {
 }
 
 /// A share as `up` and `volume create` make it: private networks, root is the owner.
-pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> ShareConfig {
+pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Config) -> ShareConfig {
     let (uid, gid) = config.users.first().map_or_else(machine::owner, |u| (u.uid, u.gid));
     ShareConfig {
         name: name.to_owned(),
@@ -332,8 +360,12 @@ pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, v
     // A replica only receives.
     for volume in volumes.iter().filter(|volume| !volume.replica) {
         let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
-        if !config.shares.iter().any(|share| share.volume == name || share.name.eq_ignore_ascii_case(&volume.name)) {
-            editor.add_share(&default_share(&volume.name, name, config));
+        if !config
+            .shares
+            .iter()
+            .any(|share| share.volume.as_ref() == Some(&name) || share.name.eq_ignore_ascii_case(&volume.name))
+        {
+            editor.add_share(&default_share(&volume.name, Some(name), config));
         }
     }
 }

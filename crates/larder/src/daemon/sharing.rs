@@ -8,8 +8,8 @@ use super::{Daemon, State, machine, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::{
-    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_recycle_days, check_share_name,
-    parse_network, private_networks,
+    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
+    check_share_name, parse_network, private_networks,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -20,14 +20,18 @@ const COMMON_MODE: u32 = 0o755;
 const SHARED_MODE: u32 = 0o1777;
 
 /// The share as the request has it.
-fn new_share(request: &ShareAdd, volume: VolumeName, config: &Config) -> Result<ShareConfig, Failure> {
+fn new_share(request: &ShareAdd, volume: Option<VolumeName>, config: &Config) -> Result<ShareConfig, Failure> {
     let name = &request.name;
     check_share_name(name).map_err(Failure::invalid)?;
     if config.shares.iter().any(|share| share.name.to_lowercase() == name.to_lowercase()) {
         return Err(Failure::new(FailureKind::Exists, format!("there is a share '{name}' already"))
             .action(format!("change it with: larder share set {name}; or choose another name")));
     }
-    let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
+    let check = |folder: &str| match volume {
+        Some(_) => check_folder(folder),
+        None => check_host_folder(folder, config),
+    };
+    let folder = request.folder.as_deref().map(check).transpose().map_err(Failure::invalid)?;
     let mut share = ShareConfig { folder: folder.unwrap_or_default(), ..shares::default_share(name, volume, config) };
     change(&mut share, &request.change, config)?;
     // Said as it is: nobody should have to know the rule to read the file.
@@ -73,14 +77,20 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     share.webdav = change.webdav.unwrap_or(share.webdav);
     share.anon_uid = change.anon_uid.unwrap_or(share.anon_uid);
     share.anon_gid = change.anon_gid.unwrap_or(share.anon_gid);
-    if let Some(folder) = &change.folder {
-        share.folder =
-            if folder.is_empty() { String::new() } else { check_folder(folder).map_err(Failure::invalid)? };
-    }
     if let Some(volume) = &change.volume {
-        share.volume = VolumeName::parse(volume).map_err(Failure::invalid)?;
-        let known = config.pool(&share.volume.pool).is_some();
-        known.then_some(()).ok_or_else(|| Failure::not_found(format!("there is no pool '{}'", share.volume.pool)))?;
+        let volume = VolumeName::parse(volume).map_err(Failure::invalid)?;
+        let known = config.pool(&volume.pool).is_some();
+        known.then_some(()).ok_or_else(|| Failure::not_found(format!("there is no pool '{}'", volume.pool)))?;
+        if share.volume.replace(volume).is_none() {
+            share.folder = String::new();
+        }
+    }
+    if let Some(folder) = &change.folder {
+        share.folder = match &share.volume {
+            None => check_host_folder(folder, config).map_err(Failure::invalid)?,
+            Some(_) if folder.trim_matches('/').is_empty() => String::new(),
+            Some(_) => check_folder(folder).map_err(Failure::invalid)?,
+        };
     }
     if let Some(bound) = &change.only_from {
         share.only_from = Some(parse_networks(bound)?).filter(|networks| !networks.is_empty());
@@ -90,6 +100,9 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         share.networks = None;
     }
     share.snapshots_shown = change.snapshots_shown.unwrap_or(share.snapshots_shown);
+    if share.snapshots_shown && share.volume.is_none() {
+        return Err(Failure::invalid("a folder of this machine has no snapshots").action("share a volume to have them"));
+    }
     share.recycle_days = match change.recycle_days {
         None => share.recycle_days,
         Some(0) => None,
@@ -226,7 +239,7 @@ fn outside_of(config: &Config, address: std::net::IpAddr) -> Option<String> {
 }
 
 /// Becoming common changes no file that is there.
-async fn left_to_others(volume: &Volume, share: &ShareConfig) -> Option<String> {
+async fn left_to_others(volume: &Volume, name: &VolumeName, share: &ShareConfig) -> Option<String> {
     let (uid, gid) = (share.anon_uid, share.anon_gid);
     let root = root_of(volume, &share.folder).await.ok()?;
     let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
@@ -236,9 +249,8 @@ async fn left_to_others(volume: &Volume, share: &ShareConfig) -> Option<String> 
     let below = if share.folder.is_empty() { String::new() } else { format!("/{}", share.folder) };
     let below = larder_base::shell::word(std::path::Path::new(&format!("/mnt{below}")));
     Some(format!(
-        "what others made in it before is still theirs: to hand it over, larder mount /mnt --volume {}, then: sudo chown -R \
-         {uid}:{gid} {below}",
-        share.volume
+        "what others made in it before is still theirs: to hand it over, larder mount /mnt --volume {name}, then: sudo chown \
+         -R {uid}:{gid} {below}"
     ))
 }
 
@@ -270,22 +282,33 @@ impl Daemon {
 
     pub(crate) async fn share_add(&self, request: ShareAdd) -> Result<ShareChanged, Failure> {
         let mut state = self.state.lock().await;
+        let on_host = request.volume.is_none() && request.folder.as_ref().is_some_and(|folder| folder.starts_with('/'));
+        if on_host {
+            let share = new_share(&request, None, &state.config)?;
+            // It must be there before clients are told of it.
+            shares::found(&share, &self.storage).await?;
+            return self.share_added(&mut state, share).await;
+        }
         let (pool, volume) = match &request.volume {
             Some(name) => self.storage.named(name)?,
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
         let volume = pool.volume(&name.volume).await?;
-        let share = new_share(&request, name, &state.config)?;
-        make_folder(&volume, &share, &state.config).await.map_err(|e| {
-            translate::volume_failure(format_args!("the folder '{}' of {}", share.folder, share.volume), &e)
-        })?;
-        self.edit(&mut state, |editor| {
+        let share = new_share(&request, Some(name.clone()), &state.config)?;
+        make_folder(&volume, &share, &state.config)
+            .await
+            .map_err(|e| translate::volume_failure(format_args!("the folder '{}' of {name}", share.folder), &e))?;
+        self.share_added(&mut state, share).await
+    }
+
+    async fn share_added(&self, state: &mut State, share: ShareConfig) -> Result<ShareChanged, Failure> {
+        self.edit(state, |editor| {
             editor.add_share(&share);
             Ok(())
         })
         .await?;
-        self.changed(&state, &share.name).await
+        self.changed(state, &share.name).await
     }
 
     pub(crate) async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
@@ -304,10 +327,10 @@ impl Daemon {
         let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
         let status = state.shares.iter().find(|status| status.name == name).cloned();
         let mut notes = notes(share, &state.config);
-        if share.common
-            && let Ok(volume) = self.storage.volume(&share.volume).await
+        if let (true, Some(name)) = (share.common, &share.volume)
+            && let Ok(volume) = self.storage.volume(name).await
         {
-            notes.extend(left_to_others(&volume, share).await);
+            notes.extend(left_to_others(&volume, name, share).await);
         }
         Ok(ShareChanged { share: status.ok_or_else(|| no_such_share(name))?, notes })
     }

@@ -15,6 +15,7 @@ use larder_api::{
 };
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
+use larder_files::folder::Folders;
 use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
 use larder_store::Machine;
@@ -421,6 +422,8 @@ impl OpenPool {
 #[derive(Default)]
 pub(crate) struct Storage {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    /// Folders of the host that are shared.
+    pub(super) folders: Arc<Folders>,
 }
 
 impl Storage {

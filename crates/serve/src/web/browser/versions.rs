@@ -86,7 +86,7 @@ fn path_of(path: &Bytes, snapshot: &str) -> Bytes {
 
 /// What had this name in each snapshot, the newest first, each state once; and whether there are more snapshots.
 async fn versions(visit: &Visit, room: &Room, now: &Attr) -> Result<(Vec<Version>, bool), super::super::fail::Fail> {
-    let mut snapshots = room.files().volume().snapshots();
+    let mut snapshots = room.files().snapshots();
     snapshots.reverse();
     let is_cut = snapshots.len() > SNAPSHOTS_MAX;
     let parent = parent(visit.path());

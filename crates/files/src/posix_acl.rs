@@ -54,7 +54,8 @@ fn of_mode(mode: u32) -> Vec<Entry> {
 }
 
 /// The list of a file or directory with these POSIX lists. `Ok(None)`: the mode says all there is. `Err`: bytes that are none.
-pub(crate) fn convert(
+#[allow(clippy::result_unit_err)]
+pub fn convert(
     access: Option<&[u8]>,
     default: Option<&[u8]>,
     mode: u32,

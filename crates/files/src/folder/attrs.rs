@@ -1,0 +1,385 @@
+//! Attributes, permissions, extended attributes.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_base::Timestamp;
+use larder_volume::acl::{Acl, Rights};
+use larder_volume::judge::{self, Guarded};
+use larder_volume::{
+    ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Changed, Cred, Event, FILE_BYTES_MAX, FileId, FileKind, FsError,
+    FsResult, Grounds, Ino, PreAttr, SetAttr, SetTime, Wish, XATTR_BYTES_MAX, XattrMode,
+};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::Folder;
+use super::host::{Node, by_number, failed, xattr};
+
+const S_ISGID: u32 = 0o2000;
+const S_ISVTX: u32 = 0o1000;
+const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+const NAMES_BYTES_MAX: usize = 65536;
+
+impl Folder {
+    pub(crate) async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        self.run(move |folder| Ok(folder.host.node(ino)?.attr)).await
+    }
+
+    pub(crate) async fn resolve(&self, id: FileId) -> FsResult<Attr> {
+        self.run(move |folder| Ok(folder.host.resolve(id)?.attr)).await
+    }
+
+    pub(crate) async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.resolve(id)?;
+            let object = folder.host.guarded(&node, &cred)?;
+            Ok((object.attr, judge::granted(&object, &cred)))
+        })
+        .await
+    }
+
+    pub(crate) async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            judge::require(&folder.host.guarded(&node, &cred)?, &cred, mask)?;
+            Ok(node.attr)
+        })
+        .await
+    }
+
+    pub(crate) async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let host = &folder.host;
+            let object = host.guarded(&host.node(ino)?, &cred)?;
+            let parent = match parent {
+                Some(parent) => Some(host.guarded(&host.node(parent)?, &cred)?),
+                None => None,
+            };
+            Ok(judge::rights(&object, parent.as_ref(), &cred))
+        })
+        .await
+    }
+
+    pub(crate) async fn permits(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        parent: Option<Ino>,
+        wish: Wish,
+        by_bits: bool,
+    ) -> FsResult<()> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let object = folder.judged(ino, by_bits)?;
+            let parent = match parent {
+                Some(parent) => Some(folder.judged(parent, by_bits)?),
+                None => None,
+            };
+            judge::permitted(&object, parent.as_ref(), &cred, wish)
+        })
+        .await
+    }
+
+    pub(crate) async fn grounds(&self, cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds> {
+        let cred = cred.clone();
+        self.run(move |folder| Ok(judge::grounds_of(&folder.judged(ino, by_bits)?, &cred, wish))).await
+    }
+
+    fn judged(&self, ino: Ino, by_bits: bool) -> FsResult<Guarded> {
+        let node = self.host.node(ino)?;
+        if by_bits { Ok(Guarded { attr: node.attr, acl: None }) } else { self.host.with_list(&node, false) }
+    }
+
+    pub(crate) async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
+        self.run(move |folder| {
+            let Guarded { attr, acl } = folder.host.with_list(&folder.host.node(ino)?, true)?;
+            Ok((attr, acl))
+        })
+        .await
+    }
+
+    /// Takes the list away, so that the mode decides. The host has no place for lists as SMB has them.
+    pub(crate) async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
+        if acl.is_some() {
+            return Err(FsError::NotSupported);
+        }
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            folder.check_set(&node, &cred, &SetAttr { size: None, mode: Some(node.attr.mode), ..set })?;
+            for name in LISTS {
+                match rustix::fs::removexattr(by_number(node.fd.as_fd()), name) {
+                    Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
+            folder.set(&cred, node, set)
+        })
+        .await
+    }
+
+    /// Gives a folder of the recycle bin owner, mode and lists of the folder that it stands for.
+    pub(crate) async fn dress_like(&self, ino: Ino, model: Ino) -> FsResult<()> {
+        self.run(move |folder| {
+            let (node, model) = (folder.host.node(ino)?, folder.host.node(model)?);
+            let (own, wanted) = (&node.attr, &model.attr);
+            let mut is_like = (own.mode, own.uid, own.gid) == (wanted.mode, wanted.uid, wanted.gid);
+            for name in LISTS {
+                let wanted = folder.host.list(&model, name)?;
+                if folder.host.list(&node, name)? == wanted {
+                    continue;
+                }
+                is_like = false;
+                let path = by_number(node.fd.as_fd());
+                match wanted {
+                    Some(list) => rustix::fs::setxattr(path, name, &list, XattrFlags::empty()).map_err(failed)?,
+                    None => rustix::fs::removexattr(path, name).map_err(failed)?,
+                }
+            }
+            let (mode, uid, gid) = (Some(wanted.mode), Some(wanted.uid), Some(wanted.gid));
+            if !is_like {
+                folder.set(&Cred::root(), node, SetAttr { mode, uid, gid, ..SetAttr::default() })?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            folder.set_judged(&cred, node, set)
+        })
+        .await
+    }
+
+    pub(super) fn set_judged(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
+        self.host.admit()?;
+        self.check_set(&node, cred, &set)?;
+        self.set(cred, node, set)
+    }
+
+    fn check_set(&self, node: &Node, cred: &Cred, set: &SetAttr) -> FsResult<()> {
+        judge::may_set(&self.host.guarded(node, cred)?, cred, set)?;
+        match set.guard_ctime {
+            Some(guard) if guard != node.attr.ctime => Err(FsError::NotSync),
+            _ => Ok(()),
+        }
+    }
+
+    /// Carries out a change that was judged, and makes it durable. The host has no place for DOS attributes and times of
+    /// creation, which are left as they are.
+    fn set(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
+        let before = node.attr;
+        if let Some(size) = set.size {
+            self.resize(cred, &node, size)?;
+        }
+        self.own(&node, set.uid, set.gid)?;
+        if let Some(mode) = set.mode {
+            let gid = set.gid.unwrap_or(before.gid);
+            // The group must be one's own for setgid to be kept.
+            let is_member = cred.checked || cred.uid == 0 || cred.in_group(gid);
+            self.chmod(&node, if is_member { mode } else { mode & !S_ISGID })?;
+        }
+        set_times(&node, set.atime, set.mtime)?;
+        let is_change = set.size.is_some()
+            || set.mode.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.atime.is_some()
+            || set.mtime.is_some();
+        if is_change && self.is_durable() {
+            self.host.flush(&node)?;
+        }
+        let after = self.host.again(&node)?;
+        let (origin, ino) = (self.origin, node.ino());
+        if set.size.is_some() {
+            let (offset, len) = (before.size.min(after.size), before.size.abs_diff(after.size));
+            self.host.events.send(|| Event::Data { origin, ino, offset, len });
+        }
+        self.host.events.send(|| Event::Attr { origin, ino });
+        Ok(Changed { before: PreAttr::of(&before), after })
+    }
+
+    fn resize(&self, cred: &Cred, node: &Node, size: u64) -> FsResult<()> {
+        match node.attr.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid("only regular files have a size to set")),
+        }
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        let file = self.host.data(node, true)?;
+        rustix::fs::ftruncate(file, size).map_err(failed)?;
+        self.clear_suid(cred, node)
+    }
+
+    /// A change of content by an unprivileged user. The kernel sees larder's own privileges, and would keep the bits.
+    pub(super) fn clear_suid(&self, cred: &Cred, node: &Node) -> FsResult<()> {
+        let mode = judge::without_suid(node.attr.mode, cred.in_group(node.attr.gid));
+        if cred.uid != 0 && node.attr.kind == FileKind::File && mode != node.attr.mode {
+            self.chmod(node, mode)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn own(&self, node: &Node, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
+        let uid = uid.filter(|uid| *uid != node.attr.uid);
+        let gid = gid.filter(|gid| *gid != node.attr.gid);
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+            return Err(FsError::Invalid("no owner has that number"));
+        }
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        rustix::fs::chownat(&node.fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(failed)
+    }
+
+    /// A symbolic link has no mode of its own.
+    pub(super) fn chmod(&self, node: &Node, mode: u32) -> FsResult<()> {
+        if node.attr.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        rustix::fs::chmod(by_number(node.fd.as_fd()), Mode::from_raw_mode(mode & 0o7777)).map_err(failed)
+    }
+
+    // ------------------------------------------------------------------------ extended attributes
+
+    pub(crate) async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
+        check_xattr(name)?;
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            if !bears_user(&node) {
+                return Err(FsError::NoAttribute);
+            }
+            judge::require(&folder.host.guarded(&node, &cred)?, &cred, ACCESS_READ)?;
+            match xattr(node.fd.as_fd(), &name, XATTR_BYTES_MAX) {
+                Err(Errno::OPNOTSUPP) => Err(FsError::NoAttribute),
+                other => other.map(Bytes::from).map_err(failed),
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn listxattr(&self, _cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            if !bears_user(&node) {
+                return Ok(Vec::new());
+            }
+            let mut names = vec![0; NAMES_BYTES_MAX];
+            let len = match rustix::fs::listxattr(by_number(node.fd.as_fd()), &mut names[..]) {
+                Ok(len) => len,
+                Err(Errno::OPNOTSUPP) => 0,
+                Err(error) => return Err(failed(error)),
+            };
+            names.truncate(len);
+            let users = names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+            Ok(users.map(Bytes::copy_from_slice).collect())
+        })
+        .await
+    }
+
+    pub(crate) async fn setxattr(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> FsResult<()> {
+        check_xattr(name)?;
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let flags = match mode {
+            XattrMode::Set => XattrFlags::empty(),
+            XattrMode::Create => XattrFlags::CREATE,
+            XattrMode::Replace => XattrFlags::REPLACE,
+        };
+        self.change_xattr(cred, ino, move |path| rustix::fs::setxattr(path, &name[..], &value, flags)).await
+    }
+
+    pub(crate) async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
+        check_xattr(name)?;
+        let name = name.to_vec();
+        self.change_xattr(cred, ino, move |path| rustix::fs::removexattr(path, &name[..])).await
+    }
+
+    async fn change_xattr(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        change: impl FnOnce(&str) -> Result<(), Errno> + Send + 'static,
+    ) -> FsResult<()> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.node(ino)?;
+            folder.host.admit()?;
+            let object = folder.host.guarded(&node, &cred)?;
+            let is_sticky = node.is_dir() && node.attr.mode & S_ISVTX != 0;
+            if !bears_user(&node) || is_sticky && !judge::owns(&node.attr, &cred) {
+                return Err(FsError::NotPermitted);
+            }
+            judge::require(&object, &cred, ACCESS_WRITE)?;
+            change(&by_number(node.fd.as_fd())).map_err(failed)?;
+            if folder.is_durable() {
+                folder.host.flush(&node)?;
+            }
+            folder.host.events.send(|| Event::Attr { origin: folder.origin, ino });
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// The attributes of users alone: the others mean something to the host.
+fn check_xattr(name: &[u8]) -> FsResult<()> {
+    if name.len() > larder_volume::NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.contains(&0) {
+        return Err(FsError::Invalid("an attribute's name must not hold a zero byte"));
+    }
+    match name.strip_prefix(b"user.") {
+        Some(rest) if !rest.is_empty() => Ok(()),
+        _ => Err(FsError::NotSupported),
+    }
+}
+
+fn bears_user(node: &Node) -> bool {
+    matches!(node.attr.kind, FileKind::File | FileKind::Directory)
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) as _ }
+}
+
+/// The times of access and of the last change.
+pub(super) fn set_times(node: &Node, atime: Option<SetTime>, mtime: Option<SetTime>) -> FsResult<()> {
+    if atime.is_none() && mtime.is_none() {
+        return Ok(());
+    }
+    let spec = |time: Option<SetTime>| match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW as _ },
+        Some(SetTime::To(time)) => timespec(time),
+    };
+    let times = Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+    let done = match node.attr.kind {
+        FileKind::Symlink => rustix::fs::utimensat(&node.fd, "", &times, AtFlags::EMPTY_PATH),
+        _ => rustix::fs::utimensat(CWD, by_number(node.fd.as_fd()), &times, AtFlags::empty()),
+    };
+    done.map_err(failed)
+}

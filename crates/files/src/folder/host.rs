@@ -1,0 +1,628 @@
+//! One filesystem of the host, and the nodes of its shared folders: from numbers to descriptors. Everything here blocks.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use larder_base::Timestamp;
+use larder_volume::judge::Guarded;
+use larder_volume::{Attr, Cred, Events, FileId, FileKind, FsError, FsResult, Ino, WriteVerifier};
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+
+use super::folded::FoldedNames;
+use super::handle::Shape;
+use crate::posix_acl;
+
+/// Calls into the kernel at once; more wait. Disks and network filesystems gain nothing from more.
+const WORKERS: usize = 64;
+/// Events that a receiver may fall behind.
+const EVENTS_MAX: usize = 4096;
+/// Nodes in each of the two generations of the table; a node that nobody asked for in a whole generation is forgotten. With
+/// handles it is found again by the client's handle, otherwise the client looks its name up again.
+const KNOWN_MAX: usize = 1 << 18;
+/// Files that stay open for the next access.
+const CACHED_FILES_MAX: usize = 256;
+/// An open file that was not used for so long is closed.
+const CACHED_FILE_IDLE: Duration = Duration::from_secs(4);
+/// Deeper than any path of a client.
+pub(super) const DEPTH_MAX: usize = 4096;
+/// Numbers from here on mean snapshots to the doors.
+const INO_END: u64 = 1 << 40;
+const ACL_BYTES_MAX: usize = 65536;
+const LOCKS: usize = 64;
+
+/// How a node is found again.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// By its generation, with a handle of the kernel.
+    Handle(u64),
+    /// By its name in a directory. Without a generation it is taken for whatever has the number.
+    Named(Ino, Bytes, Option<u64>),
+}
+
+/// Two generations: what is used moves to the young one.
+#[derive(Default)]
+struct Known {
+    young: HashMap<Ino, Place>,
+    old: HashMap<Ino, Place>,
+}
+
+impl Known {
+    fn get(&mut self, ino: Ino) -> Option<Place> {
+        if let Some(place) = self.young.get(&ino) {
+            return Some(place.clone());
+        }
+        let place = self.old.remove(&ino)?;
+        self.put(ino, place.clone());
+        Some(place)
+    }
+
+    fn put(&mut self, ino: Ino, place: Place) {
+        if self.young.len() >= KNOWN_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(ino, place);
+    }
+}
+
+/// An inode that doors have open.
+struct Pin {
+    fd: Arc<OwnedFd>,
+    generation: u64,
+    count: usize,
+}
+
+struct CachedFile {
+    file: Arc<OwnedFd>,
+    is_writable: bool,
+    used: Instant,
+}
+
+/// A node: a descriptor of it and its attributes of this moment.
+pub(super) struct Node {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) attr: Attr,
+}
+
+impl Node {
+    pub(super) fn ino(&self) -> Ino {
+        self.attr.id.ino
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.attr.kind == FileKind::Directory
+    }
+
+    pub(super) fn directory(self) -> FsResult<Node> {
+        if self.is_dir() { Ok(self) } else { Err(FsError::NotDirectory) }
+    }
+}
+
+/// A filesystem of the host with its shared folders.
+pub(super) struct Host {
+    pub(super) id: uuid::Uuid,
+    device: (u32, u32),
+    /// Of the first folder that was shared: for handles, and to flush everything.
+    mount: OwnedFd,
+    shape: Option<Shape>,
+    tops: RwLock<HashMap<Ino, Arc<OwnedFd>>>,
+    known: Mutex<Known>,
+    pins: Mutex<HashMap<Ino, Pin>>,
+    cached: Mutex<HashMap<Ino, CachedFile>>,
+    is_sweeping: AtomicBool,
+    pub(super) folded: Mutex<FoldedNames>,
+    /// Of appends, by number.
+    pub(super) turns: [Mutex<()>; LOCKS],
+    pub(super) events: Events,
+    pub(super) verifier: WriteVerifier,
+    poison: OnceLock<Arc<str>>,
+    pub(super) workers: Arc<Semaphore>,
+}
+
+/// The path by which a descriptor is opened again, or used where the kernel has no call for it.
+pub(super) fn by_number(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// The errors of the host in the words of the doors.
+pub(super) fn failed(error: Errno) -> FsError {
+    match error {
+        Errno::NOENT => FsError::NotFound,
+        Errno::EXIST => FsError::Exists,
+        Errno::NOTDIR => FsError::NotDirectory,
+        Errno::ISDIR => FsError::IsDirectory,
+        Errno::NOTEMPTY => FsError::NotEmpty,
+        Errno::ACCESS => FsError::Access,
+        Errno::PERM => FsError::NotPermitted,
+        Errno::STALE => FsError::Stale,
+        Errno::NOSPC => FsError::NoSpace("the host's filesystem is full".into()),
+        Errno::DQUOT => FsError::Quota,
+        Errno::ROFS => FsError::ReadOnly("the host's filesystem is mounted read-only".into()),
+        Errno::NAMETOOLONG => FsError::NameTooLong,
+        Errno::FBIG => FsError::FileTooLarge,
+        Errno::MLINK => FsError::TooManyLinks,
+        Errno::NODATA => FsError::NoAttribute,
+        Errno::TOOBIG | Errno::RANGE => FsError::TooBig,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => FsError::NotSupported,
+        Errno::BUSY => FsError::Busy("another filesystem is mounted there, or the host uses it"),
+        Errno::TXTBSY => FsError::Busy("the host runs it as a program"),
+        Errno::INVAL => FsError::Invalid("the host's filesystem refuses it"),
+        // What lies behind another mount is not part of the folder (`folder.one_filesystem`).
+        Errno::XDEV => FsError::NotFound,
+        error => FsError::Io(std::io::Error::from(error).to_string().into()),
+    }
+}
+
+fn kind_of(mode: u32) -> FileKind {
+    match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::Directory => FileKind::Directory,
+        rustix::fs::FileType::Symlink => FileKind::Symlink,
+        rustix::fs::FileType::Fifo => FileKind::Fifo,
+        rustix::fs::FileType::Socket => FileKind::Socket,
+        rustix::fs::FileType::CharacterDevice => FileKind::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileKind::BlockDevice,
+        _ => FileKind::File,
+    }
+}
+
+pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
+}
+
+fn attr_of(stat: &Statx, generation: u64) -> Attr {
+    let time = |time: rustix::fs::StatxTimestamp| Timestamp::new(time.tv_sec, time.tv_nsec);
+    let mode = u32::from(stat.stx_mode);
+    let kind = kind_of(mode);
+    let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    let ctime = time(stat.stx_ctime);
+    let has_btime = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Attr {
+        id: FileId { ino: Ino(stat.stx_ino), generation },
+        kind,
+        mode: mode & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        allocated: stat.stx_blocks.saturating_mul(512),
+        rdev: if is_device { (stat.stx_rdev_major, stat.stx_rdev_minor) } else { (0, 0) },
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime,
+        btime: if has_btime { time(stat.stx_btime) } else { ctime },
+        change: (ctime.secs as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(ctime.nanos)),
+        dos: 0,
+    }
+}
+
+impl Host {
+    /// The filesystem of a folder that is open.
+    pub(super) fn new(top: BorrowedFd<'_>, stat: &Statx) -> FsResult<Host> {
+        let mount = top.try_clone_to_owned().map_err(|e| FsError::Io(e.to_string().into()))?;
+        let room = rustix::fs::fstatvfs(top).map_err(failed)?;
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        let number = u64::from(device.0) << 32 | u64::from(device.1);
+        let random = uuid::Uuid::new_v4().into_bytes();
+        let mut verifier = [0; 8];
+        verifier.copy_from_slice(&random[8..]);
+        Ok(Host {
+            id: uuid::Uuid::from_u64_pair(room.f_fsid, number),
+            device,
+            shape: Shape::of(top, stat.stx_ino),
+            mount,
+            tops: RwLock::default(),
+            known: Mutex::default(),
+            pins: Mutex::default(),
+            cached: Mutex::default(),
+            is_sweeping: AtomicBool::new(false),
+            folded: Mutex::default(),
+            turns: std::array::from_fn(|_| Mutex::default()),
+            events: Events::new(EVENTS_MAX),
+            verifier: WriteVerifier(verifier),
+            poison: OnceLock::new(),
+            workers: Arc::new(Semaphore::new(WORKERS)),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_handles(&mut self) {
+        self.shape = None;
+    }
+
+    /// Whether files are found again after a restart.
+    pub(super) fn has_handles(&self) -> bool {
+        self.shape.is_some()
+    }
+
+    pub(super) fn add_top(&self, ino: Ino, top: Arc<OwnedFd>) {
+        self.tops.write().insert(ino, top);
+    }
+
+    pub(super) fn is_top(&self, ino: Ino) -> bool {
+        self.tops.read().contains_key(&ino)
+    }
+
+    pub(super) fn turn(&self, ino: Ino) -> &Mutex<()> {
+        &self.turns[ino.0 as usize % LOCKS]
+    }
+
+    // ---------------------------------------------------------------------------------- attributes
+
+    fn checked(&self, fd: BorrowedFd<'_>) -> FsResult<Statx> {
+        let stat = statx(fd).map_err(failed)?;
+        if (stat.stx_dev_major, stat.stx_dev_minor) != self.device {
+            return Err(FsError::NotFound);
+        }
+        if stat.stx_ino >= INO_END {
+            return Err(FsError::Refused("the host's inode numbers are larger than larder can share".into()));
+        }
+        Ok(stat)
+    }
+
+    fn generation(&self, fd: BorrowedFd<'_>, stat: &Statx) -> FsResult<u64> {
+        match self.shape {
+            Some(shape) => shape.generation(fd, stat.stx_ino).map(u64::from).map_err(failed),
+            // A number that is used again comes with another time of birth.
+            None => {
+                let birth = stat.stx_btime;
+                let secs = if stat.stx_mask & StatxFlags::BTIME.bits() != 0 { birth.tv_sec as u64 } else { 0 };
+                Ok(secs << 30 ^ u64::from(birth.tv_nsec))
+            }
+        }
+    }
+
+    /// The attributes of an open node of which only the descriptor is known.
+    pub(super) fn identify(&self, fd: BorrowedFd<'_>) -> FsResult<Attr> {
+        let stat = self.checked(fd)?;
+        Ok(attr_of(&stat, self.generation(fd, &stat)?))
+    }
+
+    /// The attributes of a node now.
+    pub(super) fn again(&self, node: &Node) -> FsResult<Attr> {
+        Ok(attr_of(&self.checked(node.fd.as_fd())?, node.attr.id.generation))
+    }
+
+    /// With the list that decides in place of the mode, where `cred` is judged by it.
+    pub(super) fn guarded(&self, node: &Node, cred: &Cred) -> FsResult<Guarded> {
+        if cred.uid == 0 || cred.checked {
+            return Ok(Guarded { attr: node.attr, acl: None });
+        }
+        self.with_list(node, false)
+    }
+
+    /// With its list; with the rules that children inherit if `inherited`.
+    pub(super) fn with_list(&self, node: &Node, inherited: bool) -> FsResult<Guarded> {
+        if !matches!(node.attr.kind, FileKind::File | FileKind::Directory) {
+            return Ok(Guarded { attr: node.attr, acl: None });
+        }
+        let access = self.list(node, "system.posix_acl_access")?;
+        let default = match inherited && node.is_dir() {
+            true => self.list(node, "system.posix_acl_default")?,
+            false => None,
+        };
+        let acl = posix_acl::convert(access.as_deref(), default.as_deref(), node.attr.mode, node.is_dir());
+        let acl = acl.map_err(|()| FsError::Io("the host's access control list of the file is damaged".into()))?;
+        Ok(Guarded { attr: node.attr, acl: acl.map(Arc::new) })
+    }
+
+    pub(super) fn list(&self, node: &Node, name: &str) -> FsResult<Option<Vec<u8>>> {
+        match xattr(node.fd.as_fd(), name.as_bytes(), ACL_BYTES_MAX) {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------- nodes
+
+    /// The node of a number that a lookup, a listing or a handle has led to.
+    pub(super) fn node(&self, ino: Ino) -> FsResult<Node> {
+        let pinned = self.pins.lock().get(&ino).map(|pin| (pin.fd.clone(), pin.generation));
+        if let Some((fd, generation)) = pinned {
+            let attr = attr_of(&self.checked(fd.as_fd())?, generation);
+            return Ok(Node { fd, attr });
+        }
+        self.unpinned(ino, 0)
+    }
+
+    fn unpinned(&self, ino: Ino, depth: usize) -> FsResult<Node> {
+        let top = self.tops.read().get(&ino).cloned();
+        if let Some(fd) = top {
+            let attr = self.identify(fd.as_fd())?;
+            return if attr.nlink == 0 { Err(FsError::Stale) } else { Ok(Node { fd, attr }) };
+        }
+        let place = self.known.lock().get(ino).ok_or(FsError::Stale)?;
+        let fd = match (&place, self.shape) {
+            (Place::Handle(generation), Some(_)) => return self.by_handle(FileId { ino, generation: *generation }),
+            (Place::Handle(_), None) => return Err(FsError::Stale),
+            (Place::Named(dir, name, _), _) => {
+                if depth >= DEPTH_MAX {
+                    return Err(FsError::Stale);
+                }
+                let pinned = self.pins.lock().get(dir).map(|pin| pin.fd.clone());
+                let dir = match pinned {
+                    Some(fd) => fd,
+                    None => self.unpinned(*dir, depth + 1)?.fd,
+                };
+                self.beneath(dir.as_fd(), name).map_err(|error| match error {
+                    Errno::NOENT | Errno::NOTDIR | Errno::XDEV => FsError::Stale,
+                    error => failed(error),
+                })?
+            }
+        };
+        let attr = self.identify(fd.as_fd())?;
+        let wanted = match place {
+            Place::Named(_, _, wanted) => wanted,
+            Place::Handle(generation) => Some(generation),
+        };
+        if attr.id.ino != ino || wanted.is_some_and(|wanted| wanted != attr.id.generation) {
+            return Err(FsError::Stale);
+        }
+        if self.shape.is_some() {
+            self.known.lock().put(ino, Place::Handle(attr.id.generation));
+        }
+        Ok(Node { fd: Arc::new(fd), attr })
+    }
+
+    fn by_handle(&self, id: FileId) -> FsResult<Node> {
+        let shape = self.shape.ok_or(FsError::Stale)?;
+        let generation = u32::try_from(id.generation).map_err(|_| FsError::Stale)?;
+        let fd = shape.open(self.mount.as_fd(), id.ino.0, generation).map_err(|error| match error {
+            Errno::NOENT => FsError::Stale,
+            error => failed(error),
+        })?;
+        let attr = attr_of(&self.checked(fd.as_fd())?, id.generation);
+        if attr.id != id || attr.nlink == 0 {
+            self.forget(id.ino);
+            return Err(FsError::Stale);
+        }
+        Ok(Node { fd: Arc::new(fd), attr })
+    }
+
+    /// The node of a client's handle.
+    pub(super) fn resolve(&self, id: FileId) -> FsResult<Node> {
+        let is_pinned = self.pins.lock().contains_key(&id.ino);
+        let node = match self.shape.is_some() && !is_pinned && !self.is_top(id.ino) {
+            true => {
+                let node = self.by_handle(id)?;
+                self.known.lock().put(id.ino, Place::Handle(id.generation));
+                node
+            }
+            false => self.node(id.ino)?,
+        };
+        if node.attr.id == id { Ok(node) } else { Err(FsError::Stale) }
+    }
+
+    /// Opens a name as a path: never through a link, and never out of the filesystem (`folder.one_step`).
+    fn beneath(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(dir, name, flags, Mode::empty(), within) {
+            // A sandbox that does not know the call. The device is compared all the same.
+            Err(Errno::NOSYS) => rustix::fs::openat(dir, name, flags, Mode::empty()),
+            opened => opened,
+        }
+    }
+
+    /// The node that a name in `dir` leads to; the name is no `.` or `..`.
+    pub(super) fn child(&self, dir: &Node, name: &[u8]) -> FsResult<Node> {
+        let fd = self.beneath(dir.fd.as_fd(), name).map_err(failed)?;
+        let attr = self.identify(fd.as_fd())?;
+        self.remember(dir.ino(), name, &attr);
+        Ok(Node { fd: Arc::new(fd), attr })
+    }
+
+    /// So that the number leads to it from now on.
+    pub(super) fn remember(&self, dir: Ino, name: &[u8], attr: &Attr) {
+        let place = match self.shape {
+            Some(_) => Place::Handle(attr.id.generation),
+            None => Place::Named(dir, Bytes::copy_from_slice(name), Some(attr.id.generation)),
+        };
+        self.known.lock().put(attr.id.ino, place);
+    }
+
+    /// Of a listing, which has not looked at it.
+    pub(super) fn remember_listed(&self, dir: Ino, name: &Bytes, ino: Ino) {
+        let mut known = self.known.lock();
+        if known.get(ino).is_none() || self.shape.is_none() {
+            known.put(ino, Place::Named(dir, name.clone(), None));
+        }
+    }
+
+    /// The directory above, which is remembered. The outermost shared folder is above itself (`folder.within`).
+    pub(super) fn above(&self, dir: &Node) -> FsResult<Node> {
+        let ino = dir.ino();
+        if self.is_top(ino) && !self.lies_in_another_top(dir)? {
+            return self.node(ino);
+        }
+        let fd = self.up(dir.fd.as_fd())?;
+        let attr = self.identify(fd.as_fd())?;
+        // Without handles it is known by the name through which somebody came here.
+        if self.shape.is_some() {
+            self.known.lock().put(attr.id.ino, Place::Handle(attr.id.generation));
+        }
+        Ok(Node { fd: Arc::new(fd), attr })
+    }
+
+    fn up(&self, dir: BorrowedFd<'_>) -> FsResult<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(dir, "..", flags, Mode::empty()).map_err(failed)
+    }
+
+    fn lies_in_another_top(&self, dir: &Node) -> FsResult<bool> {
+        let (mut at, mut ino) = (self.up(dir.fd.as_fd())?, dir.ino());
+        for _ in 0..DEPTH_MAX {
+            let stat = statx(at.as_fd()).map_err(failed)?;
+            if (stat.stx_dev_major, stat.stx_dev_minor) != self.device || stat.stx_ino == ino.0 {
+                return Ok(false);
+            }
+            ino = Ino(stat.stx_ino);
+            if self.is_top(ino) {
+                return Ok(true);
+            }
+            at = self.up(at.as_fd())?;
+        }
+        Ok(false)
+    }
+
+    // -------------------------------------------------------------------------------------- opens
+
+    pub(super) fn pin(&self, node: &Node) {
+        let mut pins = self.pins.lock();
+        let (fd, generation) = (node.fd.clone(), node.attr.id.generation);
+        pins.entry(node.ino()).or_insert(Pin { fd, generation, count: 0 }).count += 1;
+    }
+
+    pub(super) fn unpin(&self, ino: Ino) {
+        let mut pins = self.pins.lock();
+        let Some(pin) = pins.get_mut(&ino) else { return };
+        pin.count -= 1;
+        if pin.count == 0 {
+            // The descriptor may be the last hold on a large file: the kernel frees it with the close.
+            drop(pins.remove(&ino));
+            drop(pins);
+            self.cached.lock().remove(&ino);
+        }
+    }
+
+    /// A file of which the last name is gone gives its room back.
+    pub(super) fn forget(&self, ino: Ino) {
+        drop(self.cached.lock().remove(&ino));
+    }
+
+    /// Opened anew: a node's own descriptor is only a path.
+    pub(super) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> FsResult<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        rustix::fs::open(by_number(fd), flags, Mode::empty()).map_err(failed)
+    }
+
+    /// A descriptor for the data of a file; it stays open a while.
+    pub(super) fn data(self: &Arc<Self>, node: &Node, is_writable: bool) -> FsResult<Arc<OwnedFd>> {
+        let ino = match node.attr.kind {
+            FileKind::File => node.ino(),
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid("only regular files have data")),
+        };
+        let now = Instant::now();
+        if let Some(cached) = self.cached.lock().get_mut(&ino)
+            && (cached.is_writable || !is_writable)
+        {
+            cached.used = now;
+            return Ok(cached.file.clone());
+        }
+        let access = if is_writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let file = Arc::new(self.reopen(node.fd.as_fd(), access)?);
+        let mut cached = self.cached.lock();
+        if cached.len() >= CACHED_FILES_MAX {
+            let oldest = cached.iter().min_by_key(|(_, file)| file.used).map(|(ino, _)| *ino);
+            oldest.map(|ino| cached.remove(&ino));
+        }
+        cached.insert(ino, CachedFile { file: file.clone(), is_writable, used: now });
+        drop(cached);
+        self.sweep_later();
+        Ok(file)
+    }
+
+    /// Closes files that nobody uses, and ends when none is left.
+    fn sweep_later(self: &Arc<Self>) {
+        if self.is_sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let host = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(CACHED_FILE_IDLE).await;
+                let Some(host) = host.upgrade() else { return };
+                let (closed, is_done) = host.close_idle();
+                // A close may free a large file, and then takes long.
+                let _ = tokio::task::spawn_blocking(move || drop(closed)).await;
+                if is_done {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The files that nobody used lately, to be closed, and whether no other is left.
+    fn close_idle(&self) -> (Vec<CachedFile>, bool) {
+        let now = Instant::now();
+        let mut cached = self.cached.lock();
+        let is_idle = |file: &CachedFile| now.duration_since(file.used) >= CACHED_FILE_IDLE;
+        let idle: Vec<Ino> = cached.iter().filter(|(_, file)| is_idle(file)).map(|(ino, _)| *ino).collect();
+        let closed = idle.iter().filter_map(|ino| cached.remove(ino)).collect();
+        let is_done = cached.is_empty();
+        if is_done {
+            self.is_sweeping.store(false, Ordering::Release);
+        }
+        (closed, is_done)
+    }
+
+    // ------------------------------------------------------------------------------- durability
+
+    /// [`FsError::Poisoned`] after a flush that failed.
+    pub(super) fn admit(&self) -> FsResult<()> {
+        match self.poison.get() {
+            Some(why) => Err(FsError::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The result of a flush. Of a failed one nobody knows what the disk kept (`folder.poison`).
+    pub(super) fn flushed(&self, result: Result<(), Errno>) -> FsResult<()> {
+        match result {
+            Ok(()) => Ok(()),
+            // The filesystem cannot flush such a thing; there is nothing that it could lose.
+            Err(Errno::INVAL | Errno::ROFS) => Ok(()),
+            Err(error @ (Errno::NOSPC | Errno::DQUOT)) => Err(failed(error)),
+            Err(error) => {
+                let why: Arc<str> = format!("the host could not flush: {}", std::io::Error::from(error)).into();
+                tracing::error!("a shared folder of the host: {why}; restart larder once the disk is well");
+                Err(FsError::Poisoned(self.poison.get_or_init(|| why).clone()))
+            }
+        }
+    }
+
+    /// Makes a node and what is in it durable: a directory's names, a file's data and attributes.
+    pub(super) fn flush(self: &Arc<Self>, node: &Node) -> FsResult<()> {
+        self.admit()?;
+        match node.attr.kind {
+            FileKind::File => {
+                let file = self.data(node, false)?;
+                self.flushed(rustix::fs::fsync(file))
+            }
+            FileKind::Directory => {
+                let dir = self.reopen(node.fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+                self.flushed(rustix::fs::fsync(dir))
+            }
+            // It cannot be opened.
+            _ => self.flush_all(),
+        }
+    }
+
+    pub(super) fn flush_all(&self) -> FsResult<()> {
+        self.admit()?;
+        self.flushed(rustix::fs::syncfs(&self.mount))
+    }
+}
+
+/// An extended attribute of an open node.
+pub(super) fn xattr(fd: BorrowedFd<'_>, name: &[u8], bytes_max: usize) -> Result<Vec<u8>, Errno> {
+    let path = by_number(fd);
+    let mut value = vec![0; 256];
+    loop {
+        match rustix::fs::getxattr(&path, name, &mut value[..]) {
+            Ok(len) => {
+                value.truncate(len);
+                return Ok(value);
+            }
+            Err(Errno::RANGE) if value.len() < bytes_max => value = vec![0; bytes_max],
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Folders of the host (ext4, XFS, btrfs and others) as a tree that doors serve. Files stay as they are on the host, and the
+//! host goes on using them.
+//!
+//! All shared folders of one filesystem are one tree, as the folders of a volume are: numbers of inodes are those of the
+//! host, so opens, locks and leases of two shares that overlap are the same.
+//!
+//! - `folder.one_step`: a name is looked up in the directory that holds it, one at a time, and a symbolic link is an object.
+//!   No path is walked by the kernel for a client, so none leads out.
+//! - `folder.one_filesystem`: what is mounted below a shared folder, and another subvolume of btrfs, is not part of it: it is
+//!   neither listed nor found.
+//! - `folder.within`: `..` ends at the outermost shared folder. A door stops at its own top.
+//! - `folder.judged_here`: larder judges by mode bits and POSIX lists, with the functions that judge in a volume
+//!   ([`larder_volume::judge`]), and acts as itself. No thread changes its identity.
+//! - `folder.durable_before_answer`: a change of names or attributes is flushed before it is answered, file and directory
+//!   both; data is flushed by `commit` and by stable writes.
+//! - `folder.poison`: after a flush that failed, all changes are refused until larder is restarted.
+//! - `folder.always_read`: attributes and names are read from the host each time. Folded names alone are kept, for a second
+//!   at most ([`folded`]).
+
+mod attrs;
+mod data;
+mod folded;
+mod handle;
+mod host;
+mod listing;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use larder_volume::{Answers, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier};
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::broadcast;
+
+use crate::{Files, Services};
+use host::{Host, failed};
+
+/// The folders of one filesystem of the host, as a handle of one door.
+#[derive(Clone)]
+pub struct Folder {
+    host: Arc<Host>,
+    /// The folder that was asked for: room is told of it, since the host may bound it.
+    top: Arc<OwnedFd>,
+    origin: u32,
+    answers: Answers,
+}
+
+/// Keeps an inode alive while it is open.
+pub(crate) struct OpenFile {
+    host: Arc<Host>,
+    ino: Ino,
+}
+
+impl OpenFile {
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.host.unpin(self.ino);
+    }
+}
+
+/// The filesystems of the host whose folders are shared.
+#[derive(Default)]
+pub struct Folders {
+    services: Services,
+    hosts: Mutex<HashMap<(u32, u32), Weak<Host>>>,
+}
+
+/// A folder of the host, ready to be served.
+pub struct Found {
+    /// The service of its filesystem.
+    pub files: Files,
+    /// The folder itself.
+    pub top: Ino,
+    /// Whether clients' handles are good after a restart.
+    pub survives_restart: bool,
+}
+
+impl Folders {
+    /// The folder at `path` of the host. [`FsError::NotFound`] or [`FsError::NotDirectory`] if there is none.
+    pub fn open(&self, path: &Path) -> FsResult<Found> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = Arc::new(rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?);
+        let stat = host::statx(top.as_fd()).map_err(failed)?;
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        let host = {
+            let mut hosts = self.hosts.lock();
+            hosts.retain(|_, host| host.strong_count() > 0);
+            match hosts.get(&device).and_then(Weak::upgrade) {
+                Some(host) => host,
+                None => {
+                    let host = Arc::new(Host::new(top.as_fd(), &stat)?);
+                    hosts.insert(device, Arc::downgrade(&host));
+                    host
+                }
+            }
+        };
+        let ino = host.identify(top.as_fd())?.id.ino;
+        host.add_top(ino, top.clone());
+        let survives_restart = host.has_handles();
+        let folder = Folder { host, top, origin: 0, answers: Answers::Durable };
+        Ok(Found { files: self.services.of_folder(folder), top: ino, survives_restart })
+    }
+}
+
+impl Folder {
+    pub(crate) fn with_origin(&self, origin: u32) -> Folder {
+        Folder { origin, ..self.clone() }
+    }
+
+    pub(crate) fn with_answers(&self, answers: Answers) -> Folder {
+        Folder { answers, ..self.clone() }
+    }
+
+    /// The host decides about access times.
+    pub(crate) fn with_access_times(&self, _access_times: bool) -> Folder {
+        self.clone()
+    }
+
+    pub(crate) fn origin(&self) -> u32 {
+        self.origin
+    }
+
+    pub(crate) fn id(&self) -> uuid::Uuid {
+        self.host.id
+    }
+
+    pub(crate) fn verifier(&self) -> WriteVerifier {
+        self.host.verifier
+    }
+
+    pub(crate) fn statfs(&self) -> StatFs {
+        let none = StatFs { total_bytes: 0, free_bytes: 0, available_bytes: 0, total_files: 0, free_files: 0 };
+        rustix::fs::fstatvfs(&self.top).map_or(none, |room| StatFs {
+            total_bytes: room.f_blocks.saturating_mul(room.f_frsize),
+            free_bytes: room.f_bfree.saturating_mul(room.f_frsize),
+            available_bytes: room.f_bavail.saturating_mul(room.f_frsize),
+            total_files: room.f_files,
+            free_files: room.f_favail,
+        })
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
+        self.host.events.subscribe()
+    }
+
+    pub(crate) fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
+        self.host.events.witness(self.origin)
+    }
+
+    pub(crate) async fn await_witnesses(&self, timeout: Duration) {
+        self.host.events.await_witnesses(self.origin, timeout).await;
+    }
+
+    pub(crate) fn snapshots(&self) -> Vec<SnapshotInfo> {
+        Vec::new()
+    }
+
+    pub(crate) fn snapshot_seconds(&self, _dir: Ino) -> Vec<i64> {
+        Vec::new()
+    }
+
+    pub(crate) async fn sync(&self) -> FsResult<()> {
+        self.run(|folder| folder.host.flush_all()).await
+    }
+
+    /// Calls into the kernel, on a thread that may block. Once begun it ends, also if nobody waits any more.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Folder) -> FsResult<T> + Send + 'static) -> FsResult<T> {
+        let folder = self.clone();
+        let closed = |_| FsError::Io("larder stops".into());
+        let permit = folder.host.workers.clone().acquire_owned().await.map_err(closed)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&folder);
+            drop(permit);
+            done
+        });
+        done.await.map_err(|_| FsError::Io("a call into the host's filesystem broke off".into()))?
+    }
+
+    fn is_durable(&self) -> bool {
+        self.answers == Answers::Durable
+    }
+}

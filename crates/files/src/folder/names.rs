@@ -1,0 +1,626 @@
+//! Making, linking, moving and removing names. Errors come in the order in which a volume gives them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_base::Timestamp;
+use larder_volume::judge::{self, Guarded};
+use larder_volume::{
+    ACCESS_EXECUTE, ACCESS_WRITE, Attr, Changed, CreateMode, Cred, Event, FILE_BYTES_MAX, FileKind, FsError, FsResult,
+    Ino, PreAttr, RenameMode, SYMLINK_BYTES_MAX, SetAttr, SetTime,
+};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::attrs::set_times;
+use super::host::{Node, by_number, failed};
+use super::{Folder, OpenFile};
+
+/// How often a create starts over because the name came and went meanwhile.
+const RACES_MAX: usize = 16;
+/// Nobody but larder gets at a node that has no owner and mode yet.
+const NOT_YET: Mode = Mode::RUSR.union(Mode::WUSR);
+const NOT_YET_DIR: Mode = Mode::RWXU;
+
+/// A node to make.
+enum Made<'a> {
+    File,
+    Directory,
+    Symlink(&'a [u8]),
+    Special(FileKind, (u32, u32)),
+}
+
+impl Made<'_> {
+    fn kind(&self) -> FileKind {
+        match self {
+            Made::File => FileKind::File,
+            Made::Directory => FileKind::Directory,
+            Made::Symlink(_) => FileKind::Symlink,
+            Made::Special(kind, _) => *kind,
+        }
+    }
+
+    fn default_mode(&self) -> u32 {
+        match self {
+            Made::Directory => 0o755,
+            Made::Symlink(_) => 0o777,
+            _ => 0o644,
+        }
+    }
+}
+
+/// The verifier of an exclusive create as times: the client sets them right with its next call (RFC 1813 3.3.8).
+fn times_of(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    // Any filesystem has room for 31 bits.
+    let half = |bytes| Timestamp::new(i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff), 0);
+    (half([a, b, c, d]), half([e, f, g, h]))
+}
+
+impl Folder {
+    pub(crate) async fn create(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        mode: CreateMode,
+        set: SetAttr,
+    ) -> FsResult<(Attr, bool, Changed)> {
+        if mode == CreateMode::Unchecked && judge::is_dots(name) {
+            return Err(FsError::IsDirectory);
+        }
+        judge::check_new_name(name)?;
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let set = match mode {
+                CreateMode::Exclusive(verifier) => {
+                    let (atime, mtime) = times_of(verifier);
+                    SetAttr { atime: Some(SetTime::To(atime)), mtime: Some(SetTime::To(mtime)), ..set }
+                }
+                _ => set,
+            };
+            let dir = folder.host.node(dir)?.directory()?;
+            for _ in 0..RACES_MAX {
+                match folder.make(&cred, &dir, &name, &Made::File, set) {
+                    Ok((attr, changed)) => return Ok((attr, true, changed)),
+                    Err(FsError::Exists) if mode != CreateMode::Guarded => {}
+                    Err(error) => return Err(error),
+                }
+                match folder.existing(&cred, &dir, &name, mode, set) {
+                    Err(FsError::NotFound) => {}
+                    other => return other.map(|(attr, changed)| (attr, false, changed)),
+                }
+            }
+            Err(FsError::Busy("the name comes and goes; try again"))
+        })
+        .await
+    }
+
+    /// The file that a create found in the way.
+    fn existing(
+        &self,
+        cred: &Cred,
+        dir: &Node,
+        name: &[u8],
+        mode: CreateMode,
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let node = self.host.child(dir, name)?;
+        let attr = node.attr;
+        match (mode, attr.kind) {
+            (CreateMode::Exclusive(verifier), FileKind::File)
+                if attr.size == 0 && (attr.atime, attr.mtime) == times_of(verifier) => {}
+            (CreateMode::Exclusive(_), _) => return Err(FsError::Exists),
+            (_, FileKind::Directory) => return Err(FsError::IsDirectory),
+            (_, FileKind::File) => {}
+            _ => return Err(FsError::Exists),
+        }
+        let attr = match (mode, set.size) {
+            (CreateMode::Unchecked, Some(size)) if attr.size != size => {
+                self.set_judged(cred, node, SetAttr { size: Some(size), ..SetAttr::default() })?.after
+            }
+            _ => attr,
+        };
+        // "It exists" promises as much as "it was made".
+        self.flush_names(&[dir])?;
+        let after = self.host.again(dir)?;
+        Ok((attr, Changed { before: PreAttr::of(&after), after }))
+    }
+
+    pub(crate) async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            folder.host.admit()?;
+            let parent = folder.host.guarded(&dir, &cred)?;
+            judge::may_add(&parent, &cred, FileKind::File)?;
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&dir.fd, ".", flags, NOT_YET).map_err(failed)?;
+            let node = folder.dressed(&cred, &parent, fd, &Made::File, &set)?;
+            Ok((node.attr, folder.opened(&node)))
+        })
+        .await
+    }
+
+    pub(crate) async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
+        judge::check_new_name(name)?;
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            folder.make(&cred, &dir, &name, &Made::Directory, set)
+        })
+        .await
+    }
+
+    pub(crate) async fn mknod(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        rdev: (u32, u32),
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if is_device && cred.uid != 0 {
+            return Err(FsError::NotPermitted);
+        }
+        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+            return Err(FsError::Invalid("mknod makes neither directories nor symbolic links"));
+        }
+        judge::check_new_name(name)?;
+        let rdev = if is_device { rdev } else { (0, 0) };
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            let made = if kind == FileKind::File { Made::File } else { Made::Special(kind, rdev) };
+            folder.make(&cred, &dir, &name, &made, set)
+        })
+        .await
+    }
+
+    pub(crate) async fn symlink(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        target: &[u8],
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(FsError::Invalid("the target of a symbolic link must not be empty or hold a zero byte"));
+        }
+        if target.len() > SYMLINK_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        judge::check_new_name(name)?;
+        let (cred, name, target) = (cred.clone(), name.to_vec(), target.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            folder.make(&cred, &dir, &name, &Made::Symlink(&target), set)
+        })
+        .await
+    }
+
+    /// Checks that `dir` may be searched, holds no `name`, and may get an entry of `kind`.
+    fn enter(&self, cred: &Cred, dir: &Node, name: &[u8], kind: FileKind) -> FsResult<Guarded> {
+        self.host.admit()?;
+        let parent = self.host.guarded(dir, cred)?;
+        judge::require(&parent, cred, ACCESS_EXECUTE)?;
+        match self.host.child(dir, name) {
+            Ok(_) => return Err(FsError::Exists),
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        judge::may_add(&parent, cred, kind)?;
+        Ok(parent)
+    }
+
+    fn make(&self, cred: &Cred, dir: &Node, name: &[u8], made: &Made<'_>, set: SetAttr) -> FsResult<(Attr, Changed)> {
+        let kind = made.kind();
+        let parent = self.enter(cred, dir, name, kind)?;
+        let before = self.host.again(dir)?;
+        let fd = self.make_bare(dir, name, made)?;
+        let node = self.dressed(cred, &parent, fd, made, &set).inspect_err(|_| {
+            // Nobody was told of it, and it is empty.
+            let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let _ = rustix::fs::unlinkat(&dir.fd, name, flags);
+        })?;
+        self.host.remember(dir.ino(), name, &node.attr);
+        if self.is_durable() && matches!(kind, FileKind::File | FileKind::Directory) {
+            self.host.flush(&node)?;
+        }
+        let after = self.named(dir)?;
+        let event = || Event::Added { origin: self.origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
+        self.host.events.send(event);
+        Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
+    }
+
+    /// Makes it so that only larder can use it, and opens it.
+    fn make_bare(&self, dir: &Node, name: &[u8], made: &Made<'_>) -> FsResult<OwnedFd> {
+        match made {
+            Made::File => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+                return rustix::fs::openat(&dir.fd, name, flags, NOT_YET).map_err(failed);
+            }
+            Made::Directory => rustix::fs::mkdirat(&dir.fd, name, NOT_YET_DIR),
+            Made::Symlink(target) => rustix::fs::symlinkat(*target, &dir.fd, name),
+            Made::Special(kind, (major, minor)) => {
+                let kind = match kind {
+                    FileKind::Fifo => FileType::Fifo,
+                    FileKind::Socket => FileType::Socket,
+                    FileKind::CharDevice => FileType::CharacterDevice,
+                    _ => FileType::BlockDevice,
+                };
+                rustix::fs::mknodat(&dir.fd, name, kind, NOT_YET, rustix::fs::makedev(*major, *minor))
+            }
+        }
+        .map_err(failed)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&dir.fd, name, flags, Mode::empty()).map_err(failed)
+    }
+
+    /// With the owner, the mode and the times that it was asked for.
+    fn dressed(&self, cred: &Cred, parent: &Guarded, fd: OwnedFd, made: &Made<'_>, set: &SetAttr) -> FsResult<Node> {
+        let attr = self.host.identify(fd.as_fd())?;
+        let mut node = Node { fd: Arc::new(fd), attr };
+        let wanted = set.mode.unwrap_or(made.default_mode());
+        let (uid, gid, mode) = judge::ownership(&parent.attr, cred, made.kind(), wanted, set);
+        if let (FileKind::File, Some(size)) = (made.kind(), set.size) {
+            rustix::fs::ftruncate(&node.fd, size.min(FILE_BYTES_MAX)).map_err(failed)?;
+        }
+        self.own(&node, Some(uid), Some(gid))?;
+        self.chmod(&node, mode)?;
+        set_times(&node, set.atime, set.mtime)?;
+        node.attr = self.host.again(&node)?;
+        Ok(node)
+    }
+
+    /// After a change of its names: durable, and no folded names are left. Returns the directory's attributes.
+    fn named(&self, dir: &Node) -> FsResult<Attr> {
+        self.host.folded.lock().forget(dir.ino());
+        self.flush_names(&[dir])?;
+        self.host.again(dir)
+    }
+
+    fn flush_names(&self, dirs: &[&Node]) -> FsResult<()> {
+        if self.is_durable() {
+            dirs.iter().try_for_each(|dir| self.host.flush(dir))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        judge::check_new_name(name)?;
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            let node = folder.host.node(ino)?;
+            folder.enter(&cred, &dir, &name, node.attr.kind)?;
+            if node.is_dir() {
+                return Err(FsError::NotPermitted);
+            }
+            let before = folder.host.again(&dir)?;
+            folder.link_to(&node, &dir, &name)?;
+            folder.linked(node, &dir, &name, before)
+        })
+        .await
+    }
+
+    fn link_to(&self, node: &Node, dir: &Node, name: &[u8]) -> FsResult<()> {
+        let path = by_number(node.fd.as_fd());
+        match rustix::fs::linkat(CWD, path, &dir.fd, name, AtFlags::SYMLINK_FOLLOW) {
+            // Its last name is gone.
+            Err(Errno::NOENT) => Err(FsError::Stale),
+            other => other.map_err(failed),
+        }
+    }
+
+    fn linked(&self, mut node: Node, dir: &Node, name: &[u8], before: Attr) -> FsResult<(Attr, Changed)> {
+        if self.is_durable() && node.attr.kind == FileKind::File {
+            self.host.flush(&node)?;
+        }
+        node.attr = self.host.again(&node)?;
+        self.host.remember(dir.ino(), name, &node.attr);
+        let after = self.named(dir)?;
+        let (origin, kind, ino) = (self.origin, node.attr.kind, node.ino());
+        let event = || Event::Added { origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
+        self.host.events.send(event);
+        self.host.events.send(|| Event::Attr { origin, ino });
+        Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
+    }
+
+    /// By a name beside it, since the host links to free names only.
+    pub(crate) async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        judge::check_new_name(name)?;
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let host = &folder.host;
+            let dir = host.node(dir)?.directory()?;
+            let node = host.node(ino)?;
+            host.admit()?;
+            let parent = host.guarded(&dir, &cred)?;
+            judge::require(&parent, &cred, ACCESS_EXECUTE)?;
+            let victim = host.child(&dir, &name)?;
+            let before = host.again(&dir)?;
+            if victim.ino() == ino {
+                folder.flush_names(&[&dir])?;
+                return Ok((node.attr, Changed { before: PreAttr::of(&before), after: before }));
+            }
+            judge::may_remove(&parent, &host.guarded(&victim, &cred)?, &cred)?;
+            if victim.is_dir() {
+                return Err(FsError::IsDirectory);
+            }
+            if node.is_dir() {
+                return Err(FsError::NotPermitted);
+            }
+            let beside = format!(".larder-{}", uuid::Uuid::new_v4().simple());
+            folder.link_to(&node, &dir, beside.as_bytes())?;
+            if let Err(error) = rustix::fs::renameat(&dir.fd, &beside, &dir.fd, &name[..]) {
+                let _ = rustix::fs::unlinkat(&dir.fd, &beside, AtFlags::empty());
+                return Err(failed(error));
+            }
+            folder.send_removed(&dir, &name, &victim);
+            folder.linked(node, &dir, &name, before)
+        })
+        .await
+    }
+
+    pub(crate) async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        judge::check_name(name)?;
+        if judge::is_dots(name) {
+            return Err(FsError::IsDirectory);
+        }
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            let victim = folder.removable(&cred, &dir, &name)?;
+            if victim.is_dir() {
+                return Err(FsError::IsDirectory);
+            }
+            let before = folder.host.again(&dir)?;
+            rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::empty()).map_err(failed)?;
+            let after = folder.named(&dir)?;
+            let attr = folder.send_removed(&dir, &name, &victim);
+            Ok((attr, Changed { before: PreAttr::of(&before), after }))
+        })
+        .await
+    }
+
+    pub(crate) async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
+        judge::check_name(name)?;
+        match name {
+            b"." => return Err(FsError::Invalid("'.' cannot be removed")),
+            b".." => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        let (cred, name) = (cred.clone(), name.to_vec());
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            let victim = folder.removable(&cred, &dir, &name)?;
+            if !victim.is_dir() {
+                return Err(FsError::NotDirectory);
+            }
+            if folder.host.is_top(victim.ino()) {
+                return Err(FsError::Busy("the folder is shared under a name of its own"));
+            }
+            let before = folder.host.again(&dir)?;
+            rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::REMOVEDIR).map_err(failed)?;
+            let after = folder.named(&dir)?;
+            folder.send_removed(&dir, &name, &victim);
+            Ok(Changed { before: PreAttr::of(&before), after })
+        })
+        .await
+    }
+
+    /// What a name leads to, if `cred` may remove it.
+    fn removable(&self, cred: &Cred, dir: &Node, name: &[u8]) -> FsResult<Node> {
+        self.host.admit()?;
+        let parent = self.host.guarded(dir, cred)?;
+        judge::require(&parent, cred, ACCESS_EXECUTE)?;
+        let victim = self.host.child(dir, name)?;
+        judge::may_remove(&parent, &self.host.guarded(&victim, cred)?, cred)?;
+        Ok(victim)
+    }
+
+    /// Returns the attributes of what lost the name.
+    fn send_removed(&self, dir: &Node, name: &[u8], victim: &Node) -> Attr {
+        let attr = self.host.again(victim).unwrap_or(Attr { nlink: 0, ..victim.attr });
+        if attr.nlink == 0 {
+            self.host.forget(victim.ino());
+        }
+        let (origin, dir, ino, kind) = (self.origin, dir.ino(), victim.ino(), attr.kind);
+        let name = Bytes::copy_from_slice(name);
+        self.host.events.send(|| Event::Removed { origin, dir, name, ino, kind });
+        if attr.nlink > 0 {
+            self.host.events.send(|| Event::Attr { origin, ino });
+        }
+        attr
+    }
+
+    pub(crate) async fn rename(
+        &self,
+        cred: &Cred,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> FsResult<(Changed, Changed)> {
+        judge::check_name(from_name)?;
+        judge::check_name(to_name)?;
+        if judge::is_dots(from_name) || judge::is_dots(to_name) {
+            return Err(FsError::Invalid("'.' and '..' cannot be renamed"));
+        }
+        let (cred, from_name, to_name) = (cred.clone(), from_name.to_vec(), to_name.to_vec());
+        self.run(move |folder| {
+            let host = &folder.host;
+            let (from, to) = (host.node(from)?.directory()?, host.node(to)?.directory()?);
+            judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
+            judge::require(&host.guarded(&to, &cred)?, &cred, ACCESS_EXECUTE)?;
+            let source = host.child(&from, &from_name)?;
+            let target = match host.child(&to, &to_name) {
+                Ok(target) => Some(target),
+                Err(FsError::NotFound) => None,
+                Err(error) => return Err(error),
+            };
+            let is_same_name = from.ino() == to.ino() && from_name == to_name;
+            match &target {
+                Some(target) if mode == RenameMode::NoReplace && !(is_same_name && target.ino() == source.ino()) => {
+                    return Err(FsError::Exists);
+                }
+                None if mode == RenameMode::Exchange => return Err(FsError::NotFound),
+                _ => {}
+            }
+            if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
+                folder.flush_names(&[&from, &to])?;
+                let (from, to) = (host.again(&from)?, host.again(&to)?);
+                let same = |attr: Attr| Changed { before: PreAttr::of(&attr), after: attr };
+                return Ok((same(from), same(to)));
+            }
+            folder.may_rename(&cred, &cred, &from, &to, &source, target.as_ref(), mode)?;
+            let flags = match mode {
+                RenameMode::Replace if target.is_some() => RenameFlags::empty(),
+                // A name that came meanwhile was not judged.
+                RenameMode::Replace | RenameMode::NoReplace => RenameFlags::NOREPLACE,
+                RenameMode::Exchange => RenameFlags::EXCHANGE,
+            };
+            folder.moved((&from, &from_name), (&to, &to_name), &source, target.as_ref(), flags)
+        })
+        .await
+    }
+
+    /// As [`larder_volume::Volume::set_aside`]: `cred` needs the right to remove, and none in `to`.
+    pub(crate) async fn set_aside(
+        &self,
+        cred: &Cred,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        directory: bool,
+    ) -> FsResult<(Attr, Changed)> {
+        judge::check_name(from_name)?;
+        judge::check_name(to_name)?;
+        if judge::is_dots(from_name) || judge::is_dots(to_name) {
+            return Err(FsError::Invalid("'.' and '..' cannot be removed"));
+        }
+        let (cred, from_name, to_name) = (cred.clone(), from_name.to_vec(), to_name.to_vec());
+        self.run(move |folder| {
+            let host = &folder.host;
+            let (from, to) = (host.node(from)?.directory()?, host.node(to)?.directory()?);
+            judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
+            let source = host.child(&from, &from_name)?;
+            match (directory, source.is_dir()) {
+                (false, true) => return Err(FsError::IsDirectory),
+                (true, false) => return Err(FsError::NotDirectory),
+                (true, true) if host.is_top(source.ino()) => {
+                    return Err(FsError::Busy("the folder is shared under a name of its own"));
+                }
+                _ => {}
+            }
+            if directory && !folder.is_empty(&source)? {
+                return Err(FsError::NotEmpty);
+            }
+            folder.may_rename(&cred, &Cred::root(), &from, &to, &source, None, RenameMode::NoReplace)?;
+            let moved = folder.moved((&from, &from_name), (&to, &to_name), &source, None, RenameFlags::NOREPLACE)?;
+            Ok((host.again(&source)?, moved.0))
+        })
+        .await
+    }
+
+    /// `placing` is judged where the name goes.
+    #[allow(clippy::too_many_arguments)]
+    fn may_rename(
+        &self,
+        cred: &Cred,
+        placing: &Cred,
+        from: &Node,
+        to: &Node,
+        source: &Node,
+        target: Option<&Node>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        let host = &self.host;
+        host.admit()?;
+        let (from_dir, moved) = (host.guarded(from, cred)?, host.guarded(source, cred)?);
+        let to_dir = host.guarded(to, placing)?;
+        judge::may_remove(&from_dir, &moved, cred)?;
+        let crosses = from.ino() != to.ino();
+        match target {
+            None => judge::may_add(&to_dir, placing, source.attr.kind)?,
+            Some(target) => {
+                let replaced = host.guarded(target, placing)?;
+                judge::may_remove(&to_dir, &replaced, placing)?;
+                match (source.is_dir(), target.is_dir()) {
+                    _ if mode == RenameMode::Exchange => {}
+                    (true, false) => return Err(FsError::NotDirectory),
+                    (false, true) => return Err(FsError::IsDirectory),
+                    _ if host.is_top(target.ino()) => {
+                        return Err(FsError::Busy("the folder is shared under a name of its own"));
+                    }
+                    _ => {}
+                }
+                if target.is_dir() && mode == RenameMode::Exchange && crosses {
+                    judge::require(&replaced, placing, ACCESS_WRITE)?;
+                }
+            }
+        }
+        // Its '..' changes.
+        if source.is_dir() && crosses {
+            judge::require(&moved, placing, ACCESS_WRITE)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a name, and returns the changes of both directories.
+    fn moved(
+        &self,
+        (from, from_name): (&Node, &[u8]),
+        (to, to_name): (&Node, &[u8]),
+        source: &Node,
+        target: Option<&Node>,
+        flags: RenameFlags,
+    ) -> FsResult<(Changed, Changed)> {
+        let host = &self.host;
+        let before = (host.again(from)?, host.again(to)?);
+        rustix::fs::renameat_with(&from.fd, from_name, &to.fd, to_name, flags).map_err(failed)?;
+        // Where it is now first: a crash between the two flushes leaves both names, or the new one.
+        let after_to = self.named(to)?;
+        let after_from = if from.ino() == to.ino() { after_to } else { self.named(from)? };
+        host.remember(to.ino(), to_name, &source.attr);
+        let exchanged = target.filter(|_| flags.contains(RenameFlags::EXCHANGE));
+        if let Some(target) = exchanged {
+            host.remember(from.ino(), from_name, &target.attr);
+        } else if let Some(target) = target {
+            self.send_removed(to, to_name, target);
+        }
+        let moved = |node: &Node, from: (&Node, &[u8]), to: (&Node, &[u8])| {
+            host.events.send(|| Event::Renamed {
+                origin: self.origin,
+                from: from.0.ino(),
+                from_name: Bytes::copy_from_slice(from.1),
+                to: to.0.ino(),
+                to_name: Bytes::copy_from_slice(to.1),
+                ino: node.ino(),
+                kind: node.attr.kind,
+            });
+        };
+        moved(source, (from, from_name), (to, to_name));
+        if let Some(target) = exchanged {
+            moved(target, (to, to_name), (from, from_name));
+        }
+        let changed = |before: Attr, after| Changed { before: PreAttr::of(&before), after };
+        Ok((changed(before.0, after_from), changed(before.1, after_to)))
+    }
+
+    /// The host has no named attributes: SMB's streams are refused.
+    pub(crate) async fn named_dir(&self, _ino: Ino, make: bool) -> FsResult<Option<Ino>> {
+        if make { Err(FsError::NotSupported) } else { Ok(None) }
+    }
+
+    pub(crate) async fn remove_named(&self, _ino: Ino) -> FsResult<()> {
+        Ok(())
+    }
+}

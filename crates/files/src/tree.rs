@@ -1,0 +1,162 @@
+//! The trees that doors serve: a volume, or folders of the host. One branch tells them apart; everything behind it is
+//! dispatched statically, so a volume pays for the other kind with that branch alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use larder_volume::acl::{Acl, Rights};
+use larder_volume::{
+    AccessMask, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsResult, Grounds,
+    Ino, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo, Stability, StatFs, Volume,
+    Wish, Witness, WriteVerifier, Written, XattrMode,
+};
+use tokio::sync::broadcast;
+
+use crate::folder::{self, Folder};
+
+#[derive(Clone)]
+pub(crate) enum Tree {
+    Volume(Volume),
+    Folder(Folder),
+}
+
+/// Keeps an inode alive while it is open.
+pub(crate) enum OpenNode {
+    Volume(OpenFile),
+    Folder(folder::OpenFile),
+}
+
+impl OpenNode {
+    pub(crate) fn ino(&self) -> Ino {
+        match self {
+            Self::Volume(file) => file.id().ino,
+            Self::Folder(file) => file.ino(),
+        }
+    }
+}
+
+macro_rules! forward {
+    ($(async fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Tree {
+            $(pub(crate) async fn $name(&self, $($arg: $type),*) -> $result {
+                match self {
+                    Tree::Volume(tree) => tree.$name($($arg),*).await,
+                    Tree::Folder(tree) => tree.$name($($arg),*).await,
+                }
+            })*
+        }
+    };
+}
+
+macro_rules! forward_now {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Tree {
+            $(pub(crate) fn $name(&self, $($arg: $type),*) -> $result {
+                match self {
+                    Tree::Volume(tree) => tree.$name($($arg),*),
+                    Tree::Folder(tree) => tree.$name($($arg),*),
+                }
+            })*
+        }
+    };
+}
+
+forward_now! {
+    fn origin() -> u32;
+    fn id() -> uuid::Uuid;
+    fn verifier() -> WriteVerifier;
+    fn statfs() -> StatFs;
+    fn events() -> broadcast::Receiver<Event>;
+    fn witness() -> (broadcast::Receiver<Event>, Witness);
+    fn snapshots() -> Vec<SnapshotInfo>;
+    fn snapshot_seconds(dir: Ino) -> Vec<i64>;
+}
+
+forward! {
+    async fn await_witnesses(timeout: Duration) -> ();
+    async fn sync() -> FsResult<()>;
+    async fn write(cred: &Cred, ino: Ino, offset: u64, data: Vec<Bytes>, stability: Stability) -> FsResult<Written>;
+    async fn append(cred: &Cred, ino: Ino, data: Vec<Bytes>, stability: Stability) -> FsResult<(u64, Written)>;
+    async fn commit(ino: Ino) -> FsResult<(Changed, WriteVerifier)>;
+    async fn allocate(cred: &Cred, ino: Ino, offset: u64, len: u64, mode: AllocateMode) -> FsResult<Changed>;
+    async fn setattr(cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed>;
+    async fn set_acl(cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed>;
+    async fn create(cred: &Cred, dir: Ino, name: &[u8], mode: CreateMode, set: SetAttr) -> FsResult<(Attr, bool, Changed)>;
+    async fn mkdir(cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn mknod(cred: &Cred, dir: Ino, name: &[u8], kind: FileKind, rdev: (u32, u32), set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn symlink(cred: &Cred, dir: Ino, name: &[u8], target: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
+    async fn link(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
+    async fn relink(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
+    async fn unlink(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
+    async fn rmdir(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed>;
+    async fn rename(cred: &Cred, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: RenameMode) -> FsResult<(Changed, Changed)>;
+    async fn set_aside(cred: &Cred, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], directory: bool) -> FsResult<(Attr, Changed)>;
+    async fn setxattr(cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
+    async fn removexattr(cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()>;
+    async fn getxattr(cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes>;
+    async fn listxattr(cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>>;
+    async fn named_dir(ino: Ino, make: bool) -> FsResult<Option<Ino>>;
+    async fn remove_named(ino: Ino) -> FsResult<()>;
+    async fn read(ino: Ino, offset: u64, len: usize) -> FsResult<ReadData>;
+    async fn seek(ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64>;
+    async fn getattr(ino: Ino) -> FsResult<Attr>;
+    async fn resolve(id: FileId) -> FsResult<Attr>;
+    async fn resolve_granted(cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)>;
+    async fn access(cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr>;
+    async fn rights(cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights>;
+    async fn permits(cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()>;
+    async fn grounds(cred: &Cred, ino: Ino, wish: Wish, by_bits: bool) -> FsResult<Grounds>;
+    async fn acl(ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)>;
+    async fn lookup(cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr>;
+    async fn stored_name(dir: Ino, name: &[u8]) -> FsResult<Bytes>;
+    async fn parent(dir: Ino) -> FsResult<Ino>;
+    async fn parent_within(dir: Ino, top: Ino) -> FsResult<Ino>;
+    async fn dir_at(cred: &Cred, dir: Ino, second: i64) -> FsResult<Attr>;
+    async fn readlink(ino: Ino) -> FsResult<Bytes>;
+    async fn readdir(cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
+    async fn readdir_before(cred: &Cred, dir: Ino, cookie: u64, end: u64, max: usize, with_attrs: bool) -> FsResult<Listing>;
+}
+
+impl Tree {
+    pub(crate) fn with_origin(&self, origin: u32) -> Tree {
+        match self {
+            Tree::Volume(tree) => Tree::Volume(tree.with_origin(origin)),
+            Tree::Folder(tree) => Tree::Folder(tree.with_origin(origin)),
+        }
+    }
+
+    pub(crate) fn with_answers(&self, answers: Answers) -> Tree {
+        match self {
+            Tree::Volume(tree) => Tree::Volume(tree.with_answers(answers)),
+            Tree::Folder(tree) => Tree::Folder(tree.with_answers(answers)),
+        }
+    }
+
+    pub(crate) fn with_access_times(&self, access_times: bool) -> Tree {
+        match self {
+            Tree::Volume(tree) => Tree::Volume(tree.with_access_times(access_times)),
+            Tree::Folder(tree) => Tree::Folder(tree.with_access_times(access_times)),
+        }
+    }
+
+    pub(crate) async fn open(&self, ino: Ino) -> FsResult<OpenNode> {
+        Ok(match self {
+            Tree::Volume(tree) => OpenNode::Volume(tree.open(ino).await?),
+            Tree::Folder(tree) => OpenNode::Folder(tree.open(ino).await?),
+        })
+    }
+
+    pub(crate) async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenNode)> {
+        Ok(match self {
+            Tree::Volume(tree) => {
+                let (attr, file) = tree.create_unnamed(cred, dir, set).await?;
+                (attr, OpenNode::Volume(file))
+            }
+            Tree::Folder(tree) => {
+                let (attr, file) = tree.create_unnamed(cred, dir, set).await?;
+                (attr, OpenNode::Folder(file))
+            }
+        })
+    }
+}
