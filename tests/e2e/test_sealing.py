@@ -109,6 +109,7 @@ def test_clients_at_work_go_on(daemon):
     """S5"""
     top = mounted(daemon, "files", "mnt")
     (top / "open").write_bytes(b"kept open over SMB")
+    (top / "open").chmod(0o666)
     written, faults, stop = [], [], threading.Event()
 
     def write():
