@@ -197,3 +197,36 @@ def test_a_snapshot_that_is_being_sent_stays(pair):
     process.wait()
     process.stdout.close()
     wait_for(lambda: near.run("snap", "destroy", "files@a").returncode == 0)
+
+
+def test_a_chain_of_sealed_replicas_with_secrets_of_their_own(pair):
+    """R2: what is changed at a replica stays there, and none of the machines behind the first one needs a key."""
+    near, far = pair
+    typed(near, "volume", "create", "secret", "--encrypt", "--no-recovery-key")
+    top = mounted(near, "secret", "mnt")
+    base = []
+    for name in ("a", "b", "c"):
+        (top / name).write_bytes(os.urandom(300_000))
+        (top / "log").write_text(f"until {name}")
+        snap(near, "secret", name)
+        called(far, "receive", "copy", data=sent(near, f"secret@{name}", *base))
+        if name == "a":
+            # The passphrase is changed at the replica, between two streams.
+            typed(far, "volume", "key", "add", "copy", "--label", "there", lines=[PASSPHRASE, "a phrase of its own"])
+            typed(far, "volume", "key", "remove", "copy", "first", lines=["a phrase of its own"])
+        base = ["--from", name]
+    want = contents(top)
+    far.stop()
+    far.start()
+    assert volumes(far)["copy"]["locked"]
+    refused = called(far, "send", "copy@c", check=False)
+    assert refused.returncode != 0 and b"--from b" in refused.stderr, refused.stderr
+    for name, base in (("a", []), ("b", ["--from", "a"]), ("c", ["--from", "b"])):
+        called(near, "receive", "third", data=sent(far, f"copy@{name}", *base))
+    for daemon, name in ((far, "copy"), (near, "third")):
+        wrong = typed(daemon, "volume", "unlock", name, lines=[PASSPHRASE], check=False)
+        assert wrong.returncode != 0, "it was taken away at the first replica"
+        typed(daemon, "volume", "unlock", name, lines=["a phrase of its own"])
+        daemon.run("volume", "promote", name, check=True)
+        assert contents(mounted(daemon, name, name)) == want
+        assert "no problems" in daemon.run("check", name, "--read-data").stdout

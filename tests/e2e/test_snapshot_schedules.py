@@ -228,7 +228,7 @@ def test_volumes_that_are_locked_or_missing(sealed):  # noqa: F811
     wait_for(lambda: len(automatic(sealed, "secret")) == 2, told=lambda: str(scheduled(sealed)))
     assert {one["volume"] for one in scheduled(sealed) if "fault" in one} == {"none"}
     assert "goes on" in "".join(daemon_lines(sealed, "snapshot schedule"))
-    sealed.run("volume", "destroy", "secret", "--yes", check=True)
+    sealed.run("volume", "destroy", "secret", "--yes", "--with-snapshots", check=True)
     assert [one["volume"] for one in scheduled(sealed)] == ["none"]
 
 

@@ -56,6 +56,41 @@ pub enum KeysRequest {
         secret: VolumeSecret,
         slot: String,
     },
+    /// Encrypt a volume that is not. With `force` also where programs use it, which closes for a moment.
+    Encrypt {
+        encrypt: Encrypt,
+        force: bool,
+    },
+    Rekey(Rekey),
+}
+
+/// A new key for a volume, under which all that is stored is sealed anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rekey {
+    /// Those of all ways to open it that stay.
+    pub secrets: Vec<VolumeSecret>,
+    /// Ways to open it that go: by name, id, or the beginning of an id.
+    pub drop: Vec<String>,
+    /// By default the one of before.
+    pub cipher: Option<String>,
+    /// Also make a recovery key; it is in the answer, and nowhere else.
+    pub new_recovery: bool,
+    /// Also where programs use the volume, which closes for a moment.
+    pub force: bool,
+}
+
+/// How far a volume is whose objects are being sealed anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealingStatus {
+    /// It has a new key; otherwise it was not encrypted before.
+    pub rekey: bool,
+    /// Not while the volume is locked.
+    pub running: bool,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    /// The reason why it could not be ended yet. It is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// The keys of a volume, as people see them.
@@ -66,6 +101,9 @@ pub struct KeysStatus {
     pub cipher: String,
     pub locked: bool,
     pub slots: Vec<KeySlot>,
+    /// While its objects are being sealed anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing: Option<SealingStatus>,
     /// In the answer to the request that made it only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_key: Option<String>,

@@ -22,7 +22,7 @@ pub use explain::{
 };
 pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
-pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
+pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
     GroupAdd, GroupChange, GroupRemoved, GroupStatus, TokenCreate, TokenCreated, TokenStatus, UserKey, UserKeysChange,
 };

@@ -212,6 +212,9 @@ pub struct PoolChangePlan {
     /// About how long that takes, by the rate at which the disks were read just now.
     pub seconds: Option<u64>,
     pub warnings: Vec<String>,
+    /// Snapshots that were taken before the layout changed, as POOL/VOLUME@NAME.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<String>,
 }
 
 /// A scrub, under way or over.
@@ -347,6 +350,9 @@ pub struct PoolImport {
 pub struct TakeAway {
     /// Also mounts that are in use.
     pub force: bool,
+    /// Also a volume that has snapshots, which go with it.
+    #[serde(default)]
+    pub with_snapshots: bool,
 }
 
 /// Properties of a volume that may change at any time. In a request, what is absent stays.
@@ -398,6 +404,9 @@ pub struct VolumeStatus {
     /// It is encrypted, and its keys are not there.
     #[serde(default)]
     pub locked: bool,
+    /// While its objects are being sealed anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing: Option<crate::SealingStatus>,
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,

@@ -7,6 +7,8 @@
 //! - `keyring.old_key_first`: whatever changes a keyring needs its master key, and so one of its secrets.
 //! - `keyring.slots_are_local`: a replica has slots of its own. What is received changes none of them.
 //! - `keyring.last_slot_stays`: the last slot is not removed. Without any, nothing on earth opens the volume.
+//! - `keyring.rekeyed_slot_by_slot`: a re-keyed volume has another master key, and each slot that stays is sealed anew with its own
+//!   secret. So the secret of a slot that was removed opens nothing that is written since, whoever has the keyring of before.
 //! - `keyring.bound`: sealed keys authenticate with the domain, their number or slot, the cipher and the cost of the passphrase. None
 //!   can be exchanged for another, or be made cheaper to guess.
 
@@ -52,6 +54,8 @@ pub enum KeyringError {
     SeveralSlots(String, usize),
     #[error("a keyring has at most {SLOTS_MAX} slots: remove one first")]
     TooManySlots,
+    #[error("no secret was given for {0}: nothing would open the volume with it any more")]
+    NoSecretFor(String),
     #[error("{0}")]
     Weak(String),
     #[error(transparent)]
@@ -218,10 +222,9 @@ impl Keyring {
     /// Opens it with any slot that `secret` is for.
     pub fn unlock(&self, secret: &Secret) -> Result<Master, KeyringError> {
         let kind = secret.kind();
-        for slot in self.slots.iter().filter(|slot| slot.kind == kind) {
-            let key = slot_key(secret, &slot.salt.0, slot.work)?;
-            if let Ok(master) = unwrap(&key, &slot.sealed.0, &self.slot_aad(slot)) {
-                return Ok(Master(master));
+        for slot in &self.slots {
+            if let Some(master) = self.open_slot(slot, secret)? {
+                return Ok(master);
             }
         }
         Err(KeyringError::Refused(kind.name()))
@@ -229,15 +232,21 @@ impl Keyring {
 
     /// What seals and opens the volume's objects.
     pub fn keys(&self, master: &Master) -> Result<Keys, KeyringError> {
-        let mut generations = BTreeMap::new();
-        for one in &self.generations {
+        let opened = self.opened_generations(master)?;
+        let generations: BTreeMap<_, _> = self.generations.iter().map(|one| one.number).zip(opened).collect();
+        Ok(Keys::new(self.domain, self.cipher, generations))
+    }
+
+    /// The volume keys, in the order of their generations.
+    fn opened_generations(&self, master: &Master) -> Result<Vec<VolumeKey>, KeyringError> {
+        let open = |one: &Generation| {
             let key = hkdf(&one.salt.0, &master.0[..], &[b"larder keyring"], WRAP.key_bytes());
             let opened = unwrap(&key, &one.sealed.0, &self.generation_aad(one.number));
             let opened = opened
                 .map_err(|_| KeyringError::Damaged(format!("volume key {} does not authenticate", one.number)))?;
-            generations.insert(one.number, VolumeKey::new(*opened));
-        }
-        Ok(Keys::new(self.domain, self.cipher, generations))
+            Ok(VolumeKey::new(*opened))
+        };
+        self.generations.iter().map(open).collect()
     }
 
     /// Another secret that opens the volume.
@@ -267,13 +276,7 @@ impl Keyring {
 
     /// Takes a slot away, named by its id, the beginning of it, or its name.
     pub fn remove_slot(&mut self, _master: &Master, named: &str) -> Result<Slot, KeyringError> {
-        let is = |slot: &Slot| !named.is_empty() && (slot.name == named || slot.id.to_string().starts_with(named));
-        let found: Vec<usize> = (0..self.slots.len()).filter(|&at| is(&self.slots[at])).collect();
-        let at = match found[..] {
-            [] => return Err(KeyringError::NoSuchSlot(named.to_owned())),
-            [at] => at,
-            _ => return Err(KeyringError::SeveralSlots(named.to_owned(), found.len())),
-        };
+        let at = find_slot(&self.slots, named)?;
         if self.slots.len() == 1 {
             return Err(KeyringError::LastSlot);
         }
@@ -282,18 +285,97 @@ impl Keyring {
 
     /// A new volume key, for what is written from now on. Returns its number.
     pub fn add_key(&mut self, master: &Master, now: u64) -> Result<u32, KeyringError> {
-        let number = self.generations.iter().map(|one| one.number).max().unwrap_or(0) + 1;
-        let salt = random_salt()?;
-        let key = hkdf(&salt, &master.0[..], &[b"larder keyring"], WRAP.key_bytes());
-        let sealed = wrap(&key, VolumeKey::random()?.bytes(), &self.generation_aad(number))?;
-        self.generations.push(Generation { number, created: now, salt: Hex(salt.to_vec()), sealed: Hex(sealed) });
+        let number = self.newest() + 1;
+        self.push_generation(master, number, now, &VolumeKey::random()?)?;
         Ok(number)
     }
 
-    /// Forgets the keys older than the newest, once nothing is sealed with them any more.
-    pub fn forget_old_keys(&mut self, _master: &Master) {
-        let newest = self.generations.iter().map(|one| one.number).max();
-        self.generations.retain(|one| Some(one.number) == newest);
+    fn push_generation(
+        &mut self,
+        master: &Master,
+        number: u32,
+        created: u64,
+        volume_key: &VolumeKey,
+    ) -> Result<(), KeyringError> {
+        let salt = random_salt()?;
+        let key = hkdf(&salt, &master.0[..], &[b"larder keyring"], WRAP.key_bytes());
+        let sealed = wrap(&key, volume_key.bytes(), &self.generation_aad(number))?;
+        self.generations.push(Generation { number, created, salt: Hex(salt.to_vec()), sealed: Hex(sealed) });
+        Ok(())
+    }
+
+    /// The keyring of the volume once it is re-keyed: a new master key, all volume keys of before and a new one, and the slots that are
+    /// not among `dropped`. Each of them needs its own secret (`keyring.rekeyed_slot_by_slot`).
+    pub fn rekeyed(
+        &self,
+        secrets: &[Secret],
+        dropped: &[String],
+        cipher: Option<Cipher>,
+        now: u64,
+    ) -> Result<(Self, Master), KeyringError> {
+        let mut left = self.slots.clone();
+        for named in dropped {
+            let at = find_slot(&left, named)?;
+            left.remove(at);
+        }
+        let mut opened = Vec::new();
+        let mut without = Vec::new();
+        for slot in &left {
+            let found = secrets.iter().find_map(|secret| {
+                let tried = self.open_slot(slot, secret);
+                tried.map(|master| master.map(|master| (slot, secret, master))).transpose()
+            });
+            match found.transpose()? {
+                Some(found) => opened.push(found),
+                None => without.push(format!("the {} '{}'", slot.kind.name(), slot.name)),
+            }
+        }
+        if !without.is_empty() {
+            return Err(KeyringError::NoSecretFor(without.join(" and ")));
+        }
+        let Some((_, _, old)) = opened.first() else { return Err(KeyringError::LastSlot) };
+        let generations = self.opened_generations(old)?;
+        let mut master = Master(Zeroizing::new([0; 32]));
+        fill_random(&mut *master.0)?;
+        let cipher = cipher.unwrap_or(self.cipher);
+        let mut ring = Self { format: FORMAT, domain: self.domain, cipher, generations: Vec::new(), slots: Vec::new() };
+        for (one, key) in self.generations.iter().zip(&generations) {
+            ring.push_generation(&master, one.number, one.created, key)?;
+        }
+        ring.add_key(&master, now)?;
+        for (slot, secret, _) in &opened {
+            let salt = random_salt()?;
+            let mut slot = Slot { salt: Hex(salt.to_vec()), sealed: Hex::default(), ..(*slot).clone() };
+            let key = slot_key(secret, &salt, slot.work)?;
+            slot.sealed = Hex(wrap(&key, &master.0, &ring.slot_aad(&slot))?);
+            ring.slots.push(slot);
+        }
+        Ok((ring, master))
+    }
+
+    /// The master key, if this secret is that of the slot.
+    fn open_slot(&self, slot: &Slot, secret: &Secret) -> Result<Option<Master>, KeyringError> {
+        if slot.kind != secret.kind() {
+            return Ok(None);
+        }
+        let key = slot_key(secret, &slot.salt.0, slot.work)?;
+        Ok(unwrap(&key, &slot.sealed.0, &self.slot_aad(slot)).ok().map(Master))
+    }
+
+    /// The number of the key that seals what is written now.
+    pub fn newest(&self) -> u32 {
+        self.generations.iter().map(|one| one.number).max().unwrap_or(0)
+    }
+
+    /// Whether it has keys that seal nothing new.
+    pub fn has_old_keys(&self) -> bool {
+        self.generations.len() > 1
+    }
+
+    /// Forgets the keys older than the newest, once nothing is sealed with them any more. Needs no secret: it opens nothing.
+    pub fn forget_old_keys(&mut self) {
+        let newest = self.newest();
+        self.generations.retain(|one| one.number == newest);
     }
 
     fn generation_aad(&self, number: u32) -> Vec<u8> {
@@ -333,6 +415,17 @@ impl Secret {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The place of the slot that is named by its id, the beginning of it, or its name.
+fn find_slot(slots: &[Slot], named: &str) -> Result<usize, KeyringError> {
+    let is = |slot: &Slot| !named.is_empty() && (slot.name == named || slot.id.to_string().starts_with(named));
+    let found: Vec<usize> = slots.iter().enumerate().filter(|(_, slot)| is(slot)).map(|(at, _)| at).collect();
+    match found[..] {
+        [] => Err(KeyringError::NoSuchSlot(named.to_owned())),
+        [at] => Ok(at),
+        _ => Err(KeyringError::SeveralSlots(named.to_owned(), found.len())),
     }
 }
 
@@ -471,10 +564,42 @@ mod tests {
         let keys = ring.keys(&master).expect("keys");
         assert_eq!((keys.newest(), tag(&keys, 1)), (2, old));
         assert_ne!(tag(&keys, 2), old);
-        ring.forget_old_keys(&master);
+        ring.forget_old_keys();
         let keys = ring.keys(&master).expect("keys");
         assert_eq!(keys.derive(1, keys.cipher(), &[0; SALT_BYTES], "test", "a").err(), Some(SealError::UnknownKey(1)));
         assert_eq!(ring.add_key(&master, 9).expect("a key"), 3, "no number is used twice");
+    }
+
+    #[test]
+    fn a_rekeyed_ring_opens_with_the_secrets_that_stay_and_nothing_of_before_opens_what_is_new() {
+        let (mut ring, master) = ring();
+        ring.add_slot(&master, "stick", &key_file(3), CHEAP, 8).expect("a slot");
+        ring.add_slot(&master, "lost", &key_file(4), CHEAP, 8).expect("a slot");
+        let old = ring.clone();
+        let lacking = ring.rekeyed(&[passphrase("correct horse")], &["lost".into()], None, 9);
+        assert_eq!(lacking.err(), Some(KeyringError::NoSecretFor("the key file 'stick'".into())));
+        let wrong = ring.rekeyed(&[key_file(3), passphrase("another one")], &["lost".into()], None, 9);
+        assert!(matches!(wrong.err(), Some(KeyringError::NoSecretFor(_))));
+        let all = ["mine", "stick", "lost"].map(str::to_owned);
+        assert_eq!(ring.rekeyed(&[], &all, None, 9).err(), Some(KeyringError::LastSlot));
+        let secrets = [passphrase("correct horse"), key_file(3)];
+        let (new, _) = ring.rekeyed(&secrets, &["lost".into()], Some(Cipher::ChaCha20Poly1305), 9).expect("a ring");
+        let mut new = Keyring::decode(&new.encode()).expect("decodes");
+        let expected = tag(&old.keys(&master).expect("keys"), 1);
+        for secret in &secrets {
+            let keys = new.keys(&new.unlock(secret).expect("opens")).expect("keys");
+            assert_eq!((keys.newest(), keys.cipher()), (2, Cipher::ChaCha20Poly1305));
+            let (gcm, salt) = (Cipher::Aes256Gcm, [0; SALT_BYTES]);
+            let first = keys.derive(1, gcm, &salt, "test", "a").expect("a key");
+            assert_eq!(first.seal(&mut [0; 4], 0, &[]).expect("seals"), expected, "what is there is read");
+        }
+        assert!(new.unlock(&key_file(4)).is_err(), "it was let go");
+        // The secret that was let go opens the keyring of before, and that master key opens nothing of the new one.
+        let master = old.unlock(&key_file(4)).expect("opens the old one");
+        assert!(matches!(new.keys(&master), Err(KeyringError::Damaged(_))));
+        new.forget_old_keys();
+        let keys = new.keys(&new.unlock(&key_file(3)).expect("opens")).expect("keys");
+        assert!(keys.derive(1, keys.cipher(), &[0; SALT_BYTES], "test", "a").is_err(), "the old key is forgotten");
     }
 
     #[test]

@@ -20,19 +20,23 @@ mod failure;
 mod frames;
 #[cfg(test)]
 mod golden_tests;
+mod half;
 mod keyring;
 mod keys;
 pub mod log;
 pub mod object;
 mod recovery;
+mod reseal;
 mod store;
 mod upload;
 
 pub use cipher::Cipher;
+pub use half::HalfSealed;
 pub use keyring::{Keyring, KeyringError, Master, Secret, Slot, SlotKind, Work};
 pub use keys::{Keys, Random, SystemRandom, VolumeKey};
 pub use log::SealedLog;
 pub use recovery::RecoveryKey;
+pub use reseal::{Passed, Progress, Resealing};
 pub use store::SealedStore;
 
 /// Why sealed bytes could not be opened, or not be sealed.

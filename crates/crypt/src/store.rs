@@ -62,12 +62,7 @@ impl SealedStore {
 
     /// Where `location` is within the volume.
     fn place(&self, location: &Path) -> Result<String> {
-        let parts = location.prefix_match(&self.prefix);
-        let parts: Vec<_> = parts.into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
-        match parts.is_empty() {
-            false => Ok(parts.join("/")),
-            true => Err(generic(location, format!("it is not below {}, which these keys are for", self.prefix))),
-        }
+        place_of(location, &self.prefix)
     }
 
     fn key_of(&self, location: &Path, header: &[u8]) -> Result<ObjectKey> {
@@ -240,6 +235,16 @@ impl Opener {
         let content = opened(&self.key, self.next, &sealed)?;
         self.next += whole.div_ceil(frame) as u64;
         Ok(content)
+    }
+}
+
+/// The path of an object below the folder of its volume.
+pub(crate) fn place_of(location: &Path, prefix: &Path) -> Result<String> {
+    let parts = location.prefix_match(prefix);
+    let parts: Vec<_> = parts.into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
+    match parts.is_empty() {
+        false => Ok(parts.join("/")),
+        true => Err(generic(location, format!("it is not below {prefix}, which these keys are for"))),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus,
-    TokenStatus, UserKey, UserStatus, VolumeStatus,
+    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth,
+    SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -237,6 +237,10 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
             v.compression.clone(),
             if v.replica { "replica".to_owned() } else { v.sync.clone() },
             match &v.encryption {
+                Some(cipher) if v.sealing.is_some() => {
+                    let sealing = v.sealing.as_ref().map(self::sealing).unwrap_or_default();
+                    format!("{cipher}, {sealing}")
+                }
                 Some(cipher) if v.locked => format!("{cipher}, locked"),
                 Some(cipher) => cipher.clone(),
                 None => "none".to_owned(),
@@ -248,13 +252,27 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
     table(&rows, &[1, 2, 3, 4, 5])
 }
 
+/// How far a volume is whose objects are being sealed anew.
+pub(crate) fn sealing(sealing: &SealingStatus) -> String {
+    let word = if sealing.rekey { "being re-keyed" } else { "being encrypted" };
+    if !sealing.running {
+        return format!("{word}: unlock it to go on");
+    }
+    let percent = sealing.done_bytes.saturating_mul(100).checked_div(sealing.total_bytes).unwrap_or(0);
+    match &sealing.fault {
+        Some(fault) => format!("{word}, {percent} %, tried again later: {fault}"),
+        None => format!("{word}, {percent} %"),
+    }
+}
+
 pub(crate) fn keys(keys: &KeysStatus) -> String {
     let state = if keys.locked { "locked" } else { "unlocked" };
+    let sealing = keys.sealing.as_ref().map(|sealing| format!(", {}", self::sealing(sealing))).unwrap_or_default();
     let mut rows = vec![row(["KIND", "LABEL", "ID"])];
     for slot in &keys.slots {
         rows.push(vec![slot.kind.clone(), slot.name.clone(), slot.id.clone()]);
     }
-    format!("{}/{}: {}, {state}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
+    format!("{}/{}: {}, {state}{sealing}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {

@@ -86,7 +86,7 @@ pub async fn replicate(run: &Run, near: &Registry, volume: &str, shots: &parking
 async fn far(run: &Run) -> FsResult<Registry> {
     let backing =
         Backing { store: Arc::new(InMemory::new()), log: None, space: Arc::new(Endless), clock: Arc::new(SimClock) };
-    let keys = Arc::new(SimKeys::new(run.seed, FAR_OPENINGS));
+    let keys = Arc::new(SimKeys::new(run.seed, FAR_OPENINGS, Arc::clone(&run.ring)));
     Registry::open_sealed(backing, MemoryBudget { total_bytes: MEMORY_BYTES }, keys).await
 }
 

@@ -18,6 +18,7 @@ use rand::seq::SliceRandom;
 use crate::chance;
 use crate::disk::{Fault, Health, Image, JournalDamage, World};
 use crate::plan::{Kind, Plan, Trouble, cut_point, sickness};
+use crate::sealing::Ring;
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Run {
     end: Mutex<Option<End<'static>>>,
     /// The process was to be killed in the middle of a commit.
     was_killed_in_commit: Mutex<bool>,
+    /// The keys of its volume.
+    pub ring: Arc<Ring>,
     /// When the last life ended.
     pub ended: Mutex<Duration>,
 }
@@ -112,6 +115,7 @@ impl Run {
             answered: Mutex::default(),
             end: Mutex::default(),
             was_killed_in_commit: Mutex::default(),
+            ring: Arc::default(),
             ended: Mutex::default(),
         }
     }

@@ -9,14 +9,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use larder_crypt::Resealing;
 use larder_pool::{Pool, PoolState};
 use larder_volume::{
-    Backing, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, SyncMode,
-    Volume, WriteVerifier,
+    Backing, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, Sealing, SetAttr, Space,
+    SyncMode, Volume, VolumeInfo, WriteVerifier,
 };
+use object_store::ObjectStore;
 use parking_lot::Mutex;
 use rand::Rng;
+use rand::rngs::StdRng;
 
+use crate::chance;
 use crate::clones::{self, COUNT_MAX, Clones};
 use crate::disk::Plant;
 use crate::early::{EarlyReceipts, EarlyStore, EarlyTrims};
@@ -53,6 +57,8 @@ pub struct VolumeRun {
 /// An open pool with its volume.
 struct Open {
     pool: Arc<Pool>,
+    store: Arc<dyn ObjectStore>,
+    keys: Arc<SimKeys>,
     registry: Registry,
     volume: Volume,
     /// How the volume is to behave: with an answer planted that comes too early it may be opened as relaxed for that alone.
@@ -99,6 +105,13 @@ impl VolumeRun {
         if !is_last && run.plan.has_snapshots && run.one_in(3) {
             self.clone_or_destroy(&open).await?;
         }
+        // Of its own chance, so that schedules without it are what they were.
+        let mut random = chance::generator(run.seed ^ (u64::from(life) << 40), "seal anew");
+        let open = if is_last || random.random_range(0..6) == 0 {
+            self.seal_anew(open, is_last, &mut random).await?
+        } else {
+            open
+        };
         if !is_last {
             run.choose_end(4000);
             run.catch_up(&open.pool).await?;
@@ -149,6 +162,8 @@ impl VolumeRun {
 
     async fn open_volume(&self, pool: Arc<Pool>) -> Result<Open, FsError> {
         let (store, mut log) = (EarlyStore::over(pool.store(), self.run.world.planted()), pool.log());
+        let (below, ring) = (Arc::clone(&store), Arc::clone(&self.run.ring));
+        let keys = Arc::new(SimKeys::new(self.run.seed, self.openings.fetch_add(1, Ordering::Relaxed), ring));
         match self.run.world.planted() {
             Some(Plant::EarlyTrim) => log = Arc::new(EarlyTrims(log)),
             Some(Plant::EarlyReceipt) => log = Arc::new(EarlyReceipts(log)),
@@ -157,12 +172,7 @@ impl VolumeRun {
         let space = Arc::new(PoolSpace(pool.clone()));
         let backing = Backing { store, log: Some(log), space, clock: Arc::new(SimClock) };
         let memory = MemoryBudget { total_bytes: MEMORY_BYTES };
-        let registry = Registry::open_sealed(
-            backing,
-            memory,
-            Arc::new(SimKeys::new(self.run.seed, self.openings.fetch_add(1, Ordering::Relaxed))),
-        )
-        .await?;
+        let registry = Registry::open_sealed(backing, memory, Arc::clone(&keys) as _).await?;
         if !*self.is_made.lock() {
             match registry.enter(VOLUME, self.properties(), self.run.plan.is_sealed).await {
                 Ok(_) | Err(FsError::Exists) => {}
@@ -177,7 +187,86 @@ impl VolumeRun {
         let sync = if self.run.one_in(3) { SyncMode::Relaxed } else { SyncMode::Standard };
         let is_relaxed = sync == SyncMode::Relaxed || self.early().is_some_and(Answer::needs_relaxed);
         self.set_sync(&registry, if is_relaxed { SyncMode::Relaxed } else { SyncMode::Standard }).await?;
-        Ok(Open { pool, registry, volume, sync })
+        Ok(Open { pool, store: below, keys, registry, volume, sync })
+    }
+
+    /// Encrypts the volume, gives it another key, or goes on with that; power may be cut on the way. Now and then objects of both kinds are
+    /// left for the clients.
+    async fn seal_anew(&self, open: Open, is_last: bool, random: &mut StdRng) -> Outcome<Open> {
+        let run = &self.run;
+        let listed = run.powered(open.registry.list()).await?.map_err(|error| run.unexpected("listing", error))?;
+        let Some(info) = listed.into_iter().find(|info| info.name == VOLUME) else { return Ok(open) };
+        if info.sealing.is_none() && (is_last || self.clones.lock().len() > 0) {
+            return Ok(open);
+        }
+        let leaves_both = !is_last && random.random_range(0..3) == 0;
+        if !is_last && random.random_range(0..2) == 0 {
+            run.world.cut_after(Some(cut_point(random, 300)));
+        }
+        let Open { pool, store, keys, registry, volume, sync } = open;
+        drop(volume);
+        let done = run.powered(self.seal_objects((&store, &keys, &registry), info, leaves_both)).await?;
+        let opened = match done {
+            Ok(()) => run.powered(registry.volume(VOLUME)).await?,
+            Err(error) => Err(error),
+        };
+        run.world.cut_after(None);
+        match opened {
+            Ok(volume) => Ok(Open { pool, store, keys, registry, volume, sync }),
+            // The next opening goes on.
+            Err(_) if !is_last && (run.may_refuse() || run.may_be_late()) => {
+                run.world.cut_now();
+                Err(Stop::Cut)
+            }
+            Err(error) => Err(run.unexpected("sealing the volume anew", error)),
+        }
+    }
+
+    async fn seal_objects(
+        &self,
+        (store, keys, registry): (&Arc<dyn ObjectStore>, &SimKeys, &Registry),
+        info: VolumeInfo,
+        leaves_both: bool,
+    ) -> Result<(), FsError> {
+        let run = &self.run;
+        let info = match info.sealing {
+            Some(_) => info,
+            None => {
+                let sealing = if info.sealed { Sealing::Rekey } else { Sealing::Encrypt };
+                run.world.note(|| format!("the volume is to be {}", sealing.word()));
+                let ring = async {
+                    if sealing == Sealing::Rekey {
+                        run.ring.add();
+                    }
+                    Ok(())
+                };
+                registry.begin_sealing(VOLUME, sealing, ring).await?
+            }
+        };
+        if leaves_both {
+            return Ok(());
+        }
+        // Its background work goes on meanwhile.
+        let _open = registry.volume(VOLUME).await?;
+        let resealing = Resealing {
+            store: Arc::clone(store),
+            prefix: object_store::path::Path::from(info.prefix().trim_end_matches('/')),
+            keys: keys.keys(),
+            from_clear: info.sealing == Some(Sealing::Encrypt),
+        };
+        loop {
+            let passed = resealing.pass(|_| {}).await.map_err(|error| FsError::Io(error.to_string().into()))?;
+            if let Some(fault) = passed.faults.first() {
+                return Err(FsError::Io(fault.clone().into()));
+            }
+            if passed.sealed == 0 {
+                break;
+            }
+        }
+        run.ring.forget_old();
+        registry.end_sealing(info.id).await?;
+        run.done("seal-anew");
+        Ok(())
     }
 
     /// The answer that a test has given too early.
@@ -231,7 +320,7 @@ impl VolumeRun {
         if self.shots.lock().whole(&name).is_none() {
             return Ok(open);
         }
-        let Open { pool, registry, volume, sync } = open;
+        let Open { pool, store, keys, registry, volume, sync } = open;
         drop(volume);
         run.world.note(|| format!("the volume goes back to {name}"));
         self.shots.lock().going_back = Some(name.clone());
@@ -246,7 +335,7 @@ impl VolumeRun {
         run.world.cut_after(None);
         match opened {
             Ok(volume) => {
-                let open = Open { pool, registry, volume, sync };
+                let open = Open { pool, store, keys, registry, volume, sync };
                 if !self.went_back(&open).await? {
                     return Err(Stop::Failed("the volume was answered to have gone back, and has not".to_owned()));
                 }

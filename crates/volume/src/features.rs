@@ -38,12 +38,15 @@ pub(crate) const CLONES: &str = "clones";
 /// It is a clone (`lineage`). A program that does not know this would miss its segments.
 pub(crate) const CLONE: &str = "clone";
 
+/// Its objects are being sealed anew (`registry::sealing`). Who does not know would take those that are not yet for damage.
+pub(crate) const SEALING: &str = "sealing";
+
 /// Those that others can still read around.
 pub(crate) const KNOWN: [&str; 6] = [ACCESS_LISTS, CLONES, NAMED_ATTRIBUTES, REPLICA_HOLDS, RESERVED_RANGES, SNAPSHOTS];
 /// Incompatible features of objects that a stream of a snapshot has as they are (`replica`).
 pub(crate) const OF_OBJECTS: [&str; 1] = [PIECES];
 /// Those that a program must know to do anything.
-pub(crate) const INCOMPATIBLE: [&str; 4] = [CLONE, ENCRYPTION, PIECES, REPLICA];
+pub(crate) const INCOMPATIBLE: [&str; 5] = [CLONE, ENCRYPTION, PIECES, REPLICA, SEALING];
 
 /// The features that a stream names: a receiver that does not know one refuses the stream.
 pub(crate) fn to_send(features: &Features) -> Vec<String> {

@@ -60,7 +60,7 @@ pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use missing_objects::MissingObjects;
 pub use names::SNAPSHOTS_NAME;
 pub use permit::{Grounds, ModeClass, Wish};
-pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
+pub use properties::{Compression, Properties, Sealing, SyncMode, VolumeInfo};
 pub use registry::{HAS_CLONES, Registry};
 pub use types::*;
 pub use volume::{OpenFile, Volume};

@@ -93,6 +93,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     }
     /// Everything durable, then closed; later calls fail.
     async fn close(&self) -> FsResult<()>;
+    /// Once closed: whether the stored tables have every change, so that nothing would be replayed.
+    async fn is_log_carried(&self) -> FsResult<bool> {
+        Ok(true)
+    }
 
     /// Marks the point between the batches submitted so far and all later ones, of which `first` is
     /// the first; `epoch` begins with it. Does not wait; may be called under locks. One point at a time.

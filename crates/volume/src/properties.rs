@@ -44,6 +44,26 @@ impl Default for Properties {
     }
 }
 
+/// The reason why the objects of a volume are sealed anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sealing {
+    /// It was in clear before.
+    Encrypt,
+    /// It has a new key.
+    Rekey,
+}
+
+impl Sealing {
+    /// The word of a sentence: the volume is being ...
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Encrypt => "encrypted",
+            Self::Rekey => "re-keyed",
+        }
+    }
+}
+
 /// A volume's entry in the registry of its store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct VolumeInfo {
@@ -56,6 +76,9 @@ pub struct VolumeInfo {
     /// It is encrypted (feature `encryption`).
     #[serde(skip)]
     pub sealed: bool,
+    /// Its objects are being sealed anew, and are of two kinds meanwhile (feature `sealing`).
+    #[serde(skip)]
+    pub sealing: Option<Sealing>,
     /// It only receives snapshots of another volume, and is opened once it was promoted (feature `replica`).
     #[serde(skip)]
     pub replica: bool,

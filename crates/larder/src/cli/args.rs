@@ -457,6 +457,41 @@ pub(crate) enum VolumeCommand {
     /// The keys of an encrypted volume
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Encrypt a volume that is not, with its snapshots, while it is served; it closes for a moment at the beginning
+    Encrypt {
+        /// NAME or POOL/NAME
+        name: String,
+        /// aes-256-gcm, aes-128-gcm or chacha20-poly1305 [default: the safe one that this machine is quickest at]
+        #[arg(long, value_name = "CIPHER")]
+        cipher: Option<String>,
+        /// A file of random bytes that opens it, instead of a passphrase
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        /// Print no recovery key
+        #[arg(long)]
+        no_recovery_key: bool,
+        #[command(flatten)]
+        how: SealingArgs,
+    },
+    /// Give an encrypted volume a new key, and encrypt all that is stored anew; asks for the secret of each way to open it that stays
+    Rekey {
+        /// NAME or POOL/NAME
+        name: String,
+        /// Another cipher [default: the one of before]
+        #[arg(long, value_name = "CIPHER")]
+        cipher: Option<String>,
+        /// A key file that opens it; may be given again
+        #[arg(long, value_name = "FILE")]
+        key_file: Vec<PathBuf>,
+        /// Let this way to open it go: its label, its id, or the beginning of its id; may be given again
+        #[arg(long, value_name = "SLOT")]
+        drop: Vec<String>,
+        /// Make another recovery key, which is printed once; name the one of before with --drop
+        #[arg(long)]
+        new_recovery_key: bool,
+        #[command(flatten)]
+        how: SealingArgs,
+    },
     /// Make a volume of its own of a replica, which then receives no more, or of a clone, which then needs the other volume no more
     Promote {
         /// NAME or POOL/NAME
@@ -474,9 +509,23 @@ pub(crate) enum VolumeCommand {
         /// Even if programs use a mount of it: they get errors from then on
         #[arg(long)]
         force: bool,
+        /// Even if it has snapshots: they are deleted with it
+        #[arg(long)]
+        with_snapshots: bool,
         #[command(flatten)]
         disks: Disks,
     },
+}
+
+/// What happens while a volume is sealed anew.
+#[derive(Debug, Args)]
+pub(crate) struct SealingArgs {
+    /// Even if programs use a mount of it, or write to it: they get errors from then on
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Wait until all is encrypted
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 /// A secret that opens an encrypted volume; without an option a passphrase, typed or from standard input.

@@ -214,6 +214,10 @@ fn text(change: &PoolChange, plan: &PoolChangePlan, how: ChangeHow, made: &Made)
     for warning in &plan.warnings {
         text.push_str(&format!("note: {warning}\n"));
     }
+    if !plan.snapshots.is_empty() {
+        let all = plan.snapshots.join(", ");
+        text.push_str(&format!("taken before it: {all}; once all is well: larder snap destroy NAME\n"));
+    }
     text.push_str(match (how.dry_run, plan.move_bytes > 0, made.waited) {
         (true, _, _) => "\nnothing was changed: this was a dry run\n",
         (_, true, false) => "\nit goes on in the background, restarts included; see: larder pool status\n",

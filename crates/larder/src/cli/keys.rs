@@ -55,7 +55,7 @@ pub(super) async fn lock(global: &Global, name: &str, force: bool) -> Result<(),
 }
 
 /// Keys are in the memory of a daemon alone.
-fn no_daemon() -> Failure {
+pub(super) fn no_daemon() -> Failure {
     Failure::not_found("no larder is running: a volume is locked as long as none is")
         .action("start it with: larder serve")
 }

@@ -32,6 +32,7 @@ mod recover;
 mod replica;
 mod replicate;
 mod scrub;
+mod sealing;
 mod serve;
 mod share;
 pub(crate) mod snap;

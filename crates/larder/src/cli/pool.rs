@@ -33,7 +33,7 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
         }
         PoolCommand::Export { words, force } => export(global, &words, force).await?,
         PoolCommand::Destroy { name, yes, force } => {
-            super::destroy::run(global, &name, yes, TakeAway { force }).await?
+            super::destroy::run(global, &name, yes, TakeAway { force, with_snapshots: true }).await?
         }
         PoolCommand::History { words, last } => super::history::run(global, &words, last).await?,
         PoolCommand::Clear { words } => clear(global, &words).await?,
@@ -272,7 +272,7 @@ fn new_config(global: &Global) -> Result<Config, Failure> {
 }
 
 async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Failure> {
-    let request = TakeAway { force };
+    let request = TakeAway { force, ..TakeAway::default() };
     if let Some(dirs) = as_dirs(words)? {
         match held_by_daemon(&dirs).await {
             Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?,

@@ -8,6 +8,7 @@ use larder_api::{Done, Encrypt, Failure, TakeAway, VolumeCreate, VolumeStatus};
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
 use super::reach::{Backend, absolute, closing};
+use super::sealing;
 use super::volume_name::split;
 use crate::config::VolumeName;
 use crate::config::edit::Editor;
@@ -69,10 +70,20 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
         }
         VolumeCommand::Unlock { name, key } => keys::unlock(global, &name, &key).await,
         VolumeCommand::Lock { name, force } => keys::lock(global, &name, force).await,
+        VolumeCommand::Encrypt { name, cipher, key_file, no_recovery_key, how } => {
+            split(&name)?;
+            let secret = || keys::new_secret(&name, key_file.as_deref());
+            sealing::encrypt(global, &name, (cipher, !no_recovery_key), secret, how).await
+        }
+        VolumeCommand::Rekey { name, cipher, key_file, drop, new_recovery_key, how } => {
+            split(&name)?;
+            let choice = sealing::RekeyChoice { cipher, key_files: key_file, drop, new_recovery_key };
+            sealing::rekey(global, &name, choice, how).await
+        }
         VolumeCommand::Key(command) => keys::run(global, command).await,
         VolumeCommand::Promote { name, disks } => super::replica::promote(global, &name, &disks).await,
-        VolumeCommand::Destroy { name, yes, force, disks } => {
-            destroy(global, &name, yes, TakeAway { force }, &disks).await
+        VolumeCommand::Destroy { name, yes, force, with_snapshots, disks } => {
+            destroy(global, &name, yes, TakeAway { force, with_snapshots }, &disks).await
         }
     }
 }
@@ -98,7 +109,7 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(name)?;
-                pool.check_unheld(&volume).await?;
+                pool.may_be_destroyed(&volume, how.with_snapshots).await?;
                 // As the daemon does: first nobody wants it any more, then it goes.
                 forget(global, &VolumeName { pool: pool.name.clone(), volume: volume.clone() })?;
                 pool.destroy(&volume).await.map(|()| Done {})

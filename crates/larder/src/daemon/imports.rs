@@ -71,6 +71,7 @@ impl OpenPool {
         })?;
         let progress = Arc::<Progress>::default();
         self.imports.begin(&progress);
+        let importing = self.uses.begin(volume, format!("the import of {}", request.dir.display()));
         let options = Options {
             cross: request.cross,
             delete: request.delete,
@@ -80,7 +81,10 @@ impl OpenPool {
             avoided,
         };
         let (own, source, service) = (Arc::clone(&progress), request.dir.clone(), files.clone());
-        let task = self.imports.tasks.spawn_blocking(move || larder_import::run(&source, service, to, options, &own));
+        let task = self.imports.tasks.spawn_blocking(move || {
+            let _use = importing;
+            larder_import::run(&source, service, to, options, &own)
+        });
         let running = Running { progress, task: Some(task) };
         let volume = volume.to_owned();
         let events = futures::stream::unfold(running, move |mut running| {

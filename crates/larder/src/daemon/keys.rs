@@ -7,159 +7,25 @@
 //! - `keys.keyring_after_entry`: a volume is entered in the registry, then its keyring is written, then it is formatted. One that was
 //!   cut off between has no keyring, holds nothing, and can be destroyed.
 
-use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use larder_api::{Encrypt, Failure, FailureKind, KeySlot, KeysRequest, KeysStatus, VolumeSecret, VolumeStatus};
-use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, RecoveryKey, SealedLog, SealedStore, Secret, Work};
-use larder_volume::{Beneath, FsError, FsResult, Properties, Seals, VolumeInfo};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
-use parking_lot::Mutex;
-use uuid::Uuid;
+use larder_api::{Encrypt, Failure, FailureKind, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
+use larder_crypt::{Keyring, KeyringError, Keys, Master, Secret};
+use larder_volume::{FsError, Properties, Seals, VolumeInfo};
+use object_store::{PutMode, UpdateVersion};
 
+use super::keyrings::{
+    KEYRING_BYTES_MAX, RECOVERY_SLOT, add_recovery, failure, new_keyring, now, opened, slowly, work, write_keyring,
+};
+pub(crate) use super::keyrings::{Mixture, decorated, keyring, keys_of, secret_of};
+use super::closing::Patience;
 use super::storage::{OpenPool, Storage};
 use crate::config::{KeySource, VolumeConfig};
-use crate::machine;
 
-/// The name of a keyring beside the objects of its volume.
-const KEYRING: &str = "keyring.json";
-/// A keyring larger than this is not ours.
-const KEYRING_BYTES_MAX: u64 = 1 << 20;
-/// Requests of clients that are under way when a volume is locked have this long to end.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the program of a `key_command` may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
-/// People's name for the slot of the secret that a volume was made with.
-const FIRST_SLOT: &str = "first";
-const RECOVERY_SLOT: &str = "recovery";
-
-/// The keys of the volumes of one pool that are unlocked.
-#[derive(Default)]
-pub(super) struct Unlocked {
-    keys: Mutex<HashMap<Uuid, Arc<Keys>>>,
-    /// Locked by a person since the start (`keys.lock_stays`).
-    locked: Mutex<HashSet<Uuid>>,
-}
-
-impl Seals for Unlocked {
-    fn are_unlocked(&self, volume: &VolumeInfo) -> bool {
-        self.keys.lock().contains_key(&volume.id)
-    }
-
-    fn decorate(&self, volume: &VolumeInfo, beneath: Beneath) -> FsResult<Beneath> {
-        let keys = self.keys.lock().get(&volume.id).cloned().ok_or(FsError::Locked)?;
-        decorated(volume.id, beneath, keys)
-    }
-
-    fn share(&self, from: &VolumeInfo, to: &VolumeInfo) -> FsResult<()> {
-        let mut known = self.keys.lock();
-        let keys = known.get(&from.id).cloned().ok_or(FsError::Locked)?;
-        known.insert(to.id, keys);
-        Ok(())
-    }
-}
-
-/// The store and the log of a volume, opened with its keys.
-pub(crate) fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>) -> FsResult<Beneath> {
-    let failed = |error: larder_crypt::SealError| FsError::Io(error.to_string().into());
-    let log = beneath.log.map(|log| SealedLog::new(log, Arc::clone(&keys))).transpose().map_err(failed)?;
-    let store = SealedStore::new(beneath.store, folder_of(id), keys);
-    Ok(Beneath { store: Arc::new(store), log: log.map(|log| Arc::new(log) as _) })
-}
-
-fn folder_of(id: Uuid) -> Path {
-    Path::from("volumes").join(id.to_string())
-}
-
-/// The keyring of a volume. `None`: there is none.
-pub(crate) async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, Failure> {
-    let path = folder_of(id).join(KEYRING);
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be read: {error}"))
-    };
-    let got = match store.get(&path).await {
-        Ok(got) => got,
-        Err(object_store::Error::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(failed(&error)),
-    };
-    if got.meta.size > KEYRING_BYTES_MAX {
-        return Err(failed(&format!("it has {} bytes", got.meta.size)));
-    }
-    let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
-    let bytes = got.bytes().await.map_err(|error| failed(&error))?;
-    Ok(Some((Keyring::decode(&bytes).map_err(|error| failed(&error))?, version)))
-}
-
-/// The keys that `secret` opens a keyring for.
-pub(crate) async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, Failure> {
-    let (keyring, master) = opened(keyring, secret).await?;
-    keyring.keys(&master).map_err(|error| failure(&error))
-}
-
-/// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
-async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring, Master), Failure> {
-    let work = move || {
-        let master = keyring.unlock(&secret)?;
-        Ok((keyring, master))
-    };
-    slowly(work).await
-}
-
-async fn slowly<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
-) -> Result<T, Failure> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| failure(&error))
-}
-
-fn failure(error: &KeyringError) -> Failure {
-    let kind = match error {
-        KeyringError::Refused(_) => FailureKind::Denied,
-        KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) => FailureKind::Invalid,
-        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => FailureKind::NotFound,
-        _ => FailureKind::Unavailable,
-    };
-    let failure = Failure::new(kind, error.to_string());
-    match error {
-        KeyringError::Refused(_) => {
-            failure.action("try another way to open it: see them with: larder volume key list NAME")
-        }
-        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => {
-            failure.action("see which there are with: larder volume key list NAME")
-        }
-        KeyringError::UnknownFormat(_) => failure.action("install a newer larder"),
-        _ => failure,
-    }
-}
-
-/// A secret from a person or a file, as the keyring takes it.
-pub(crate) fn secret_of(given: VolumeSecret) -> Result<Secret, Failure> {
-    Ok(match given {
-        VolumeSecret::Passphrase(text) => Secret::Passphrase(text.into()),
-        VolumeSecret::KeyFile(bytes) => Secret::KeyFile(bytes.into()),
-        VolumeSecret::Recovery(text) => Secret::Recovery(RecoveryKey::parse(&text).ok_or_else(|| {
-            Failure::invalid("this is no recovery key: it has eleven groups of five; look for a typing error")
-        })?),
-    })
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs())
-}
-
-fn work() -> Work {
-    Work::for_memory(machine::memory_total().0)
-}
-
-/// A volume that needs keys, and has none in memory.
-pub(crate) fn locked(volume: &str) -> Failure {
-    Failure::new(FailureKind::Locked, format!("the volume '{volume}' is locked"))
-        .action(format!("open it with: larder volume unlock {volume}"))
-}
-
 impl OpenPool {
     /// Makes an encrypted volume. With the recovery key in the answer, if one was asked for.
     pub(crate) async fn create_sealed(
@@ -168,24 +34,11 @@ impl OpenPool {
         properties: Properties,
         encrypt: Encrypt,
     ) -> Result<VolumeStatus, Failure> {
-        let cipher = match encrypt.cipher.as_deref() {
-            None => Cipher::for_this_machine(),
-            Some(name) => Cipher::of_name(name).ok_or_else(|| {
-                let names = Cipher::ALL.map(Cipher::name).join(", ");
-                Failure::invalid(format!("'{name}' is not a cipher: use one of {names}"))
-            })?,
-        };
-        let secret = secret_of(encrypt.secret)?;
-        let (ring, master, recovery) = slowly(move || {
-            let (mut ring, master) = Keyring::create(cipher, FIRST_SLOT, &secret, work(), now())?;
-            let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
-            Ok((ring, master, recovery))
-        })
-        .await?;
+        let (ring, master, recovery) = new_keyring(encrypt).await?;
         let keys = ring.keys(&master).map_err(|error| failure(&error))?;
         let info = self.registry.enter(name, properties, true).await.map_err(|error| self.failure(name, &error))?;
         let made = async {
-            self.write_keyring(info.id, &ring, PutMode::Create).await?;
+            write_keyring(&*self.store(), info.id, &ring, PutMode::Create).await?;
             self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
             self.volume(name).await.map(drop)
         };
@@ -196,14 +49,6 @@ impl OpenPool {
             return Err(failure);
         }
         Ok(VolumeStatus { recovery_key: recovery, ..self.status_of(&info).await })
-    }
-
-    async fn write_keyring(&self, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), Failure> {
-        let payload = PutPayload::from(ring.encode());
-        let put = self.store().put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
-        put.map(drop).map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be written: {error}"))
-        })
     }
 
     /// The cipher of an encrypted volume, where its keyring can be read.
@@ -219,13 +64,13 @@ impl OpenPool {
         info.sealed && !self.unlocked.are_unlocked(info)
     }
 
-    async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), Failure> {
+    pub(super) async fn sealed(&self, name: &str) -> Result<(VolumeInfo, Keyring, UpdateVersion), Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         let info =
             infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))?;
         if !info.sealed {
             return Err(Failure::invalid(format!("the volume '{name}' is not encrypted"))
-                .action("make an encrypted one with: larder volume create NAME --encrypt; then copy the files"));
+                .action(format!("encrypt it with: larder volume encrypt {name}")));
         }
         let (ring, version) = keyring(&*self.store(), info.id).await?.ok_or_else(|| {
             Failure::new(FailureKind::Unavailable, format!("the volume '{name}' has no keyring: nothing opens it"))
@@ -253,6 +98,7 @@ impl OpenPool {
         }
         if volume.is_ok() {
             self.unlocked.locked.lock().remove(&info.id);
+            self.go_on_sealing(&info);
         }
         volume.map(drop)
     }
@@ -266,23 +112,26 @@ impl OpenPool {
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
     pub(crate) async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, Failure> {
         let (info, _, _) = self.sealed(name).await?;
+        self.passes.stop(info.id);
         self.unlocked.locked.lock().insert(info.id);
         let keys = self.unlocked.keys.lock().remove(&info.id);
-        Ok(keys.map(|keys| Forgotten { id: info.id, keys }))
+        Ok(keys.map(|keys| Forgotten { info, keys }))
     }
 
     /// Closes the volume whose keys were forgotten. Somebody still uses it: the keys are back.
     pub(crate) async fn close_locked(&self, name: &str, forgotten: Forgotten) -> Result<(), Failure> {
-        let began = tokio::time::Instant::now();
+        let patience = Patience::new();
         loop {
             match self.registry.close_volume(name).await {
-                Err(FsError::Busy(_)) if began.elapsed() < LOCK_PATIENCE => {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+                Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    self.unlocked.keys.lock().insert(forgotten.id, forgotten.keys);
-                    return Err(self.failure(name, &error));
+                    self.unlocked.put(forgotten.info.id, forgotten.keys);
+                    self.go_on_sealing(&forgotten.info);
+                    return Err(match error {
+                        FsError::Busy(_) => self.still_in_use(name, "it is not locked"),
+                        error => self.failure(name, &error),
+                    });
                 }
             }
         }
@@ -306,6 +155,7 @@ impl OpenPool {
             cipher: ring.cipher().name().to_owned(),
             locked: self.is_locked(info),
             slots: slots.collect(),
+            sealing: self.passes.status(info),
             recovery_key,
         }
     }
@@ -325,7 +175,10 @@ impl OpenPool {
             KeysRequest::Remove { secret, slot } => {
                 (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
             }
-            KeysRequest::Unlock { .. } | KeysRequest::Lock { .. } => {
+            KeysRequest::Unlock { .. }
+            | KeysRequest::Lock { .. }
+            | KeysRequest::Encrypt { .. }
+            | KeysRequest::Rekey(_) => {
                 return Err(Failure::internal("this request changes no keys"));
             }
         };
@@ -335,7 +188,7 @@ impl OpenPool {
             Ok((ring, recovery))
         })
         .await?;
-        self.write_keyring(info.id, &ring, PutMode::Update(version)).await?;
+        write_keyring(&*self.store(), info.id, &ring, PutMode::Update(version)).await?;
         Ok(self.keys_shown(&info, &ring, recovery))
     }
 }
@@ -427,13 +280,6 @@ type KeyringChange = Box<dyn FnOnce(&mut Keyring, &Master) -> Result<Option<Stri
 
 /// Keys that were taken out of memory for a volume that is still to be closed.
 pub(crate) struct Forgotten {
-    id: Uuid,
+    info: VolumeInfo,
     keys: Arc<Keys>,
-}
-
-fn add_recovery(ring: &mut Keyring, master: &Master, name: &str) -> Result<String, KeyringError> {
-    let key = RecoveryKey::random()?;
-    let text = key.text().to_string();
-    ring.add_slot(master, name, &Secret::Recovery(key), work(), now())?;
-    Ok(text)
 }

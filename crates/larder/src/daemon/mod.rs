@@ -31,6 +31,7 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod bucket;
+mod closing;
 mod discovery;
 pub(crate) mod erase;
 mod explain;
@@ -39,12 +40,14 @@ pub(crate) mod export;
 pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
+pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
 mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
+mod passes;
 pub(crate) mod people;
 mod recycle;
 mod replicas;
@@ -53,6 +56,7 @@ mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
+mod sealing;
 mod secrets;
 mod servers;
 mod shares;
@@ -240,6 +244,8 @@ impl Daemon {
                     share.name,
                     share.volume
                 );
+            } else if self.storage.is_closed_for_now(&share.volume) {
+                tracing::info!("share '{}' waits until its volume is back in a moment", share.name);
             } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
@@ -505,6 +511,11 @@ impl Daemon {
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
+        let request = match request {
+            KeysRequest::Encrypt { encrypt, force } => return self.encrypt(name, encrypt, force).await,
+            KeysRequest::Rekey(rekey) => return self.rekey(name, rekey).await,
+            other => other,
+        };
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
@@ -518,20 +529,10 @@ impl Daemon {
             KeysRequest::Lock { force } => {
                 if !force {
                     let anyway = format!("larder volume lock {name} --force");
-                    // Data that their clients have written and not sent yet would be lost.
-                    let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
-                    if writers > 0 {
-                        let message = format!("{writers} files of the volume '{of}' are open for writing");
-                        return Err(Failure::new(FailureKind::Busy, message).action(format!(
-                            "close them there; or lock it and lose what they have not sent: {anyway}"
-                        )));
-                    }
-                    self.unmount_unused(|mounted| *mounted == of, anyway).await?;
+                    self.check_unused(&pool, &of, "lock it", anyway).await?;
                 }
                 if let Some(forgotten) = pool.forget_keys(&volume).await? {
-                    self.apply_shares(&mut state).await;
-                    self.mounts.remove_of(|mounted| *mounted == of).await;
-                    self.snapshot_runs.forget(|scheduled| *scheduled == of);
+                    self.detach(&mut state, &of).await;
                     let closed = pool.close_locked(&volume, forgotten).await;
                     if closed.is_err() {
                         self.apply_shares(&mut state).await;
@@ -566,7 +567,7 @@ impl Daemon {
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
-        pool.check_unheld(&volume).await?;
+        pool.may_be_destroyed(&volume, request.with_snapshots).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         if !request.force {
             self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;

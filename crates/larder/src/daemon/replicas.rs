@@ -32,19 +32,26 @@ impl OpenPool {
                 .action("ask the receiver for it with: larder receive POOL/NAME --token")
         };
         let resume = resume.as_deref().map(|token| parse_token(token).ok_or_else(bad_token)).transpose()?;
-        let open = self.volume(volume).await?;
-        let there = open.snapshots();
-        drop(open);
+        let there: Vec<SnapshotInfo> = match self.is_replica(volume).await? {
+            true => {
+                let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
+                replica.snapshots.iter().map(info).collect()
+            }
+            false => self.volume(volume).await?.snapshots(),
+        };
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let is_there = |name: &&String| there.iter().any(|info: &SnapshotInfo| info.name == **name);
         if let Some(missing) = std::iter::once(snapshot).chain(from).find(|name| !is_there(name)) {
             return Err(unknown(&full(missing)));
         }
         let sent = self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await;
-        sent.map_err(|error| match error {
+        let sent = sent.map_err(|error| match error {
             FsError::Invalid(why) => Failure::invalid(format!("{}: {why}", full(snapshot))),
             error => self.failure(volume, &error),
-        })
+        })?;
+        let sending = self.uses.begin(volume, format!("the sending of {}", full(snapshot)));
+        let stream = sent.stream.map(move |piece| (piece, sending.clone()).0).boxed();
+        Ok(Outgoing { stream, ..sent })
     }
 
     pub(crate) async fn receive(&self, volume: &str, input: Input<'_>) -> Result<Received, Failure> {

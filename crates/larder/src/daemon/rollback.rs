@@ -5,18 +5,14 @@
 //! - `rollback.nobody_uses_it`: its shares and mounts are taken away, then it goes back, then they return. Clients that have files open
 //!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
 
-use std::time::Duration;
-
-use larder_api::{Failure, FailureKind, SnapshotsStatus};
+use larder_api::{Failure, SnapshotsStatus};
 use larder_volume::FsError;
 
 use super::Daemon;
+use super::closing::Patience;
 use super::snapshots;
 use super::storage::OpenPool;
 use crate::config::VolumeName;
-
-/// Doors let go of a volume within this time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Daemon {
     pub(crate) async fn roll_back(
@@ -32,24 +28,12 @@ impl Daemon {
         pool.may_go_back(&volume, snapshot, destroy_later).await?;
         if !force {
             let anyway = format!("larder snap rollback {of}@{snapshot} --force");
-            let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
-            if writers > 0 {
-                let message = format!("{writers} files of the volume '{of}' are open for writing");
-                return Err(Failure::new(FailureKind::Busy, message)
-                    .action(format!("close them there; or go back and lose what they have not sent: {anyway}")));
-            }
-            self.unmount_unused(|mounted| *mounted == of, anyway).await?;
+            self.check_unused(&pool, &of, "go back", anyway).await?;
         }
         let saved = pool.save_before(&volume).await?;
-        pool.close_doors(&volume);
-        self.snapshot_runs.forget(|scheduled| *scheduled == of);
-        self.apply_shares(&mut state).await;
-        self.mounts.remove_of(|mounted| *mounted == of).await;
+        self.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
-        pool.open_doors(&volume);
-        self.apply_shares(&mut state).await;
-        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == of).cloned().collect();
-        self.mount_those_of_file(&[], &mounts).await;
+        self.open_doors(&mut state, &pool, &of).await;
         went?;
         pool.gone_back(&volume, snapshot, destroy_later, saved).await
     }
@@ -92,20 +76,14 @@ impl OpenPool {
     }
 
     async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), Failure> {
-        let began = tokio::time::Instant::now();
+        let patience = Patience::new();
         loop {
             match self.registry.roll_back(volume, snapshot).await {
-                Err(FsError::Busy(_)) if began.elapsed() < PATIENCE => {
-                    tokio::time::sleep(Duration::from_millis(50)).await
-                }
+                Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
                 went => {
                     let full = format!("{}/{volume}@{snapshot}", self.name);
                     return went.map_err(|error| match error {
-                        FsError::Busy(_) => Failure::new(
-                            FailureKind::Busy,
-                            format!("the volume '{}/{volume}' is still in use; it did not go back", self.name),
-                        )
-                        .action("end what uses it, then try again"),
+                        FsError::Busy(_) => self.still_in_use(volume, "it did not go back"),
                         error => snapshots::failure(&full, &error),
                     });
                 }

@@ -161,6 +161,19 @@ impl Servers {
         }
     }
 
+    /// Clients of this volume that can wait are asked to, until [`Servers::resume`].
+    pub(super) fn pause(&self, volume: uuid::Uuid) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.pause(Some(volume));
+        }
+    }
+
+    pub(super) fn resume(&self) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.pause(None);
+        }
+    }
+
     pub(crate) async fn set_shares(&self, users: Vec<SmbUser>, shares: Vec<SmbShare>) -> Result<(), Failure> {
         let Some(smb) = &self.smb else { return Ok(()) };
         let failed = |e: SmbError| Failure::internal(format!("the SMB server refused its shares: {e}"));

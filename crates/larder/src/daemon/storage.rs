@@ -37,11 +37,13 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) ground: Ground,
     pub(super) registry: Arc<Registry>,
-    pub(super) unlocked: Arc<super::keys::Unlocked>,
+    pub(super) unlocked: Arc<super::keyrings::Unlocked>,
     services: Services,
-    /// Volumes that are taken back to a snapshot just now.
+    pub(super) passes: super::passes::Passes,
+    /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
     pub(super) imports: super::import_tasks::Imports,
+    pub(super) uses: super::closing::Uses,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -67,7 +69,7 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
@@ -91,7 +93,7 @@ impl OpenPool {
         memory: ByteSize,
     ) -> Result<Self, Failure> {
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over).await?);
-        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(bucket.backing(), memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
@@ -102,9 +104,9 @@ impl OpenPool {
         }
     }
 
-    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keys::Unlocked>) -> Self {
-        let (services, closed, imports) = Default::default();
-        Self { name, ground, registry, unlocked, services, closed, imports }
+    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
+        let (services, passes, closed, imports, uses) = Default::default();
+        Self { name, ground, registry, unlocked, services, passes, closed, imports, uses }
     }
 
     /// The pool, unless the volumes lie in a bucket.
@@ -174,8 +176,44 @@ impl OpenPool {
     /// Changes the disks or the layout; `dry_run` only says what that would mean.
     pub(crate) async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, Failure> {
         let pool = self.need_disks()?;
-        let plan = if dry_run { pool.plan_change(change).await } else { pool.change(change).await };
-        plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))
+        if dry_run {
+            let plan = pool.plan_change(change).await;
+            return plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e));
+        }
+        let (snapshots, notes) = match change {
+            Change::Rebalance { layout: Some(_), .. } => {
+                // A change that is refused leaves none behind.
+                pool.plan_change(change).await.map_err(|e| translate::pool_failure(&e))?;
+                self.snapshots_before("before-layout-").await?
+            }
+            _ => Default::default(),
+        };
+        let mut plan = pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
+        plan.warnings.extend(notes);
+        Ok(PoolChangePlan { snapshots, ..plan })
+    }
+
+    /// Takes a snapshot of each volume that can be opened. Returns their full names, and the reasons why others have none.
+    async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let (mut taken, mut notes) = (Vec::new(), Vec::new());
+        let infos = self.registry.list().await;
+        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        for info in infos.iter().filter(|info| !info.replica) {
+            let volume = &info.name;
+            let open = match self.registry.volume(volume).await {
+                Ok(open) => open,
+                Err(error) => {
+                    let why = self.failure(volume, &error).message;
+                    notes.push(format!("no snapshot of '{volume}' was taken: {why}"));
+                    continue;
+                }
+            };
+            let name = super::snapshots::free_name_after(&open, word);
+            let full = format!("{}/{volume}@{name}", self.name);
+            open.snapshot(&name).await.map_err(|error| super::snapshots::failure(&full, &error))?;
+            taken.push(full);
+        }
+        Ok((taken, notes))
     }
 
     fn listed(&self) -> PoolListed {
@@ -223,18 +261,18 @@ impl OpenPool {
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
         if self.closed.lock().contains(name) {
-            let message = format!("the volume '{}/{name}' goes back to a snapshot", self.name);
+            let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
             return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
         }
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
 
-    /// Nobody gets the volume, until [`OpenPool::open_doors`].
-    pub(super) fn close_doors(&self, name: &str) {
+    /// Nobody gets the volume, until [`OpenPool::open_again`].
+    pub(super) fn close_for_now(&self, name: &str) {
         self.closed.lock().insert(name.to_owned());
     }
 
-    pub(super) fn open_doors(&self, name: &str) {
+    pub(super) fn open_again(&self, name: &str) {
         self.closed.lock().remove(name);
     }
 
@@ -255,7 +293,8 @@ impl OpenPool {
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
         }
-        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), ..status }
+        let sealing = self.passes.status(info);
+        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), sealing, ..status }
     }
 
     pub(crate) async fn create(
@@ -283,6 +322,29 @@ impl OpenPool {
             false => self.registry.set(name, new).await.map_err(|e| self.failure(name, &e))?,
         };
         Ok(self.status_of(&info).await)
+    }
+
+    /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
+    /// nothing but its snapshots.
+    pub(crate) async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), Failure> {
+        self.check_unheld(name).await?;
+        if with_snapshots || self.is_replica(name).await? {
+            return Ok(());
+        }
+        let snapshots = match self.registry.volume(name).await {
+            Ok(volume) => volume.snapshots(),
+            // Nobody can tell, or look into them.
+            Err(_) => return Ok(()),
+        };
+        let Some(newest) = snapshots.last() else { return Ok(()) };
+        let full = format!("{}/{name}", self.name);
+        let count = match snapshots.len() {
+            1 => format!("a snapshot, {full}@{}, which", newest.name),
+            count => format!("{count} snapshots, the newest of them {full}@{}, which", newest.name),
+        };
+        Err(Failure::new(FailureKind::Busy, format!("the volume '{full}' has {count} would be lost with it")).action(format!(
+            "look at them with: larder snap list {full}; delete all of it with: larder volume destroy {full} --with-snapshots"
+        )))
     }
 
     /// Refuses while a snapshot of the volume is held, or has clones. One that cannot be opened holds nothing.
@@ -325,7 +387,12 @@ impl OpenPool {
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
-        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
+        let is_it = |info: &&VolumeInfo| info.name == name;
+        infos.iter().filter(is_it).for_each(|info| self.passes.stop(info.id));
+        if let Err(error) = self.registry.destroy(name).await {
+            infos.iter().filter(is_it).for_each(|info| self.go_on_sealing(info));
+            return Err(self.failure(name, &error));
+        }
         // Its lost objects are missed no more.
         if let (Some(info), Some(pool)) = (infos.into_iter().find(|info| info.name == name), self.disk_pool()) {
             pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
@@ -334,6 +401,7 @@ impl OpenPool {
     }
 
     async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
+        let _use = self.uses.begin(name, "a check".into());
         let _bypass = match &self.ground {
             Ground::Bucket(bucket) if read_data => bucket.without_cache(),
             _ => None,
@@ -361,7 +429,7 @@ impl OpenPool {
                 Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
-            FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
+            FsError::Locked => super::keyrings::locked(&format!("{}/{volume}", self.name)),
             FsError::Replica => {
                 Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
                     format!(
@@ -378,6 +446,7 @@ impl OpenPool {
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
+        self.passes.stop_all();
         self.imports.stop().await;
         let pool = match &self.ground {
             Ground::Pool(pool) => pool,
@@ -410,6 +479,7 @@ impl OpenPool {
 
     /// Closes, and marks the pool as ready for another machine.
     pub(crate) async fn export(&self) -> Result<(), Failure> {
+        self.passes.stop_all();
         self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };
         let closed = self.registry.close().await;
@@ -472,6 +542,11 @@ impl Storage {
     /// The disks of all pools.
     pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
         self.all().iter().flat_map(|pool| pool.disks()).collect()
+    }
+
+    /// Whether the volume is closed and comes back by itself.
+    pub(super) fn is_closed_for_now(&self, name: &str) -> bool {
+        self.named(name).is_ok_and(|(pool, volume)| pool.closed.lock().contains(&volume))
     }
 
     pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {

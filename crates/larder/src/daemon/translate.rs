@@ -144,6 +144,7 @@ pub(crate) fn change_plan(plan: larder_pool::ChangePlan) -> PoolChangePlan {
         move_bytes: plan.move_bytes,
         seconds: plan.seconds,
         warnings: plan.warnings,
+        snapshots: Vec::new(),
     }
 }
 
@@ -219,6 +220,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         available_bytes: open.map(|(room, _)| room.available_bytes),
         encryption: None,
         locked: false,
+        sealing: None,
         replica: info.replica,
         origin: info.origin.clone(),
         recovery_key: None,

@@ -72,6 +72,11 @@ impl NfsHandle {
         self.shared.set_exports(exports);
     }
 
+    /// Handles of this volume's exports are answered with NFS3ERR_JUKEBOX while it has none: the clients try again (RFC 1813, 2.6).
+    pub fn pause(&self, volume: Option<uuid::Uuid>) {
+        self.shared.pause(volume);
+    }
+
     /// The counters at this moment.
     pub fn stats(&self) -> NfsStats {
         self.shared.stats.snapshot()

@@ -268,7 +268,8 @@ impl Session {
             return Ok((export, cached.cred.clone(), cached.read_only));
         }
         let exports = self.shared.exports();
-        let export = exports.by_key(key).ok_or(Status::Stale)?;
+        let missing = || if self.shared.is_paused(&key.volume) { Status::Jukebox } else { Status::Stale };
+        let export = exports.by_key(key).ok_or_else(missing)?;
         let Some(rule) = export.rule(self.client) else {
             let client = self.client;
             self.shared

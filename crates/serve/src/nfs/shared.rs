@@ -51,6 +51,8 @@ pub struct Shared {
     pub config: NfsConfig,
     exports: RwLock<Arc<Exports>>,
     exports_version: AtomicU64,
+    /// A volume that is back in a moment.
+    paused: RwLock<Option<uuid::Uuid>>,
     pub drc: drc::Cache,
     pub stats: Stats,
     pub buffers: Buffers,
@@ -69,6 +71,7 @@ impl Shared {
             config,
             exports: RwLock::default(),
             exports_version: AtomicU64::new(0),
+            paused: RwLock::default(),
             drc: drc::Cache::default(),
             stats: Stats::default(),
             buffers: Buffers::default(),
@@ -84,6 +87,14 @@ impl Shared {
         let mut current = self.exports.write();
         *current = Arc::new(Exports::new(exports));
         self.exports_version.fetch_add(1, Relaxed);
+    }
+
+    pub fn pause(&self, volume: Option<uuid::Uuid>) {
+        *self.paused.write() = volume;
+    }
+
+    pub fn is_paused(&self, volume: &[u8; 16]) -> bool {
+        self.paused.read().is_some_and(|paused| paused.as_bytes() == volume)
     }
 
     pub fn exports(&self) -> Arc<Exports> {

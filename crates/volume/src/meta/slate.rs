@@ -315,6 +315,14 @@ impl TrimmedLog {
         trimmed.map_err(|error| FsError::Io(error.to_string().into()))?;
         Ok(replay_after)
     }
+
+    /// Whether no entry follows the replay point of the stored manifest.
+    async fn is_carried(&self) -> FsResult<bool> {
+        let manifest = self.admin.read_manifest(None).await.map_err(engine_error)?;
+        let replay_after = manifest.map_or(0, |manifest| manifest.replay_after_wal_id());
+        let left = self.log.replay(&self.stream, replay_after).await;
+        left.map(|entries| entries.is_empty()).map_err(|error| FsError::Io(error.to_string().into()))
+    }
 }
 
 /// Closing waits this long for the store. A hanging disk is given up after 30 s, and the others
@@ -612,6 +620,13 @@ impl Meta for SlateMeta {
         }
         self.durability.fail(FsError::Poisoned("the volume is closed".into()));
         durable.and(closed)
+    }
+
+    async fn is_log_carried(&self) -> FsResult<bool> {
+        match &self.log {
+            Some(log) => log.is_carried().await,
+            None => Ok(true),
+        }
     }
 }
 

@@ -115,6 +115,7 @@ impl Registry {
                 return Err(FsError::Exists);
             }
             let entry = find(document, volume)?;
+            entry.check_not_sealing()?;
             let mut lineage = entry.lineage().to_vec();
             lineage.push(Ancestor { volume: entry.info.id, newest: newest.max(lineage::newest(&lineage)) });
             let origin = Origin { volume: entry.info.id, snapshot: number, name: snapshot.to_owned(), lineage };
@@ -267,7 +268,16 @@ fn entry_of(parent: &VolumeEntry, name: &str, origin: Origin) -> VolumeEntry {
     let others = parent.features.read_only_compatible.iter().filter(|feature| !not_here.contains(&feature.as_str()));
     let features = Features { incompatible, read_only_compatible: others.cloned().collect(), ..Features::default() };
     let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), replica: false, ..parent.info() };
-    VolumeEntry { info, formatted: false, doomed: false, features, source: None, origin: Some(origin) }
+    VolumeEntry {
+        info,
+        formatted: false,
+        doomed: false,
+        features,
+        source: None,
+        former_sources: Vec::new(),
+        sealing: None,
+        origin: Some(origin),
+    }
 }
 
 /// What a clone is made from.

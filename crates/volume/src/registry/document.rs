@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::features;
 use crate::layout::VOLUMES;
 use crate::lineage::{Ancestor, Origin};
-use crate::properties::VolumeInfo;
+use crate::properties::{Sealing, VolumeInfo};
 use crate::types::*;
 
 pub(super) const REGISTRY: &str = "registry.json";
@@ -35,6 +35,12 @@ pub(crate) struct VolumeEntry {
     /// The volume whose snapshots it was received from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<Uuid>,
+    /// Its sources before it was encrypted or re-keyed, the oldest first (`sealing.another_source`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) former_sources: Vec<Uuid>,
+    /// See `sealing.marked_before_written`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sealing: Option<Sealing>,
     /// The snapshot that it began as, if it is a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<Origin>,
@@ -44,7 +50,12 @@ impl VolumeEntry {
     /// With what its features say of it.
     pub(crate) fn info(&self) -> VolumeInfo {
         let has = |name: &str| self.features.incompatible.iter().any(|known| known == name);
-        VolumeInfo { sealed: has(features::ENCRYPTION), replica: has(features::REPLICA), ..self.info.clone() }
+        VolumeInfo {
+            sealed: has(features::ENCRYPTION),
+            sealing: self.sealing,
+            replica: has(features::REPLICA),
+            ..self.info.clone()
+        }
     }
 
     /// The volumes whose segments it reads.
@@ -87,7 +98,7 @@ impl Document {
     }
 }
 
-pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+pub(crate) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
     let (document, version) = read_document(store).await?;
     // Every volume was entered before its first object was written.
     if version.is_none() && !is_empty(store, &Path::from(VOLUMES)).await? {

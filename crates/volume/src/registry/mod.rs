@@ -12,6 +12,7 @@
 
 mod clone;
 pub(crate) mod document;
+mod sealing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub struct Registry {
     open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
     pub(crate) next_tag: AtomicU32,
     /// Names of replicas that are received into or promoted just now.
-    pub(crate) receiving: parking_lot::Mutex<HashSet<String>>,
+    pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
 }
 
 impl Registry {
@@ -106,8 +107,15 @@ impl Registry {
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
-        let info =
-            VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed, replica: false, origin: None };
+        let info = VolumeInfo {
+            name: name.to_owned(),
+            id: Uuid::new_v4(),
+            properties,
+            sealed,
+            sealing: None,
+            replica: false,
+            origin: None,
+        };
         let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
@@ -119,6 +127,8 @@ impl Registry {
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
                 source: None,
+                former_sources: Vec::new(),
+                sealing: None,
                 origin: None,
             });
             Ok(())
@@ -298,7 +308,7 @@ impl Registry {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;
-        close_unused(&mut open, id).await
+        close_unused(&mut open, id).await.map(drop)
     }
 
     /// Flushes and closes every volume. Returns the first error and closes the others all the same.
@@ -434,14 +444,14 @@ async fn unused(volume: &Volume) -> FsResult<()> {
     Err(FsError::Busy("the volume is open"))
 }
 
-/// Closes the volume, if it is open and nobody uses it.
-async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<()> {
-    let Some(volume) = open.get(&id) else { return Ok(()) };
+/// Closes the volume, if it is open and nobody uses it. Returns what was closed.
+async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<Option<Volume>> {
+    let Some(volume) = open.get(&id) else { return Ok(None) };
     unused(volume).await?;
     let closed = volume.state.close().await;
     // What is closed serves nobody, however that went: the next caller opens it anew.
-    open.remove(&id);
-    closed
+    let volume = open.remove(&id);
+    closed.map(|()| volume)
 }
 
 fn handle(state: Arc<State>) -> Volume {

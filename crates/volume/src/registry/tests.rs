@@ -178,11 +178,20 @@ fn golden_document() {
         id: Uuid::from_u128(1),
         properties: Properties::default(),
         sealed: false,
+        sealing: None,
         replica: false,
         origin: None,
     };
-    let entry =
-        VolumeEntry { info, formatted: true, doomed: false, features: Features::default(), source: None, origin: None };
+    let entry = VolumeEntry {
+        info,
+        formatted: true,
+        doomed: false,
+        features: Features::default(),
+        source: None,
+        former_sources: Vec::new(),
+        sealing: None,
+        origin: None,
+    };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
     let golden = concat!(
         r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,

@@ -27,6 +27,9 @@ pub(super) struct Received {
     /// The snapshot that its image lies over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) over: Option<u64>,
+    /// The snapshot that it was sent from. `None`: it came whole, or before this was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<u64>,
     /// The reasons to keep it here (feature `replica-holds`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) holds: Vec<Held>,
@@ -200,6 +203,7 @@ mod tests {
         Received {
             identity: Identity { number, name: format!("s{number}"), created_ns: 1 },
             over: None,
+            from: None,
             holds: Vec::new(),
         }
     }
@@ -221,12 +225,12 @@ mod tests {
     #[test]
     fn golden_text() {
         let mut document = Document::new(uuid::Uuid::from_u128(1));
-        document.snapshots = vec![Received { over: Some(2), ..received(3) }];
+        document.snapshots = vec![Received { over: Some(2), from: Some(2), ..received(3) }];
         document.snapshots[0].set_holds(&[Hold { reason: "tax".into(), until: Some(Timestamp::new(5, 0)) }]);
         document.keep("seg/a", 10, 3);
         let golden = concat!(
             r#"{"format":1,"source":"00000000-0000-0000-0000-000000000001","#,
-            r#""snapshots":[{"number":3,"name":"s3","created_ns":1,"over":2,"holds":[{"reason":"tax","until":5}]}],"#,
+            r#""snapshots":[{"number":3,"name":"s3","created_ns":1,"over":2,"from":2,"holds":[{"reason":"tax","until":5}]}],"#,
             r#""objects":{"seg/a":{"bytes":10,"first":3,"last":3}}}"#
         );
         assert_eq!(serde_json::to_string(&document).ok().as_deref(), Some(golden));

@@ -21,6 +21,7 @@ mod delta;
 pub(crate) mod document;
 mod promote;
 mod receive;
+mod relay;
 mod rows;
 mod send;
 mod stream;

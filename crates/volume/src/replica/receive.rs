@@ -1,6 +1,7 @@
 //! Receiving a snapshot into a replica.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -9,6 +10,7 @@ use larder_base::Timestamp;
 use larder_base::features::Features;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use parking_lot::Mutex;
 use ulid::Ulid;
 use uuid::Uuid;
 
@@ -30,14 +32,14 @@ const PART_BYTES: u64 = 8 << 20;
 const OBJECT_BYTES_MAX: u64 = 1 << 36;
 
 /// A name that nobody else receives into, promotes or destroys while this is held.
-pub(crate) struct Alone<'a> {
-    registry: &'a Registry,
+pub(crate) struct Alone {
+    receiving: Arc<Mutex<HashSet<String>>>,
     name: String,
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Alone {
     fn drop(&mut self) {
-        self.registry.receiving.lock().remove(&self.name);
+        self.receiving.lock().remove(&self.name);
     }
 }
 
@@ -46,11 +48,11 @@ fn refused(why: String) -> FsError {
 }
 
 impl Registry {
-    pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone<'_>> {
+    pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone> {
         if self.receiving.lock().insert(name.to_owned()) {
-            return Ok(Alone { registry: self, name: name.to_owned() });
+            return Ok(Alone { receiving: Arc::clone(&self.receiving), name: name.to_owned() });
         }
-        Err(FsError::Busy("a snapshot is being received into it"))
+        Err(FsError::Busy("a snapshot is being received into it, or sent on from it"))
     }
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
@@ -155,11 +157,20 @@ impl Registry {
             id: Uuid::new_v4(),
             properties: header.properties.clone(),
             sealed: header.sealed,
+            sealing: None,
             replica: true,
             origin: None,
         };
-        let entry =
-            VolumeEntry { info, formatted: false, doomed: false, features, source: Some(header.source), origin: None };
+        let entry = VolumeEntry {
+            info,
+            formatted: false,
+            doomed: false,
+            features,
+            source: Some(header.source),
+            former_sources: Vec::new(),
+            sealing: None,
+            origin: None,
+        };
         self.update(|document| {
             if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
                 return Err(FsError::Exists);
@@ -279,6 +290,12 @@ impl Registry {
 
 /// Refuses a stream that does not fit what is there.
 fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
+    if header.former_sources.contains(&document.source) {
+        return Err(refused(format!(
+            "the volume was encrypted or re-keyed after the newest snapshot of '{name}', which lacks its keys: send a whole snapshot \
+             without --from into a new name, then destroy '{name}'"
+        )));
+    }
     if document.source != header.source {
         return Err(refused(format!("'{name}' is a replica of another volume: receive into a new name")));
     }
@@ -288,9 +305,16 @@ fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
     }
     let newest = document.newest().map(|received| &received.identity);
     if let Some(newest) = newest.filter(|newest| newest.number >= to.number) {
+        let way_out = match header.from.as_ref().filter(|from| document.find(from).is_some()) {
+            Some(base) => format!(
+                "the stream goes on from '{}', which both have: remove the later ones with larder snap destroy {name}@{}, then send it again",
+                base.name, newest.name
+            ),
+            None => format!("send from '{}' on", newest.name),
+        };
         return Err(refused(format!(
-            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: send from '{}' on",
-            newest.name, to.name, newest.name
+            "'{name}' has the snapshot '{}', which is newer than '{}' or of another history: {way_out}",
+            newest.name, to.name
         )));
     }
     match (&header.from, newest) {
@@ -465,7 +489,8 @@ impl Document {
         }
         kept.into_iter().for_each(|(path, bytes)| self.keep(&path, bytes, number));
         let over = header.from.as_ref().filter(|_| header.is_delta).map(|from| from.number);
-        self.snapshots.push(Received { identity: header.to.clone(), over, holds: Vec::new() });
+        let from = header.from.as_ref().map(|from| from.number);
+        self.snapshots.push(Received { identity: header.to.clone(), over, from, holds: Vec::new() });
         self.partial = None;
         Ok(())
     }

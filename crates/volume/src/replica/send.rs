@@ -1,5 +1,6 @@
 //! Sending a snapshot: its objects as they lie in the store, and one image made for the way.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,13 +20,12 @@ use crate::features;
 use crate::keys::MARK;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
-use crate::registry::document::{VolumeEntry, find, store_error};
+use crate::registry::document::{self, VolumeEntry, find, store_error};
+use crate::snapshots::changes;
 use crate::snapshots::image::{self, Ground, Image};
 use crate::snapshots::row::{self, Row};
-use crate::snapshots::{Sent, changes};
 use crate::state::State;
 use crate::types::*;
-use crate::volume::Volume;
 
 /// Images over images in a row, at most: whoever reads the last reads all of them.
 pub(super) const CHAIN_MAX: u64 = 256;
@@ -45,26 +45,28 @@ pub struct Outgoing {
 }
 
 /// An object to be sent.
-enum Item {
+pub(super) enum Item {
     /// As it lies in the store.
     Stored(String),
     Made(String, Bytes),
 }
 
-struct Job {
-    store: Arc<dyn ObjectStore>,
-    prefix: Path,
-    header: Header,
-    items: Vec<Item>,
-    end: End,
-    /// What is sent stays while it is.
-    _kept: (Volume, Sent),
+pub(super) struct Job {
+    pub(super) registry: Arc<dyn ObjectStore>,
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) prefix: Path,
+    pub(super) header: Header,
+    pub(super) items: Vec<Item>,
+    pub(super) end: End,
+    /// Keeps the objects there while they are sent.
+    pub(super) _kept: Box<dyn Any + Send + Sync>,
 }
 
 impl Registry {
     /// Sends a snapshot of a volume: all of it, or what a receiver lacks that has the snapshot `from`. `resume` leaves out what came
     /// before. [`FsError::NotFound`] if there is no such snapshot, [`FsError::Invalid`] if `from` is not older, or `resume` is about
-    /// others. The volume must be unlocked: the names of its snapshots are sealed, too.
+    /// others. The volume must be unlocked: the names of its snapshots are sealed, too. A replica needs no key, and sends its snapshots
+    /// on as they came.
     pub async fn send(
         &self,
         volume: &str,
@@ -72,9 +74,13 @@ impl Registry {
         from: Option<&str>,
         resume: Option<&Resume>,
     ) -> FsResult<Outgoing> {
-        let open = self.volume(volume).await?;
+        let open = match self.volume(volume).await {
+            Err(FsError::Replica) => return self.send_on(volume, snapshot, from, resume).await,
+            open => open?,
+        };
         let (mut document, _) = self.read().await?;
         let entry = find(&mut document, volume)?.clone();
+        entry.check_not_sealing()?;
         let state = Arc::clone(&open.state);
         let (to, row) = state.sent_row(snapshot).await?;
         let from = match from {
@@ -122,6 +128,7 @@ impl Registry {
         end.objects = items.len() as u64;
         let header = Header {
             source,
+            former_sources: entry.former_sources.clone(),
             volume: entry.info.name.clone(),
             properties: entry.info.properties.clone(),
             sealed: entry.info().sealed,
@@ -132,15 +139,17 @@ impl Registry {
             bytes,
         };
         let store = self.beneath_of(&entry);
-        let job = Job { store, prefix: prefix_of(entry.info.id), header, items, end, _kept: (open, sent) };
-        let (out, pieces) = mpsc::channel(PIECES_MAX);
-        tokio::spawn(job.run(out));
-        let stream =
-            futures::stream::unfold(
-                pieces,
-                |mut pieces| async move { pieces.recv().await.map(|piece| (piece, pieces)) },
-            );
-        Ok(Outgoing { bytes, stream: stream.boxed() })
+        let registry = Arc::clone(&self.backing.store);
+        let job = Job {
+            registry,
+            store,
+            prefix: prefix_of(entry.info.id),
+            header,
+            items,
+            end,
+            _kept: Box::new((open, sent)),
+        };
+        Ok(job.begin(bytes))
     }
 
     /// Objects directly below the volume's prefix: its keyring.
@@ -176,7 +185,7 @@ pub(super) fn table_path(id: Ulid) -> String {
 }
 
 impl Resume {
-    fn is_about(&self, source: uuid::Uuid, to: &Identity, from: Option<&Identity>) -> bool {
+    pub(super) fn is_about(&self, source: uuid::Uuid, to: &Identity, from: Option<&Identity>) -> bool {
         let is_same = match (&self.from, from) {
             (Some(own), Some(from)) => own.is(from),
             (own, from) => own.is_none() && from.is_none(),
@@ -225,6 +234,13 @@ impl State {
 }
 
 impl Job {
+    pub(super) fn begin(self, bytes: u64) -> Outgoing {
+        let (out, pieces) = mpsc::channel(PIECES_MAX);
+        tokio::spawn(self.run(out));
+        let next = |mut pieces: mpsc::Receiver<_>| async move { pieces.recv().await.map(|piece| (piece, pieces)) };
+        Outgoing { bytes, stream: futures::stream::unfold(pieces, next).boxed() }
+    }
+
     async fn run(self, out: mpsc::Sender<FsResult<Bytes>>) {
         if let Err(error) = self.send(&out).await {
             // Who reads it has gone away, or learns of it here.
@@ -263,7 +279,20 @@ impl Job {
                 }
             }
         }
+        self.check_same_keys().await?;
         put(Frame::End(self.end.clone())).await
+    }
+
+    /// Objects are sealed anew in place, also while they are sent. Nothing counts before the end of the stream, so it has none then.
+    async fn check_same_keys(&self) -> FsResult<()> {
+        let (mut document, _) = document::read(&*self.registry).await?;
+        let entry = find(&mut document, &self.header.volume)?;
+        entry.check_not_sealing()?;
+        if entry.source.unwrap_or(entry.info.id) == self.header.source {
+            return Ok(());
+        }
+        let why = format!("'{}' was encrypted or re-keyed while it was sent: send it again", self.header.volume);
+        Err(FsError::Refused(why.into()))
     }
 }
 

@@ -51,6 +51,9 @@ impl Identity {
 pub(super) struct Header {
     /// The volume that was snapshotted first, whoever sends.
     pub(super) source: uuid::Uuid,
+    /// The sources that it had before it was encrypted or re-keyed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) former_sources: Vec<uuid::Uuid>,
     /// Its name at the sender.
     pub(super) volume: String,
     pub(super) properties: Properties,
@@ -212,6 +215,7 @@ mod tests {
         vec![
             Frame::Header(Header {
                 source: uuid::Uuid::from_u128(1),
+                former_sources: Vec::new(),
                 volume: "v".into(),
                 properties: Properties::default(),
                 sealed: false,

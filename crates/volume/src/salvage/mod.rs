@@ -38,6 +38,7 @@ use crate::data::{
 use crate::keys::{self, tag};
 use crate::layout;
 use crate::lineage::Lineage;
+use crate::properties::Sealing;
 use crate::registry::document;
 use crate::types::*;
 pub use plan::Piece;
@@ -55,6 +56,8 @@ pub struct VolumeFound {
     pub name: Option<String>,
     /// It is encrypted, as the registry has it.
     pub sealed: bool,
+    /// Some of its objects may still be in clear: it was being encrypted.
+    pub half_sealed: bool,
 }
 
 impl VolumeFound {
@@ -142,9 +145,12 @@ pub async fn store_of(store: Arc<dyn ObjectStore>, id: Uuid) -> Arc<dyn ObjectSt
 /// would misread.
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
-    let mut found: BTreeMap<Uuid, (Option<String>, bool)> = BTreeMap::new();
+    let mut found: BTreeMap<Uuid, (Option<String>, bool, bool)> = BTreeMap::new();
     match document::read_names(&**store).await {
-        Ok(infos) => found.extend(infos.into_iter().map(|info| (info.id, (Some(info.name), info.sealed)))),
+        Ok(infos) => found.extend(infos.into_iter().map(|info| {
+            let half_sealed = info.sealing == Some(Sealing::Encrypt);
+            (info.id, (Some(info.name), info.sealed, half_sealed))
+        })),
         Err(error @ FsError::Unsupported(_)) => return Err(error),
         Err(error) => faults.push(format!("the registry cannot be read, volumes have lost their names: {error}")),
     }
@@ -158,7 +164,8 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
         }
         Err(error) => faults.push(format!("the objects cannot be listed: {error}")),
     }
-    let found = found.into_iter().map(|(id, (name, sealed))| VolumeFound { id, name, sealed });
+    let found =
+        found.into_iter().map(|(id, (name, sealed, half_sealed))| VolumeFound { id, name, sealed, half_sealed });
     Ok((found.collect(), faults))
 }
 

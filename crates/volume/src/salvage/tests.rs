@@ -95,7 +95,10 @@ async fn whole_metadata_gives_the_volume_as_it_is() {
     let place = Box_::new();
     let (id, contents) = filled(&place).await;
     let (found, faults) = volumes(&place.store).await.unwrap();
-    assert_eq!((found, faults), (vec![VolumeFound { id, name: Some("v".into()), sealed: false }], Vec::new()));
+    assert_eq!(
+        (found, faults),
+        (vec![VolumeFound { id, name: Some("v".into()), sealed: false, half_sealed: false }], Vec::new())
+    );
     let salvage = open(&place, id).await;
     assert_eq!((salvage.verdict(), salvage.faults()), (Verdict::Whole, &[][..]));
     let top = salvage.entries(Ino::ROOT).await;

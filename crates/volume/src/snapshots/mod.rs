@@ -41,5 +41,5 @@ pub(crate) mod route;
 pub(crate) mod row;
 mod view;
 
-pub(crate) use catalog::{Catalog, Sent};
+pub(crate) use catalog::Catalog;
 pub(crate) use view::View;

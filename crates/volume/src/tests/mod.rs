@@ -8,6 +8,7 @@ mod durable;
 mod model;
 mod named;
 mod names;
+mod relay;
 mod replica;
 mod scale;
 mod snapshots;

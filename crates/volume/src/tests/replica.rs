@@ -19,13 +19,17 @@ fn length(stream: &[Bytes]) -> usize {
     stream.iter().map(Bytes::len).sum()
 }
 
-async fn receive(registry: &Registry, name: &str, stream: &[Bytes]) -> FsResult<crate::replica::ReplicaSnapshot> {
+pub(super) async fn receive(
+    registry: &Registry,
+    name: &str,
+    stream: &[Bytes],
+) -> FsResult<crate::replica::ReplicaSnapshot> {
     let pieces: Vec<FsResult<Bytes>> = stream.iter().cloned().map(Ok).collect();
     registry.receive(name, futures::stream::iter(pieces).boxed()).await
 }
 
 /// Promotes the replica `r`, and compares it and each of its snapshots with what they should be.
-async fn promoted(registry: &Registry, want: &BTreeMap<String, BTreeMap<String, Vec<u8>>>) -> Volume {
+pub(super) async fn promoted(registry: &Registry, want: &BTreeMap<String, BTreeMap<String, Vec<u8>>>) -> Volume {
     registry.promote("r").await.unwrap();
     let volume = registry.volume("r").await.unwrap();
     let (_, newest) = want.last_key_value().unwrap();
@@ -40,7 +44,7 @@ async fn promoted(registry: &Registry, want: &BTreeMap<String, BTreeMap<String, 
     volume
 }
 
-async fn change(volume: &Volume, round: u8) {
+pub(super) async fn change(volume: &Volume, round: u8) {
     let dir =
         volume.mkdir(&root(), Ino::ROOT, format!("d{round}").as_bytes(), SetAttr::default()).await.unwrap().0.id.ino;
     for number in 0..20u8 {
@@ -109,7 +113,7 @@ async fn a_replica_has_what_was_sent_and_becomes_a_volume() {
     registry.close().await.unwrap();
 }
 
-fn err_text<T: std::fmt::Debug>(result: FsResult<T>) -> String {
+pub(super) fn err_text<T: std::fmt::Debug>(result: FsResult<T>) -> String {
     result.unwrap_err().to_string()
 }
 

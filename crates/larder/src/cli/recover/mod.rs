@@ -129,7 +129,10 @@ async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -
     parts.entries = entries;
     parts.log_faults.extend(faults.iter().map(ToString::to_string));
     let beneath = larder_volume::Beneath { store: Arc::clone(&parts.store), log: None };
-    let decorated = keys::decorated(volume.id, beneath, opened);
+    // Without a registry nothing says whether all is sealed.
+    let is_half = volume.half_sealed || volume.name.is_none();
+    let mixture = if is_half { keys::Mixture::HalfExact } else { keys::Mixture::Sealed };
+    let decorated = keys::decorated(volume.id, beneath, opened, mixture);
     parts.store = decorated.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))?.store;
     Ok(())
 }

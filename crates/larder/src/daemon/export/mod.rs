@@ -54,7 +54,9 @@ impl OpenPool {
         let top = open.snapshot_root(snapshot).await.map_err(|error| snapshots::failure(&full, &error))?;
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         let failed = out.clone();
+        let exporting = self.uses.begin(volume, format!("the export of {full}"));
         tokio::spawn(async move {
+            let _use = exporting;
             let mut walk =
                 Walk { volume: open, out, buffer: BytesMut::new(), owners, links: HashMap::new(), sockets: 0 };
             match walk.all(&top).await {

@@ -1,0 +1,130 @@
+//! Closing a volume that is served: the one way for going back to a snapshot, for other keys, and for locking.
+//!
+//! - `closing.doors_first`: shares and mounts are taken away before the volume is closed. NFS clients are asked to try again until it is
+//!   back, and go on with the handles that they have. SMB, SFTP and WebDAV clients connect again; the files that they had open are closed.
+//! - `closing.bounded`: the volume is closed within [`PATIENCE`]. Otherwise it is served as before, and the failure says what uses it.
+//! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in [`Uses`].
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::storage::OpenPool;
+use super::{Daemon, State};
+use crate::config::VolumeName;
+
+/// Doors let go of a volume within this time: calls under way end, or their clients are cut off.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a caller goes on trying to close a volume.
+pub(super) struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { until: Instant::now() + PATIENCE }
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        Instant::now() < self.until
+    }
+
+    pub(super) async fn pause(&self) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The long work on the volumes of one pool (`closing.uses_named`).
+#[derive(Default)]
+pub(super) struct Uses(Mutex<Vec<Entry>>);
+
+struct Entry {
+    volume: String,
+    what: String,
+    is_alive: Weak<()>,
+}
+
+/// Work is under way as long as this is kept.
+#[derive(Clone)]
+pub(super) struct Use {
+    _alive: Arc<()>,
+}
+
+impl Uses {
+    /// `what` completes "the volume is in use by".
+    pub(super) fn begin(&self, volume: &str, what: String) -> Use {
+        let alive = Arc::new(());
+        let mut all = self.0.lock();
+        all.retain(|entry| entry.is_alive.strong_count() > 0);
+        all.push(Entry { volume: volume.to_owned(), what, is_alive: Arc::downgrade(&alive) });
+        Use { _alive: alive }
+    }
+
+    fn of(&self, volume: &str) -> Vec<String> {
+        let all = self.0.lock();
+        let alive = all.iter().filter(|entry| entry.volume == volume && entry.is_alive.strong_count() > 0);
+        alive.map(|entry| entry.what.clone()).collect()
+    }
+}
+
+impl OpenPool {
+    /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
+    pub(super) fn still_in_use(&self, volume: &str, outcome: &str) -> Failure {
+        let uses = self.uses.of(volume);
+        let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };
+        Failure::new(FailureKind::Busy, format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
+            .action("end what uses it, or wait until it is done; then try again")
+    }
+}
+
+impl Daemon {
+    /// Refuses while a client has a file open for writing or a program uses a mount; takes mounts away that nobody uses. `anyway` is the
+    /// command that does not ask, `or` what it does then.
+    pub(super) async fn check_unused(
+        &self,
+        pool: &OpenPool,
+        of: &VolumeName,
+        or: &str,
+        anyway: String,
+    ) -> Result<(), Failure> {
+        // Data that their clients have written and not sent yet would be lost.
+        let writers = pool.files(&of.volume).await.map_or(0, |files| files.writers());
+        if writers > 0 {
+            let message = format!("{writers} files of the volume '{of}' are open for writing");
+            return Err(Failure::new(FailureKind::Busy, message)
+                .action(format!("close them there; or {or} and lose what they have not sent: {anyway}")));
+        }
+        self.unmount_unused(|mounted| *mounted == *of, anyway).await
+    }
+
+    /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
+    pub(super) async fn close_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
+        let id = pool.files(&of.volume).await.map(|files| files.id());
+        if let Ok(id) = id {
+            self.servers.pause(id);
+        }
+        pool.close_for_now(&of.volume);
+        self.detach(state, of).await;
+    }
+
+    /// Takes shares and mounts of a volume away that nobody gets any more.
+    pub(super) async fn detach(&self, state: &mut State, of: &VolumeName) {
+        self.snapshot_runs.forget(|scheduled| scheduled == of);
+        self.apply_shares(state).await;
+        self.mounts.remove_of(|mounted| mounted == of).await;
+    }
+
+    /// Serves the volume again: its shares, and the mounts that the configuration names.
+    pub(super) async fn open_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
+        pool.open_again(&of.volume);
+        self.apply_shares(state).await;
+        self.servers.resume();
+        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == *of).cloned().collect();
+        self.mount_those_of_file(&[], &mounts).await;
+    }
+}

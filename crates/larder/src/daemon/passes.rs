@@ -1,0 +1,149 @@
+//! Passes over the objects of volumes that are being sealed anew.
+//!
+//! - `passes.resumed_by_unlocking`: the registry says that a volume is being sealed, and nothing else does. After a restart it is locked,
+//!   and unlocking it goes on with the work.
+//! - `passes.old_keys_last`: the keyring forgets keys once a pass found nothing to do, and only if its newest key is the one that the
+//!   pass sealed with.
+//! - `passes.stopped_first`: a pass ends before its volume is locked or its pool closes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind, SealingStatus};
+use larder_crypt::{Keys, Passed, Progress, Resealing};
+use larder_volume::{Registry, Sealing, VolumeInfo};
+use object_store::{ObjectStore, PutMode};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::keyrings::{self, folder_of};
+
+/// Objects that could not be sealed are tried again after this time, twice as long after each failure.
+const AGAIN_MIN: Duration = Duration::from_secs(15);
+const AGAIN_MAX: Duration = Duration::from_secs(3600);
+
+/// The passes that are under way in one pool.
+#[derive(Default)]
+pub(super) struct Passes(Mutex<HashMap<Uuid, Pass>>);
+
+struct Pass {
+    task: tokio::task::AbortHandle,
+    state: Arc<Mutex<PassState>>,
+}
+
+#[derive(Clone, Default)]
+struct PassState {
+    progress: Progress,
+    fault: Option<String>,
+}
+
+impl Passes {
+    /// Begins the work, unless it is under way.
+    pub(super) fn go_on(&self, work: Work) {
+        let mut passes = self.0.lock();
+        if passes.get(&work.info.id).is_some_and(|pass| !pass.task.is_finished()) {
+            return;
+        }
+        let (id, state) = (work.info.id, Arc::clone(&work.state));
+        let task = tokio::spawn(work.run()).abort_handle();
+        passes.insert(id, Pass { task, state });
+    }
+
+    pub(super) fn stop(&self, id: Uuid) {
+        self.0.lock().remove(&id).into_iter().for_each(|pass| pass.task.abort());
+    }
+
+    pub(super) fn stop_all(&self) {
+        self.0.lock().drain().for_each(|(_, pass)| pass.task.abort());
+    }
+
+    /// How far the volume has come; `None`: it is not being sealed.
+    pub(super) fn status(&self, info: &VolumeInfo) -> Option<SealingStatus> {
+        let work = info.sealing?;
+        let state = self.0.lock().get(&info.id).map(|pass| pass.state.lock().clone());
+        let running = state.is_some();
+        let PassState { progress, fault } = state.unwrap_or_default();
+        let Progress { done_bytes, total_bytes, .. } = progress;
+        Some(SealingStatus { rekey: work == Sealing::Rekey, running, done_bytes, total_bytes, fault })
+    }
+}
+
+/// The work on one volume.
+pub(super) struct Work {
+    pool: String,
+    info: VolumeInfo,
+    registry: Arc<Registry>,
+    store: Arc<dyn ObjectStore>,
+    keys: Arc<Keys>,
+    state: Arc<Mutex<PassState>>,
+}
+
+impl Work {
+    pub(super) fn new(
+        pool: &str,
+        info: &VolumeInfo,
+        registry: &Arc<Registry>,
+        store: Arc<dyn ObjectStore>,
+        keys: Arc<Keys>,
+    ) -> Self {
+        let (pool, info, registry) = (pool.to_owned(), info.clone(), Arc::clone(registry));
+        Self { pool, info, registry, store, keys, state: Arc::default() }
+    }
+
+    async fn run(self) {
+        let Self { pool, info, .. } = &self;
+        let (name, word) = (&info.name, info.sealing.map_or("sealed", Sealing::word));
+        tracing::info!("the volume '{pool}/{name}' is being {word}");
+        let mut wait = AGAIN_MIN;
+        loop {
+            let fault = match self.pass().await {
+                Ok(Passed { sealed: 0, faults }) if faults.is_empty() => match self.end().await {
+                    Ok(()) => break,
+                    Err(failure) => failure.message,
+                },
+                Ok(Passed { faults, .. }) if faults.is_empty() => {
+                    wait = AGAIN_MIN;
+                    continue;
+                }
+                Ok(Passed { faults, .. }) => faults.join("; "),
+                Err(error) => error.to_string(),
+            };
+            if self.state.lock().fault.replace(fault.clone()).as_ref() != Some(&fault) {
+                tracing::warn!("the volume '{pool}/{name}' is not {word} yet: {fault}");
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(AGAIN_MAX);
+        }
+        tracing::info!("the volume '{pool}/{name}' is {word}");
+    }
+
+    pub(super) async fn pass(&self) -> object_store::Result<Passed> {
+        let resealing = Resealing {
+            store: Arc::clone(&self.store),
+            prefix: folder_of(self.info.id),
+            keys: Arc::clone(&self.keys),
+            from_clear: self.info.sealing == Some(Sealing::Encrypt),
+        };
+        resealing.pass(|progress| self.state.lock().progress = progress).await
+    }
+
+    /// `passes.old_keys_last`
+    pub(super) async fn end(&self) -> Result<(), Failure> {
+        let lost = || Failure::new(FailureKind::Unavailable, "its keyring is gone");
+        let (mut ring, version) = keyrings::keyring(&*self.store, self.info.id).await?.ok_or_else(lost)?;
+        if ring.newest() != self.keys.newest() {
+            let name = &self.info.name;
+            return Err(Failure::new(
+                FailureKind::Unavailable,
+                format!("its keyring has a newer key: larder volume lock {name}, then larder volume unlock {name}"),
+            ));
+        }
+        if ring.has_old_keys() {
+            ring.forget_old_keys();
+            keyrings::write_keyring(&*self.store, self.info.id, &ring, PutMode::Update(version)).await?;
+        }
+        let ended = self.registry.end_sealing(self.info.id).await;
+        ended.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
+    }
+}
