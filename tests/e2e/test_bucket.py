@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import client, payload
 from larderd import Larder, binary, run
-from nfs3 import FILE_SYNC
+from nfs3 import FILE_SYNC, Nfs3
 from test_metrics import scrape, total
 from waiting import wait_for
 
@@ -66,6 +66,19 @@ def names(nfs):
     return [entry.name.decode() for entry in nfs.list(nfs.root)]
 
 
+def quiet(bucket, seconds):
+    """Waits until nothing is asked of the bucket for so long."""
+    seen = [0, time.monotonic()]
+
+    def rests():
+        now = bucket.requests()
+        if now != seen[0]:
+            seen[:] = now, time.monotonic()
+        return time.monotonic() - seen[1] > seconds
+
+    wait_for(rests, told=lambda: f"requests: {bucket.ask('/_counts')}")
+
+
 def env():
     return {**os.environ, **KEYS}
 
@@ -108,15 +121,7 @@ def test_a_volume_is_served_killed_and_idle(bucket, folder):
         assert total(values, "larder_store_requests_total", "put") > 0
         # Nobody works: nothing is asked, once the tables are in order.
         bucket.faults(slow_down=0, cut_after=0)
-        seen = [0, time.monotonic()]
-
-        def rests():
-            now = bucket.requests()
-            if now != seen[0]:
-                seen[:] = now, time.monotonic()
-            return time.monotonic() - seen[1] > 10
-
-        wait_for(rests, told=lambda: f"requests: {bucket.ask('/_counts')}")
+        quiet(bucket, 10)
         everything = b"".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
         assert KEYS["AWS_SECRET_ACCESS_KEY"].encode() not in everything, "the key is in a file"
         assert daemon.stop() == 0
@@ -251,5 +256,64 @@ def test_a_store_is_handed_over_by_hand(bucket, folder):
         assert daemon.process.wait(20) == LOST
         assert "given back" in store("status").stdout
         bucket.larder(folder / "two").end()
+    finally:
+        daemon.end()
+
+
+def test_a_cache_on_a_local_disk(bucket, folder):
+    """Warm after a restart; sealed as in the bucket; thrown away when its disk is full."""
+    cache = folder / "cache"
+    extra = ["--cache", str(cache), "--cache-size", "64MiB", "--memory", "64MiB"]
+    data, secret, key = payload(3 << 20), b"not for whoever finds the disk " * 9000, folder / "key"
+    key.write_bytes(os.urandom(64))
+    daemon = bucket.larder(folder / "data", *extra)
+    try:
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "big").handle, data)
+        encrypted = ["volume", "create", "store/secret", "--encrypt", "--key-file", str(key), "--compression", "none"]
+        daemon.run(*encrypted, check=True)
+        with Nfs3.mount("127.0.0.1", daemon.nfs_port, "/secret") as nfs:
+            nfs.write_all(nfs.create(nfs.root, "letter").handle, secret)
+        config = daemon.data / "larder.toml"
+        text = config.read_text()
+        config.write_text(text + f'\n[[volume]]\nname = "store/secret"\nkey_file = "{key}"\n')
+        assert daemon.stop() == 0
+        daemon = bucket.larder(folder / "data", *extra)
+        with client(daemon) as nfs:
+            assert nfs.read_all(nfs.lookup(nfs.root, "big").handle) == data
+        with Nfs3.mount("127.0.0.1", daemon.nfs_port, "/secret") as nfs:
+            assert nfs.read_all(nfs.lookup(nfs.root, "letter").handle) == secret
+        assert daemon.stop() == 0
+        kept = (cache / "data").read_bytes()
+        assert data[100_000:100_200] in kept and secret[:100] not in kept
+        daemon = bucket.larder(folder / "data", *extra)
+        with client(daemon) as nfs:
+            handle = nfs.lookup(nfs.root, "big").handle
+            nfs.read(handle, 0, 4096)
+            # What an opening looks up is over.
+            quiet(bucket, 2)
+            before = bucket.ask("/_counts")
+            for at in range(0, len(data), 256 << 10):
+                assert nfs.read(handle, at, 4096).data == data[at : at + 4096]
+            asked = {kind: n - before.get(kind, 0) for kind, n in bucket.ask("/_counts").items() if n != before.get(kind, 0)}
+        # A proof of ownership is all that is asked for.
+        assert sum(asked.values()) <= 1, f"{asked} for what the cache has"
+        _, values = scrape(daemon.run("metrics", check=True).stdout)
+        assert total(values, "larder_store_cache_reads_total", "hit") > 0
+        daemon.run("check", "--read-data", check=True)
+        assert daemon.stop() == 0
+        for file in cache.iterdir():
+            file.unlink()
+        # A disk that is too small for it.
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(cache)], check=True)
+        try:
+            daemon = bucket.larder(folder / "data", *extra)
+            with client(daemon) as nfs:
+                assert nfs.read_all(nfs.lookup(nfs.root, "big").handle) == data
+            wait_for(lambda: "is not used" in json.dumps(daemon.status()), told=lambda: json.dumps(daemon.status()))
+            assert daemon.stop() == 0
+        finally:
+            daemon.end()
+            subprocess.run(["umount", str(cache)], check=True)
     finally:
         daemon.end()

@@ -15,7 +15,7 @@
 //! - `cache.as_in_the_bucket`: blocks are kept as the bucket has them. What is sealed there is sealed here.
 //! - `cache.bounded`: there are as many slots as fit the size. A slot that was not used since the hand came by last goes first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -38,7 +38,6 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 const MAGIC: &[u8; 8] = b"LRDCACHE";
 const VERSION: u32 = 1;
@@ -48,8 +47,8 @@ const ENTRY_BYTES: usize = 64;
 pub const CACHE_BYTES_MIN: u64 = 16 << 20;
 /// Reads of more than this pass by: a file that is read from end to end would take the place of all that is read often.
 const READ_BYTES_MAX: u64 = 4 << 20;
-/// Reads whose blocks are on their way to the disk. What comes beyond is not kept.
-const WRITES_MAX: usize = 8;
+/// What is on its way to the disk. More is not kept: the disk is slower than the bucket then.
+const QUEUE_BYTES_MAX: usize = 32 << 20;
 /// A disk that takes longer than the bucket is no cache.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -210,6 +209,23 @@ impl Map {
     }
 }
 
+/// Blocks that are not on the disk yet.
+#[derive(Default)]
+struct Queue {
+    reads: VecDeque<Read>,
+    bytes: usize,
+    /// Somebody writes them, one after another.
+    is_drained: bool,
+}
+
+/// What one read has brought, from the beginning of a block on.
+struct Read {
+    name: u128,
+    first: u32,
+    bytes: Bytes,
+    object_bytes: u64,
+}
+
 /// A cache of objects in a folder.
 pub struct DiskCache {
     folder: PathBuf,
@@ -220,7 +236,7 @@ pub struct DiskCache {
     /// Why it is not used any more.
     fault: Mutex<Option<String>>,
     bypasses: AtomicUsize,
-    writes: Arc<Semaphore>,
+    queue: Mutex<Queue>,
     hits: Counter,
     misses: Counter,
 }
@@ -270,7 +286,7 @@ impl DiskCache {
             is_on: AtomicBool::new(true),
             fault: Mutex::default(),
             bypasses: AtomicUsize::new(0),
-            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            queue: Mutex::default(),
             hits: Counter::default(),
             misses: Counter::default(),
         })
@@ -397,25 +413,45 @@ impl DiskCache {
         }
     }
 
-    /// Keeps the blocks of `bytes`, which begin at the block `first`, without anybody's waiting.
-    fn keep(self: &Arc<Self>, name: u128, first: u32, bytes: Bytes, object_bytes: u64) {
-        let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else { return };
+    /// Keeps the blocks of a read, without anybody's waiting.
+    fn keep(self: &Arc<Self>, read: Read) {
+        {
+            let mut queue = self.queue.lock();
+            if queue.bytes + read.bytes.len() > QUEUE_BYTES_MAX {
+                return;
+            }
+            queue.bytes += read.bytes.len();
+            queue.reads.push_back(read);
+            if std::mem::replace(&mut queue.is_drained, true) {
+                return;
+            }
+        }
         let cache = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let pieces = (0..).map_while(|n: usize| {
-                let start = n * BLOCK_BYTES as usize;
-                (start < bytes.len()).then(|| bytes.slice(start..bytes.len().min(start + BLOCK_BYTES as usize)))
-            });
-            for (block, piece) in (first..).zip(pieces) {
-                if piece.len() as u64 != block_bytes(object_bytes, block) || !cache.is_on.load(Ordering::Acquire) {
-                    return;
-                }
-                if let Err(error) = cache.write_block(name, block, &piece, object_bytes) {
-                    return cache.end_and_empty(&error);
+            while let Some(read) = cache.next_read() {
+                if let Err(error) = cache.write_blocks(&read) {
+                    cache.end_and_empty(&error);
                 }
             }
         });
+    }
+
+    fn next_read(&self) -> Option<Read> {
+        let mut queue = self.queue.lock();
+        let next = queue.reads.pop_front();
+        queue.bytes -= next.as_ref().map_or(0, |read| read.bytes.len());
+        queue.is_drained = next.is_some();
+        next
+    }
+
+    fn write_blocks(&self, read: &Read) -> io::Result<()> {
+        for (block, piece) in (read.first..).zip(read.bytes.chunks(BLOCK_BYTES as usize)) {
+            // A piece of a block is not kept.
+            if piece.len() as u64 == block_bytes(read.object_bytes, block) && self.is_on.load(Ordering::Acquire) {
+                self.write_block(read.name, block, piece, read.object_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     fn write_block(&self, name: u128, block: u32, piece: &[u8], object_bytes: u64) -> io::Result<()> {
@@ -570,7 +606,7 @@ impl ObjectStore for Cached {
             return self.store.get_opts(at, options).await;
         }
         let whole = got.bytes().await?;
-        self.cache.keep(name, blocks.start, whole.clone(), meta.size);
+        self.cache.keep(Read { name, first: blocks.start, bytes: whole.clone(), object_bytes: meta.size });
         let start = (range.start - aligned.start) as usize;
         let end = whole.len().min((range.end - aligned.start) as usize);
         // A copy where much would stay in memory for the sake of little.
@@ -637,8 +673,21 @@ mod tests {
         (Arc::clone(&cache), Cached::new(Arc::clone(&bucket.store), cache, is_immutable))
     }
 
+    /// All that was read is on the disk.
     async fn settled(cache: &DiskCache) {
-        let _ = cache.writes.acquire_many(WRITES_MAX as u32).await.unwrap();
+        while cache.queue.lock().is_drained {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Nobody has it open any more, so that it can be opened again.
+    async fn closed(cache: Arc<DiskCache>, store: Cached) {
+        settled(&cache).await;
+        let cache = Arc::downgrade(&{ cache });
+        drop(store);
+        while cache.upgrade().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     async fn read(store: &Cached, at: &Path, range: Range<u64>) -> Bytes {
@@ -678,8 +727,7 @@ mod tests {
         bucket.store.put(&at, object.clone().into()).await.unwrap();
         let (cache, store) = opened(&bucket, folder.path());
         read(&store, &at, 300_000..304_096).await;
-        settled(&cache).await;
-        drop((cache, store));
+        closed(cache, store).await;
         let (cache, store) = opened(&bucket, folder.path());
         let before = server.requests();
         assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
@@ -695,8 +743,7 @@ mod tests {
         assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
         assert_eq!(server.requests(), before + 2);
         // Another bucket's is not taken for ours.
-        settled(&cache).await;
-        drop((cache, store));
+        closed(cache, store).await;
         let other = DiskCache::open(folder.path(), CACHE_BYTES_MIN, "s3://a/c").unwrap();
         assert!(other.map.lock().objects.is_empty());
     }

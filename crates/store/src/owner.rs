@@ -269,10 +269,11 @@ impl Owner {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match self.renew().await {
-                Err(BucketError::Lost { .. }) => return,
-                Err(error) => tracing::debug!(%error, "the owner's record could not be renewed"),
-                Ok(()) => {}
+            // A request that hangs is not waited for: the next one may arrive before a standby loses its patience.
+            match tokio::time::timeout(BEAT, self.renew()).await {
+                Ok(Err(BucketError::Lost { .. })) => return,
+                Ok(Err(error)) => tracing::debug!(%error, "the owner's record could not be renewed"),
+                Ok(Ok(())) | Err(_) => {}
             }
         }
     }
