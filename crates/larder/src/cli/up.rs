@@ -386,7 +386,7 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
             config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
-            let share = default_share(&volume, name, config);
+            let share = default_share(&volume, Some(name), config);
             config.shares.push(share);
         }
     }
