@@ -97,7 +97,7 @@ def test_each_door_reads_what_each_other_wrote(host, place):
         (source / "deep" / name).write_bytes(data)
     sftp, dav = Client(host, place, user="ann"), Dav(host, "ann")
     with host.nfs(uid=host.users["ann"], gid=host.users["ann"]) as nfs:
-        made = nfs.mkdir(nfs.mkdir(nfs.walk("doors").handle, "nfs", mode=0o755).handle, "deep", mode=0o755).handle
+        made = nfs.mkdir(nfs.mkdir(nfs.walk("doors"), "nfs", mode=0o755).handle, "deep", mode=0o755).handle
         for name, data in files.items():
             file = nfs.create(made, name, GUARDED, mode=0o644).handle
             nfs.write_all(file, data)
@@ -113,7 +113,7 @@ def test_each_door_reads_what_each_other_wrote(host, place):
     assert {path.stat().st_uid for path in at.rglob("*")} == {host.users["ann"]}, "all is the user's"
     with host.nfs() as nfs:
         for name, data in wanted.items():
-            assert nfs.read_all(nfs.walk(f"doors/{name}").handle) == data, name
+            assert nfs.read_all(nfs.walk(f"doors/{name}")) == data, name
     got = place / "got"
     got.mkdir()
     sftp.sftp(f"get -r /photos/doors {got}/sftp")
@@ -127,7 +127,7 @@ def test_each_door_reads_what_each_other_wrote(host, place):
     # The host writes, and every door sees it at once.
     (at / "nfs/deep/small").write_bytes(b"from the host")
     with host.nfs() as nfs:
-        assert nfs.read_all(nfs.walk("doors/nfs/deep/small").handle) == b"from the host"
+        assert nfs.read_all(nfs.walk("doors/nfs/deep/small")) == b"from the host"
     assert dav("GET", "/photos/doors/nfs/deep/small").body == b"from the host"
     # And removals of each door are removals.
     sftp.sftp("rm /photos/doors/sftp/deep/small", "rename /photos/doors/sftp/deep/big /photos/doors/moved")
@@ -148,7 +148,7 @@ def test_a_browser_lists_it(host):
 def test_a_sparse_file_beyond_4_gib(host):
     at, far = top(host, "sparse"), (5 << 30) + 3
     with host.nfs() as nfs:
-        file = nfs.create(nfs.walk("sparse").handle, "s").handle
+        file = nfs.create(nfs.walk("sparse"), "s").handle
         nfs.write(file, far, b"end", FILE_SYNC)
     about = (at / "s").stat()
     assert about.st_size == far + 3 and about.st_blocks * 512 < 1 << 20
@@ -165,7 +165,7 @@ def test_nothing_leads_out(host, place):
     (at / "out").symlink_to(outside)
     (at / "file").symlink_to(outside / "secret")
     with host.nfs() as nfs:
-        here = nfs.walk("escape").handle
+        here = nfs.walk("escape")
         out = nfs.lookup(here, "out")
         assert out.attr.type == nfs3.LNK and nfs.readlink(out.handle) == str(outside).encode()
         for handle in (out.handle, nfs.lookup(here, "file").handle):
@@ -212,7 +212,7 @@ def test_rights_are_those_of_the_host(host, place):
         for name, may in wanted.items():
             with host.nfs(uid=uid, gid=uid) as nfs:
                 try:
-                    assert nfs.read_all(nfs.walk(f"rights/{name}").handle) and may, (user, name)
+                    assert nfs.read_all(nfs.walk(f"rights/{name}")) and may, (user, name)
                 except NfsError as error:
                     assert error.status == nfs3.ACCES and not may, (user, name)
             assert (dav("GET", f"/photos/rights/{name}").status == 200) == may, (user, name)
@@ -222,7 +222,7 @@ def test_rights_are_those_of_the_host(host, place):
             read = [file.exists() and file.stat().st_size > 0 for file in (got, Path(f"{got}.smb"))]
             assert read == [may, may], (user, name)
     with host.nfs(uid=bob, gid=bob) as nfs, pytest.raises(NfsError):
-        nfs.remove(nfs.walk("rights").handle, "shared")
+        nfs.remove(nfs.walk("rights"), "shared")
     told = host.run("share", "explain", "bob", "/photos/rights/private", check=True).stdout
     assert "0600" in told and "bob" in told, told
 
@@ -248,7 +248,7 @@ def test_a_kill_loses_nothing_that_was_committed_and_handles_stay(host):
     at = top(host, "crash")
     data = payload(1_000_000, 7)
     nfs = host.nfs()
-    here = nfs.walk("crash").handle
+    here = nfs.walk("crash")
     made = nfs.create(here, "f", GUARDED, mode=0o640).handle
     before = nfs.write(made, 0, data, UNSTABLE)
     nfs.commit(made)
@@ -288,7 +288,8 @@ def test_commands_know_it(host, place):
     assert refused.returncode != 0 and "larder's own data" in refused.stderr, refused.stderr
     host.run("share", "remove", "more", check=True)
     assert (other / ".recycle/f").exists()
-    file = place / "odd.toml"
+    (place / "conf").mkdir()
+    file = place / "conf" / "odd.toml"
     file.write_text(f'[[share]]\nname = "x"\nfolder = "{other}"\nsnapshots_shown = true\n')
     checked = run("config", "check", file)
     assert checked.returncode != 0 and "no snapshots" in checked.stderr, checked.stderr

@@ -19,7 +19,8 @@
 
 mod bin;
 mod change;
-pub mod folder;
+mod folder;
+pub mod folders;
 pub mod leases;
 pub mod locks;
 mod opens;
@@ -88,7 +89,7 @@ impl Services {
     }
 
     /// The one service of the shared folders of a filesystem of the host.
-    pub fn of_folder(&self, folder: Folder) -> Files {
+    pub(crate) fn of_folder(&self, folder: Folder) -> Files {
         self.of_tree(Tree::Folder(folder))
     }
 

@@ -90,6 +90,11 @@ impl Files {
         self.tree.grounds(cred, ino, wish, by_bits).await
     }
 
+    /// Whether files have named attributes (SMB's streams). A folder of the host has none.
+    pub fn keeps_streams(&self) -> bool {
+        self.tree.keeps_streams()
+    }
+
     /// The snapshots, the oldest first. A folder of the host has none.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         self.tree.snapshots()

@@ -119,6 +119,10 @@ forward! {
 }
 
 impl Tree {
+    pub(crate) fn keeps_streams(&self) -> bool {
+        matches!(self, Tree::Volume(_))
+    }
+
     pub(crate) fn with_origin(&self, origin: u32) -> Tree {
         match self {
             Tree::Volume(tree) => Tree::Volume(tree.with_origin(origin)),

@@ -83,6 +83,7 @@ impl Folder {
             write_all(&file, offset, data)?;
         }
         if stability > Stability::Unstable {
+            host.flush_names()?;
             host.flushed(rustix::fs::fsync(&file))?;
         }
         let after = host.again(&node)?;
@@ -98,6 +99,7 @@ impl Folder {
         self.run(move |folder| {
             let node = folder.host.node(ino)?;
             let before = PreAttr::of(&node.attr);
+            folder.host.flush_names()?;
             folder.host.flush(&node)?;
             Ok((Changed { before, after: folder.host.again(&node)? }, folder.host.verifier))
         })

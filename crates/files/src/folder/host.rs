@@ -36,6 +36,8 @@ pub(super) const DEPTH_MAX: usize = 4096;
 const INO_END: u64 = 1 << 40;
 const ACL_BYTES_MAX: usize = 65536;
 const LOCKS: usize = 64;
+/// Directories that wait for a commit; with more of them, all are flushed at once.
+const UNFLUSHED_MAX: usize = 256;
 
 /// How a node is found again.
 #[derive(Clone, Debug)]
@@ -117,6 +119,8 @@ pub(super) struct Host {
     cached: Mutex<HashMap<Ino, CachedFile>>,
     is_sweeping: AtomicBool,
     pub(super) folded: Mutex<FoldedNames>,
+    /// Directories whose changes were answered and are durable with the next commit (`Answers::Ordered`).
+    unflushed: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
     /// Of appends, by number.
     pub(super) turns: [Mutex<()>; LOCKS],
     pub(super) events: Events,
@@ -222,6 +226,7 @@ impl Host {
             cached: Mutex::default(),
             is_sweeping: AtomicBool::new(false),
             folded: Mutex::default(),
+            unflushed: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::default()),
             events: Events::new(EVENTS_MAX),
             verifier: WriteVerifier(verifier),
@@ -603,6 +608,27 @@ impl Host {
             // It cannot be opened.
             _ => self.flush_all(),
         }
+    }
+
+    /// A directory that has to be durable before the next commit is answered.
+    pub(super) fn flush_later(&self, dir: &Node) -> FsResult<()> {
+        let is_full = {
+            let mut unflushed = self.unflushed.lock();
+            unflushed.insert(dir.ino(), dir.fd.clone());
+            unflushed.len() > UNFLUSHED_MAX
+        };
+        if is_full { self.flush_names() } else { Ok(()) }
+    }
+
+    /// Makes names durable that were made, moved or removed before.
+    pub(super) fn flush_names(&self) -> FsResult<()> {
+        self.admit()?;
+        let dirs = std::mem::take(&mut *self.unflushed.lock());
+        for dir in dirs.values() {
+            let open = self.reopen(dir.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+            self.flushed(rustix::fs::fsync(open))?;
+        }
+        Ok(())
     }
 
     pub(super) fn flush_all(&self) -> FsResult<()> {

@@ -13,6 +13,7 @@
 //!   ([`larder_volume::judge`]), and acts as itself. No thread changes its identity.
 //! - `folder.durable_before_answer`: a change of names or attributes is flushed before it is answered, file and directory
 //!   both; data is flushed by `commit` and by stable writes.
+//!   A door that asks for ordered answers gets names that are durable with the next commit of any file.
 //! - `folder.poison`: after a flush that failed, all changes are refused until larder is restarted.
 //! - `folder.always_read`: attributes and names are read from the host each time. Folded names alone are kept, for a second
 //!   at most ([`folded`]).
@@ -38,12 +39,11 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
 
-use crate::{Files, Services};
 use host::{Host, failed};
 
 /// The folders of one filesystem of the host, as a handle of one door.
 #[derive(Clone)]
-pub struct Folder {
+pub(crate) struct Folder {
     host: Arc<Host>,
     /// The folder that was asked for: room is told of it, since the host may bound it.
     top: Arc<OwnedFd>,
@@ -69,32 +69,19 @@ impl Drop for OpenFile {
     }
 }
 
-/// The filesystems of the host whose folders are shared.
+/// The filesystems of the host whose folders are shared, by device.
 #[derive(Default)]
-pub struct Folders {
-    services: Services,
-    hosts: Mutex<HashMap<(u32, u32), Weak<Host>>>,
-}
+pub(crate) struct Hosts(Mutex<HashMap<(u32, u32), Weak<Host>>>);
 
-/// A folder of the host, ready to be served.
-pub struct Found {
-    /// The service of its filesystem.
-    pub files: Files,
-    /// The folder itself.
-    pub top: Ino,
-    /// Whether clients' handles are good after a restart.
-    pub survives_restart: bool,
-}
-
-impl Folders {
-    /// The folder at `path` of the host. [`FsError::NotFound`] or [`FsError::NotDirectory`] if there is none.
-    pub fn open(&self, path: &Path) -> FsResult<Found> {
+impl Hosts {
+    /// The folder at `path` and its number.
+    pub(crate) fn open(&self, path: &Path) -> FsResult<(Folder, Ino)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = Arc::new(rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?);
         let stat = host::statx(top.as_fd()).map_err(failed)?;
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         let host = {
-            let mut hosts = self.hosts.lock();
+            let mut hosts = self.0.lock();
             hosts.retain(|_, host| host.strong_count() > 0);
             match hosts.get(&device).and_then(Weak::upgrade) {
                 Some(host) => host,
@@ -107,13 +94,16 @@ impl Folders {
         };
         let ino = host.identify(top.as_fd())?.id.ino;
         host.add_top(ino, top.clone());
-        let survives_restart = host.has_handles();
-        let folder = Folder { host, top, origin: 0, answers: Answers::Durable };
-        Ok(Found { files: self.services.of_folder(folder), top: ino, survives_restart })
+        Ok((Folder { host, top, origin: 0, answers: Answers::Durable }, ino))
     }
 }
 
 impl Folder {
+    /// Whether clients' handles are good after a restart.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.host.has_handles()
+    }
+
     pub(crate) fn with_origin(&self, origin: u32) -> Folder {
         Folder { origin, ..self.clone() }
     }

@@ -285,10 +285,8 @@ impl Folder {
     }
 
     fn flush_names(&self, dirs: &[&Node]) -> FsResult<()> {
-        if self.is_durable() {
-            dirs.iter().try_for_each(|dir| self.host.flush(dir))?;
-        }
-        Ok(())
+        let flush = |dir: &&Node| if self.is_durable() { self.host.flush(dir) } else { self.host.flush_later(dir) };
+        dirs.iter().try_for_each(flush)
     }
 
     pub(crate) async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {

@@ -10,6 +10,8 @@ use larder_volume::{
 use tempfile::TempDir;
 
 use super::*;
+use crate::folders::Folders;
+use crate::{Files, Services};
 
 struct Fixture {
     dir: TempDir,

@@ -109,15 +109,6 @@ impl ShareConfig {
         self.volume.is_none().then(|| Path::new(&self.folder))
     }
 
-    /// The volume and the folder in it, or the folder of the host, in words.
-    pub(crate) fn place(&self) -> String {
-        match &self.volume {
-            None => format!("the host's folder {}", self.folder),
-            Some(volume) if self.folder.is_empty() => volume.to_string(),
-            Some(volume) => format!("{volume}, folder {}", self.folder),
-        }
-    }
-
     /// The access of a user who logged in (`share.nearest_name_decides`); `None`: no entrance. The
     /// share's own `read_only` is not looked at.
     pub(crate) fn entrance(&self, user: &UserConfig, config: &Config) -> Option<Entrance> {

@@ -98,6 +98,15 @@ fn complaints_name_the_place() {
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = \"bob\""), ":7:9: users is \"all\" or a list");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = 5"), ":7:9: ");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nnetworks = [\"10.0.0.0/33\"]"), "is no network");
+    check(&with("[[share]]\nname = \"a\""), ":5:8: a share needs a volume");
+    let on_host = |folder: &str| with(&format!("[[share]]\nname = \"a\"\nfolder = \"{folder}\""));
+    check(&on_host("photos"), ":6:10: 'photos' is no folder of this machine");
+    check(&on_host("/srv/../etc"), "is no folder of this machine");
+    check(&on_host("/"), "is no folder of this machine");
+    check(&on_host("/etc/larder/a/b"), "overlaps with the disk /etc/larder/a");
+    check(&on_host("/etc"), "overlaps with the disk /etc/larder/a");
+    check(&on_host("/etc/larder/photos"), "overlaps with larder's own data");
+    check(&format!("{}\nsnapshots_shown = true", on_host("/srv/a")), "has no snapshots");
     check(
         &with("[[mount]]\ndir = \"/m\"\nvolume = \"t/v\"\noptions = [\"ro\", \"shiny\"]"),
         ":7:18: 'shiny' is not a mount option",

@@ -15,7 +15,7 @@ use larder_api::{
 };
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
-use larder_files::folder::Folders;
+use larder_files::folders::Folders;
 use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
 use larder_store::Machine;

@@ -551,7 +551,7 @@ impl ShareBackend for Tree {
         capabilities.is_read_only = self.core.read_only;
         capabilities.case_sensitive = false;
         capabilities.sparse_files = true;
-        capabilities.named_streams = true;
+        capabilities.named_streams = self.core.files.keeps_streams();
         capabilities
     }
 
