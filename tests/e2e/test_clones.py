@@ -89,6 +89,8 @@ def test_a_clone_goes_its_own_way(daemon, folder):
     refused = daemon.run("volume", "promote", "work")
     assert "of its own already" in refused.stderr
     daemon.run("snap", "destroy", "files@a", check=True)
+    refused = daemon.run("volume", "destroy", "files", "--yes", "--force")
+    assert refused.returncode != 0 and "files@b" in refused.stderr and "--with-snapshots" in refused.stderr, refused.stderr
     daemon.run("volume", "destroy", "files", "--yes", "--force", "--with-snapshots", check=True)
     assert contents(clone) == of_clone
     daemon.run("umount", str(clone), check=True)

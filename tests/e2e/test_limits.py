@@ -150,6 +150,38 @@ def test_disk_full(loop_disks, folder):
         daemon.end()
 
 
+def test_snapshots_of_a_full_pool_are_destroyed(loop_disks, folder):
+    """What they alone hold comes back, where nothing else gives room any more."""
+    disks = loop_disks(128, 128, 128)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    kept = {}
+    try:
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "d").handle
+            fill(nfs, home, 1, kept, limit=40)
+            daemon.run("snap", "create", "files@first", check=True)
+            for name in list(kept):
+                nfs.remove(home, name)
+                del kept[name]
+            fill(nfs, home, 2, kept, limit=30)
+            daemon.run("snap", "create", "files@second", check=True)
+            assert fill(nfs, home, 3, kept) == NOSPC
+            status = daemon.status()
+            assert status["available_bytes"] < status["total_bytes"] * 0.05, status
+            for name in sorted(kept)[:10]:
+                nfs.remove(home, name)
+                del kept[name]
+            daemon.run("snap", "destroy", "files@first", check=True)
+            daemon.run("snap", "destroy", "files@second", check=True)
+            wait_for(lambda: daemon.status()["available_bytes"] > 30 << 20, told=lambda: str(daemon.status()))
+            assert fill(nfs, home, 4, kept, limit=25) == 0
+            assert_kept(nfs, home, kept)
+        assert daemon.stop() == 0
+        assert daemon.check().returncode == 0
+    finally:
+        daemon.end()
+
+
 def test_a_full_pool_takes_what_room_was_reserved_for(loop_disks, folder):
     """Others fill the pool to the brim; what fallocate asked for can be written all the same, after kill -9 too."""
     disks, mib = loop_disks(320, 320, 320), 1 << 20

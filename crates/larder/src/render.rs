@@ -382,20 +382,22 @@ pub(crate) fn check_results(results: &[CheckResult]) -> String {
         if r.replica {
             let name = format!("{}/{}", r.pool, r.volume);
             text.push_str(&format!(
-                "{name}: a replica, whose objects are scrubbed with the pool and read when it is promoted\n"
+                "{name}: a replica of {} objects, {} in all: ",
+                r.segments,
+                ByteSize(r.data_bytes)
             ));
-            continue;
+        } else {
+            text.push_str(&format!(
+                "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",
+                r.pool,
+                r.volume,
+                r.inodes,
+                r.entries,
+                r.extents,
+                r.segments,
+                ByteSize(r.data_bytes)
+            ));
         }
-        text.push_str(&format!(
-            "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",
-            r.pool,
-            r.volume,
-            r.inodes,
-            r.entries,
-            r.extents,
-            r.segments,
-            ByteSize(r.data_bytes)
-        ));
         match r.problems.len() {
             0 => text.push_str("no problems\n"),
             1 => text.push_str("1 problem\n"),
