@@ -15,6 +15,7 @@ import nfs3
 import pytest
 from conftest import client, payload
 from larderd import Larder, StartFailed
+from waiting import wait_for
 from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, UNSTABLE, WRITE, NfsError, opaque, sattr, u32, u64
 
 ENTRIES = int(os.environ.get("LARDER_ENTRIES", "100000"))
