@@ -381,11 +381,7 @@ pub(crate) fn check_results(results: &[CheckResult]) -> String {
         }
         if r.replica {
             let name = format!("{}/{}", r.pool, r.volume);
-            text.push_str(&format!(
-                "{name}: a replica of {} objects, {} in all: ",
-                r.segments,
-                ByteSize(r.data_bytes)
-            ));
+            text.push_str(&format!("{name}: a replica of {} objects, {} in all: ", r.segments, ByteSize(r.data_bytes)));
         } else {
             text.push_str(&format!(
                 "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",

@@ -34,7 +34,7 @@ pub(crate) struct OpenPool {
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
     pub(super) imports: super::import_tasks::Imports,
-    pub(super) uses: super::closing::Uses,
+    pub(super) uses: super::uses::Uses,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -123,7 +123,8 @@ impl OpenPool {
             }
             _ => Default::default(),
         };
-        let mut plan = self.pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
+        let mut plan =
+            self.pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
         plan.warnings.extend(notes);
         Ok(PoolChangePlan { snapshots, ..plan })
     }

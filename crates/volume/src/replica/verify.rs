@@ -43,9 +43,11 @@ impl Registry {
         }
         for (path, kept) in &document.objects {
             let needed = document.snapshots.iter().find(|one| (kept.first..=kept.last).contains(&one.identity.number));
-            let whose = needed.map_or_else(String::new, |one| format!(", which the snapshot '{}' needs", one.identity.name));
+            let whose =
+                needed.map_or_else(String::new, |one| format!(", which the snapshot '{}' needs", one.identity.name));
             let at = Path::parse(format!("{prefix}/{path}"));
-            let at = at.map_err(|error| FsError::Io(format!("the replica's document names {path:?}: {error}").into()))?;
+            let at =
+                at.map_err(|error| FsError::Io(format!("the replica's document names {path:?}: {error}").into()))?;
             if let Err(why) = check_object(&*self.backing.store, &at, kept, read_data).await {
                 found(format!("the object {path}{whose}: {why}"));
             }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, TryStreamExt};
-use object_store::{ObjectMeta, ObjectStoreExt};
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::snapshots::{find, put, store_bytes, tree, view};
 use super::*;
