@@ -138,7 +138,10 @@ def test_the_layout_changes_while_it_is_killed_again_and_again(folder, session_s
         for layout, survives in (("raidz2", 2), ("raidz1", 1)):
             plan = planned(daemon, "rebalance", "--layout", layout)
             assert plan["after"]["layout"] == layout and plan["after"]["failures_survived"] == survives
-            change(daemon, "rebalance", "--layout", layout)
+            assert "snapshots" not in plan, "a dry run takes none"
+            before = json.loads(daemon.run("--json", "pool", "rebalance", "tank", "--layout", layout, check=True).stdout)["snapshots"]
+            assert len(before) == 1 and before[0].startswith("tank/files@before-layout-"), before
+            assert before[0].split("@")[1] in daemon.run("snap", "list", "files", check=True).stdout
             for _ in range(3):
                 time.sleep(rng.uniform(0.05, 0.8))
                 daemon.kill()

@@ -89,7 +89,7 @@ def test_a_clone_goes_its_own_way(daemon, folder):
     refused = daemon.run("volume", "promote", "work")
     assert "of its own already" in refused.stderr
     daemon.run("snap", "destroy", "files@a", check=True)
-    daemon.run("volume", "destroy", "files", "--yes", "--force", "--with-snapshots", check=True)
+    daemon.run("volume", "destroy", "files", "--yes", "--force", check=True)
     assert contents(clone) == of_clone
     daemon.run("umount", str(clone), check=True)
     daemon.mounts.clear()
@@ -124,6 +124,8 @@ def test_a_clone_of_an_encrypted_volume(sealed):  # noqa: F811
     assert (sealed.mount / "letter").read_bytes() == secret and (sealed.mount / "second").read_bytes() == secret * 2
     sealed.run("volume", "promote", "twin", check=True)
     typed(sealed, "volume", "unlock", "secret", lines=[PASSPHRASE])
+    refused = sealed.run("volume", "destroy", "secret", "--yes", "--force")
+    assert refused.returncode != 0 and "secret@" in refused.stderr and "--with-snapshots" in refused.stderr, refused.stderr
     sealed.run("volume", "destroy", "secret", "--yes", "--force", "--with-snapshots", check=True)
     assert (sealed.mount / "letter").read_bytes() == secret
     listed = json.loads(sealed.run("--json", "check", "--read-data", check=True).stdout)

@@ -15,6 +15,7 @@ import nfs3
 import pytest
 from conftest import client, payload
 from larderd import Larder, StartFailed
+from waiting import wait_for
 from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, UNSTABLE, WRITE, NfsError, opaque, sattr, u32, u64
 
 ENTRIES = int(os.environ.get("LARDER_ENTRIES", "100000"))
@@ -143,6 +144,38 @@ def test_disk_full(loop_disks, folder):
             data = payload(10 << 20, 77)
             nfs.write_all(nfs.create(home, "room-again").handle, data)
             assert nfs.read_all(nfs.lookup(home, "room-again").handle) == data
+            assert_kept(nfs, home, kept)
+        assert daemon.stop() == 0
+        assert daemon.check().returncode == 0
+    finally:
+        daemon.end()
+
+
+def test_snapshots_of_a_full_pool_are_destroyed(loop_disks, folder):
+    """What they alone hold comes back, where nothing else gives room any more."""
+    disks = loop_disks(128, 128, 128)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    kept = {}
+    try:
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "d").handle
+            fill(nfs, home, 1, kept, limit=40)
+            daemon.run("snap", "create", "files@first", check=True)
+            for name in list(kept):
+                nfs.remove(home, name)
+                del kept[name]
+            fill(nfs, home, 2, kept, limit=30)
+            daemon.run("snap", "create", "files@second", check=True)
+            assert fill(nfs, home, 3, kept) == NOSPC
+            status = daemon.status()
+            assert status["available_bytes"] < status["total_bytes"] * 0.05, status
+            for name in sorted(kept)[:10]:
+                nfs.remove(home, name)
+                del kept[name]
+            daemon.run("snap", "destroy", "files@first", check=True)
+            daemon.run("snap", "destroy", "files@second", check=True)
+            wait_for(lambda: daemon.status()["available_bytes"] > 30 << 20, told=lambda: str(daemon.status()))
+            assert fill(nfs, home, 4, kept, limit=25) == 0
             assert_kept(nfs, home, kept)
         assert daemon.stop() == 0
         assert daemon.check().returncode == 0

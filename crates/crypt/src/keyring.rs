@@ -536,6 +536,25 @@ mod tests {
     }
 
     #[test]
+    fn a_flipped_bit_in_any_byte_never_opens_other_keys() {
+        let (mut ring, master) = ring();
+        ring.add_slot(&master, "stick", &key_file(3), CHEAP, 9).expect("a slot");
+        let expected = tag(&ring.keys(&master).expect("keys"), 1);
+        let text = ring.encode();
+        for at in 0..text.len() {
+            let mut changed = text.to_vec();
+            changed[at] ^= 1;
+            let Ok(ring) = Keyring::decode(&changed) else { continue };
+            // A label may be changed; what opens still opens the same keys.
+            let Ok(opened) = ring.unlock(&key_file(3)) else { continue };
+            let Ok(keys) = ring.keys(&opened) else { continue };
+            if keys.newest() == 1 && keys.cipher() == Cipher::Aes256Gcm {
+                assert_eq!(tag(&keys, 1), expected, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
     fn slots_come_and_go_and_the_last_one_stays() {
         let (mut ring, master) = ring();
         assert_eq!(ring.remove_slot(&master, "mine").err(), Some(KeyringError::LastSlot));

@@ -381,21 +381,19 @@ pub(crate) fn check_results(results: &[CheckResult]) -> String {
         }
         if r.replica {
             let name = format!("{}/{}", r.pool, r.volume);
+            text.push_str(&format!("{name}: a replica of {} objects, {} in all: ", r.segments, ByteSize(r.data_bytes)));
+        } else {
             text.push_str(&format!(
-                "{name}: a replica, whose objects are scrubbed with the pool and read when it is promoted\n"
+                "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",
+                r.pool,
+                r.volume,
+                r.inodes,
+                r.entries,
+                r.extents,
+                r.segments,
+                ByteSize(r.data_bytes)
             ));
-            continue;
         }
-        text.push_str(&format!(
-            "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",
-            r.pool,
-            r.volume,
-            r.inodes,
-            r.entries,
-            r.extents,
-            r.segments,
-            ByteSize(r.data_bytes)
-        ));
         match r.problems.len() {
             0 => text.push_str("no problems\n"),
             1 => text.push_str("1 problem\n"),

@@ -2,75 +2,14 @@
 //!
 //! - `closing.doors_first`: shares and mounts are taken away before the volume is closed. NFS clients are asked to try again until it is
 //!   back, and go on with the handles that they have. SMB, SFTP and WebDAV clients connect again; the files that they had open are closed.
-//! - `closing.bounded`: the volume is closed within [`PATIENCE`]. Otherwise it is served as before, and the failure says what uses it.
-//! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in [`Uses`].
-
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+//! - `closing.bounded`: the volume is closed within half a minute (`Patience`). Otherwise it is served as before, and the failure says what uses it.
+//! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in `Uses`.
 
 use larder_api::{Failure, FailureKind};
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::storage::OpenPool;
 use super::{Daemon, State};
 use crate::config::VolumeName;
-
-/// Doors let go of a volume within this time: calls under way end, or their clients are cut off.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// How long a caller goes on trying to close a volume.
-pub(super) struct Patience {
-    until: Instant,
-}
-
-impl Patience {
-    pub(super) fn new() -> Self {
-        Self { until: Instant::now() + PATIENCE }
-    }
-
-    pub(super) fn is_left(&self) -> bool {
-        Instant::now() < self.until
-    }
-
-    pub(super) async fn pause(&self) {
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// The long work on the volumes of one pool (`closing.uses_named`).
-#[derive(Default)]
-pub(super) struct Uses(Mutex<Vec<Entry>>);
-
-struct Entry {
-    volume: String,
-    what: String,
-    is_alive: Weak<()>,
-}
-
-/// Work is under way as long as this is kept.
-#[derive(Clone)]
-pub(super) struct Use {
-    _alive: Arc<()>,
-}
-
-impl Uses {
-    /// `what` completes "the volume is in use by".
-    pub(super) fn begin(&self, volume: &str, what: String) -> Use {
-        let alive = Arc::new(());
-        let mut all = self.0.lock();
-        all.retain(|entry| entry.is_alive.strong_count() > 0);
-        all.push(Entry { volume: volume.to_owned(), what, is_alive: Arc::downgrade(&alive) });
-        Use { _alive: alive }
-    }
-
-    fn of(&self, volume: &str) -> Vec<String> {
-        let all = self.0.lock();
-        let alive = all.iter().filter(|entry| entry.volume == volume && entry.is_alive.strong_count() > 0);
-        alive.map(|entry| entry.what.clone()).collect()
-    }
-}
 
 impl OpenPool {
     /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.

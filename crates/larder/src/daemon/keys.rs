@@ -20,8 +20,8 @@ use super::keyrings::{
     KEYRING_BYTES_MAX, RECOVERY_SLOT, add_recovery, failure, new_keyring, now, opened, slowly, work, write_keyring,
 };
 pub(crate) use super::keyrings::{Mixture, decorated, keyring, keys_of, secret_of};
-use super::closing::Patience;
 use super::storage::{OpenPool, Storage};
+use super::uses::Patience;
 use crate::config::{KeySource, VolumeConfig};
 
 /// How long the program of a `key_command` may take.

@@ -69,6 +69,7 @@ pub(crate) mod tokens;
 pub(crate) mod translate;
 pub(crate) mod user_keys;
 mod users;
+mod uses;
 
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;

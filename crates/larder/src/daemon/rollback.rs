@@ -9,9 +9,9 @@ use larder_api::{Failure, SnapshotsStatus};
 use larder_volume::FsError;
 
 use super::Daemon;
-use super::closing::Patience;
 use super::snapshots;
 use super::storage::OpenPool;
+use super::uses::Patience;
 use crate::config::VolumeName;
 
 impl Daemon {

@@ -15,10 +15,10 @@ use object_store::{ObjectStore, PutMode};
 use uuid::Uuid;
 
 use super::Daemon;
-use super::closing::Patience;
 use super::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, secret_of, slowly};
 use super::passes::Work;
 use super::storage::OpenPool;
+use super::uses::Patience;
 use crate::config::VolumeName;
 
 /// What a keyring becomes while its volume is closed.

@@ -43,7 +43,7 @@ pub(crate) struct OpenPool {
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
     pub(super) imports: super::import_tasks::Imports,
-    pub(super) uses: super::closing::Uses,
+    pub(super) uses: super::uses::Uses,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -615,8 +615,18 @@ impl Storage {
                     continue;
                 }
                 if pool.is_replica(&name).await? {
-                    let pool = pool.name.clone();
-                    results.push(CheckResult { pool, volume: name, replica: true, ..CheckResult::default() });
+                    let report = pool.registry.check_replica(&name, read_data).await;
+                    let report = report.map_err(|error| pool.failure(&name, &error))?;
+                    results.push(CheckResult {
+                        pool: pool.name.clone(),
+                        volume: name,
+                        segments: report.objects,
+                        data_bytes: report.bytes,
+                        problems: report.problems,
+                        replica: true,
+                        rebuilt,
+                        ..CheckResult::default()
+                    });
                     continue;
                 }
                 results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });

@@ -25,6 +25,7 @@ mod relay;
 mod rows;
 mod send;
 mod stream;
+mod verify;
 
 use larder_base::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,7 @@ pub(crate) use chain::flat;
 pub(crate) use promote::facts;
 pub(crate) use rows::copy_rows;
 pub use send::Outgoing;
+pub use verify::ReplicaReport;
 
 use crate::types::*;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, TryStreamExt};
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::snapshots::{find, put, store_bytes, tree, view};
 use super::*;
@@ -224,6 +224,22 @@ async fn a_stream_cut_anywhere_changes_nothing_and_is_resumed() {
         registry.send("v", "s1", Some("s0"), Some(&token)).await.unwrap().stream.try_collect().await.unwrap()
     };
     assert!(length(&rest) < length(&stream), "segments that came are left out");
+    // A token that claims more than came leaves out what is needed. The receiver notices, and has what it had.
+    for segments in [[0u64, 1 << 20], [0, u64::MAX]] {
+        let mut forged: serde_json::Value = serde_json::from_str(&text).unwrap();
+        forged["segments"] = serde_json::json!([segments]);
+        let forged = serde_json::from_value(forged).unwrap();
+        let outgoing = registry.send("v", "s1", Some("s0"), Some(&forged)).await;
+        let lacking: FsResult<Vec<Bytes>> = match outgoing {
+            Ok(outgoing) => outgoing.stream.try_collect().await,
+            Err(error) => Err(error),
+        };
+        if let Ok(lacking) = lacking {
+            assert!(segments[1] < u64::MAX && length(&lacking) < length(&stream));
+            assert!(receive(&far, "r", &lacking).await.is_err());
+        }
+        assert_eq!(far.replica("r").await.unwrap().snapshots.len(), 1);
+    }
     // A token about another snapshot is refused.
     assert!(registry.send("v", "s0", None, Some(&token)).await.is_err());
     receive(&far, "r", &rest).await.unwrap();
@@ -436,4 +452,26 @@ mod failing {
             self.inner.copy_opts(from, to, options).await
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_of_a_replica_names_what_is_lost() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    change(&volume, 0).await;
+    volume.snapshot("s0").await.unwrap();
+    receive(&far, "r", &sent(&registry, "s0", None).await).await.unwrap();
+    let whole = far.check_replica("r", true).await.unwrap();
+    assert_eq!(whole.problems, Vec::<String>::new());
+    assert!(whole.objects > 1 && whole.bytes > 0);
+    let store = far.store();
+    let objects: Vec<ObjectMeta> = store.list(None).try_collect().await.unwrap();
+    let segment = objects.iter().find(|meta| meta.location.as_ref().contains("/seg/")).unwrap();
+    store.delete(&segment.location).await.unwrap();
+    let lacking = far.check_replica("r", false).await.unwrap();
+    assert!(matches!(&lacking.problems[..], [one] if one.contains("missing") && one.contains("'s0'")), "{lacking:?}");
+    store.put(&segment.location, b"short".as_slice().into()).await.unwrap();
+    let lacking = far.check_replica("r", true).await.unwrap();
+    assert!(matches!(&lacking.problems[..], [one] if one.contains("5 bytes")), "{lacking:?}");
 }
