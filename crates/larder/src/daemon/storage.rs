@@ -188,7 +188,8 @@ impl OpenPool {
             }
             _ => Default::default(),
         };
-        let mut plan = pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
+        let mut plan =
+            pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
         plan.warnings.extend(notes);
         Ok(PoolChangePlan { snapshots, ..plan })
     }
