@@ -138,6 +138,8 @@ struct Map {
     /// By name, then by block.
     objects: HashMap<u128, BTreeMap<u32, u32>>,
     hand: usize,
+    /// Slots without a block; some of them may have one by now.
+    free: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -170,21 +172,33 @@ impl Map {
         if blocks.is_empty() {
             self.objects.remove(&name);
         }
-        if let Some(slot) = number.and_then(|number| self.slots.get_mut(number as usize)) {
+        number.into_iter().for_each(|number| self.clear(number));
+    }
+
+    fn clear(&mut self, number: u32) {
+        if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.entry = None;
+            self.free.push(number);
         }
     }
 
     fn remove_object(&mut self, name: u128) {
         for number in self.objects.remove(&name).unwrap_or_default().into_values() {
-            if let Some(slot) = self.slots.get_mut(number as usize) {
-                slot.entry = None;
-            }
+            self.clear(number);
         }
     }
 
     /// A slot to write to (`cache.bounded`).
     fn take_slot(&mut self) -> Option<u32> {
+        while let Some(number) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(number as usize)
+                && slot.entry.is_none()
+                && !slot.is_busy
+            {
+                slot.is_busy = true;
+                return Some(number);
+            }
+        }
         // After one round nothing is in use that was not used in between.
         for _ in 0..self.slots.len() * 2 {
             self.hand = (self.hand + 1) % self.slots.len();
@@ -205,6 +219,7 @@ impl Map {
     fn give_back(&mut self, number: u32) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.is_busy = false;
+            self.free.push(number);
         }
     }
 }
@@ -271,6 +286,7 @@ impl DiskCache {
             data.set_len(0)?;
             index.write_all_at(&head, 0)?;
         }
+        map.free = (0..count).rev().filter(|slot| map.slots[*slot as usize].entry.is_none()).collect();
         // Smaller than before.
         if index.metadata()?.len() > index_at(count) {
             index.set_len(index_at(count))?;
@@ -732,6 +748,14 @@ mod tests {
         let before = server.requests();
         assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
         assert_eq!((server.requests(), cache.hits.get()), (before, 1));
+        // What is read next takes free slots, not those that nobody has used since the restart.
+        for offset in [0, 400_000, 500_000, 600_000] {
+            read(&store, &at, offset..offset + 10).await;
+        }
+        settled(&cache).await;
+        let before = server.requests();
+        assert_eq!(read(&store, &at, 299_000..303_096).await, &object[299_000..303_096]);
+        assert_eq!(server.requests(), before);
         // Who verifies the bucket sees the bucket.
         let bypass = cache.bypass();
         read(&store, &at, 299_000..303_096).await;
