@@ -23,9 +23,11 @@ use crate::posix_acl;
 const WORKERS: usize = 64;
 /// Events that a receiver may fall behind.
 const EVENTS_MAX: usize = 4096;
-/// Nodes in each of the two generations of the table; a node that nobody asked for in a whole generation is forgotten. With
+/// Files in each of the two generations of their table; one that nobody asked for in a whole generation is forgotten. With
 /// handles it is found again by the client's handle, otherwise the client looks its name up again.
-const KNOWN_MAX: usize = 1 << 18;
+const KNOWN_FILES_MAX: usize = 1 << 16;
+/// Directories stay for longer: a walk comes back to one after everything below it.
+const KNOWN_DIRS_MAX: usize = 1 << 19;
 /// Files that stay open for the next access.
 const CACHED_FILES_MAX: usize = 256;
 /// An open file that was not used for so long is closed.
@@ -44,18 +46,22 @@ const UNFLUSHED_MAX: usize = 256;
 pub(super) enum Place {
     /// By its generation, with a handle of the kernel.
     Handle(u64),
-    /// By its name in a directory. Without a generation it is taken for whatever has the number.
+    /// By its name in a directory. Without handles the generation has to be this one; with handles it is the second choice.
     Named(Ino, Bytes, Option<u64>),
 }
 
 /// Two generations: what is used moves to the young one.
-#[derive(Default)]
-struct Known {
+struct Generations {
     young: HashMap<Ino, Place>,
     old: HashMap<Ino, Place>,
+    max: usize,
 }
 
-impl Known {
+impl Generations {
+    fn new(max: usize) -> Generations {
+        Generations { young: HashMap::new(), old: HashMap::new(), max }
+    }
+
     fn get(&mut self, ino: Ino) -> Option<Place> {
         if let Some(place) = self.young.get(&ino) {
             return Some(place.clone());
@@ -66,10 +72,43 @@ impl Known {
     }
 
     fn put(&mut self, ino: Ino, place: Place) {
-        if self.young.len() >= KNOWN_MAX {
+        if self.young.len() >= self.max {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(ino, place);
+    }
+
+    fn forget(&mut self, ino: Ino) {
+        self.young.remove(&ino);
+        self.old.remove(&ino);
+    }
+}
+
+/// The nodes that somebody was led to.
+struct Known {
+    files: Generations,
+    dirs: Generations,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known { files: Generations::new(KNOWN_FILES_MAX), dirs: Generations::new(KNOWN_DIRS_MAX) }
+    }
+}
+
+impl Known {
+    fn get(&mut self, ino: Ino) -> Option<Place> {
+        self.dirs.get(ino).or_else(|| self.files.get(ino))
+    }
+
+    fn put(&mut self, ino: Ino, kind: FileKind, place: Place) {
+        let (one, other) = match kind {
+            FileKind::Directory => (&mut self.dirs, &mut self.files),
+            _ => (&mut self.files, &mut self.dirs),
+        };
+        // The number may have been another's.
+        other.forget(ino);
+        one.put(ino, place);
     }
 }
 
@@ -343,36 +382,38 @@ impl Host {
             return if attr.nlink == 0 { Err(FsError::Stale) } else { Ok(Node { fd, attr }) };
         }
         let place = self.known.lock().get(ino).ok_or(FsError::Stale)?;
-        let fd = match (&place, self.shape) {
-            (Place::Handle(generation), Some(_)) => return self.by_handle(FileId { ino, generation: *generation }),
-            (Place::Handle(_), None) => return Err(FsError::Stale),
-            (Place::Named(dir, name, _), _) => {
-                if depth >= DEPTH_MAX {
-                    return Err(FsError::Stale);
+        let has_handles = self.shape.is_some();
+        match place {
+            Place::Handle(generation) => self.by_handle(FileId { ino, generation }),
+            Place::Named(dir, name, generation) => match (self.by_name(ino, dir, &name, depth), generation) {
+                (Ok(node), _) if has_handles => {
+                    self.known.lock().put(ino, node.attr.kind, Place::Handle(node.attr.id.generation));
+                    Ok(node)
                 }
-                let pinned = self.pins.lock().get(dir).map(|pin| pin.fd.clone());
-                let dir = match pinned {
-                    Some(fd) => fd,
-                    None => self.unpinned(*dir, depth + 1)?.fd,
-                };
-                self.beneath(dir.as_fd(), name).map_err(|error| match error {
-                    Errno::NOENT | Errno::NOTDIR | Errno::XDEV => FsError::Stale,
-                    error => failed(error),
-                })?
-            }
-        };
-        let attr = self.identify(fd.as_fd())?;
-        let wanted = match place {
-            Place::Named(_, _, wanted) => wanted,
-            Place::Handle(generation) => Some(generation),
-        };
-        if attr.id.ino != ino || wanted.is_some_and(|wanted| wanted != attr.id.generation) {
+                (Ok(node), Some(wanted)) if node.attr.id.generation != wanted => Err(FsError::Stale),
+                // It has moved since it was listed.
+                (Err(FsError::Stale), Some(generation)) if has_handles => self.by_handle(FileId { ino, generation }),
+                (found, _) => found,
+            },
+        }
+    }
+
+    /// What the name leads to now, if it still is the number.
+    fn by_name(&self, ino: Ino, dir: Ino, name: &[u8], depth: usize) -> FsResult<Node> {
+        if depth >= DEPTH_MAX {
             return Err(FsError::Stale);
         }
-        if self.shape.is_some() {
-            self.known.lock().put(ino, Place::Handle(attr.id.generation));
-        }
-        Ok(Node { fd: Arc::new(fd), attr })
+        let pinned = self.pins.lock().get(&dir).map(|pin| pin.fd.clone());
+        let dir = match pinned {
+            Some(fd) => fd,
+            None => self.unpinned(dir, depth + 1)?.fd,
+        };
+        let fd = self.beneath(dir.as_fd(), name).map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::XDEV => FsError::Stale,
+            error => failed(error),
+        })?;
+        let attr = self.identify(fd.as_fd())?;
+        if attr.id.ino == ino { Ok(Node { fd: Arc::new(fd), attr }) } else { Err(FsError::Stale) }
     }
 
     fn by_handle(&self, id: FileId) -> FsResult<Node> {
@@ -396,7 +437,7 @@ impl Host {
         let node = match self.shape.is_some() && !is_pinned && !self.is_top(id.ino) {
             true => {
                 let node = self.by_handle(id)?;
-                self.known.lock().put(id.ino, Place::Handle(id.generation));
+                self.known.lock().put(id.ino, node.attr.kind, Place::Handle(id.generation));
                 node
             }
             false => self.node(id.ino)?,
@@ -429,15 +470,18 @@ impl Host {
             Some(_) => Place::Handle(attr.id.generation),
             None => Place::Named(dir, Bytes::copy_from_slice(name), Some(attr.id.generation)),
         };
-        self.known.lock().put(attr.id.ino, place);
+        self.known.lock().put(attr.id.ino, attr.kind, place);
     }
 
     /// Of a listing, which has not looked at it.
-    pub(super) fn remember_listed(&self, dir: Ino, name: &Bytes, ino: Ino) {
+    pub(super) fn remember_listed(&self, dir: Ino, name: &Bytes, ino: Ino, kind: FileKind) {
         let mut known = self.known.lock();
-        if known.get(ino).is_none() || self.shape.is_none() {
-            known.put(ino, Place::Named(dir, name.clone(), None));
-        }
+        // The host may have given the number to another file: the name goes first, and what was known is the second choice.
+        let generation = match known.get(ino) {
+            Some(Place::Handle(generation)) => Some(generation),
+            _ => None,
+        };
+        known.put(ino, kind, Place::Named(dir, name.clone(), generation));
     }
 
     /// The directory above, which is remembered. The outermost shared folder is above itself (`folder.within`).
@@ -450,7 +494,7 @@ impl Host {
         let attr = self.identify(fd.as_fd())?;
         // Without handles it is known by the name through which somebody came here.
         if self.shape.is_some() {
-            self.known.lock().put(attr.id.ino, Place::Handle(attr.id.generation));
+            self.known.lock().put(attr.id.ino, attr.kind, Place::Handle(attr.id.generation));
         }
         Ok(Node { fd: Arc::new(fd), attr })
     }

@@ -216,7 +216,7 @@ impl Folder {
             if kind == FileKind::Directory && is_foreign(open, &raw.name, dir)? {
                 return Ok(None);
             }
-            self.host.remember_listed(dir.ino(), &raw.name, raw.ino);
+            self.host.remember_listed(dir.ino(), &raw.name, raw.ino, kind);
             return Ok(Some(DirEntry { cookie: raw.cookie, name: raw.name, ino: raw.ino, kind, attr: None }));
         }
         match self.host.child(dir, &raw.name) {

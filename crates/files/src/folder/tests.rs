@@ -147,6 +147,27 @@ async fn handles_survive_renames_and_restarts() {
 }
 
 #[tokio::test]
+async fn a_number_that_the_host_uses_again_is_the_new_file() {
+    for f in both() {
+        for round in 0..8 {
+            let name = format!("round {round}");
+            std::fs::write(f.path(&name), "").unwrap();
+            let old = f.lookup(f.top, &name).await.unwrap();
+            std::fs::remove_file(f.path(&name)).unwrap();
+            // Without handles the time of birth tells them apart, which is as fine as the kernel's ticks.
+            tokio::time::sleep(Duration::from_millis(12)).await;
+            std::fs::write(f.path("next"), name).unwrap();
+            let listing = f.files.readdir(&Cred::root(), f.top, 0, 9, false).await.unwrap();
+            assert_eq!(listing.entries.len(), 1);
+            let new = f.files.getattr(listing.entries[0].ino).await.unwrap();
+            assert_eq!((new.size, new.id == old.id), (7, false));
+            assert!(matches!(f.files.resolve(old.id).await, Err(FsError::Stale)));
+            std::fs::remove_file(f.path("next")).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_handles_nodes_are_found_by_name() {
     let f = both().pop().unwrap();
     let dir = f.mkdir(f.top, "d", 0o755).await;
