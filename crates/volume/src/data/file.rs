@@ -70,8 +70,6 @@ pub(super) struct FileData {
 /// A sequential reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// Where its reader began.
-    pub(super) begin: u64,
     /// Where its next read is expected.
     pub(super) next: u64,
     /// Read ahead up to here.
