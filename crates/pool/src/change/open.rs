@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::disk::DiskOpener;
 use crate::disk::folder;
 use crate::disk::timed_disk;
-use crate::disk::watch::HANGS;
+use crate::disk::watch::{self, HANGS};
 use crate::disk::work::Work;
 use crate::error::PoolError;
 use crate::heal::repair;
@@ -153,9 +153,14 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     if matches!(core.members.work, Work::Threads) {
         let watched = Arc::downgrade(&core);
         let watch = move || {
-            while let Some(core) = watched.upgrade().filter(|core| !core.is_closed()) {
-                core.members.look_for_hangs();
-                drop(core);
+            let core = || watched.upgrade().filter(|core| !core.is_closed());
+            while let Some(open) = core() {
+                open.members.look_for_hangs();
+                drop(open);
+                let has_calls = || core().is_some_and(|core| core.members.has_calls_under_way());
+                if !has_calls() {
+                    watch::sleep_until_called(has_calls);
+                }
                 std::thread::sleep(WATCH_EVERY);
             }
         };

@@ -13,14 +13,18 @@
 //!   was verified.
 //! - `hang.calls_return_first`: the disk is not taken back before all its calls have returned.
 //!
+//! - `hang.idle_sleeps`: who counts the seconds sleeps while no call is under way. A call wakes it
+//!   ([`sleep_until_called`]), so an idle pool wakes no processor, and no call goes uncounted.
+//!
 //! The pool counts the seconds, one a tick. A machine that was suspended for a while blames no
 //! disk.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// Seconds after which a call hangs. Linux gives a command to a disk 30 seconds, so a longer wait
 /// is not for a slow disk. SMB clients give up after 60, and should be answered before.
@@ -29,6 +33,36 @@ pub const CALL_SECONDS_MAX: u64 = 30;
 pub const SYNC_ALL_SECONDS_MAX: u64 = 600;
 /// The message of every error that a closed way gives.
 pub const HANGS: &str = "it does not answer: a call has been waiting for 30 seconds";
+
+/// Who counts seconds sleeps no longer than this: its pool may be closed by then.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// The threads of the process that sleep until a call begins (`hang.idle_sleeps`).
+static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
+/// Grows when a call has woken them.
+static WOKEN: Mutex<u64> = Mutex::new(0);
+static WAKES: Condvar = Condvar::new();
+
+/// Sleeps until some call of the process begins, unless `is_called` finds one under way; a minute at most.
+pub fn sleep_until_called(is_called: impl FnOnce() -> bool) {
+    let seen = *WOKEN.lock();
+    SLEEPERS.fetch_add(1, Ordering::SeqCst);
+    // A call that did not see this sleeper was under way before, and `is_called` sees it: both take the lock of its disk.
+    if !is_called() {
+        let mut woken = WOKEN.lock();
+        if *woken == seen {
+            WAKES.wait_for(&mut woken, SLEEP_MAX);
+        }
+    }
+    SLEEPERS.fetch_sub(1, Ordering::SeqCst);
+}
+
+fn wake_sleepers() {
+    if SLEEPERS.load(Ordering::SeqCst) > 0 {
+        *WOKEN.lock() += 1;
+        WAKES.notify_all();
+    }
+}
 
 /// The calls to a disk since it was attached.
 #[derive(Debug, Default)]
@@ -76,6 +110,8 @@ impl Watch {
         let (number, until) = (calls.next, calls.seconds + seconds);
         calls.next += 1;
         calls.under_way.push((number, until));
+        drop(calls);
+        wake_sleepers();
         Ok(Call { watch: self, number })
     }
 
@@ -145,5 +181,28 @@ mod tests {
         assert!(watch.is_waiting());
         drop(long);
         assert!(!watch.is_waiting());
+    }
+
+    #[test]
+    fn a_call_wakes_who_counts_and_nothing_else_does() {
+        let watch = Arc::new(Watch::default());
+        let counting = Arc::clone(&watch);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let counter = std::thread::spawn(move || {
+            sleep_until_called(|| {
+                ready.send(()).unwrap();
+                counting.is_waiting()
+            });
+            counting.is_waiting()
+        });
+        is_ready.recv().unwrap();
+        let began = std::time::Instant::now();
+        let call = watch.enter().unwrap();
+        assert!(counter.join().unwrap(), "it woke while the call was under way");
+        assert!(began.elapsed() < SLEEP_MAX / 2);
+        // One under way is not slept through.
+        sleep_until_called(|| watch.is_waiting());
+        assert!(began.elapsed() < SLEEP_MAX / 2);
+        drop(call);
     }
 }

@@ -67,6 +67,11 @@ impl Members {
         }
     }
 
+    /// Whether some call to a disk has not returned: then its seconds are counted (`hang.idle_sleeps`).
+    pub fn has_calls_under_way(&self) -> bool {
+        self.iter().any(|member| member.watch().is_waiting())
+    }
+
     /// Puts a disk that hangs out of use (`hang.call_too_long`). The labels say so before a write
     /// is acknowledged without it (`member.out_before_answer`).
     fn put_out_hanging(self: &Arc<Self>, slot: u8) {
