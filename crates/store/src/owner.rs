@@ -99,6 +99,9 @@ pub enum TakeOver {
 #[derive(Clone)]
 pub struct Owner(Arc<Held>);
 
+/// Hears that the store is another's.
+type OnLoss = Box<dyn Fn(&BucketError) + Send + Sync>;
+
 struct Held {
     store: Arc<dyn ObjectStore>,
     url: BucketUrl,
@@ -117,7 +120,7 @@ struct Held {
     is_released: AtomicBool,
     /// Who has the store now (`owner.end_is_final`).
     lost_to: OnceLock<String>,
-    on_loss: OnceLock<Box<dyn Fn(&BucketError) + Send + Sync>>,
+    on_loss: OnceLock<OnLoss>,
 }
 
 impl Owner {
