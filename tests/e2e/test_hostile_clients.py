@@ -1,0 +1,148 @@
+"""Slow and hostile clients on the ports of SFTP and WebDAV, plain and behind TLS. Honest clients go on meanwhile."""
+
+import contextlib
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import make
+from test_sftp import Client
+from test_webdav import Dav
+from trees import payload
+
+LONG_BYTES = 64 << 20
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    place = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
+    daemon = make(place, extra=["--sftp", "127.0.0.1:0", "--webdav", "127.0.0.1:0", "--webdavs", "127.0.0.1:0"]).start()
+    Dav(daemon).put(f"/{daemon.share}/long", payload(LONG_BYTES, 1))
+    yield daemon
+    log, code = daemon.log(), daemon.stop()
+    shutil.rmtree(place, ignore_errors=True)
+    assert code == 0 and "panicked" not in log, log[-4000:]
+
+
+@contextlib.contextmanager
+def closing():
+    """A list of sockets, closed in the end."""
+    held = []
+    try:
+        yield held
+    finally:
+        for one in held:
+            one.close()
+
+
+def reach(daemon, door):
+    return socket.create_connection(("127.0.0.1", daemon.info[door]["port"]), timeout=10)
+
+
+def honest(daemon, folder):
+    """A new client of each door, with a limit of its time; each is answered."""
+    began = time.monotonic()
+    path = f"/{daemon.share}/honest"
+    Dav(daemon).put(path, b"fine")
+    done = subprocess.run(
+        ["curl", "-sSfk", "-m", "10", "-u", f"{daemon.user}:{daemon.password}", f"https://127.0.0.1:{daemon.info['webdavs']['port']}{path}"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.stdout == "fine", done.stderr
+    Client(daemon, folder).sftp(f"get {path} {folder}/honest", timeout_s=10)
+    assert (folder / "honest").read_bytes() == b"fine"
+    assert time.monotonic() - began < 10, "honest clients wait for hostile ones"
+
+
+def head(daemon, method, name, *more):
+    lines = [f"{method} /{daemon.share}/{name} HTTP/1.1", "Host: x", f"Authorization: {Dav(daemon).authorization}", *more]
+    return "\r\n".join(lines).encode()
+
+
+def test_heads_and_bodies_that_stall_and_readers_that_do_not_read(daemon, folder):
+    before = daemon.rss_bytes()
+    with closing() as held:
+        for n in range(30):
+            # A head that comes in drops, a body that stops, an answer that nobody takes, many requests and no ear.
+            for text in (head(daemon, "GET", "long")[: 40 + n], head(daemon, "PUT", f"stalled-{n}", "Content-Length: 9000000", "", "x" * 100_000),
+                         head(daemon, "GET", "long", "", ""), head(daemon, "GET", "long", "", "") * 50,
+                         head(daemon, "PROPFIND", "", "Transfer-Encoding: chunked", "", "5\r\n<a")):
+                held.append(reach(daemon, "webdav"))
+                held[-1].sendall(text)
+        for _ in range(3):
+            for s in held[::5]:
+                s.send(b"a")
+            honest(daemon, folder)
+        assert daemon.rss_bytes() - before < 400 << 20, f"{(daemon.rss_bytes() - before) >> 20} MiB"
+    # What was not sent whole is not there.
+    listed = Dav(daemon)("PROPFIND", f"/{daemon.share}/", Depth="1").hrefs()
+    assert not [name for name in listed if "stalled" in name], listed
+
+
+def test_an_sftp_client_that_asks_and_does_not_read(daemon, folder):
+    keeper = Client(daemon, folder)
+
+    def packet(kind, *fields):
+        body = bytes([kind]) + b"".join(struct.pack(">I", f) if isinstance(f, int) else struct.pack(">I", len(f)) + f for f in fields)
+        return struct.pack(">I", len(body)) + body
+
+    command = ["ssh", *keeper.options(), "-p", str(keeper.port), "keeper@127.0.0.1", "-s", "sftp"]
+    before = daemon.rss_bytes()
+    ssh = subprocess.Popen(command, env=keeper.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        ssh.stdin.write(packet(1, 3) + packet(3, 1, f"/{daemon.share}/long".encode(), 1, 0))
+        ssh.stdin.flush()
+        version = os.read(ssh.stdout.fileno(), 4)
+        os.read(ssh.stdout.fileno(), struct.unpack(">I", version)[0])
+        _, _, _, handle_length = struct.unpack(">IBII", os.read(ssh.stdout.fileno(), 13))
+        handle = os.read(ssh.stdout.fileno(), handle_length)
+        # Reads of the whole file, again and again, until nobody takes more requests.
+        reads = b"".join(packet(5, n, handle, 0, n % 200 * 262_144, 262_144) for n in range(2000))
+        os.set_blocking(ssh.stdin.fileno(), False)
+        sent, end = 0, time.monotonic() + 3
+        while time.monotonic() < end and ssh.poll() is None:
+            if select.select([], [ssh.stdin], [], 0.2)[1]:
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    sent += os.write(ssh.stdin.fileno(), reads[sent % len(reads):][:65536])
+        assert sent > 100_000
+        honest(daemon, folder)
+        assert daemon.rss_bytes() - before < 200 << 20, f"{(daemon.rss_bytes() - before) >> 20} MiB"
+    finally:
+        ssh.kill()
+        ssh.wait()
+        ssh.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            ssh.stdin.close()
+
+
+def test_garbage_and_half_handshakes(daemon, folder):
+    hello = bytes.fromhex("160301 0200 010001fc 0303".replace(" ", "")) + os.urandom(32)
+    junk = {
+        "webdavs": [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(20_000), b"\x16\x03\x01\xff\xff" + b"\0" * 70_000, hello + b"\xff" * 600,
+                    b"\x15\x03\x03\x00\x02\x02\x28", b"\x16\x03\x01\x00\x00" * 2000],
+        "webdav": [b"\0" * 5000, os.urandom(50_000), b"\x16\x03\x01\x02\x00" + os.urandom(512)],
+        "sftp": [b"\x16\x03\x01\x02\x00" + os.urandom(512), b"SSH-2.0-x\r\n\xff\xff\xff\xff" + os.urandom(5000), b"SSH-1.5-x\r\n",
+                 b"SSH-2.0-" + b"x" * 100_000, b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x14" + b"\0" * 10],
+    }
+    before = daemon.rss_bytes()
+    with closing() as held:
+        for door, texts in junk.items():
+            for text in texts * 5:
+                held.append(reach(daemon, door))
+                with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                    held[-1].sendall(text)
+        # The first bytes of a handshake, and then nothing.
+        for part in (hello[:3], hello[:20], hello):
+            held.append(reach(daemon, "webdavs"))
+            held[-1].sendall(part)
+        honest(daemon, folder)
+        assert daemon.rss_bytes() - before < 100 << 20
+    honest(daemon, folder)
