@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import select
 import shutil
 import socket
@@ -17,7 +18,12 @@ from conftest import make
 from test_sftp import Client
 from test_webdav import Dav
 from trees import payload
+from waiting import wait_for
 
+DOORS = ("sftp", "webdav", "webdavs")
+# As in crates/serve/src/door.rs and the servers' settings.
+STRANGERS_MAX = 256
+CONNECTIONS_MAX = 4096
 LONG_BYTES = 64 << 20
 
 
@@ -30,6 +36,15 @@ def daemon():
     log, code = daemon.log(), daemon.stop()
     shutil.rmtree(place, ignore_errors=True)
     assert code == 0 and "panicked" not in log, log[-4000:]
+
+
+@pytest.fixture
+def many_files():
+    """This process holds more connections than a shell lets it."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @contextlib.contextmanager
@@ -45,6 +60,41 @@ def closing():
 
 def reach(daemon, door):
     return socket.create_connection(("127.0.0.1", daemon.info[door]["port"]), timeout=10)
+
+
+def writable(s, limit_s=10):
+    # Not select(), which takes no descriptor above 1,023.
+    poll = select.poll()
+    poll.register(s, select.POLLOUT)
+    return poll.poll(limit_s * 1000)
+
+
+def reach_many(daemon, door, source, count):
+    """Connections that say nothing, from one address: some at a time, fewer than the least queue of a listener."""
+    made = []
+    while len(made) < count:
+        some = [socket.socket() for _ in range(min(64, count - len(made)))]
+        for s in some:
+            s.setblocking(False)
+            s.bind((source, 0))
+            s.connect_ex(("127.0.0.1", daemon.info[door]["port"]))
+        made += some
+        for s in some:
+            assert writable(s), "no connection"
+    return made
+
+
+def is_open(s):
+    """Whether the server keeps the connection. Bytes that it sent do not matter."""
+    s.setblocking(False)
+    try:
+        while s.recv(65536):
+            pass
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def honest(daemon, folder):
@@ -65,6 +115,31 @@ def honest(daemon, folder):
 def head(daemon, method, name, *more):
     lines = [f"{method} /{daemon.share}/{name} HTTP/1.1", "Host: x", f"Authorization: {Dav(daemon).authorization}", *more]
     return "\r\n".join(lines).encode()
+
+
+def test_idle_connections_of_one_address_make_room_for_its_newcomers(daemon, folder):
+    for door in DOORS:
+        with closing() as held:
+            held += reach_many(daemon, door, "127.0.0.1", STRANGERS_MAX + 40)
+            honest(daemon, folder)
+            kept = wait_for(lambda: (kept := [is_open(s) for s in held]) and sum(kept) <= STRANGERS_MAX and kept, 10)
+            # The honest client was a stranger for a moment, and took a place too.
+            assert sum(kept) >= STRANGERS_MAX - 5, f"{door}: {sum(kept)} are left"
+            assert not any(kept[:40]) and all(kept[-200:]), f"{door}: others than the oldest ended"
+
+
+@pytest.mark.parametrize("door", DOORS[:2])
+def test_a_full_server_lets_people_in(daemon, folder, many_files, door):
+    before, addresses = daemon.rss_bytes(), CONNECTIONS_MAX // STRANGERS_MAX + 1
+    with closing() as held:
+        for n in range(addresses):
+            held += reach_many(daemon, door, f"127.0.1.{n + 1}", STRANGERS_MAX)
+        honest(daemon, folder)
+        assert wait_for(lambda: sum(map(is_open, held)) <= CONNECTIONS_MAX, 10)
+        grown = daemon.rss_bytes() - before
+        print(f"{door}: {grown >> 20} MiB for {sum(map(is_open, held))} idle connections")
+        assert grown < 512 << 20, f"{grown >> 20} MiB"
+    wait_for(lambda: f"larder_serve_{door}_connections 0\n" in daemon.run("metrics", check=True).stdout, 10)
 
 
 def test_heads_and_bodies_that_stall_and_readers_that_do_not_read(daemon, folder):

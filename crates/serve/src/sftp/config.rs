@@ -7,7 +7,7 @@ use super::host_key::HostKey;
 pub struct SftpConfig {
     /// The key by which clients know the server.
     pub host_key: HostKey,
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time; a further one takes the place of the oldest that has not logged in, or is closed at once.
     pub connections_max: usize,
     /// How long connections may take to end at shutdown.
     pub drain_secs: u64,

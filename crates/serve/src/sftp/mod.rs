@@ -40,7 +40,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
+use crate::door::{self, STRANGER_TIME, Stranger};
 use crate::login::{CaKey, DoorUser};
 use crate::share::DoorShare;
 use crate::token::Tokens;
@@ -110,7 +110,7 @@ impl SftpServer {
     /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
     /// [`SftpServer::serve`].
     pub async fn bind(addr: SocketAddr, config: SftpConfig) -> io::Result<Self> {
-        let listener = TcpListener::bind(addr).await?;
+        let listener = door::listen(addr)?;
         let local_addr = listener.local_addr()?;
         Ok(Self { listener, shared: Arc::new(Shared::new(config)), local_addr })
     }
@@ -197,16 +197,11 @@ fn admit(
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
-    if stats.connections_open.load(Relaxed) >= shared.config.connections_max {
-        stats.connections_refused.add(1);
-        return;
-    }
-    let Some(stranger) = shared.strangers.admit(peer.ip()) else {
+    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
+    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
-        shared.door.refused(address, || {
-            format!("SFTP: {address} has {STRANGERS_MAX} connections that have not logged in: more are refused")
-        });
+        shared.door.refused(address, || format!("SFTP: a connection from {address} was refused: there are too many"));
         return;
     };
     if let Err(error) = socket.set_nodelay(true) {
@@ -238,6 +233,7 @@ async fn serve_one(
     const GOODBYE: Duration = Duration::from_millis(200);
     let shared = Arc::clone(&open.0);
     let (cut, known) = (CancellationToken::new(), CancellationToken::new());
+    let evicted = stranger.evicted();
     let conn = Conn::new(Arc::clone(&shared), peer.ip(), stranger, cut.clone(), known.clone());
     let session = async {
         let running = russh::server::run_stream(ssh, Wire::new(socket, cut.clone()), conn).await?;
@@ -254,11 +250,13 @@ async fn serve_one(
             () = stopping => Ok(()),
         }
     };
-    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`).
+    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`), and earlier
+    // if a newcomer needs its place (`door.strangers_make_room`).
     let deadline = async {
         tokio::select! {
             () = known.cancelled() => {}
             () = tokio::time::sleep(STRANGER_TIME) => cut.cancel(),
+            () = evicted.cancelled() => cut.cancel(),
             () = shutdown.cancelled() => {
                 tokio::time::sleep(GOODBYE * 2).await;
                 cut.cancel();

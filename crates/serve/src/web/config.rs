@@ -3,7 +3,7 @@
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct WebConfig {
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time; a further one takes the place of the oldest that has not logged in, or is closed at once.
     pub connections_max: usize,
     /// How long connections may take to end at shutdown.
     pub drain_secs: u64,

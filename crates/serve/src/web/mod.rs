@@ -51,7 +51,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::{STRANGER_TIME, STRANGERS_MAX, Stranger};
+use crate::door::{self, STRANGER_TIME, Stranger};
 use crate::login::DoorUser;
 use crate::share::DoorShare;
 use crate::token::Tokens;
@@ -113,7 +113,7 @@ impl WebServer {
     /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
     /// [`WebServer::serve`]. Returns the address that is bound.
     pub async fn listen(&mut self, addr: SocketAddr, tls: Option<Arc<Tls>>) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(addr).await?;
+        let listener = door::listen(addr)?;
         let bound = listener.local_addr()?;
         self.listeners.push((listener, tls));
         Ok(bound)
@@ -169,16 +169,11 @@ fn admit(
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
-    if stats.connections_open.load(Relaxed) >= shared.config.connections_max {
-        stats.connections_refused.add(1);
-        return;
-    }
-    let Some(stranger) = shared.strangers.admit(peer.ip()) else {
+    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
+    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
-        shared.door.refused(address, || {
-            format!("WebDAV: {address} has {STRANGERS_MAX} connections that have not logged in: more are refused")
-        });
+        shared.door.refused(address, || format!("WebDAV: a connection from {address} was refused: there are too many"));
         return;
     };
     if let Err(error) = socket.set_nodelay(true) {
@@ -192,9 +187,14 @@ fn admit(
         return;
     };
     tracker.spawn(async move {
+        let evicted = stranger.evicted();
         let shaking = tls.acceptor().accept(socket);
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HANDSHAKE_TIME, shaking) => shaken,
+            () = evicted.cancelled() => {
+                open.0.stats.connections_dropped.add(1);
+                return;
+            }
             () = shutdown.cancelled() => return,
         };
         match shaken {
@@ -236,14 +236,21 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_buf_size(READ_BYTES_MAX);
     let service = service_fn(move |request| service::answer(client.clone(), request));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream)), service));
-    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`).
-    let mut deadline = pin!(tokio::time::sleep(STRANGER_TIME));
+    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`), and earlier
+    // if a newcomer needs its place (`door.strangers_make_room`).
+    let evicted = stranger.evicted();
+    let mut end = pin!(async {
+        tokio::select! {
+            () = tokio::time::sleep(STRANGER_TIME) => {}
+            () = evicted.cancelled() => {}
+        }
+    });
     let (mut stranger, mut is_stopping) = (Some(stranger), false);
     let ended = loop {
         tokio::select! {
             ended = connection.as_mut() => break ended,
             () = known.cancelled(), if stranger.is_some() => stranger = None,
-            () = &mut deadline, if stranger.is_some() => {
+            () = &mut end, if stranger.is_some() => {
                 shared.stats.connections_dropped.add(1);
                 return;
             }
