@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::Either;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
     AccessMask, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsResult, Grounds,
@@ -36,13 +37,15 @@ impl OpenNode {
     }
 }
 
+/// The future is the tree's own, so that arguments are not kept twice. Those of folders are behind a box: they would make
+/// every call's state as large as theirs.
 macro_rules! forward {
     ($(async fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Tree {
-            $(pub(crate) async fn $name(&self, $($arg: $type),*) -> $result {
+            $(pub(crate) fn $name(&self, $($arg: $type),*) -> impl Future<Output = $result> {
                 match self {
-                    Tree::Volume(tree) => tree.$name($($arg),*).await,
-                    Tree::Folder(tree) => tree.$name($($arg),*).await,
+                    Tree::Volume(tree) => Either::Left(tree.$name($($arg),*)),
+                    Tree::Folder(tree) => Either::Right(Box::pin(tree.$name($($arg),*))),
                 }
             })*
         }
