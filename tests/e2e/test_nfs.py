@@ -1,5 +1,6 @@
 """NFS version 3: every procedure, the edges of each, real clients, and bad input."""
 
+import errno
 import os
 import random
 import socket
@@ -16,6 +17,7 @@ from conftest import client, payload
 from nfs3 import (ACCES, BAD_COOKIE, BADHANDLE, BADTYPE, BLK, CHR, DIR, EXCLUSIVE, EXIST, FIFO, FILE_SYNC, GETATTR, GUARDED,
                   INVAL, ISDIR, LNK, NAMETOOLONG, NFS_PROGRAM, NOENT, NOT_SYNC, NOTDIR, NOTEMPTY, NOTSUPP, PERM, REG, SOCK,
                   STALE, TOOSMALL, UNSTABLE, NfsError, Rpc, RpcError, opaque, u32, u64)
+from waiting import wait_for
 
 HERE = Path(__file__).parent
 
@@ -593,6 +595,16 @@ def test_a_handle_is_never_reused(nfs, home):
             nfs.getattr(handle)
 
 
+def is_bound(sock, port):
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
+
+
 def test_retransmitted_calls_are_answered_again(larder, nfs, home):
     """The duplicate request cache: what is not idempotent happens once, also when asked on a new connection."""
     nfs.create(home, "a")
@@ -614,7 +626,8 @@ def test_retransmitted_calls_are_answered_again(larder, nfs, home):
         again.socket.close()
         again.socket = socket.socket()
         again.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        again.socket.bind(("127.0.0.1", port))
+        # Somebody else's connection may have the port for a moment.
+        wait_for(lambda: is_bound(again.socket, port))
         again.socket.settimeout(30)
         again.socket.connect(("127.0.0.1", larder.nfs_port))
         again.rename(home, "b", home, "c", xid=0x7004)
