@@ -374,14 +374,21 @@ impl VolumeRun {
             }
             destroyed
         } else if let Some(shows) = shows {
-            let clone = self.clones.lock().begin(shows);
-            run.world.note(|| format!("clones {name} as {clone}"));
-            let made = run.powered(open.registry.clone_snapshot(VOLUME, &name, &clone)).await?;
-            if made.is_ok() {
-                self.clones.lock().set(&clone, Stage::Taken);
-                run.done("clone");
+            match run.powered(open.registry.list()).await? {
+                Err(error) => Err(error),
+                // A clone is refused until that has ended.
+                Ok(infos) if infos.iter().any(|info| info.name == VOLUME && info.sealing.is_some()) => Ok(()),
+                Ok(_) => {
+                    let clone = self.clones.lock().begin(shows);
+                    run.world.note(|| format!("clones {name} as {clone}"));
+                    let made = run.powered(open.registry.clone_snapshot(VOLUME, &name, &clone)).await?;
+                    if made.is_ok() {
+                        self.clones.lock().set(&clone, Stage::Taken);
+                        run.done("clone");
+                    }
+                    made.map(drop)
+                }
             }
-            made.map(drop)
         } else {
             Ok(())
         };

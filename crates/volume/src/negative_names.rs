@@ -71,7 +71,7 @@ impl Layer {
 
     /// The place of a name's block: `chooses` scaled to their number.
     fn place(&self, name: &Bits) -> usize {
-        (name.chooses * self.blocks.len() as u64 >> 32) as usize
+        ((name.chooses * self.blocks.len() as u64) >> 32) as usize
     }
 
     fn may_hold(&self, name: &Bits) -> bool {
