@@ -11,6 +11,9 @@
 //!   conditional writes of one name, one succeeds. Its id is the term of the new writer, so terms are unique and only grow.
 //! - `bucket_log.nothing_after_a_fence`: an entry is acknowledged when it and all before it are stored. So nothing of a writer is
 //!   acknowledged from its successor's fence on, however late its requests arrive.
+//! - `bucket_log.answered_on_proof`: a fence may be trimmed, and a request of its predecessor arrive after that, in a place that is
+//!   free again. So an entry is acknowledged, and a fence counts, only if a proof shows that the owner had the store when it was put:
+//!   one that is young, because whoever takes a store fences no log before such proofs are old, or one that was asked for since.
 //! - `bucket_log.own_names`: entries behind the fence have the new term in their names. What arrives late has a name that no reader
 //!   looks for: at one id the highest term counts, and behind a fence only its own.
 //! - `bucket_log.writes_wait`: an entry is put until it is stored, or until it is known that the writer has lost the log. A store
@@ -33,8 +36,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::names;
 use crate::owner::Owner;
+use crate::{BucketError, names};
 
 const MAGIC: &[u8; 8] = b"LRDBLOG\0";
 const VERSION: u8 = 1;
@@ -60,6 +63,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 pub struct BucketLog {
     store: Arc<dyn ObjectStore>,
     owner: Option<Owner>,
+    capacity_bytes: u64,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
 }
 
@@ -97,7 +101,13 @@ struct Progress {
 impl BucketLog {
     /// A log below `store`. With an owner, [`LogStore::check_owner`] asks whether it still is one.
     pub fn new(store: Arc<dyn ObjectStore>, owner: Option<Owner>) -> Self {
-        Self { store, owner, streams: Mutex::default() }
+        Self { store, owner, capacity_bytes: CAPACITY_BYTES, streams: Mutex::default() }
+    }
+
+    /// With room for so many entries of the least size: for tests, which move few of them and want tables.
+    #[must_use]
+    pub fn with_room_for(self, entries: u64) -> Self {
+        Self { capacity_bytes: (entries * ENTRY_BYTES_MIN).min(CAPACITY_BYTES), ..self }
     }
 
     fn stream(&self, name: &str) -> Result<Arc<Stream>, LogError> {
@@ -219,6 +229,24 @@ impl Stream {
         }
     }
 
+    /// Waits until it is known that the owner had the store when an entry was put (`bucket_log.answered_on_proof`).
+    async fn confirm(&self, owner: Option<&Owner>) -> Result<(), LogError> {
+        let Some(owner) = owner else { return Ok(()) };
+        let mut pause = PAUSE_MIN;
+        loop {
+            match owner.confirm().await {
+                Ok(()) => return Ok(()),
+                Err(error @ BucketError::Lost { .. }) => return Err(LogError::Poisoned(error.to_string())),
+                Err(error) => tracing::debug!(%error, "an entry of the log waits for a proof of ownership"),
+            }
+            if self.progress.borrow().failed.is_some() {
+                return Err(LogError::Poisoned("the log was given up".into()));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
     /// Waits for its turn (`bucket_log.spaced_puts`).
     async fn wait_for_turn(&self) {
         loop {
@@ -258,7 +286,7 @@ impl Stream {
     }
 
     /// The entry of which others know when they read.
-    async fn fence(&self, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+    async fn fence(&self, id: u64, payload: Vec<Bytes>, owner: Option<&Owner>) -> Result<Receipt, LogError> {
         let (term, last) = {
             let state = self.state.lock();
             (state.term, state.last)
@@ -268,6 +296,7 @@ impl Stream {
         if !self.put((id, term), &encoded).await? {
             return Err(LogError::OutOfOrder { stream: self.name.clone(), id, last });
         }
+        self.confirm(owner).await?;
         let mut state = self.state.lock();
         state.objects.insert((id, term), bytes);
         state.term = id;
@@ -307,7 +336,7 @@ impl LogStore for BucketLog {
             return Err(LogError::OutOfOrder { stream: stream.name.clone(), id, last });
         }
         if begins {
-            return stream.fence(id, payload).await;
+            return stream.fence(id, payload, self.owner.as_ref()).await;
         }
         let closed = |_| LogError::Poisoned("the log was closed".into());
         stream.wait_for_turn().await;
@@ -331,8 +360,13 @@ impl LogStore for BucketLog {
             let outcome = stream.put((id, term), &encoded).await;
             // Before others hear of it, so that the last one on its way is none any more.
             drop(permit);
+            let took = begun.elapsed();
+            let outcome = match outcome {
+                Ok(true) => stream.confirm(owner.as_ref()).await.map(|()| true),
+                other => other,
+            };
             match outcome {
-                Ok(true) => stream.stored(id, bytes, begun.elapsed()),
+                Ok(true) => stream.stored(id, bytes, took),
                 Ok(false) => {
                     // Another writer is there: whoever is the owner is looked up before anybody is answered.
                     if let Some(owner) = owner {
@@ -439,7 +473,7 @@ impl LogStore for BucketLog {
     fn usage(&self) -> (u64, u64) {
         let streams: Vec<_> = self.streams.lock().values().cloned().collect();
         let used = streams.iter().map(|stream| stream.state.lock().objects.values().sum::<u64>()).sum();
-        (used, CAPACITY_BYTES)
+        (used, self.capacity_bytes)
     }
 
     fn held_bytes(&self, stream: &str) -> u64 {
