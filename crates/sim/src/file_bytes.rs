@@ -144,7 +144,7 @@ impl Client {
         };
         let mut model = self.model.lock();
         let expected = model.file(number).bytes();
-        if expected == found || self.run.may_refuse() {
+        if expected == found || self.run.may_refuse() && !self.run.is_exact() {
             return Ok(());
         }
         let at = expected.iter().zip(&found).position(|(a, b)| a != b);

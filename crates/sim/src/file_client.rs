@@ -64,10 +64,11 @@ impl Client {
 
     async fn change_things(&self) {
         for _ in 0..self.run.plan.operations {
+            let begun = elapsed();
             if self.ends(self.operate().await) {
                 break;
             }
-            self.run.answer();
+            self.run.answer_since(begun);
             self.run.pause().await;
             if self.run.one_in(25) {
                 let wait_ms = self.run.draw(|random| random.random_range(FLUSH_AGE_MS - 10..FLUSH_AGE_MS + 60));
@@ -87,6 +88,7 @@ impl Client {
             if self.is_done.load(Ordering::Relaxed) {
                 return;
             }
+            let begun = elapsed();
             let done = match self.run.draw(|random| random.random_range(0..8)) {
                 0..5 => self.commit().await,
                 5..7 => self.commit_directory().await,
@@ -95,7 +97,7 @@ impl Client {
             if self.ends(done) {
                 return;
             }
-            self.run.answer();
+            self.run.answer_since(begun);
         }
     }
 

@@ -1,0 +1,1 @@
+//! Tests of single things, in the simulated bucket.
