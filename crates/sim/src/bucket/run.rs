@@ -43,7 +43,7 @@ impl Shape {
             log_entries: 1 << random.random_range(4..11),
             room_bytes: (random.random_range(0..4) == 0).then(|| random.random_range(8..40u64) << 20),
             record_bytes: 4096 << random.random_range(0..6),
-            rough: 1 << random.random_range(2..9),
+            rough: 1 << random.random_range(0..9),
         }
     }
 }
@@ -100,6 +100,7 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
         failure: None,
         answered: 0,
     };
+    (0..HOSTS).for_each(|host| schedule.change_weather(host));
     schedule.fight();
     if schedule.failure.is_none() {
         schedule.conclude();
@@ -124,7 +125,8 @@ impl Schedule<'_> {
 
     /// Until all lives but the last are used up.
     fn fight(&mut self) {
-        while self.lives + 1 < self.plan.sessions.max(2) && self.failure.is_none() {
+        let lives = self.plan.sessions.max(2) + if self.plan.sessions > 2 { 3 } else { 0 };
+        while self.lives + 1 < lives && self.failure.is_none() {
             self.act();
             let pause_ms = self.draw_ms(50.0, 60_000.0);
             self.run_until(self.now_ms + pause_ms, None);
@@ -155,15 +157,19 @@ impl Schedule<'_> {
             }
             _ => {
                 let host = self.random.random_range(0..HOSTS);
-                let weather = match self.random.random_range(0..4) {
-                    0 => Weather { is_cut: true, ..Weather::default() },
-                    1 => Weather::default(),
-                    _ => Weather { rough: self.shape.rough, is_cut: false },
-                };
-                self.note(|| format!("machine {host} has {weather:?}"));
-                self.net.set_weather(host, weather);
+                self.change_weather(host);
             }
         }
+    }
+
+    fn change_weather(&mut self, host: usize) {
+        let weather = match self.random.random_range(0..6) {
+            0 => Weather { is_cut: true, ..Weather::default() },
+            1 => Weather::default(),
+            _ => Weather { rough: self.shape.rough, is_cut: false },
+        };
+        self.note(|| format!("machine {host} has {weather:?}"));
+        self.net.set_weather(host, weather);
     }
 
     fn start(&mut self, host: usize) {

@@ -66,10 +66,6 @@ impl S3 {
         self.objects.values().map(|object| object.bytes.len() as u64).sum()
     }
 
-    pub fn names(&self) -> Vec<String> {
-        self.objects.keys().map(ToString::to_string).collect()
-    }
-
     fn object(&mut self, bytes: Bytes, attributes: Attributes, now: SystemTime) -> Object {
         self.writes += 1;
         let number = if self.tags_of_content { checksum(7, &bytes) } else { self.writes };
