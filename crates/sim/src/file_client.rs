@@ -64,11 +64,10 @@ impl Client {
 
     async fn change_things(&self) {
         for _ in 0..self.run.plan.operations {
-            let begun = elapsed();
             if self.ends(self.operate().await) {
                 break;
             }
-            self.run.answer_since(begun);
+            self.run.answer();
             self.run.pause().await;
             if self.run.one_in(25) {
                 let wait_ms = self.run.draw(|random| random.random_range(FLUSH_AGE_MS - 10..FLUSH_AGE_MS + 60));
@@ -88,7 +87,6 @@ impl Client {
             if self.is_done.load(Ordering::Relaxed) {
                 return;
             }
-            let begun = elapsed();
             let done = match self.run.draw(|random| random.random_range(0..8)) {
                 0..5 => self.commit().await,
                 5..7 => self.commit_directory().await,
@@ -97,7 +95,7 @@ impl Client {
             if self.ends(done) {
                 return;
             }
-            self.run.answer_since(begun);
+            self.run.answer();
         }
     }
 
@@ -223,16 +221,21 @@ impl Client {
         if expected.is_none() {
             self.model.lock().begin(change, touched);
         }
+        let begun = elapsed();
         let result = operation.await;
         self.run.check_power()?;
         self.note(|| format!("{what}: {:?}", result.as_ref().err()));
         match (result, expected) {
             (Ok(value), None) => {
                 self.model.lock().answered(!self.is_relaxed, elapsed());
+                self.run.judge_answer(Some(begun));
                 self.done_kind(&what);
                 Ok(Some(value))
             }
-            (Err(error), Some(expected)) if error.to_string() == expected.to_string() => Ok(None),
+            (Err(error), Some(expected)) if error.to_string() == expected.to_string() => {
+                self.run.judge_answer(Some(begun));
+                Ok(None)
+            }
             (Err(error), expected) => {
                 self.refused(&what, &error, expected.is_some())?;
                 self.model.lock().refused();

@@ -31,8 +31,8 @@ pub enum Stop {
 
 pub type Outcome<T> = Result<T, Stop>;
 
-/// Hears when an operation began that has its answer now. A contradiction is a sentence.
-pub type Judge = Arc<dyn Fn(Duration) -> Result<(), String> + Send + Sync>;
+/// Hears that something was answered, and when the operation began, if that matters. A contradiction is a sentence.
+pub type Judge = Arc<dyn Fn(Option<Duration>) -> Result<(), String> + Send + Sync>;
 
 /// A schedule on its way.
 pub struct Run {
@@ -207,15 +207,14 @@ impl Run {
         }
     }
 
-    /// A client has its answer to what it began then.
-    pub fn answer_since(&self, begun: Duration) {
+    /// An operation that began then has its answer, which the model knows already, or will soon.
+    pub fn judge_answer(&self, begun: Option<Duration>) {
         let judge = self.judge.lock().clone();
         if let Some(judge) = judge
             && let Err(why) = judge(begun)
         {
             self.fail(why);
         }
-        self.answer();
     }
 
     /// After so many answers, or the first to some kind of operation, this life ends.

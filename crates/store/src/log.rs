@@ -14,6 +14,8 @@
 //! - `bucket_log.answered_on_proof`: a fence may be trimmed, and a request of its predecessor arrive after that, in a place that is
 //!   free again. So an entry is acknowledged, and a fence counts, only if a proof shows that the owner had the store when it was put:
 //!   one that is young, because whoever takes a store fences no log before such proofs are old, or one that was asked for since.
+//! - `bucket_log.no_fence_for_a_successor`: between reading and fencing a log a proof is asked for. A taker that was overtaken while
+//!   it opened would else read its successor's entries, and end a writer that nobody follows.
 //! - `bucket_log.own_names`: entries behind the fence have the new term in their names. What arrives late has a name that no reader
 //!   looks for: at one id the highest term counts, and behind a fence only its own.
 //! - `bucket_log.writes_wait`: an entry is put until it is stored, or until it is known that the writer has lost the log. A store
@@ -293,6 +295,8 @@ impl Stream {
         };
         let bytes = counted(&payload);
         let encoded = encode(&self.name, (id, term), true, &self.nonce, payload);
+        // What was read may be a successor's: its log is not fenced by whoever came too late (`bucket_log.no_fence_for_a_successor`).
+        self.confirm(owner).await?;
         if !self.put((id, term), &encoded).await? {
             return Err(LogError::OutOfOrder { stream: self.name.clone(), id, last });
         }

@@ -436,7 +436,10 @@ impl Tenure for Owner {
     }
 
     async fn prove(&self) -> Result<(), LogError> {
-        let failed = |error: BucketError| LogError::Poisoned(error.to_string());
+        let failed = |error: BucketError| match error {
+            BucketError::Lost { .. } => LogError::Poisoned(error.to_string()),
+            error => LogError::Io(Arc::new(std::io::Error::other(error.to_string()))),
+        };
         self.check_lost().map_err(failed)?;
         if self.age() >= TENURE_MAX {
             return self.get_young_proof().await.map_err(failed);

@@ -105,13 +105,15 @@ impl Known {
     }
 
     /// Judges an answer of the owner with this epoch to what was asked of it at `begun`.
-    pub fn judge(&self, epoch: u64, begun: Duration, models: &Models, shots: &Mutex<Shots>) -> Result<(), String> {
+    pub fn judge(&self, epoch: u64, begun: Option<Duration>, models: &Models, shots: &Mutex<Shots>) -> Result<(), String> {
         let (serves, fork) = {
             let state = self.state.lock();
             let serves = state.serves.range(epoch + 1..).map(|(_, at)| *at).min();
             (serves, state.forks.range(epoch + 1..).next().map(|(_, fork)| fork.clone()))
         };
-        if let Some(since) = serves.filter(|since| *since <= begun) {
+        if let (Some(since), Some(begun)) = (serves, begun)
+            && since <= begun
+        {
             return Err(format!(
                 "the owner of epoch {epoch} answered what was asked of it at {begun:?}, and its successor serves since {since:?}"
             ));

@@ -34,7 +34,7 @@ const ALL_ARRIVED: Duration = Duration::from_secs(700);
 /// Nothing may be asked for so long.
 const IDLE: Duration = Duration::from_secs(600);
 /// A durable answer: a proof and an entry of the log, each there and back, and the spacing of entries.
-const DURABLE_MS_MAX: u64 = 5 * WAY_MS_MAX;
+const DURABLE_MS_MAX: u64 = 8 * WAY_MS_MAX;
 const LOG_ENTRIES_MIN: u64 = 512;
 /// Opening a volume in good weather: a log of hundreds of entries, tables and listings.
 const OPENING_MAX: Duration = Duration::from_secs(30);

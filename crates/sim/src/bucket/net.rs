@@ -21,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::s3::{S3, generic};
 use crate::chance;
+use crate::disk::World;
 
 /// A way takes this long at most where nothing is wrong.
 pub const WAY_MS_MAX: u64 = 20;
@@ -65,7 +66,10 @@ impl State {
 }
 
 /// All that is on its way, and the bucket.
-pub struct Net(Mutex<State>);
+pub struct Net {
+    state: Mutex<State>,
+    world: Arc<World>,
+}
 
 /// The way of one process of one machine.
 #[derive(Clone)]
@@ -132,8 +136,8 @@ fn fate(random: &mut StdRng, weather: Weather) -> Fate {
 }
 
 impl Net {
-    pub fn new(seed: u64, s3: S3, hosts: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+    pub fn new(seed: u64, world: Arc<World>, s3: S3, hosts: usize) -> Arc<Self> {
+        let state = Mutex::new(State {
             s3,
             now_ms: 0,
             next: 0,
@@ -142,20 +146,21 @@ impl Net {
             weather: vec![Weather::default(); hosts],
             requests: 0,
             fates: BTreeMap::new(),
-        })))
+        });
+        Arc::new(Self { state, world })
     }
 
     pub fn set_weather(&self, host: usize, weather: Weather) {
-        self.0.lock().weather[host] = weather;
+        self.state.lock().weather[host] = weather;
     }
 
     pub fn next_event_ms(&self) -> Option<u64> {
-        self.0.lock().events.first_key_value().map(|((at, _), _)| *at)
+        self.state.lock().events.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// All that is due by then.
     pub fn run_until(&self, now_ms: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         while let Some(entry) = state.events.first_entry()
             && entry.key().0 <= now_ms
         {
@@ -167,23 +172,24 @@ impl Net {
     }
 
     pub fn requests(&self) -> u64 {
-        self.0.lock().requests
+        self.state.lock().requests
     }
 
     pub fn fates(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().fates.clone()
+        self.state.lock().fates.clone()
     }
 
     pub fn look<T>(&self, look: impl FnOnce(&mut S3) -> T) -> T {
-        look(&mut self.0.lock().s3)
+        look(&mut self.state.lock().s3)
     }
 }
 
 impl Line {
     /// Sends a request, and waits for its answer, perhaps for ever.
-    pub async fn ask<T: Send + 'static>(&self, effect: Effect<T>) -> Result<T> {
+    pub async fn ask<T: Send + 'static>(&self, what: impl FnOnce() -> String, effect: Effect<T>) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        self.send(effect, answer);
+        let what = if self.net.world.has_trace() { what() } else { String::new() };
+        self.send(what, effect, answer);
         self.sent.notify_one();
         match answered.await {
             Ok(answer) => answer,
@@ -192,16 +198,16 @@ impl Line {
         }
     }
 
-    fn send<T: Send + 'static>(&self, effect: Effect<T>, answer: oneshot::Sender<Result<T>>) {
+    fn send<T: Send + 'static>(&self, what: String, effect: Effect<T>, answer: oneshot::Sender<Result<T>>) {
         let now_ms = crate::turns::elapsed().as_millis() as u64;
-        let mut state = self.net.0.lock();
+        let mut state = self.net.state.lock();
         let weather = state.weather[self.host];
         state.requests += 1;
         let Fate { name, effects, answer: kind } = fate(&mut state.random, weather);
         *state.fates.entry(name).or_default() += 1;
         let mut answer = Some(answer);
         for (number, after_ms) in effects.into_iter().enumerate() {
-            let effect = effect.clone();
+            let (effect, what, world, host) = (effect.clone(), what.clone(), self.net.world.clone(), self.host);
             let replies = match kind {
                 Some(Ok((of, down_ms))) if of == number => answer.take().map(|answer| (answer, down_ms)),
                 _ => None,
@@ -209,6 +215,11 @@ impl Line {
             let event = Box::new(move |state: &mut State| {
                 let now = state.wall();
                 let outcome = effect(&mut state.s3, now);
+                let (at, of) = (state.now_ms as f64 / 1000.0, now_ms as f64 / 1000.0);
+                world.note(|| {
+                    let why = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+                    format!("{at:10.3} machine {host} {what}, sent at {of:.3}: {name} {why}")
+                });
                 if let Some((answer, down_ms)) = replies {
                     // Whoever is gone hears nothing.
                     let reply = Box::new(move |_: &mut State| drop(answer.send(outcome)));
@@ -224,7 +235,7 @@ impl Line {
 
     /// Half of a body, now and then.
     pub fn breaks_off(&self) -> Option<f64> {
-        let mut state = self.net.0.lock();
+        let mut state = self.net.state.lock();
         let rough = state.weather[self.host].rough;
         (state.random.random_range(0..4000) < rough).then(|| state.random.random_range(0.0..1.0))
     }

@@ -90,7 +90,7 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
         plan,
         world,
         shape,
-        net: Net::new(seed, s3, HOSTS + 1),
+        net: Net::new(seed, world.clone(), s3, HOSTS + 1),
         known: Arc::default(),
         ring: Arc::default(),
         random: chance::generator(seed, "machines"),

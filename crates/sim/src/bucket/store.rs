@@ -40,7 +40,8 @@ fn whole(payload: &PutPayload) -> Bytes {
 impl ObjectStore for Line {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let (at, bytes) = (at.clone(), whole(&payload));
-        self.ask(Arc::new(move |s3, now| s3.put(&at, bytes.clone(), &options, now))).await
+        let what = format!("{:?} {at}", options.mode);
+        self.ask(|| what, Arc::new(move |s3, now| s3.put(&at, bytes.clone(), &options, now))).await
     }
 
     async fn put_multipart_opts(&self, _at: &Path, _options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -50,7 +51,11 @@ impl ObjectStore for Line {
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         let at = at.clone();
         let Got { meta, range, body, attributes } =
-            self.ask(Arc::new(move |s3, _| s3.get(&at, &options))).await?;
+            self.ask(|| format!("get {at}"), {
+                let at = at.clone();
+                Arc::new(move |s3, _| s3.get(&at, &options))
+            })
+            .await?;
         let mut parts = vec![Ok(body.clone())];
         if let Some(part) = self.breaks_off() {
             let cut = (body.len() as f64 * part) as usize;
@@ -71,7 +76,7 @@ impl ObjectStore for Line {
                     s3.delete(&deleted);
                     Ok(())
                 };
-                match line.ask(Arc::new(effect)).await {
+                match line.ask(|| format!("delete {all:?}"), Arc::new(effect)).await {
                     Ok(()) => all.into_iter().map(Ok).collect(),
                     Err(error) => vec![Err(error)],
                 }
@@ -112,7 +117,7 @@ impl ObjectStore for Line {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let (from, to) = (from.clone(), to.clone());
-        self.ask(Arc::new(move |s3, now| s3.copy(&from, &to, options.mode, now))).await
+        self.ask(|| "copy".to_owned(), Arc::new(move |s3, now| s3.copy(&from, &to, options.mode, now))).await
     }
 }
 
@@ -122,7 +127,12 @@ fn pages(line: Line, folder: Option<Path>, after: Option<Path>) -> BoxStream<'st
         let (line, folder) = (line.clone(), folder.clone());
         async move {
             let after = after?;
-            let page = line.ask(Arc::new(move |s3, _| Ok(s3.list(folder.as_ref(), after.as_ref())))).await;
+            let page = line
+                .ask(|| format!("list {folder:?} after {after:?}"), {
+                    let (folder, after) = (folder.clone(), after.clone());
+                    Arc::new(move |s3, _| Ok(s3.list(folder.as_ref(), after.as_ref())))
+                })
+                .await;
             Some(match page {
                 Ok((page, has_more)) => {
                     let last = page.last().map(|object| object.location.clone()).filter(|_| has_more);
@@ -143,18 +153,18 @@ impl MultipartStore for Line {
 
     async fn create_multipart_opts(&self, at: &Path, options: PutMultipartOptions) -> Result<MultipartId> {
         let at = at.clone();
-        self.ask(Arc::new(move |s3, _| Ok(s3.begin_upload(&at, options.attributes.clone())))).await
+        self.ask(|| "begin_upload".to_owned(), Arc::new(move |s3, _| Ok(s3.begin_upload(&at, options.attributes.clone())))).await
     }
 
     async fn put_part(&self, _at: &Path, id: &MultipartId, number: usize, data: PutPayload) -> Result<PartId> {
         let (id, bytes) = (id.clone(), whole(&data));
-        let tag = self.ask(Arc::new(move |s3, _| s3.put_part(&id, number, bytes.clone()))).await?;
+        let tag = self.ask(|| "put_part".to_owned(), Arc::new(move |s3, _| s3.put_part(&id, number, bytes.clone()))).await?;
         Ok(PartId { content_id: tag })
     }
 
     async fn complete_multipart(&self, _at: &Path, id: &MultipartId, _parts: Vec<PartId>) -> Result<PutResult> {
         let id = id.clone();
-        self.ask(Arc::new(move |s3, now| s3.complete(&id, now))).await
+        self.ask(|| "complete".to_owned(), Arc::new(move |s3, now| s3.complete(&id, now))).await
     }
 
     async fn abort_multipart(&self, _at: &Path, id: &MultipartId) -> Result<()> {
@@ -163,6 +173,6 @@ impl MultipartStore for Line {
             s3.abort(&id);
             Ok(())
         };
-        self.ask(Arc::new(effect)).await
+        self.ask(|| "abort".to_owned(), Arc::new(effect)).await
     }
 }

@@ -35,7 +35,7 @@ pub use faults::{Counts, Fault, Health, JournalDamage, Plant};
 use names::Names;
 
 /// Lines of the trace that are kept.
-const TRACE_MAX: usize = 4000;
+const TRACE_MAX: usize = 100_000;
 /// After so many removals files without a name are forgotten.
 const SWEEP_EVERY: u64 = 256;
 /// The room of a file is a multiple of it.

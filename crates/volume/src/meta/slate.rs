@@ -110,7 +110,8 @@ impl SlateMeta {
             let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
             let durability = Arc::new(Durability::default());
             let settings = settings(parts.engine.memtable_bytes);
-            let timed = Arc::new(TimedStore::new(parts.store));
+            let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
+            let timed = Arc::new(TimedStore::new(parts.store, whole_log.clone()));
             let store: Arc<dyn ObjectStore> = timed.clone();
             let mut builder = Db::builder(parts.path.clone(), Arc::clone(&store))
                 .with_settings(settings)
@@ -144,7 +145,6 @@ impl SlateMeta {
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
-            let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
             let log = parts.log.map(|(log, stream)| {
                 let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })

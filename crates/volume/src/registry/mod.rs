@@ -38,7 +38,7 @@ use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, check_features, find, is_empty, store_error};
+use document::{Document, check_features, find, find_id, is_empty, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";
@@ -85,6 +85,14 @@ impl Registry {
             next_tag: AtomicU32::new(1),
             receiving: Default::default(),
         };
+        if registry.backing.log.as_ref().is_some_and(|log| log.is_shared()) {
+            // `document.successors_are_not_overwritten`
+            match registry.update(|_| Ok(())).await {
+                // Nobody changes it then.
+                Ok(()) | Err(FsError::ReadOnly(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let (document, _) = registry.read().await?;
         // A clone that was not finished holds nothing.
         let is_unfinished = |entry: &VolumeEntry| entry.origin.is_some() && !entry.formatted;
@@ -187,7 +195,7 @@ impl Registry {
         }
         close_unused(&mut open, id).await?;
         self.update(|document| {
-            find(document, name)?.doomed = true;
+            find_id(document, id)?.doomed = true;
             Ok(())
         })
         .await?;
@@ -221,7 +229,7 @@ impl Registry {
         let state = self.open_state(&document, &entry).await?;
         if !entry.formatted {
             self.update(|document| {
-                find(document, name)?.formatted = true;
+                find_id(document, entry.info.id)?.formatted = true;
                 Ok(())
             })
             .await?;
@@ -429,7 +437,7 @@ impl Registry {
     }
 
     pub(crate) async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-        document::update(&*self.backing.store, change).await
+        document::update(&*self.backing.store, self.backing.log.as_deref(), change).await
     }
 }
 
