@@ -152,7 +152,7 @@ impl State {
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
-                    tokio::spawn(Arc::clone(&state).sweep_images());
+                    tokio::spawn(Arc::clone(&state).sweep_images(epoch));
                 }
             }
             Ok(Some(state))

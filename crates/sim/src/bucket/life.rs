@@ -105,6 +105,7 @@ impl Life {
 
     /// The process is no more: nothing of it counts from now on.
     fn end(&self) {
+        self.line.is_dead.store(true, Ordering::Relaxed);
         self.run.world.cut_now();
         self.line.sent.notify_one();
     }

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use object_store::Result;
@@ -78,6 +79,8 @@ pub struct Line {
     pub host: usize,
     /// Somebody sent something: the world looks what comes of it.
     pub sent: Arc<Notify>,
+    /// The process has ended: what it would still send is not sent.
+    pub is_dead: Arc<AtomicBool>,
 }
 
 fn late(random: &mut StdRng, most: f64) -> u64 {
@@ -199,6 +202,9 @@ impl Line {
     }
 
     fn send<T: Send + 'static>(&self, what: String, effect: Effect<T>, answer: oneshot::Sender<Result<T>>) {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return;
+        }
         let now_ms = crate::turns::elapsed().as_millis() as u64;
         let mut state = self.net.state.lock();
         let weather = state.weather[self.host];

@@ -191,7 +191,7 @@ impl Schedule<'_> {
         let mut run = Run::new(seed, Plan { trouble, ..self.plan.clone() }, world);
         // Keys and ciphers are the volume's.
         (run.seed, run.ring) = (self.seed, self.ring.clone());
-        let line = Line { net: self.net.clone(), host, sent: Arc::default() };
+        let line = Line { net: self.net.clone(), host, sent: Arc::default(), is_dead: Arc::default() };
         let life = Arc::new(Life {
             run: Arc::new(run),
             known: self.known.clone(),

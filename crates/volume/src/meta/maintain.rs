@@ -15,8 +15,10 @@ use slatedb::admin::AdminBuilder;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
 };
-use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
+use slatedb::{Compactor, CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 use super::clock::EngineClock;
 use super::pins::{Collectable, Pins};
@@ -86,7 +88,8 @@ impl Maintenance {
             .build();
         let compactor = Arc::new(compactor);
         let running = Arc::clone(&compactor);
-        let mut run = AbortOnDrop(tokio::spawn(async move { running.run().await }));
+        let task = tokio::spawn(async move { running.run().await });
+        let mut run = Running { compactor, task: Some(task), runtime: Handle::current() };
         let admin = AdminBuilder::new(self.path.clone(), Arc::clone(&self.store)).build();
         let mut idle = Duration::ZERO;
         let mut since_garbage = Duration::ZERO;
@@ -97,8 +100,8 @@ impl Maintenance {
             if status.borrow().close_reason.is_some() {
                 break;
             }
-            if run.0.is_finished() {
-                let result = (&mut run.0).await;
+            if let Some(task) = run.task.take_if(|task| task.is_finished()) {
+                let result = task.await;
                 tracing::warn!(path = %self.path, ?result, "metadata compaction stopped; it starts again with the next change");
                 tokio::time::sleep(LINGER).await;
                 return;
@@ -115,9 +118,10 @@ impl Maintenance {
                 self.collect_garbage().await;
             }
         }
-        if let Err(error) = compactor.stop().await {
+        if let Err(error) = run.compactor.stop().await {
             tracing::debug!(path = %self.path, %error, "the compactor did not stop cleanly");
         }
+        run.task = None;
     }
 
     async fn collect_garbage(&self) {
@@ -150,11 +154,27 @@ impl Maintenance {
     }
 }
 
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+/// A compactor, which goes on by tasks of its own: whoever aborts the task that runs it has not stopped it. A volume that was closed
+/// while tables were merged would be looked after for ever.
+struct Running {
+    compactor: Arc<Compactor>,
+    /// `None`: it has ended.
+    task: Option<JoinHandle<Result<(), slatedb::Error>>>,
+    runtime: Handle,
+}
 
-impl<T> Drop for AbortOnDrop<T> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        let Some(task) = self.task.take() else { return };
+        let compactor = Arc::clone(&self.compactor);
+        self.runtime.spawn(async move {
+            task.abort();
+            // Either it has ended, or its tasks are all there by now.
+            let _ = task.await;
+            if let Err(error) = compactor.stop().await {
+                tracing::debug!(%error, "the compactor of a volume that was closed did not stop cleanly");
+            }
+        });
     }
 }
 
