@@ -15,7 +15,8 @@ use slatedb::admin::AdminBuilder;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
 };
-use slatedb::{Compactor, CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
+use slatedb::compactor::Compactor;
+use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
