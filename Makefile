@@ -53,6 +53,8 @@ endef
 
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
 SECONDS ?= 600
+# How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
+BUCKET_SECONDS ?= 60
 
 .PHONY: help up build build-bucket bucket install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
@@ -110,11 +112,14 @@ posix: packages-test build
 sim: check-cargo
 	$(CARGO) build --release --locked -p larder -p larder-sim --bin larder-sim
 	$(BUILT)/larder-sim run --seconds $(SECONDS) --failures 5 $(ARGS)
+	$(BUILT)/larder-sim run --kind bucket --seconds $(BUCKET_SECONDS) --failures 5
 
 soak: packages-test build
 	$(CARGO) build --release --locked -p larder -p larder-sim --bin larder-sim
 	$(BUILT)/larder-sim run --seed 3013355886 --schedules 20000 --seconds 7200
 	$(BUILT)/larder-sim run --seconds 1800
+	$(BUILT)/larder-sim run --kind bucket --seed 1 --schedules 20000 --seconds 3600
+	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
 

@@ -53,12 +53,21 @@ struct State {
     weather: Vec<Weather>,
     requests: u64,
     fates: BTreeMap<&'static str, u64>,
+    /// Fates of the next requests of a machine whose text has this in it.
+    #[cfg(test)]
+    script: Vec<(usize, &'static str, Fate)>,
 }
 
 impl State {
     fn at(&mut self, at_ms: u64, event: Event) {
         self.next += 1;
         self.events.insert((at_ms, self.next), event);
+    }
+
+    #[cfg(test)]
+    fn scripted(&mut self, host: usize, what: &str) -> Option<Fate> {
+        let at = self.script.iter().position(|(of, part, _)| *of == host && what.contains(part))?;
+        Some(self.script.remove(at).2)
     }
 
     fn wall(&self) -> SystemTime {
@@ -88,12 +97,12 @@ fn late(random: &mut StdRng, most: f64) -> u64 {
 }
 
 /// What becomes of a request, in milliseconds from when it was sent.
-#[derive(Default)]
-struct Fate {
-    name: &'static str,
-    effects: Vec<u64>,
+#[derive(Clone, Default)]
+pub struct Fate {
+    pub name: &'static str,
+    pub effects: Vec<u64>,
     /// The answer: from which effect, and how much later. `Err`: instead of one.
-    answer: Option<std::result::Result<(usize, u64), (u64, &'static str)>>,
+    pub answer: Option<std::result::Result<(usize, u64), (u64, &'static str)>>,
 }
 
 fn fate(random: &mut StdRng, weather: Weather) -> Fate {
@@ -149,6 +158,8 @@ impl Net {
             weather: vec![Weather::default(); hosts],
             requests: 0,
             fates: BTreeMap::new(),
+            #[cfg(test)]
+            script: Vec::new(),
         });
         Arc::new(Self { state, world })
     }
@@ -172,6 +183,11 @@ impl Net {
             event(&mut state);
         }
         state.now_ms = now_ms;
+    }
+
+    #[cfg(test)]
+    pub fn script(&self, host: usize, part: &'static str, fate: Fate) {
+        self.state.lock().script.push((host, part, fate));
     }
 
     pub fn requests(&self) -> u64 {
@@ -209,7 +225,10 @@ impl Line {
         let mut state = self.net.state.lock();
         let weather = state.weather[self.host];
         state.requests += 1;
-        let Fate { name, effects, answer: kind } = fate(&mut state.random, weather);
+        let drawn = fate(&mut state.random, weather);
+        #[cfg(test)]
+        let drawn = state.scripted(self.host, &what).unwrap_or(drawn);
+        let Fate { name, effects, answer: kind } = drawn;
         *state.fates.entry(name).or_default() += 1;
         let mut answer = Some(answer);
         for (number, after_ms) in effects.into_iter().enumerate() {

@@ -38,6 +38,8 @@ pub struct S3 {
     /// The server's clock is so far ahead of the machines', or behind.
     pub skew_s: i64,
     pub page_max: usize,
+    /// Objects with this in their names cannot be deleted.
+    pub kept: Option<&'static str>,
     writes: u64,
 }
 
@@ -64,6 +66,11 @@ impl S3 {
 
     pub fn bytes(&self) -> u64 {
         self.objects.values().map(|object| object.bytes.len() as u64).sum()
+    }
+
+    #[cfg(test)]
+    pub fn count(&self, part: &str) -> usize {
+        self.objects.keys().filter(|at| at.as_ref().contains(part)).count()
     }
 
     fn object(&mut self, bytes: Bytes, attributes: Attributes, now: SystemTime) -> Object {
@@ -121,7 +128,9 @@ impl S3 {
     }
 
     pub fn delete(&mut self, all: &[Path]) {
-        all.iter().for_each(|at| drop(self.objects.remove(at)));
+        let is_kept = |at: &Path| self.kept.is_some_and(|part| at.as_ref().contains(part));
+        let gone: Vec<&Path> = all.iter().filter(|at| !is_kept(at)).collect();
+        gone.into_iter().for_each(|at| drop(self.objects.remove(at)));
     }
 
     /// One page of what lies below a folder and behind an object.
