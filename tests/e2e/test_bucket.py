@@ -66,7 +66,7 @@ def names(nfs):
     return [entry.name.decode() for entry in nfs.list(nfs.root)]
 
 
-def quiet(bucket, seconds):
+def quiet(bucket, seconds, limit_s=60):
     """Waits until nothing is asked of the bucket for so long."""
     seen = [0, time.monotonic()]
 
@@ -76,7 +76,7 @@ def quiet(bucket, seconds):
             seen[:] = now, time.monotonic()
         return time.monotonic() - seen[1] > seconds
 
-    wait_for(rests, told=lambda: f"requests: {bucket.ask('/_counts')}")
+    wait_for(rests, limit_s, told=lambda: f"requests: {bucket.ask('/_counts')}")
 
 
 def env():
@@ -124,6 +124,51 @@ def test_a_volume_is_served_killed_and_idle(bucket, folder):
         quiet(bucket, 10)
         everything = b"".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
         assert KEYS["AWS_SECRET_ACCESS_KEY"].encode() not in everything, "the key is in a file"
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
+
+
+PRICES = 'prices = { put = 5.0, get = 0.4, gib_month = 0.023, egress_gib = 0.09, currency = "EUR" }'
+
+
+def test_the_bill(bucket, folder):
+    """Money by the prices of the configuration; without prices not a word of it, and while nobody works none is spent."""
+    daemon = bucket.larder(folder / "data")
+    try:
+        told = daemon.run("pool", "status", "-v", check=True).stdout
+        assert "requests since it was opened" in told and "cost" not in told and "EUR" not in told, told
+        assert daemon.stop() == 0
+        config = daemon.data / "larder.toml"
+        text = config.read_text()
+        config.write_text(text.replace("[[store]]", "[[store]]\n" + PRICES, 1))
+        daemon = bucket.larder(folder / "data")
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "big").handle, payload(80 << 20))
+        told = daemon.run("pool", "status", "-v", check=True).stdout
+        said = told.replace("\n", " ")
+        assert "cost since then:" in said and "EUR an hour of use" in said, told
+        assert "for a GiB written" in said and "EUR a month" in said, told
+        _, values = scrape(daemon.run("metrics", check=True).stdout)
+        requests = {kind: total(values, "larder_store_requests_total", kind) for kind in ("put", "post", "list", "get")}
+        want = 5.0 / 1000 * (requests["put"] + requests["post"] + requests["list"]) + 0.4 / 1000 * requests["get"]
+        cost = total(values, "larder_store_cost_millionths_total", "requests") / 1e6
+        # The status and the metrics are two moments.
+        assert abs(cost - want) < 0.2 * want + 0.01, (cost, want, requests)
+        assert total(values, "larder_store_month_cost_millionths", "EUR") > 0.023e6 * 80 / 1024 * 0.9
+        status = subprocess.run(
+            [binary(), "store", "status", bucket.url, "--endpoint", bucket.endpoint],
+            capture_output=True, text=True, env=env(), timeout=60)
+        assert status.returncode == 0 and "here: cost since then:" in status.stdout, status.stdout + status.stderr
+        # What nothing needs any more is gone by then.
+        quiet(bucket, 35, limit_s=180)
+        before = bucket.requests()
+        time.sleep(15)
+        assert bucket.requests() == before, "an idle volume costs nothing"
+        config.write_text(text.replace("[[store]]", "[[store]]\nprices = { put = -1, get = 0.4 }", 1))
+        refused = daemon.run("config", "check")
+        assert refused.returncode != 0 and "is not a price" in refused.stderr, refused.stderr
+        config.write_text(text)
         assert daemon.stop() == 0
     finally:
         daemon.end()

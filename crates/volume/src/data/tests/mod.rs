@@ -368,6 +368,7 @@ impl World {
             inherited: 0,
             epoch: 1,
             snapshots: Vec::new(),
+            followed: false,
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
