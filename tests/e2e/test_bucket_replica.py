@@ -1,10 +1,12 @@
 """Read-only replicas of a bucket: they follow the owner within their bound, write nothing, and survive its collections."""
 
+import base64
 import contextlib
 import random
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -161,6 +163,19 @@ def test_a_replica_writes_nothing_and_says_so(bucket, folder):
             assert "NT_STATUS_" in said, f"{command}: {said}"
         smb(replica, "get file down", cwd=folder)
         assert (folder / "down").read_bytes() == b"here"
+        dav = f"http://127.0.0.1:{replica.info['webdav']['port']}/{replica.share}"
+        keeper = base64.b64encode(f"{replica.user}:{replica.password}".encode()).decode()
+
+        def ask(method, name, data=None):
+            asked = urllib.request.Request(f"{dav}/{name}", data, {"Authorization": f"Basic {keeper}"}, method=method)
+            return urllib.request.urlopen(asked, timeout=20)
+
+        with ask("GET", "file") as answer:
+            assert answer.read() == b"here"
+        for method, name, data in (("PUT", "more", b"x"), ("PUT", "file", b"x"), ("DELETE", "file", None), ("MKCOL", "more", None)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                ask(method, name, data)
+            assert refused.value.code == 403, f"{method}: {refused.value}"
         mount = folder / "mount"
         mount.mkdir()
         replica.run("mount", mount, check=True)
@@ -177,7 +192,7 @@ def test_a_replica_writes_nothing_and_says_so(bucket, folder):
             ["snap", "destroy", "store/files@monday"],
             ["volume", "create", "more"],
             ["volume", "set", "store/files", "--quota", "1GiB"],
-            ["volume", "destroy", "store/files", "--force", "--with-snapshots"],
+            ["volume", "destroy", "store/files", "--force", "--with-snapshots", "--yes"],
         ):
             done = replica.run(*command)
             assert done.returncode != 0, f"{command}: {done.stdout}"
