@@ -23,7 +23,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use crate::log::{End, damaged, end_at, list, walk};
+use crate::log::{End, damaged, end_at, list, read, walk};
 
 /// The streams of a log, read and never written (`follow.prefix_of_the_log`).
 pub struct FollowedLog {
@@ -37,6 +37,36 @@ impl FollowedLog {
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, ends: Mutex::default() }
     }
+}
+
+/// The entries of a stream that can still be read, for a recovery, and what is wrong with the others, one sentence each.
+pub async fn left_of_log(store: &dyn ObjectStore, stream: &str) -> (Vec<LogEntry>, Vec<String>) {
+    let (mut entries, mut faults) = (Vec::new(), Vec::new());
+    let objects = match list(store, stream, 0).await {
+        Ok(objects) => objects,
+        Err(error) => return (entries, vec![error.to_string()]),
+    };
+    let Some((mut id, mut term)) = objects.keys().next().copied() else { return (entries, faults) };
+    // Of the oldest id the newest writer counts, as at an opening.
+    term = objects.range((id, term)..(id, u64::MAX)).next_back().map_or(term, |((_, newest), _)| *newest);
+    while objects.contains_key(&(id, term)) {
+        match read(store, stream, (id, term)).await {
+            Ok(Some(entry)) => {
+                term = if entry.is_fence { id } else { term };
+                entries.push(LogEntry { id, payload: entry.payload });
+            }
+            Ok(None) => {
+                faults.push(format!("entry {id} of the log vanished; those behind it are left out"));
+                break;
+            }
+            Err(error) => {
+                faults.push(format!("{error}; the entries behind it are left out"));
+                break;
+            }
+        }
+        id += 1;
+    }
+    (entries, faults)
 }
 
 fn refused() -> LogError {

@@ -42,7 +42,7 @@ pub use bill::{Bill, Nanos, Prices, Use};
 pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
-pub use follow::{FollowedLog, ReadOnly};
+pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
 pub use log::BucketLog;
 pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};

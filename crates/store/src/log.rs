@@ -182,7 +182,11 @@ pub(crate) async fn walk(
     Ok((entries, end))
 }
 
-async fn read(store: &dyn ObjectStore, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
+pub(crate) async fn read(
+    store: &dyn ObjectStore,
+    stream: &str,
+    (id, term): (u64, u64),
+) -> Result<Option<Entry>, LogError> {
     let at = names::log_entry(stream, id, term);
     let got = match store.get(&at).await {
         Ok(got) => got,
@@ -207,10 +211,10 @@ pub(crate) fn damaged(stream: &str, why: String) -> LogError {
 
 // --------------------------------------------------------------------------------------------- codec
 
-struct Entry {
-    is_fence: bool,
+pub(crate) struct Entry {
+    pub(crate) is_fence: bool,
     nonce: [u8; 16],
-    payload: Bytes,
+    pub(crate) payload: Bytes,
 }
 
 fn encode(stream: &str, (id, term): (u64, u64), is_fence: bool, nonce: &[u8; 16], payload: Vec<Bytes>) -> PutPayload {
