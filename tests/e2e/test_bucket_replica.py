@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+import errno
+import os
 import random
 import re
 import subprocess
@@ -12,7 +14,7 @@ import urllib.request
 import pytest
 from conftest import client, payload
 from larderd import Larder
-from nfs3 import FILE_SYNC, NfsError
+from nfs3 import FILE_SYNC, Nfs3, NfsError
 from test_bucket import KEYS, Bucket, env, names, quiet
 from test_metrics import scrape, total
 from test_smb import smb
@@ -20,7 +22,7 @@ from waiting import wait_for
 
 BEHIND = 10  # seconds, as docs/bucket.md promises
 SLACK = 5  # of a busy machine
-EROFS = 30
+EROFS = errno.EROFS
 
 
 @pytest.fixture
@@ -250,6 +252,49 @@ def test_a_replica_survives_the_owners_collections(bucket, folder):
             with client(owner) as nfs:
                 change(nfs, 5)
             seen(far, lambda: all(whole(far, name) == data for name, data in content.items()))
+        assert replica.stop() == 0
+    finally:
+        owner.end()
+        if replica:
+            replica.end()
+
+
+def test_an_encrypted_volume_is_followed_through_a_mount_too(bucket, folder):
+    """Its key is needed on both machines. A kernel that mounts the replica keeps nothing beyond the bound."""
+    key, mount = folder / "key", folder / "mount"
+    key.write_bytes(os.urandom(64))
+    mount.mkdir()
+    owner = bucket.larder(folder / "owner")
+    replica = None
+    try:
+        owner.run("volume", "create", "store/secret", "--encrypt", "--key-file", str(key), check=True)
+        with Nfs3.mount("127.0.0.1", owner.nfs_port, "/secret") as nfs:
+            letter = nfs.create(nfs.root, "letter").handle
+            nfs.write_all(letter, b"sealed " * 40_000)
+            replica = reader(bucket, folder / "replica")
+            locked = replica.run("mount", mount, "--volume", "store/secret")
+            assert locked.returncode != 0 and "unlock" in locked.stderr, locked.stderr
+            replica.run("volume", "unlock", "store/secret", "--key-file", str(key), check=True)
+            replica.run("mount", mount, "--volume", "store/secret", check=True)
+            try:
+                assert (mount / "letter").read_bytes() == b"sealed " * 40_000
+                nfs.write(letter, 0, b"SEALED", FILE_SYNC)
+                begun = time.monotonic()
+                wait_for(lambda: (mount / "letter").read_bytes().startswith(b"SEALED sealed"), BEHIND + SLACK)
+                nfs.rename(nfs.root, "letter", nfs.root, "note")
+                wait_for(lambda: os.listdir(mount) == ["note"] and not (mount / "letter").exists(), BEHIND + SLACK)
+                print(f"two changes through the mount after {time.monotonic() - begun:.1f} s")
+                owner.run("volume", "destroy", "store/secret", "--force", "--yes", check=True)
+
+                def is_gone():
+                    try:
+                        (mount / "note").read_bytes()
+                    except OSError as error:
+                        return error.errno in (errno.EIO, errno.ESTALE, errno.ENOENT)
+
+                wait_for(is_gone, BEHIND + 4 * SLACK)
+            finally:
+                replica.run("unmount", mount, check=True)
         assert replica.stop() == 0
     finally:
         owner.end()
