@@ -283,6 +283,7 @@ fn inode_with(ino: Ino, core: InodeCore, file: FileState) -> Arc<Inode> {
         opens: AtomicU32::new(0),
         used: AtomicBool::new(false),
         entries_version: AtomicU64::new(0),
+        superseded: Default::default(),
     })
 }
 
