@@ -183,6 +183,12 @@ impl Files {
         self.shared.opens.by_others(ino, self.door)
     }
 
+    /// Whether another machine writes the tree. Its changes come without a word, so clients and kernels keep nothing of it for longer
+    /// than a moment.
+    pub fn is_followed(&self) -> bool {
+        self.tree.is_followed()
+    }
+
     /// How many opens of all doors may write: their clients may have written what they have not sent yet.
     pub fn writers(&self) -> usize {
         self.shared.opens.writers()

@@ -122,6 +122,10 @@ forward! {
 }
 
 impl Tree {
+    pub(crate) fn is_followed(&self) -> bool {
+        matches!(self, Tree::Volume(volume) if volume.is_followed())
+    }
+
     pub(crate) fn keeps_streams(&self) -> bool {
         matches!(self, Tree::Volume(_))
     }

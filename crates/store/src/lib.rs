@@ -15,10 +15,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bill;
 mod bucket;
 mod cache;
 mod check;
 mod credentials;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
 mod health;
 pub mod log;
 mod names;
@@ -34,9 +38,11 @@ mod tests;
 #[cfg(test)]
 mod volume_tests;
 
+pub use bill::{Bill, Nanos, Prices, Use};
 pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
+pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
 pub use log::BucketLog;
 pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};

@@ -117,28 +117,88 @@ impl BucketLog {
         known.ok_or_else(|| LogError::Poisoned(format!("stream {name} was not read before it is written")))
     }
 
-    /// What there is with ids from `from` on, sorted by id and term, with lengths.
-    async fn list(&self, stream: &str, from: u64) -> Result<BTreeMap<(u64, u64), u64>, LogError> {
-        let (folder, before) = (names::log_folder(stream), names::log_before(stream, from));
-        let mut listed = self.store.list_with_offset(Some(&folder), &before);
-        let mut found = BTreeMap::new();
-        while let Some(object) = listed.next().await {
-            let object = object.map_err(|error| failed("listing the log", &error))?;
-            let Some(place) = names::parse_log_entry(&object.location) else { continue };
-            found.insert(place, object.size);
-            if found.len() > OBJECTS_MAX {
-                return Err(damaged(stream, "it has too many objects".into()));
-            }
-        }
-        Ok(found)
-    }
-
-    async fn read(&self, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
-        read(&*self.store, stream, (id, term)).await
+    async fn list(&self, stream: &str, from: u64) -> Result<Objects, LogError> {
+        list(&*self.store, stream, from).await
     }
 }
 
-async fn read(store: &dyn ObjectStore, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
+/// The objects of a stream and their lengths, sorted by id and term.
+pub(crate) type Objects = BTreeMap<(u64, u64), u64>;
+
+/// Those with ids from `from` on.
+pub(crate) async fn list(store: &dyn ObjectStore, stream: &str, from: u64) -> Result<Objects, LogError> {
+    let (folder, before) = (names::log_folder(stream), names::log_before(stream, from));
+    let mut listed = store.list_with_offset(Some(&folder), &before);
+    let mut found = Objects::new();
+    while let Some(object) = listed.next().await {
+        let object = object.map_err(|error| failed("listing the log", &error))?;
+        let Some(place) = names::parse_log_entry(&object.location) else { continue };
+        found.insert(place, object.size);
+        if found.len() > OBJECTS_MAX {
+            return Err(damaged(stream, "it has too many objects".into()));
+        }
+    }
+    Ok(found)
+}
+
+/// The place of the newest entry that is known, and the term of those that follow it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct End {
+    pub(crate) place: (u64, u64),
+    pub(crate) term: u64,
+}
+
+/// The end at entry `after`, which has to be there.
+pub(crate) async fn end_at(
+    store: &dyn ObjectStore,
+    stream: &str,
+    objects: &Objects,
+    after: u64,
+) -> Result<End, LogError> {
+    if after == 0 {
+        return Ok(End::default());
+    }
+    let at = objects.range((after, 0)..(after, u64::MAX)).next_back().map(|(place, _)| *place);
+    let at = at.ok_or_else(|| damaged(stream, format!("entry {after}, the replay point, is not there")))?;
+    let entry = read(store, stream, at).await?;
+    let entry = entry.ok_or_else(|| damaged(stream, format!("entry {after} vanished")))?;
+    Ok(End { place: at, term: if entry.is_fence { after } else { at.1 } })
+}
+
+/// The entries behind `end`, and where they end.
+pub(crate) async fn walk(
+    store: &Arc<dyn ObjectStore>,
+    stream: &str,
+    objects: &Objects,
+    mut end: End,
+) -> Result<(Vec<LogEntry>, End), LogError> {
+    let places: Vec<(u64, u64)> = objects.keys().copied().filter(|(id, _)| *id > end.place.0).collect();
+    let reads = futures::stream::iter(places).map(|place| {
+        let (store, stream) = (Arc::clone(store), stream.to_owned());
+        async move { (place, read(&*store, &stream, place).await) }
+    });
+    let mut reads = reads.buffered(READS_MAX);
+    let mut entries = Vec::new();
+    while let Some((place, read)) = reads.next().await {
+        // Others are nobody's (`bucket_log.own_names`), and may be whatever they like.
+        if place != (end.place.0 + 1, end.term) {
+            if place.0 > end.place.0 + 1 {
+                break;
+            }
+            continue;
+        }
+        let Some(entry) = read? else { break };
+        end = End { place, term: if entry.is_fence { place.0 } else { end.term } };
+        entries.push(LogEntry { id: place.0, payload: entry.payload });
+    }
+    Ok((entries, end))
+}
+
+pub(crate) async fn read(
+    store: &dyn ObjectStore,
+    stream: &str,
+    (id, term): (u64, u64),
+) -> Result<Option<Entry>, LogError> {
     let at = names::log_entry(stream, id, term);
     let got = match store.get(&at).await {
         Ok(got) => got,
@@ -157,16 +217,16 @@ fn failed(what: &str, error: &Error) -> LogError {
     LogError::Io(Arc::new(std::io::Error::other(format!("{what}: {error}"))))
 }
 
-fn damaged(stream: &str, why: String) -> LogError {
+pub(crate) fn damaged(stream: &str, why: String) -> LogError {
     LogError::Damaged { stream: stream.to_owned(), why }
 }
 
 // --------------------------------------------------------------------------------------------- codec
 
-struct Entry {
-    is_fence: bool,
+pub(crate) struct Entry {
+    pub(crate) is_fence: bool,
     nonce: [u8; 16],
-    payload: Bytes,
+    pub(crate) payload: Bytes,
 }
 
 fn encode(stream: &str, (id, term): (u64, u64), is_fence: bool, nonce: &[u8; 16], payload: Vec<Bytes>) -> PutPayload {
@@ -387,35 +447,9 @@ impl LogStore for BucketLog {
 
     async fn replay(&self, name: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
         let objects = self.list(name, after).await?;
-        let mut term = 0;
-        if after > 0 {
-            let at = objects.range((after, 0)..(after, u64::MAX)).next_back().map(|(place, _)| *place);
-            let at = at.ok_or_else(|| damaged(name, format!("entry {after}, the replay point, is not there")))?;
-            let entry = self.read(name, at).await?;
-            let entry = entry.ok_or_else(|| damaged(name, format!("entry {after} vanished")))?;
-            term = if entry.is_fence { after } else { at.1 };
-        }
-        let places: Vec<(u64, u64)> = objects.keys().copied().filter(|(id, _)| *id > after).collect();
-        let reads = futures::stream::iter(places).map(|place| {
-            let (store, name) = (Arc::clone(&self.store), name.to_owned());
-            async move { (place, read(&*store, &name, place).await) }
-        });
-        let mut reads = reads.buffered(READS_MAX);
-        let (mut last, mut entries) = (after, Vec::new());
-        while let Some((place, read)) = reads.next().await {
-            // Others are nobody's (`bucket_log.own_names`), and may be whatever they like.
-            if place != (last + 1, term) {
-                if place.0 > last + 1 {
-                    break;
-                }
-                continue;
-            }
-            let Some(entry) = read? else { break };
-            last = place.0;
-            term = if entry.is_fence { last } else { term };
-            entries.push(LogEntry { id: last, payload: entry.payload });
-        }
-        drop(reads);
+        let end = end_at(&*self.store, name, &objects, after).await?;
+        let (entries, end) = walk(&self.store, name, &objects, end).await?;
+        let (last, term) = (end.place.0, end.term);
         let objects = objects.into_iter().map(|(place, size)| (place, size.max(ENTRY_BYTES_MIN))).collect();
         let state =
             State { term, last, begins: true, objects, early: BTreeSet::new(), begun_at: None, trip: Duration::ZERO };

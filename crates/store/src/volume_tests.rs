@@ -14,7 +14,7 @@ use larder_volume::{
 use crate::server::Server;
 use crate::{Bucket, BucketLog, Machine, Owner, TakeOver, tests};
 
-struct Endless;
+pub(crate) struct Endless;
 
 impl Space for Endless {
     fn space(&self) -> (u64, u64) {
@@ -23,18 +23,18 @@ impl Space for Endless {
 }
 
 /// A daemon's view of the bucket: an owner of its own, and its volumes.
-struct Machines {
-    server: Arc<Server>,
-    bucket: Bucket,
+pub(crate) struct Machines {
+    pub(crate) server: Arc<Server>,
+    pub(crate) bucket: Bucket,
 }
 
 impl Machines {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let (server, bucket) = tests::fresh().await;
         Self { server, bucket }
     }
 
-    async fn registry(&self, name: &str) -> (Registry, Owner) {
+    pub(crate) async fn registry(&self, name: &str) -> (Registry, Owner) {
         let machine = Machine { name: name.to_owned(), id: name.to_owned() };
         let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, TakeOver::Forced);
         let owner = owner.await.unwrap();
@@ -48,7 +48,7 @@ impl Machines {
         (Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap(), owner)
     }
 
-    async fn first(&self) -> (Registry, Volume) {
+    pub(crate) async fn first(&self) -> (Registry, Volume) {
         let (registry, _) = self.registry("a").await;
         registry.create("v", Properties::default()).await.unwrap();
         let volume = registry.volume("v").await.unwrap();
@@ -56,19 +56,19 @@ impl Machines {
     }
 }
 
-async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
+pub(crate) async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
     let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
     let made = volume.create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, set).await?;
     Ok(made.0.id.ino)
 }
 
-async fn lookup(volume: &Volume, name: &str) -> Option<Ino> {
+pub(crate) async fn lookup(volume: &Volume, name: &str) -> Option<Ino> {
     let found = volume.lookup(&Cred::root(), Ino::ROOT, name.as_bytes(), NameMatch::Exact).await.ok()?;
     Some(found.id.ino)
 }
 
 /// Data that no compression makes small, different for each seed.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -79,11 +79,16 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-async fn write(volume: &Volume, ino: Ino, data: Vec<u8>, stability: Stability) -> larder_volume::FsResult<()> {
+pub(crate) async fn write(
+    volume: &Volume,
+    ino: Ino,
+    data: Vec<u8>,
+    stability: Stability,
+) -> larder_volume::FsResult<()> {
     volume.write(&Cred::root(), ino, 0, vec![Bytes::from(data)], stability).await.map(drop)
 }
 
-async fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+pub(crate) async fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
     volume.read(ino, 0, 1 << 20).await.unwrap().chunks.concat()
 }
 

@@ -189,7 +189,7 @@ pub(crate) fn guarded(inode: &Inode) -> FsResult<Guarded> {
 impl Volume {
     /// relatime. The record follows within seconds; a reader never waits for it.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
-        if !self.access_times || place_of(inode.id.ino) != Place::Head {
+        if !self.access_times || place_of(inode.id.ino) != Place::Head || self.state.followed.is_some() {
             return;
         }
         let state = &*self.state;

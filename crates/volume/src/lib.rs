@@ -17,6 +17,7 @@ mod damage;
 mod data;
 mod dir;
 mod features;
+mod follow;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod inode;
@@ -50,6 +51,7 @@ pub mod salvage;
 mod snapshots;
 mod state;
 mod table;
+mod turns;
 mod types;
 mod volume;
 mod witness;

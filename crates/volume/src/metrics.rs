@@ -6,6 +6,15 @@ use crate::registry::Registry;
 use crate::volume::Volume;
 
 impl Registry {
+    /// Bytes that clients wrote to the open volumes, and bytes of their objects. Does no I/O; `None` while a volume is being opened.
+    pub fn totals(&self) -> Option<(u64, u64)> {
+        let open = self.open_now()?;
+        let written = open.iter().map(|volume| volume.state.data.counts().written_bytes.get()).sum();
+        let tables = |volume: &Volume| volume.state.meta.tables().iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let stored = open.iter().map(|volume| volume.state.data.usage().segment_bytes + tables(volume)).sum();
+        Some((written, stored))
+    }
+
     /// Adds the figures of the open volumes of `pool`. Does no I/O.
     pub async fn metrics(&self, pool: &str, out: &mut Metrics) {
         let labels = [("pool", pool)];

@@ -21,7 +21,6 @@ use crate::keys;
 use crate::meta::Batch;
 use crate::namespace::{NewInode, new_child};
 use crate::own_records;
-use crate::snapshots::number::check_changeable;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -96,7 +95,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
-        check_changeable(ino)?;
+        state.check_changeable(ino)?;
         state.marks.set(features::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;

@@ -10,6 +10,7 @@ use object_store::path::Path;
 
 use crate::backing::Space;
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
+use crate::follow::Followed;
 use crate::inode::Inode;
 use crate::inode_core::new_core;
 use crate::keys::{self, Superblock};
@@ -52,6 +53,8 @@ pub(crate) struct StateParts {
     /// Other machines can reach the store (`segment.numbers_of_an_opening`).
     pub(crate) shared: bool,
     pub(crate) tenure: Option<Arc<dyn larder_base::log::Tenure>>,
+    /// The same as `meta`, if another process writes the volume.
+    pub(crate) followed: Option<Arc<Followed>>,
     /// The newest segment of its ancestors, if it is a clone; 0 otherwise.
     pub(crate) inherited: u64,
     pub(crate) lineage: Option<Lineage>,
@@ -111,6 +114,7 @@ impl State {
                 inherited: parts.inherited,
                 epoch,
                 snapshots: catalog.numbers(),
+                followed: parts.followed.is_some(),
             })
             .await?;
             let state = Arc::new(State {
@@ -129,10 +133,11 @@ impl State {
                 reaps: ReapQueue::new(),
                 catalog,
                 lineage: parts.lineage,
-                // Nothing says what the last life changed.
-                changed: AtomicBool::new(true),
+                // Nothing says what the last life changed. Who only reads takes no snapshot anyway.
+                changed: AtomicBool::new(parts.followed.is_none()),
                 space: parts.space,
                 tenure: parts.tenure,
+                followed: parts.followed,
                 settings,
                 relaxed: AtomicBool::new(false),
                 quota_bytes: AtomicU64::new(u64::MAX),
@@ -141,6 +146,11 @@ impl State {
                 runtime: tokio::runtime::Handle::current(),
             });
             state.set_properties(&parts.properties);
+            if let Some(followed) = &state.followed {
+                let caches: std::sync::Weak<dyn crate::follow::Caches> = Arc::downgrade(&(Arc::clone(&state) as _));
+                followed.serves(caches);
+                return Ok(Some(state));
+            }
             if state.roll_back().await? {
                 // What is cached is of later (`rollback.before_anybody`).
                 if let Err(error) = state.close().await {

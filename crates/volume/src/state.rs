@@ -14,6 +14,7 @@ use larder_base::{Clock, Timestamp};
 
 use crate::backing::Space;
 use crate::data::{Data, DataSettings};
+use crate::follow::{self, Followed};
 use crate::inode::{Inode, kind_of};
 use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
@@ -22,10 +23,13 @@ use crate::numbers::Numbers;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
-use crate::snapshots::number::{Place, check_changeable, place_of};
+use crate::snapshots::number::{self, Place, place_of};
 use crate::table::{EntryCache, InodeTable, VolumeTag};
 use crate::types::*;
 use crate::witness::Events;
+
+/// One read may meet as many turns; a writer makes one in some seconds.
+const TURNS_MAX: u32 = 16;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
@@ -50,6 +54,8 @@ pub(crate) struct State {
     pub(crate) changed: AtomicBool,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) tenure: Option<Arc<dyn Tenure>>,
+    /// Another process writes the volume.
+    pub(crate) followed: Option<Arc<Followed>>,
     pub(crate) settings: Arc<DataSettings>,
     pub(crate) relaxed: AtomicBool,
     /// `u64::MAX` is none.
@@ -83,6 +89,10 @@ impl State {
     /// Everything durable, then closed.
     pub(crate) fn close(&self) -> BoxFuture<'_, FsResult<()>> {
         Box::pin(async move {
+            if self.followed.is_some() {
+                self.data.leave();
+                return Ok(());
+            }
             let data = self.data.close().await;
             let meta = self.meta.close().await;
             data.and(meta)
@@ -134,21 +144,40 @@ impl State {
         Ok(inode)
     }
 
+    /// Whether an operation may change the inode (`snap.read_only`).
+    pub(crate) fn check_changeable(&self, ino: Ino) -> FsResult<()> {
+        if self.followed.is_some() {
+            return Err(follow::read_only());
+        }
+        number::check_changeable(ino)
+    }
+
+    /// After a failed read of an inode that was loaded before: whether to load it again and to repeat the read, within its `tries`
+    /// (`follow.gone_means_look`).
+    pub(crate) async fn reads_again(&self, inode: &Inode, tries: &mut u32) -> bool {
+        let Some(followed) = &self.followed else { return false };
+        if inode.superseded.load(Ordering::Acquire) {
+            *tries += 1;
+            return *tries <= TURNS_MAX;
+        }
+        followed.looks_again(tries).await
+    }
+
     /// An inode that an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.inode(ino).await
     }
 
     /// A directory whose entries an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable_directory(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.directory(ino).await
     }
 
     /// A file whose data an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable_file(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.file(ino).await
     }
 

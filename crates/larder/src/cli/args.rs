@@ -84,6 +84,9 @@ pub(crate) struct UpArgs {
     /// Share the store with another machine: wait while that one has it, and take over when it ends or falls silent
     #[arg(long, requires = "store")]
     pub(crate) standby: bool,
+    /// Serve what another machine keeps in the store, read-only and some seconds behind. Nothing is written there
+    #[arg(long, requires = "store", conflicts_with_all = ["standby", "force"])]
+    pub(crate) read_only: bool,
     /// Keep what is read from the store in this folder on a local disk, too
     #[arg(long, value_name = "DIR", requires = "store")]
     pub(crate) cache: Option<PathBuf>,
@@ -165,6 +168,9 @@ pub(crate) struct ServeArgs {
     /// As `standby = true` in [[store]]: wait while another machine has the store, and take over when it ends or falls silent
     #[arg(long)]
     pub(crate) standby: bool,
+    /// As `read_only = true` in [[store]]: serve what another machine keeps in the store, and write nothing there
+    #[arg(long, conflicts_with = "standby")]
+    pub(crate) read_only: bool,
 }
 
 /// Which disks, when no daemon is asked.

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
-use larder_base::SystemClock;
-use larder_base::units::ByteSize;
-use larder_store::{Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, Machine, Owner, TakeOver, Watched};
+use larder_base::{LogStore, SystemClock};
+use larder_store::{
+    Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner, Prices, ReadOnly,
+    TakeOver, Use, Watched,
+};
 use larder_volume::{Backing, Space};
+use tokio::task::JoinHandle;
 
 use crate::config::{Config, StoreConfig};
 use crate::folder::DataFolder;
@@ -27,15 +30,20 @@ pub(super) const CLOSE_WAIT_MAX: Duration = Duration::from_secs(40);
 pub(crate) struct OpenBucket {
     name: String,
     bucket: Bucket,
-    owner: Owner,
+    /// `None`: another machine writes the store, and this one only reads it.
+    owner: Option<Owner>,
     /// Renews the owner's record, where there is a standby.
-    beating: Option<tokio::task::JoinHandle<()>>,
+    beating: Option<JoinHandle<()>>,
     /// As the volumes see it.
     store: Arc<dyn object_store::ObjectStore>,
     cache: Option<Arc<DiskCache>>,
     /// Why there is no cache where one was wanted.
     cache_fault: Option<String>,
+    prices: Option<Prices>,
 }
+
+/// How long ago a follower last looked, and the bound.
+type Behind = (Option<Duration>, Duration);
 
 /// The exit code of a process that lost its store (`bucket.loser_ends`).
 const LOST_EXIT: i32 = 5;
@@ -110,6 +118,17 @@ impl OpenBucket {
             let owner = owner.clone();
             tokio::spawn(async move { owner.beat().await })
         });
+        Ok(Self::of(config, bucket, Some(owner), beating))
+    }
+
+    /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
+    pub(super) fn follow(config: &StoreConfig) -> Result<Self, Failure> {
+        let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_failure(&config.name, &error))?;
+        bucket.store = Arc::new(ReadOnly(bucket.store));
+        Ok(Self::of(config, bucket, None, None))
+    }
+
+    fn of(config: &StoreConfig, bucket: Bucket, owner: Option<Owner>, beating: Option<JoinHandle<()>>) -> Self {
         let (cache, cache_fault) = match open_cache(config).transpose() {
             Ok(cache) => (cache, None),
             Err(fault) => (None, Some(fault)),
@@ -118,14 +137,24 @@ impl OpenBucket {
             None => Arc::clone(&bucket.store),
             Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
         };
-        Ok(OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault })
+        let prices = config.prices.clone();
+        OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault, prices }
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.owner.is_none()
     }
 
     /// What volumes stand on here.
     pub(super) fn backing(&self) -> Backing {
+        let store = Arc::clone(&self.bucket.store);
+        let log: Arc<dyn LogStore> = match &self.owner {
+            Some(owner) => Arc::new(BucketLog::new(store, Some(owner.clone()))),
+            None => Arc::new(FollowedLog::new(store)),
+        };
         Backing {
             store: self.store(),
-            log: Some(Arc::new(BucketLog::new(Arc::clone(&self.bucket.store), Some(self.owner.clone())))),
+            log: Some(log),
             space: Arc::new(Endless),
             clock: Arc::new(SystemClock::default()),
         }
@@ -140,7 +169,11 @@ impl OpenBucket {
         self.cache.as_ref().map(DiskCache::bypass)
     }
 
-    pub(super) fn status(&self) -> PoolStatus {
+    fn bill(&self, used: Use) -> Bill<'_> {
+        Bill { requests: &self.bucket.requests, prices: self.prices.as_ref(), used }
+    }
+
+    pub(super) fn status(&self, used: Use, behind: Option<Behind>) -> PoolStatus {
         let trouble = self.bucket.health.trouble();
         let (status, action) = match &trouble {
             None => (None, None),
@@ -156,13 +189,6 @@ impl OpenBucket {
                 )),
             ),
         };
-        let (sent, received) = self.bucket.requests.bytes();
-        let requests = format!(
-            "{} requests since it was opened, {} sent and {} received",
-            self.bucket.requests.all(),
-            ByteSize(sent),
-            ByteSize(received)
-        );
         let cache = self.cache.as_ref().map(|cache| cache.status()).or_else(|| self.cache_fault.clone());
         PoolStatus {
             name: self.name.clone(),
@@ -180,19 +206,33 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: [requests, self.ownership()].into_iter().chain(cache).collect(),
+            notes: self.bill(used).lines().into_iter().chain([self.ownership(behind)]).chain(cache).collect(),
         }
     }
 
-    fn ownership(&self) -> String {
-        let renewed = if self.owner.beats() { ", renewed for a standby" } else { "" };
-        format!("owned by this machine, epoch {}{renewed}", self.owner.epoch())
+    fn ownership(&self, behind: Option<Behind>) -> String {
+        if let Some((age, behind_max)) = behind {
+            let looked = match age {
+                Some(age) => format!("last look {} s ago", age.as_secs()),
+                None => "no volume is open yet".to_owned(),
+            };
+            let most = behind_max.as_secs();
+            return format!("read-only: another machine writes it, and answers are at most {most} s behind ({looked})");
+        }
+        let Some(owner) = &self.owner else { return "read-only".to_owned() };
+        let renewed = if owner.beats() { ", renewed for a standby" } else { "" };
+        format!("owned by this machine, epoch {}{renewed}", owner.epoch())
     }
 
-    pub(super) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+    pub(super) fn metrics(&self, used: Use, behind: Option<Behind>, out: &mut larder_base::metrics::Metrics) {
         self.bucket.requests.metrics(&self.name, out);
+        self.bill(used).metrics(&self.name, out);
         if let Some(cache) = &self.cache {
             cache.metrics(&self.name, out);
+        }
+        if let Some((Some(age), _)) = behind {
+            let help = "How long ago a read-only replica last looked at what the owner has written.";
+            out.gauge("larder_store_behind_seconds", help, &[("store", self.name.as_str())], age.as_secs());
         }
         let lasts = self.bucket.health.trouble().map_or(0, |trouble| trouble.lasts.as_secs().max(1));
         let labels = [("store", self.name.as_str())];
@@ -204,7 +244,8 @@ impl OpenBucket {
         if let Some(beating) = &self.beating {
             beating.abort();
         }
-        match tokio::time::timeout(CLOSE_WAIT_MAX, self.owner.release()).await {
+        let Some(owner) = &self.owner else { return };
+        match tokio::time::timeout(CLOSE_WAIT_MAX, owner.release()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(store = self.name, %error, "the store could not be given back"),
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),

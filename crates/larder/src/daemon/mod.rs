@@ -258,6 +258,10 @@ impl Daemon {
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
         let pool = self.storage.pool(Some(&name.pool))?;
+        if pool.is_read_only() {
+            // The machine that writes the store makes volumes and sets what they are.
+            return Ok(());
+        }
         match pool.set(&name.volume, change).await {
             Err(failure) if failure.kind == FailureKind::NotFound => {
                 create_volume(&pool, &name.volume, change, None).await.map(|_| ())

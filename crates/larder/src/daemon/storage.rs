@@ -92,6 +92,9 @@ impl OpenPool {
         take_over: bool,
         memory: ByteSize,
     ) -> Result<Self, Failure> {
+        if let Some(seconds) = config.read_only {
+            return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
+        }
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over).await?);
         let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
@@ -102,6 +105,26 @@ impl OpenPool {
                 Err(translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))
             }
         }
+    }
+
+    /// Opens the volumes of a store that another machine writes.
+    pub(crate) async fn follow_bucket(
+        config: &StoreConfig,
+        behind_max: std::time::Duration,
+        memory: ByteSize,
+    ) -> Result<Self, Failure> {
+        let (name, bucket) = (config.name.clone(), OpenBucket::follow(config)?);
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let memory = MemoryBudget { total_bytes: memory.0 };
+        let opened = Registry::open_followed(bucket.backing(), memory, Arc::clone(&unlocked) as _, behind_max).await;
+        let registry = opened
+            .map_err(|error| translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))?;
+        Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked))
+    }
+
+    /// Whether another machine writes the volumes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.ground, Ground::Bucket(bucket) if bucket.is_read_only())
     }
 
     fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
@@ -151,9 +174,15 @@ impl OpenPool {
     pub(crate) fn status(&self) -> PoolStatus {
         let status = match &self.ground {
             Ground::Pool(pool) => translate::pool_status(pool.status()),
-            Ground::Bucket(bucket) => bucket.status(),
+            Ground::Bucket(bucket) => bucket.status(self.used(), self.registry.behind()),
         };
         PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
+    }
+
+    fn used(&self) -> larder_store::Use {
+        let totals = self.registry.totals();
+        let stored_bytes = totals.map(|(_, stored)| stored).filter(|_| !self.is_read_only());
+        larder_store::Use { written_bytes: totals.map_or(0, |(written, _)| written), stored_bytes }
     }
 
     pub(crate) fn disks(&self) -> Vec<PathBuf> {
@@ -246,7 +275,7 @@ impl OpenPool {
     pub(crate) async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         match &self.ground {
             Ground::Pool(pool) => pool.metrics(out),
-            Ground::Bucket(bucket) => bucket.metrics(out),
+            Ground::Bucket(bucket) => bucket.metrics(self.used(), self.registry.behind(), out),
         }
         self.registry.metrics(&self.name, out).await;
     }
@@ -328,6 +357,10 @@ impl OpenPool {
     /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
     /// nothing but its snapshots.
     pub(crate) async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), Failure> {
+        if self.is_read_only() {
+            let message = format!("the store '{}' is served read-only here", self.name);
+            return Err(Failure::invalid(message).action("destroy the volume on the machine that writes it"));
+        }
         self.check_unheld(name).await?;
         if with_snapshots || self.is_replica(name).await? {
             return Ok(());

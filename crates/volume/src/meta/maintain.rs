@@ -4,6 +4,9 @@
 //! manifest poll is set to hours, and its compactor and garbage collector are not started with it.
 //! This task wakes when the manifest changes and runs them while they have work. An idle volume
 //! does no I/O at all.
+//!
+//! - `maintain.grace_of_replicas`: where other machines can read the store, tables and segments that nothing needs any more stay for
+//!   [`REPLICA_GRACE`], longer than a read-only replica may be behind ([`crate::follow`]). One that is slower than that reads again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +39,8 @@ const LINGER: Duration = Duration::from_secs(3);
 /// makes a MB of them a second. Tables that the engine is still writing are not collected whatever
 /// their age, because they are newer than its manifest.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(5);
+/// `maintain.grace_of_replicas`
+pub(crate) const REPLICA_GRACE: Duration = Duration::from_secs(25);
 /// Garbage that gathers in a long burst is collected this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -68,7 +73,8 @@ impl Maintenance {
                 continue;
             }
             // Something changed: the tables that it made obsolete are old enough after a while.
-            let quiet = tokio::time::timeout(GARBAGE_AGE_MIN + GARBAGE_INTERVAL, needs_compaction(&mut status)).await;
+            let quiet = self.garbage_age() + GARBAGE_INTERVAL;
+            let quiet = tokio::time::timeout(quiet, needs_compaction(&mut status)).await;
             match quiet {
                 Ok(Ok(())) => continue,
                 Ok(Err(_)) => return,
@@ -78,6 +84,11 @@ impl Maintenance {
                 }
             }
         }
+    }
+
+    fn garbage_age(&self) -> Duration {
+        let is_shared = self.log.as_ref().is_some_and(|log| log.is_shared());
+        if is_shared { REPLICA_GRACE } else { GARBAGE_AGE_MIN }
     }
 
     /// Runs the compactor until it has nothing to do.
@@ -136,12 +147,13 @@ impl Maintenance {
             return;
         }
         let aged = |age| Some(GarbageCollectorDirectoryOptions { interval: None, min_age: age, dry_run: false });
+        let age = self.garbage_age();
         let options = GarbageCollectorOptions {
-            manifest_options: aged(GARBAGE_AGE_MIN),
-            wal_options: if self.log.is_none() { aged(GARBAGE_AGE_MIN) } else { None },
+            manifest_options: aged(age),
+            wal_options: if self.log.is_none() { aged(age) } else { None },
             wal_fence_options: None,
-            compacted_options: aged(GARBAGE_AGE_MIN),
-            compactions_options: aged(GARBAGE_AGE_MIN),
+            compacted_options: aged(age),
+            compactions_options: aged(age),
             detach_options: None,
             ..GarbageCollectorOptions::default()
         };

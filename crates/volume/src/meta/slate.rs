@@ -47,6 +47,7 @@ use crate::snapshots::row;
 use crate::types::{FsError, FsResult};
 
 /// The parts that engines of one process share.
+#[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
     /// See `wal.relieved_under_pressure`.

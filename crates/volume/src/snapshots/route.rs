@@ -14,7 +14,7 @@ use super::number::{self, Place, catalog_of, place_of, within};
 use super::view::View;
 use crate::inode_core::FIRST_COOKIE;
 use crate::keys::{self, Entry, tag};
-use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Point, Ticket, Usage};
+use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Point, Still, Ticket, Usage};
 use crate::own_records;
 use crate::types::*;
 
@@ -248,6 +248,18 @@ impl Meta for Routed {
 
     fn opened(&self) {
         self.head.opened();
+    }
+
+    fn is_followed(&self) -> bool {
+        self.head.is_followed()
+    }
+
+    fn generation(&self) -> u64 {
+        self.head.generation()
+    }
+
+    fn still(&self, generation: u64) -> Option<Still<'_>> {
+        self.head.still(generation)
     }
 
     fn pins(&self) -> Option<&crate::meta::pins::Pins> {

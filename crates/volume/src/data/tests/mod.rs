@@ -283,6 +283,7 @@ fn inode_with(ino: Ino, core: InodeCore, file: FileState) -> Arc<Inode> {
         opens: AtomicU32::new(0),
         used: AtomicBool::new(false),
         entries_version: AtomicU64::new(0),
+        superseded: Default::default(),
     })
 }
 
@@ -368,6 +369,7 @@ impl World {
             inherited: 0,
             epoch: 1,
             snapshots: Vec::new(),
+            followed: false,
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
