@@ -28,14 +28,13 @@ KEYS = {"AWS_ACCESS_KEY_ID": "pantry", "AWS_SECRET_ACCESS_KEY": "Marmalade-Secre
 class Bucket:
     """An S3 server in memory, with faults."""
 
+    env = KEYS
+
     def __init__(self, *faults):
         program = os.environ.get("LARDER_TEST_BUCKET") or Path(binary()).parent / "larder-test-bucket"
         self.process = subprocess.Popen([program, "0", *faults], stdout=subprocess.PIPE, text=True)
         self.endpoint = self.process.stdout.readline().strip()
         self.url = "s3://pantry/nas"
-
-    def extra(self, url, *more):
-        return ["--store", url, "--endpoint", self.endpoint, *more]
 
     def ask(self, path, method="GET"):
         with urllib.request.urlopen(urllib.request.Request(self.endpoint + path, method=method), timeout=10) as answer:
@@ -236,13 +235,13 @@ class Writer(threading.Thread):
 
 def failover(bucket, folder, n):
     """An owner under load ends, or is stopped and wakes up when its standby has the store."""
-    url = f"s3://pantry/pair{n}"
-    extra = bucket.extra(url, "--standby", "--memory", "64MiB")
+    url = f"{bucket.url}-pair{n}"
+    extra = ["--store", url, "--endpoint", bucket.endpoint, "--standby", "--memory", "64MiB"]
     owner, standby = Larder([], folder / f"{n}a", extra=extra), Larder([], folder / f"{n}b", extra=extra)
     try:
-        owner.start(timeout_s=120, env=KEYS)
+        owner.start(timeout_s=120, env=bucket.env)
         with ThreadPoolExecutor(1) as starter:
-            started = starter.submit(standby.start, 240, KEYS)
+            started = starter.submit(standby.start, 240, bucket.env)
             wait_for(lambda: standby.log_path.exists() and b"stands by" in standby.log_path.read_bytes())
             writer, reader = Writer(owner), client(owner)
             writer.start()

@@ -125,7 +125,7 @@ async fn a_store_without_conditions_is_refused() {
     let (server, bucket) = fresh().await;
     let probes = crate::check(Arc::clone(&bucket.store)).await;
     let bad: Vec<_> = probes.iter().filter(|probe| probe.state != ProbeState::Ok).collect();
-    assert!(bad.is_empty() && probes.len() == 10, "{bad:?}");
+    assert!(bad.is_empty() && probes.len() == 11, "{bad:?}");
     assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left of the check");
     server.set_fault("unconditional", "1");
     let probes = crate::check(Arc::clone(&bucket.store)).await;
