@@ -26,6 +26,7 @@ mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
+mod owners;
 pub(crate) mod pins;
 mod point;
 pub(crate) mod slate;
@@ -44,6 +45,7 @@ use crate::inode_core::InodeCore;
 use crate::types::{FsError, FsResult, Ino};
 
 pub(crate) use batch::{Batch, RecordChange};
+pub(crate) use owners::{Owned, Owners, Used};
 pub(crate) use point::{Cut, Frozen, Point};
 pub(crate) use ticket::Ticket;
 pub(crate) use usage::Usage;
@@ -117,6 +119,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     }
     /// The volume is open: from now on reads wait a while for a disk that may come back. Before, that helps nobody.
     fn opened(&self) {}
+    /// What owners' files take up. `None`: this engine does not count it.
+    fn owners(&self) -> Option<&Owners> {
+        None
+    }
     /// The tables that snapshots read.
     fn pins(&self) -> Option<&pins::Pins> {
         None
@@ -142,8 +148,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
             if let Some(change) = changes.get(ino) {
                 change.apply(core);
             }
-            let (key, value) = crate::keys::encode_inode(*ino, core);
-            batch.put(key, value);
+            batch.put_record(*ino, core);
         }
         let ticket = self.submit(batch)?;
         for (_, core) in &mut cores {
