@@ -6,7 +6,7 @@ import os
 import pytest
 
 from conftest import make
-from nfs3 import DQUOT, FILE_SYNC, NfsError
+from nfs3 import DQUOT, FILE_SYNC, Nfs3, NfsError
 from test_access import add_user
 from test_sftp import Client
 from test_smb import smb
@@ -28,6 +28,10 @@ def house(tmp_path_factory):
     assert daemon.stop() == 0
 
 
+def mounted(daemon, uid=0, gid=0):
+    return Nfs3.mount("127.0.0.1", daemon.nfs_port, daemon.export, uid=uid, gid=gid)
+
+
 def uid(daemon, name):
     users = json.loads(daemon.run("user", "list", "--json", check=True).stdout)
     return next(user["uid"] for user in users if user["name"] == name)
@@ -47,7 +51,7 @@ def refused(nfs, handle, offset):
 def test_a_quota_binds_through_every_door_and_is_what_df_says(house, tmp_path):
     ann = uid(house, "ann")
     block = os.urandom(MIB)
-    with house.nfs(uid=ann, gid=ann) as nfs:
+    with mounted(house, uid=ann, gid=ann) as nfs:
         mine = nfs.mkdir(nfs.root, "ann").handle
         file = nfs.create(mine, "nfs").handle
         for n in range(3):
@@ -68,14 +72,14 @@ def test_a_quota_binds_through_every_door_and_is_what_df_says(house, tmp_path):
     done = sftp.sftp(f"put {big} /files/ann/sftp", check=False)
     assert done.returncode != 0, done.stdout
     assert "100%" in sftp.sftp("df /files").stdout
-    assert Dav(house, user="ann", password=PASSWORD).put("/files/ann/dav", big.read_bytes()).status == 507
+    assert Dav(house, user="ann", password=PASSWORD)("PUT", "/files/ann/dav", big.read_bytes()).status == 507
     assert used(house, "user", "ann")["used_bytes"] == 5 * MIB
     # Nobody else is held back.
     bob = Client(house, tmp_path, user="bob", password=PASSWORD)
     bob.sftp("mkdir /files/bob", f"put {big} /files/bob/sftp")
     assert used(house, "user", "bob")["used_bytes"] == 2 * MIB
     # Room comes back with what is deleted; a file is handed only to somebody who has room.
-    with house.nfs() as nfs:
+    with mounted(house) as nfs:
         given = nfs.lookup(nfs.lookup(nfs.root, "bob").handle, "sftp").handle
         with pytest.raises(NfsError) as error:
             nfs.setattr(given, uid=ann)
@@ -93,7 +97,7 @@ def test_groups_names_of_the_file_and_a_kill(house):
     for words in (["--user-quota", "eve=5M"], ["--user-quota", "bob"], ["--user-quota", "root=5M"], ["--group-quota", "eve=1G"]):
         assert house.run("volume", "set", VOLUME, *words).returncode != 0
     house.run("volume", "set", VOLUME, "--group-quota", "family=4MiB", "--user-quota", "ann=none", check=True)
-    with house.nfs(uid=bob, gid=gid) as nfs:
+    with mounted(house, uid=bob, gid=gid) as nfs:
         file = nfs.create(nfs.lookup(nfs.root, "bob").handle, "shared").handle
         for n in range(4):
             nfs.write(file, n * MIB, os.urandom(MIB), FILE_SYNC)
@@ -102,19 +106,23 @@ def test_groups_names_of_the_file_and_a_kill(house):
     assert (before["used_bytes"], before["quota_bytes"]) == (4 * MIB, 4 * MIB)
     house.kill()
     config = house.data / "larder.toml"
-    config.write_text(config.read_text() + f'\n[[volume]]\nname = "{VOLUME}"\nuser_quotas = {{ bob = "6MiB" }}\n')
+    table = f'[[volume]]\nname = "{VOLUME}"\n'
+    text = config.read_text()
+    assert table in text
+    config.write_text(text.replace(table, table + 'user_quotas = { bob = "6MiB" }\n'))
     house.start()
     assert used(house, "group", "family") == before
     assert used(house, "user", "bob")["quota_bytes"] == 6 * MIB
-    with house.nfs(uid=bob, gid=gid) as nfs:
+    with mounted(house, uid=bob, gid=gid) as nfs:
         refused(nfs, file, 4 * MIB)
-        nfs.setattr(file, gid=bob)
+        with mounted(house) as root:
+            root.setattr(file, gid=bob)
         nfs.write(file, 4 * MIB, os.urandom(MIB), FILE_SYNC)
         nfs.write(file, 5 * MIB, os.urandom(MIB), FILE_SYNC)
         refused(nfs, file, 6 * MIB)
     # The file follows the command.
     house.run("volume", "set", VOLUME, "--user-quota", "bob=none", check=True)
     assert "none" in config.read_text().split("user_quotas")[1].splitlines()[0]
-    with house.nfs(uid=bob, gid=gid) as nfs:
+    with mounted(house, uid=bob, gid=gid) as nfs:
         nfs.write(file, 6 * MIB, os.urandom(MIB), FILE_SYNC)
     assert house.run("check", VOLUME).returncode == 0

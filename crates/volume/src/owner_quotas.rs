@@ -94,12 +94,13 @@ impl State {
 
 impl Volume {
     /// What the files of each user and group take up, and their quotas, in the order of numbers: those that have files or a quota.
-    /// Counts all inodes first where that was not yet done since the volume was opened.
+    /// Stores what is in memory, and counts all inodes first where that was not yet done since the volume was opened.
     pub async fn owners(&self) -> FsResult<Vec<OwnerUse>> {
         let state = &self.state;
         state.count_owners();
         let owners = state.meta.owners().ok_or(FsError::NotSupported)?;
         owners.counted().await;
+        state.data.settle().await?;
         let (users, groups) = owners.all();
         let quotas = Arc::clone(&state.owner_quotas.quotas.read());
         let mut list = Vec::new();
