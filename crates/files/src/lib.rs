@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
+use larder_volume::{Answers, Cred, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -156,9 +156,9 @@ impl Files {
         self.tree.verifier()
     }
 
-    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
-    pub fn statfs(&self) -> StatFs {
-        self.tree.statfs()
+    /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
+    pub fn statfs(&self, cred: &Cred) -> StatFs {
+        self.tree.statfs(cred)
     }
 
     /// All changes, this door's own included, with the origin of each.

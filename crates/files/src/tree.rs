@@ -69,7 +69,7 @@ forward_now! {
     fn origin() -> u32;
     fn id() -> uuid::Uuid;
     fn verifier() -> WriteVerifier;
-    fn statfs() -> StatFs;
+    fn statfs(cred: &Cred) -> StatFs;
     fn events() -> broadcast::Receiver<Event>;
     fn witness() -> (broadcast::Receiver<Event>, Witness);
     fn snapshots() -> Vec<SnapshotInfo>;

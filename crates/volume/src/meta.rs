@@ -26,6 +26,7 @@ pub(crate) mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
+mod owners;
 pub(crate) mod pins;
 mod point;
 pub(crate) mod slate;
@@ -45,6 +46,7 @@ use crate::types::{FsError, FsResult, Ino};
 
 pub(crate) use batch::{Batch, RecordChange};
 pub(crate) use frozen::manifest_path;
+pub(crate) use owners::{Owned, Owners, Used};
 pub(crate) use point::{Cut, Frozen, Point};
 pub(crate) use ticket::Ticket;
 pub(crate) use usage::Usage;
@@ -133,6 +135,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     fn still(&self, _generation: u64) -> Option<Still<'_>> {
         Some(Still(None))
     }
+    /// What owners' files take up. `None`: this engine does not count it.
+    fn owners(&self) -> Option<&Owners> {
+        None
+    }
     /// The tables that snapshots read.
     fn pins(&self) -> Option<&pins::Pins> {
         None
@@ -158,8 +164,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
             if let Some(change) = changes.get(ino) {
                 change.apply(core);
             }
-            let (key, value) = crate::keys::encode_inode(*ino, core);
-            batch.put(key, value);
+            batch.put_record(*ino, core);
         }
         let ticket = self.submit(batch)?;
         for (_, core) in &mut cores {

@@ -3,6 +3,7 @@
 use larder_base::metrics::Metrics;
 
 use crate::registry::Registry;
+use crate::types::Cred;
 use crate::volume::Volume;
 
 impl Registry {
@@ -60,7 +61,7 @@ fn one(name: &str, volume: &Volume, out: &mut Metrics) {
         out.gauge("larder_metadata_young_tables", "Tables not merged yet.", &labels, engine.young_tables);
         out.gauge("larder_metadata_runs", "Runs of merged tables.", &labels, engine.runs);
     }
-    let room = volume.statfs();
+    let room = volume.statfs(&Cred::root());
     out.gauge("larder_volume_size_bytes", "Size of the volume as clients see it.", &labels, room.total_bytes);
     out.gauge("larder_volume_available_bytes", "Room in the volume as clients see it.", &labels, room.available_bytes);
 }

@@ -60,7 +60,7 @@ impl State {
                     volume.empty(&dir).await?;
                 }
                 self.data.forget(&dir);
-                batch.delete(keys::inode_key(dir.id.ino));
+                batch.delete_record(dir.id.ino, &mut dir.core.lock());
                 batch.usage.inodes = -1;
             }
             Err(FsError::Stale) => {}
@@ -113,10 +113,9 @@ impl Volume {
             let now = state.now();
             let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
             let kind = FileKind::Directory;
-            let dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
+            let mut dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
             let mut batch = Batch::default();
-            let (key, value) = keys::encode_inode(id.ino, &dir);
-            batch.put(key, value);
+            batch.put_record(id.ino, &mut dir);
             batch.put(keys::xattr_key(ino, own_records::NAMED), keys::encode_xattr(&id.ino.0.to_be_bytes()));
             batch.usage.inodes = 1;
             core.xattrs += 1;

@@ -18,6 +18,7 @@ use crate::lineage::Lineage;
 use crate::marks::Marks;
 use crate::meta::{Batch, Meta};
 use crate::numbers::{Numbers, mix};
+use crate::owner_quotas::OwnerLimits;
 use crate::properties::Properties;
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
@@ -141,12 +142,13 @@ impl State {
                 settings,
                 relaxed: AtomicBool::new(false),
                 quota_bytes: AtomicU64::new(u64::MAX),
+                owner_quotas: OwnerLimits::default(),
                 at_quota: tokio::sync::Mutex::new(()),
                 numbers: Numbers::new(next),
                 runtime: tokio::runtime::Handle::current(),
             });
-            state.set_properties(&parts.properties);
             if let Some(followed) = &state.followed {
+                state.set_properties(&parts.properties);
                 let caches: std::sync::Weak<dyn crate::follow::Caches> = Arc::downgrade(&(Arc::clone(&state) as _));
                 followed.serves(caches);
                 return Ok(Some(state));
@@ -158,6 +160,7 @@ impl State {
                 }
                 return Ok(None);
             }
+            state.set_properties(&parts.properties);
             state.meta.opened();
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
@@ -185,8 +188,7 @@ async fn format(meta: &dyn Meta, id: uuid::Uuid, now: Timestamp) -> FsResult<()>
     let mut batch = Batch::default();
     batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created: now }));
     batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(Ino::ROOT.0 + 1));
-    let (key, value) = keys::encode_inode(Ino::ROOT, &core);
-    batch.put(key, value);
+    batch.put_record(Ino::ROOT, &mut core);
     batch.usage.inodes = 1;
     let ticket = meta.write(batch).await?;
     meta.durable(ticket).await

@@ -89,7 +89,6 @@ impl State {
             self.meta.write(batch).await?;
         }
         let mut batch = Batch::default();
-        batch.delete(keys::inode_key(ino));
         batch.delete(keys::orphan_key(ino));
         batch.usage.inodes = -1;
         self.data.reap(inode, batch).await?;

@@ -20,6 +20,7 @@ use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
 use crate::numbers::Numbers;
+use crate::owner_quotas::OwnerLimits;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
@@ -60,6 +61,7 @@ pub(crate) struct State {
     pub(crate) relaxed: AtomicBool,
     /// `u64::MAX` is none.
     pub(crate) quota_bytes: AtomicU64,
+    pub(crate) owner_quotas: OwnerLimits,
     /// Held by the one writer at the quota that waits until pending data is stored
     /// ([`State::admit_data`]).
     pub(crate) at_quota: tokio::sync::Mutex<()>,
@@ -80,10 +82,11 @@ impl State {
         }
     }
 
-    pub(crate) fn set_properties(&self, properties: &Properties) {
+    pub(crate) fn set_properties(self: &Arc<Self>, properties: &Properties) {
         self.settings.set(properties);
         self.relaxed.store(properties.sync == SyncMode::Relaxed, Ordering::Relaxed);
         self.quota_bytes.store(properties.quota_bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.set_owner_quotas(&properties.owner_quotas);
     }
 
     /// Everything durable, then closed.

@@ -100,9 +100,9 @@ impl Volume {
         self.state.followed.is_some()
     }
 
-    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
-    pub fn statfs(&self) -> StatFs {
-        self.state.statfs()
+    /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
+    pub fn statfs(&self, cred: &Cred) -> StatFs {
+        self.state.statfs(cred)
     }
 
     /// The bytes that files hold now. Does no I/O.

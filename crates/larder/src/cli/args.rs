@@ -391,6 +391,13 @@ pub(crate) struct Properties {
     /// The most it may hold; none takes the limit away
     #[arg(long, value_name = "SIZE", value_parser = config::parse_quota_wanted)]
     pub(crate) quota: Option<u64>,
+    /// The most that the files of a user may take up, by name or number, as in ann=10GB; none takes the limit away. May be
+    /// given again
+    #[arg(long, value_name = "USER=SIZE", value_parser = config::parse_owner_quota)]
+    pub(crate) user_quota: Vec<(String, u64)>,
+    /// The most that the files of a group may take up
+    #[arg(long, value_name = "GROUP=SIZE", value_parser = config::parse_owner_quota)]
+    pub(crate) group_quota: Vec<(String, u64)>,
     /// standard: changes are durable when answered; relaxed: within 5 s (fsync still waits) [default: standard]
     #[arg(long, value_parser = config::parse_sync)]
     pub(crate) sync: Option<String>,
@@ -403,6 +410,8 @@ impl Properties {
             compression: self.compression,
             quota_bytes: self.quota,
             sync: self.sync,
+            user_quotas: self.user_quota.into_iter().collect(),
+            group_quotas: self.group_quota.into_iter().collect(),
         }
     }
 }
@@ -433,6 +442,13 @@ pub(crate) enum VolumeCommand {
     },
     /// Volumes, their room and properties
     List {
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// What the files of each user and group take up, and their quotas
+    Quota {
+        /// NAME or POOL/NAME
+        name: String,
         #[command(flatten)]
         disks: Disks,
     },

@@ -10,7 +10,7 @@
 //!   and groups are those of the same file.
 //! - `config.paths_from_the_file`: relative paths are relative to the folder of the file.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -345,6 +345,14 @@ pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// `NAME=SIZE`
+pub(crate) fn parse_owner_quota(text: &str) -> Result<(String, u64), String> {
+    match text.split_once('=') {
+        Some((name, size)) if !name.is_empty() => Ok((name.to_owned(), parse_quota_wanted(size)?)),
+        _ => Err(format!("'{text}' is not NAME=SIZE, such as ann=10GB")),
+    }
+}
+
 /// Turns raw into valid, with the position of whatever is wrong.
 struct Validator<'a> {
     text: &'a str,
@@ -486,9 +494,16 @@ impl Validator<'_> {
             compression: self.optional(raw.compression, parse_compression)?,
             quota_bytes: self.optional(raw.quota, parse_quota)?,
             sync: self.optional(raw.sync, parse_sync)?,
+            user_quotas: self.owner_quotas(raw.user_quotas)?,
+            group_quotas: self.owner_quotas(raw.group_quotas)?,
         };
         let snapshots = raw.snapshots.map(|table| self.at(&table, table.get_ref().counts())).transpose()?;
         Ok(VolumeConfig { name, change, key, snapshots })
+    }
+
+    fn owner_quotas(&self, raw: BTreeMap<String, Spanned<String>>) -> Checked<BTreeMap<String, u64>> {
+        let quota = |(name, size): (String, Spanned<String>)| Ok((name, self.at(&size, parse_quota(size.get_ref()))?));
+        raw.into_iter().map(quota).collect()
     }
 
     fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {

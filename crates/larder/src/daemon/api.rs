@@ -81,6 +81,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/pools/{name}/scrub", get(pool_scrub).post(pool_scrub_do))
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
+        .route("/v1/owners/{*name}", get(owners))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
@@ -191,6 +192,10 @@ async fn volume_destroy(
     Json(request): Json<TakeAway>,
 ) -> Answer<Done> {
     done(finish(async move { daemon.volume_destroy(&name, request).await }).await)
+}
+
+async fn owners(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::OwnerUse>> {
+    ok(daemon.owners_of(&name).await?)
 }
 
 async fn keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::KeysStatus> {

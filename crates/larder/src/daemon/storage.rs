@@ -19,7 +19,7 @@ use larder_files::folders::Folders;
 use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
 use larder_store::Machine;
-use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
+use larder_volume::{Backing, Cred, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
 use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
@@ -318,7 +318,7 @@ impl OpenPool {
 
     /// With how full it is, where it can be opened.
     pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
-        let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(), volume.contents()));
+        let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
         let mut status = translate::volume_status(&self.name, info, open);
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);

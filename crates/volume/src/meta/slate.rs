@@ -41,7 +41,7 @@ use super::pins::Pins;
 use super::point::{Cut, Frozen, Point};
 use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
-use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
+use super::{Batch, EngineCounts, EngineState, Meta, Owners, Ticket, Usage};
 use crate::keys;
 use crate::snapshots::row;
 use crate::types::{FsError, FsResult};
@@ -527,6 +527,10 @@ impl Meta for SlateMeta {
 
     fn newest(&self) -> Ticket {
         self.overlay.newest()
+    }
+
+    fn owners(&self) -> Option<&Owners> {
+        Some(&self.overlay.owners)
     }
 
     fn usage(&self) -> Usage {

@@ -35,7 +35,7 @@ use crate::marks::Marks;
 use crate::meta::Meta;
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::opening::StateParts;
-use crate::properties::{Properties, VolumeInfo};
+use crate::properties::{OwnerQuotas, Properties, VolumeInfo};
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
@@ -532,6 +532,10 @@ pub(crate) fn check_volume_name(name: &str) -> FsResult<()> {
 }
 
 pub(crate) fn check_properties(properties: &Properties) -> FsResult<()> {
+    let OwnerQuotas { users, groups } = &properties.owner_quotas;
+    if users.iter().chain(groups).any(|quota| quota.id == 0) {
+        return Err(FsError::Invalid("root has no quota"));
+    }
     let record = properties.record_bytes;
     if record.is_power_of_two() && (4 << 10..=1 << 20).contains(&record) {
         return Ok(());

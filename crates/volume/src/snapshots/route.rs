@@ -14,7 +14,7 @@ use super::number::{self, Place, catalog_of, place_of, within};
 use super::view::View;
 use crate::inode_core::FIRST_COOKIE;
 use crate::keys::{self, Entry, tag};
-use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Point, Still, Ticket, Usage};
+use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Owners, Point, Still, Ticket, Usage};
 use crate::own_records;
 use crate::types::*;
 
@@ -212,6 +212,10 @@ impl Meta for Routed {
 
     fn usage(&self) -> Usage {
         self.head.usage()
+    }
+
+    fn owners(&self) -> Option<&Owners> {
+        self.head.owners()
     }
 
     fn engine(&self) -> Option<EngineState<'_>> {

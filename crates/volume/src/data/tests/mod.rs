@@ -312,6 +312,7 @@ fn new_core(ino: Ino) -> InodeCore {
         size_stored: None,
         stored_bytes: 0,
         has_reserved: false,
+        recorded: None,
         acl: None,
         ticket: Ticket(0),
         gone: false,
