@@ -97,3 +97,29 @@ async fn a_segment_that_is_gone_means_look_again() {
     assert!(matches!(failed, Err(FsError::Io(_))), "{failed:?}");
     assert!(registry.behind().is_some_and(|(age, behind_max)| age.is_some() && behind_max == NEVER));
 }
+
+/// `maintain.grace_of_replicas`
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_owner_needs_no_more_stays_for_a_while_and_goes_then() {
+    let machines = Machines::new().await;
+    let (_owner, volume) = machines.first().await;
+    let ino = create(&volume, "file").await.unwrap();
+    write(&volume, ino, noise(1, 600_000), Stability::FileSync).await.unwrap();
+    let old = segments(&machines).await;
+    let begun = tokio::time::Instant::now();
+    write(&volume, ino, noise(2, 600_000), Stability::FileSync).await.unwrap();
+    let is_left = async || {
+        let now = segments(&machines).await;
+        old.iter().any(|path| now.contains(path))
+    };
+    while is_left().await {
+        assert!(begun.elapsed() < Duration::from_secs(90), "it is never deleted");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(
+        begun.elapsed() >= Duration::from_secs(20),
+        "a replica may be 20 s behind, and it went after {:?}",
+        begun.elapsed()
+    );
+    assert_eq!(read(&volume, ino).await, noise(2, 600_000));
+}
