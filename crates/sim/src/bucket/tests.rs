@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use larder_base::log::Tenure;
 use larder_store::{BucketLog, BucketUrl, Health, Machine, Owner, Requests, Retried, TakeOver};
-use larder_volume::{
-    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
-};
+use larder_volume::{Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space};
 use object_store::ObjectStore;
 
 use super::net::{Fate, Line, Net};
 use super::s3::S3;
+use crate::chance;
 use crate::disk::World;
 use crate::turns::{self, SimClock};
-use crate::chance;
 
 const SECOND: Duration = Duration::from_secs(1);
 
