@@ -17,7 +17,7 @@ use rand::{RngCore, SeedableRng};
 /// The start of simulated wall time: 2025-01-01.
 const WALL_START: Duration = Duration::from_secs(1_735_689_600);
 /// The start of simulated monotonic time: not zero, so that earlier moments exist.
-const UPTIME_START: Duration = Duration::from_secs(1_000_000);
+pub const UPTIME_START: Duration = Duration::from_secs(1_000_000);
 
 thread_local! {
     static RANDOM: RefCell<Option<StdRng>> = const { RefCell::new(None) };
@@ -37,7 +37,6 @@ pub fn enter(seed: u64) {
     RANDOM.with(|cell| *cell.borrow_mut() = Some(random));
     ELAPSED.set(Some(Duration::ZERO));
     WALL_STEP_S.set(0);
-    larder_base::clock::simulate_boot_clock(Some(boot));
 }
 
 /// Back in the real world, before what lives on this thread is torn down.
@@ -45,11 +44,6 @@ pub fn leave() {
     RANDOM.with(|cell| *cell.borrow_mut() = None);
     ELAPSED.set(None);
     larder_base::clock::simulate_boot_clock(None);
-}
-
-/// The clock that goes on while a process is suspended.
-fn boot() -> Duration {
-    UPTIME_START + crate::turns::elapsed()
 }
 
 /// Wall time of a machine whose clock is right, at a time of the simulation.

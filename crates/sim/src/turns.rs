@@ -71,7 +71,13 @@ thread_local! {
 /// Called once, first thing in the runtime of a schedule. Time goes on from `elapsed`.
 pub fn start_time(elapsed: Duration) {
     START.set(Instant::now().checked_sub(elapsed));
+    larder_base::clock::simulate_boot_clock(Some(boot));
     tell_time();
+}
+
+/// The clock that goes on while a process is suspended.
+fn boot() -> Duration {
+    chance::UPTIME_START + elapsed()
 }
 
 /// Where [`start_time`] put the beginning.

@@ -360,9 +360,8 @@ async fn a_fence_that_arrives_when_that_of_its_successor_is_collected_is_none() 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wait_of_a_taker_outlives_its_process() {
     let (_server, bucket) = fresh().await;
-    let take = async |name: &str, how| {
-        Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), how).await.unwrap()
-    };
+    let take =
+        async |name: &str, how| Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), how).await.unwrap();
     take("a", TakeOver::No).await;
     let begun = Instant::now();
     drop(take("b", TakeOver::Forced).await);

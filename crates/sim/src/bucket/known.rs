@@ -105,7 +105,13 @@ impl Known {
     }
 
     /// Judges an answer of the owner with this epoch to what was asked of it at `begun`.
-    pub fn judge(&self, epoch: u64, begun: Option<Duration>, models: &Models, shots: &Mutex<Shots>) -> Result<(), String> {
+    pub fn judge(
+        &self,
+        epoch: u64,
+        begun: Option<Duration>,
+        models: &Models,
+        shots: &Mutex<Shots>,
+    ) -> Result<(), String> {
         let (serves, fork) = {
             let state = self.state.lock();
             let serves = state.serves.range(epoch + 1..).map(|(_, at)| *at).min();
@@ -121,13 +127,15 @@ impl Known {
         let Some(fork) = fork else { return Ok(()) };
         for (number, (model, found)) in models.iter().zip(&fork.found).enumerate() {
             let mut model = model.lock().clone();
-            model
-                .settle(found.clone())
-                .map_err(|why| format!("acknowledged by an owner that was overtaken, and its successor found: c{number}{why}"))?;
+            model.settle(found.clone()).map_err(|why| {
+                format!("acknowledged by an owner that was overtaken, and its successor found: c{number}{why}")
+            })?;
         }
         let taken = shots.lock().taken();
         match taken.iter().find(|name| !fork.snapshots.contains(name)) {
-            Some(name) => Err(format!("snapshot {name} was acknowledged by an overtaken owner, and its successor has it not")),
+            Some(name) => {
+                Err(format!("snapshot {name} was acknowledged by an overtaken owner, and its successor has it not"))
+            }
             None => Ok(()),
         }
     }

@@ -291,7 +291,9 @@ impl Life {
             self.run.world.note(|| format!("check: {problem}"));
             if self.is_last || try_ > 2 {
                 let count = report.problems.len();
-                return self.contradicts(&open.owner, format!("check of {volume} found {count} problems: {problem}")).await;
+                return self
+                    .contradicts(&open.owner, format!("check of {volume} found {count} problems: {problem}"))
+                    .await;
             }
             self.line.net.set_weather(self.line.host, Weather::default());
             self.run.powered(tokio::time::sleep(Duration::from_secs(90))).await?;
@@ -453,8 +455,7 @@ impl Life {
             let timed = async {
                 let name = format!("quick{number}");
                 let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-                let (attr, ..) =
-                    volume.create(&cred, Ino::ROOT, name.as_bytes(), CreateMode::Unchecked, set).await?;
+                let (attr, ..) = volume.create(&cred, Ino::ROOT, name.as_bytes(), CreateMode::Unchecked, set).await?;
                 volume.commit(Ino::ROOT).await?;
                 let created = elapsed() - begun;
                 let data = vec![Bytes::from(vec![number; 3000])];

@@ -120,20 +120,14 @@ fn fate(random: &mut StdRng, weather: Weather) -> Fate {
     }
     match random.random_range(0..11) {
         0 | 1 => Fate { name: "late", effects: vec![late(random, LATE_MS_MAX)], answer: Some(Ok((0, down))) },
-        2 | 3 => Fate {
-            name: "late answer",
-            effects: vec![up],
-            answer: Some(Ok((0, late(random, LATE_ANSWER_MS_MAX)))),
-        },
+        2 | 3 => {
+            Fate { name: "late answer", effects: vec![up], answer: Some(Ok((0, late(random, LATE_ANSWER_MS_MAX)))) }
+        }
         4 => Fate { name: "no answer", effects: vec![up], answer: None },
         5 => Fate { name: "cut off", effects: vec![up], answer: Some(Err((up + down, "connection reset"))) },
         6 => Fate { name: "refused", effects: Vec::new(), answer: Some(Err((up + down, "503 SlowDown"))) },
         7 => Fate { name: "lost", effects: Vec::new(), answer: None },
-        8 => Fate {
-            name: "twice",
-            effects: vec![up, up + late(random, LATE_MS_MAX)],
-            answer: Some(Ok((0, down))),
-        },
+        8 => Fate { name: "twice", effects: vec![up, up + late(random, LATE_MS_MAX)], answer: Some(Ok((0, down))) },
         9 => Fate {
             name: "twice, the second answered",
             effects: vec![up, up + random.random_range(1..=WAY_MS_MAX)],

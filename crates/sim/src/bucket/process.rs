@@ -41,7 +41,7 @@ impl Process {
         (self.wakes_ms <= now_ms).then_some(self.clock_ms)
     }
 
-    /// Runs until then, or until it has sent something. `slept_to_ms`: it was suspended until then.
+    /// Runs until then, or until it has sent something. If it is behind `now_ms`, it was suspended.
     pub fn step(&mut self, now_ms: u64, until_ms: u64) {
         let (Some(runtime), Some(start)) = (&self.runtime, self.start) else { return };
         turns::switch(self.start);

@@ -7,9 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use larder_base::checksum::checksum;
 use object_store::path::Path;
-use object_store::{
-    Attributes, CopyMode, Error, GetOptions, ObjectMeta, PutMode, PutOptions, PutResult, Result,
-};
+use object_store::{Attributes, CopyMode, Error, GetOptions, ObjectMeta, PutMode, PutOptions, PutResult, Result};
 
 /// Objects of one page of a listing.
 const PAGE_MAX: usize = 1000;
@@ -88,10 +86,7 @@ impl S3 {
         let there = self.objects.get(at);
         match (&options.mode, there) {
             (PutMode::Create, Some(_)) => {
-                return Err(Error::AlreadyExists {
-                    path: at.to_string(),
-                    source: "PreconditionFailed".into(),
-                });
+                return Err(Error::AlreadyExists { path: at.to_string(), source: "PreconditionFailed".into() });
             }
             (PutMode::Update(_), None) => return Err(gone(at)),
             (PutMode::Update(version), Some(there)) if version.e_tag.as_ref() != Some(&there.e_tag) => {
@@ -123,7 +118,8 @@ impl S3 {
             Some(range) => range.as_range(meta.size).map_err(|error| generic(&error.to_string()))?,
             None => 0..meta.size,
         };
-        let body = if options.head { Bytes::new() } else { object.bytes.slice(range.start as usize..range.end as usize) };
+        let body =
+            if options.head { Bytes::new() } else { object.bytes.slice(range.start as usize..range.end as usize) };
         Ok(Got { meta, range, body, attributes: object.attributes.clone() })
     }
 

@@ -50,8 +50,8 @@ impl ObjectStore for Line {
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         let at = at.clone();
-        let Got { meta, range, body, attributes } =
-            self.ask(|| format!("get {at}"), {
+        let Got { meta, range, body, attributes } = self
+            .ask(|| format!("get {at}"), {
                 let at = at.clone();
                 Arc::new(move |s3, _| s3.get(&at, &options))
             })
@@ -153,12 +153,17 @@ impl MultipartStore for Line {
 
     async fn create_multipart_opts(&self, at: &Path, options: PutMultipartOptions) -> Result<MultipartId> {
         let at = at.clone();
-        self.ask(|| "begin_upload".to_owned(), Arc::new(move |s3, _| Ok(s3.begin_upload(&at, options.attributes.clone())))).await
+        self.ask(
+            || "begin_upload".to_owned(),
+            Arc::new(move |s3, _| Ok(s3.begin_upload(&at, options.attributes.clone()))),
+        )
+        .await
     }
 
     async fn put_part(&self, _at: &Path, id: &MultipartId, number: usize, data: PutPayload) -> Result<PartId> {
         let (id, bytes) = (id.clone(), whole(&data));
-        let tag = self.ask(|| "put_part".to_owned(), Arc::new(move |s3, _| s3.put_part(&id, number, bytes.clone()))).await?;
+        let tag =
+            self.ask(|| "put_part".to_owned(), Arc::new(move |s3, _| s3.put_part(&id, number, bytes.clone()))).await?;
         Ok(PartId { content_id: tag })
     }
 

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use larder_base::log::Tenure;
 use larder_store::{BucketLog, BucketUrl, Health, Machine, Owner, Requests, Retried, TakeOver};
-use larder_volume::{
-    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
-};
+use larder_volume::{Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space};
 use object_store::ObjectStore;
 
 use super::net::{Fate, Line, Net};
 use super::s3::S3;
+use crate::chance;
 use crate::disk::World;
 use crate::turns::{self, SimClock};
-use crate::chance;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -145,6 +143,10 @@ fn a_volume_with_twelve_hundred_manifests() {
             let name = format!("f{number}");
             volume.create(&cred, Ino::ROOT, name.as_bytes(), CreateMode::Guarded, set).await.unwrap();
             number += 1;
+            if number % 8 == 0 {
+                // Long enough for tables to be merged: 64 young ones are too many to close with.
+                tokio::time::sleep(10 * SECOND).await;
+            }
             drop(volume);
             registry.close().await.unwrap();
             owner.release().await.unwrap();

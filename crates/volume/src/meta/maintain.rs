@@ -15,10 +15,10 @@ use larder_base::LogStore;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::admin::AdminBuilder;
+use slatedb::compactor::Compactor;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
 };
-use slatedb::compactor::Compactor;
 use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

@@ -168,7 +168,10 @@ pub(crate) async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document
     let got = match store.get(&Path::from(REGISTRY)).await {
         Ok(got) => got,
         Err(object_store::Error::NotFound { .. }) => {
-            return Ok((Document { format: FORMAT, features: Features::default(), volumes: Vec::new(), changes: 0 }, None));
+            return Ok((
+                Document { format: FORMAT, features: Features::default(), volumes: Vec::new(), changes: 0 },
+                None,
+            ));
         }
         Err(error) => return Err(store_error(&error)),
     };
