@@ -15,11 +15,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod after_log;
 mod bucket;
 mod cache;
 mod check;
 mod credentials;
 mod health;
+mod journaled;
 pub mod log;
 mod names;
 pub mod owner;
@@ -34,12 +36,14 @@ mod tests;
 #[cfg(test)]
 mod volume_tests;
 
+pub use after_log::AfterLog;
 pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
 pub use health::{Health, Trouble};
+pub use journaled::{JournaledLog, Local, Lost, Undrained};
 pub use log::BucketLog;
-pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};
+pub use owner::{JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

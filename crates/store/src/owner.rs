@@ -21,6 +21,9 @@
 //! - `owner.unchanged_is_silent`: a standby takes the store when it has seen one and the same record for [`SILENCE_MAX`] by its own
 //!   clock. The write is conditional on that record, so an owner that renews it in time keeps the store. Where the owner renews, it
 //!   takes only its renewals for proofs: the last one is older than [`TENURE_WAIT`] then, and nobody waits again.
+//! - `owner.journal_is_named`: an owner that answers from a local journal says so in the record, and up to which moment the bucket has
+//!   everything. It renews that with each proof. The mark stays until the journal has been emptied, or its owner has ended in order:
+//!   whoever takes the store without that journal knows what may be missing.
 //! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,6 +87,20 @@ pub struct OwnerRecord {
     /// How often the owner has renewed the record. `None`: it does not, and its silence says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
+    /// The owner answers from a journal of its own, which only its disks have (`owner.journal_is_named`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalMark>,
+}
+
+/// The journal that an owner answers from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalMark {
+    /// The pool that has it: its name and its id.
+    pub pool: String,
+    /// See `pool`.
+    pub pool_id: String,
+    /// Everything acknowledged before this moment is in the bucket, in milliseconds of that machine's clock since 1970.
+    pub drained_ms: u64,
 }
 
 /// What a store is taken from.
@@ -98,6 +115,9 @@ pub enum TakeOver {
 /// A process that has a store.
 #[derive(Clone)]
 pub struct Owner(Arc<Held>);
+
+/// Says how far a journal is drained.
+pub type JournalTeller = Box<dyn Fn() -> JournalMark + Send + Sync>;
 
 /// Hears that the store is another's.
 type OnLoss = Box<dyn Fn(&BucketError) + Send + Sync>;
@@ -121,6 +141,7 @@ struct Held {
     /// Who has the store now (`owner.end_is_final`).
     lost_to: OnceLock<String>,
     on_loss: OnceLock<OnLoss>,
+    journal: OnceLock<Option<JournalTeller>>,
 }
 
 impl Owner {
@@ -208,6 +229,7 @@ impl Owner {
         wait: Duration,
     ) -> Result<Option<Owner>, BucketError> {
         let (old, version) = old.unzip();
+        let journal = old.as_ref().filter(|old| !old.released).and_then(|old| old.journal.clone());
         let epoch = old.map_or(1, |old| old.epoch.saturating_add(1));
         let record = OwnerRecord {
             format: FORMAT,
@@ -216,6 +238,7 @@ impl Owner {
             taken_ms: now_ms(),
             released: false,
             beat: None,
+            journal,
         };
         let asked_ms = boot_ms();
         let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
@@ -232,6 +255,7 @@ impl Owner {
             is_released: AtomicBool::new(false),
             lost_to: OnceLock::new(),
             on_loss: OnceLock::new(),
+            journal: OnceLock::new(),
         }))))
     }
 
@@ -253,6 +277,13 @@ impl Owner {
     /// Called at most once, before anything else is answered, when the store is another's.
     pub fn on_loss(&self, call: impl Fn(&BucketError) + Send + Sync + 'static) {
         let _ = self.0.on_loss.set(Box::new(call));
+    }
+
+    /// From now on answers come from this journal, or from none: what the record said of an earlier one is settled
+    /// (`owner.journal_is_named`).
+    pub async fn settle_journal(&self, journal: Option<JournalTeller>) -> Result<(), BucketError> {
+        let _ = self.0.journal.set(journal);
+        self.renew().await
     }
 
     /// Fails if another has taken the store.
@@ -288,7 +319,7 @@ impl Owner {
         }
         self.0.is_released.store(true, Ordering::Release);
         let mut newest = self.0.newest.lock().await;
-        let record = OwnerRecord { released: true, ..newest.0.clone() };
+        let record = OwnerRecord { released: true, journal: None, ..newest.0.clone() };
         match self.replace_own(&mut newest, record).await {
             Err(BucketError::Lost { .. }) => Ok(()),
             released => released,
@@ -300,8 +331,12 @@ impl Owner {
         let mut newest = self.0.newest.lock().await;
         self.check_lost()?;
         let asked_ms = boot_ms();
-        let beat = newest.0.beat.map_or(1, |beat| beat.wrapping_add(1));
-        let record = OwnerRecord { beat: Some(beat), ..newest.0.clone() };
+        let beat = self.beats().then(|| newest.0.beat.map_or(1, |beat| beat.wrapping_add(1)));
+        let journal = match self.0.journal.get() {
+            None => newest.0.journal.clone(),
+            Some(teller) => teller.as_ref().map(|teller| teller()),
+        };
+        let record = OwnerRecord { beat, journal, ..newest.0.clone() };
         self.replace_own(&mut newest, record).await?;
         self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
         Ok(())
@@ -328,7 +363,7 @@ impl Owner {
 
     /// A proof, by the way that a standby does not overlook (`owner.unchanged_is_silent`).
     async fn get_proof(&self) -> Result<(), BucketError> {
-        if self.beats() {
+        if self.beats() || self.0.journal.get().is_some_and(Option::is_some) {
             return self.renew().await;
         }
         let asked_ms = boot_ms();
@@ -456,7 +491,7 @@ fn boot_ms() -> u64 {
     u64::try_from((since_boot() + TENURE_WAIT).as_millis()).unwrap_or(u64::MAX)
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
