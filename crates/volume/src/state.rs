@@ -29,6 +29,8 @@ use crate::witness::Events;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
+    /// The id in the handles of clients.
+    pub(crate) handles: uuid::Uuid,
     /// The name that people see. It does not change.
     pub(crate) name: String,
     pub(crate) tag: VolumeTag,

@@ -111,7 +111,7 @@ async fn serve(
         for store in &config.stores {
             // Refused before a pool is made.
             let machine = this_machine(daemon.folder())?;
-            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory).await?);
+            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory, None).await?);
         }
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, memory).await?;
@@ -244,6 +244,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
             bucket: args.reach.settings(url.clone()),
             standby: args.standby,
             cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
+            journal: None,
         })
         .collect();
     let has_pool = stores.is_empty() || !disks.is_empty();
@@ -418,7 +419,9 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, memory: ByteSize) ->
 /// A volume, shares of all volumes, and the user: what is missing from a first run.
 async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<(), Failure> {
     config.users.push(first_user(user));
-    for pool in daemon.storage.all() {
+    let mut pools = daemon.storage.all();
+    pools.sort_by_key(|pool| !pool.has_disks());
+    for pool in pools {
         let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
         if names.is_empty() {
             names.push(VOLUME.to_owned());
@@ -427,7 +430,10 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
             config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
-            let share = default_share(&volume, Some(name), config);
+            // A pool and a bucket side by side have a volume of the same name each.
+            let is_taken = config.shares.iter().any(|share| share.name.eq_ignore_ascii_case(&volume));
+            let share = if is_taken { format!("{}-{volume}", pool.name) } else { volume };
+            let share = default_share(&share, Some(name), config);
             config.shares.push(share);
         }
     }
