@@ -132,7 +132,7 @@ pub struct Undrained {
 
 /// Entries that another machine's writing has left without a place in the bucket (`journaled.never_dropped`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostEntries {
     /// The object of the pool that has them.
     pub object: String,
     /// Entries.
@@ -265,7 +265,8 @@ impl Local {
             return Err(io("reading log entries from the pool", format!("{at} is longer than it can be")));
         }
         let bytes = got.bytes().await.map_err(failed)?;
-        decode_parked(bytes).ok_or_else(|| LogError::Damaged { stream: at.to_string(), why: "it is not what was written".into() })
+        decode_parked(bytes)
+            .ok_or_else(|| LogError::Damaged { stream: at.to_string(), why: "it is not what was written".into() })
     }
 
     async fn delete(&self, at: &Path) -> Result<(), LogError> {
@@ -283,8 +284,12 @@ impl Local {
     /// The streams that an earlier process has left something of.
     async fn left(&self) -> Result<Vec<String>, LogError> {
         let prefix = self.stream("");
-        let mut names: Vec<String> =
-            self.journal.streams().into_iter().filter_map(|name| Some(name.strip_prefix(&prefix)?.to_owned())).collect();
+        let mut names: Vec<String> = self
+            .journal
+            .streams()
+            .into_iter()
+            .filter_map(|name| Some(name.strip_prefix(&prefix)?.to_owned()))
+            .collect();
         let folder = Path::from(FOLDER).join(self.label.as_str());
         let parked = self.objects_of(&folder).await?;
         names.extend(parked.iter().filter_map(|path| Some(path.parts().nth(2)?.as_ref().to_owned())));
@@ -336,11 +341,11 @@ impl Local {
     }
 
     /// What never reached the bucket, and cannot any more.
-    pub async fn lost(&self) -> Result<Vec<Lost>, LogError> {
+    pub async fn lost(&self) -> Result<Vec<LostEntries>, LogError> {
         let mut lost = Vec::new();
         for object in self.objects_of(&self.lost_folder()).await? {
             let entries = self.read(&object).await?;
-            lost.push(Lost {
+            lost.push(LostEntries {
                 object: object.to_string(),
                 entries: entries.len() as u64,
                 bytes: entries.iter().map(Kept::bytes).sum(),
@@ -406,8 +411,18 @@ impl JournaledLog {
     pub fn metrics(&self, store: &str, out: &mut Metrics) {
         let labels = [("store", store)];
         let waits = self.undrained();
-        out.gauge("larder_store_undrained_bytes", "Bytes of changes in the journal that the bucket does not have.", &labels, waits.bytes);
-        out.gauge("larder_store_undrained_entries", "Log entries in the journal that the bucket does not have.", &labels, waits.entries);
+        out.gauge(
+            "larder_store_undrained_bytes",
+            "Bytes of changes in the journal that the bucket does not have.",
+            &labels,
+            waits.bytes,
+        );
+        out.gauge(
+            "larder_store_undrained_entries",
+            "Log entries in the journal that the bucket does not have.",
+            &labels,
+            waits.entries,
+        );
         let millis = u64::try_from(waits.oldest.as_millis()).unwrap_or(u64::MAX);
         out.gauge("larder_store_undrained_milliseconds", "The age of the oldest of them.", &labels, millis);
     }
@@ -467,7 +482,8 @@ impl Inner {
             let state = stream.state.lock();
             sum.entries += state.waiting.len() as u64;
             sum.bytes += state.waiting_bytes;
-            sum.oldest = sum.oldest.max(state.waiting.front().map_or(Duration::ZERO, |waiting| waiting.since.elapsed()));
+            sum.oldest =
+                sum.oldest.max(state.waiting.front().map_or(Duration::ZERO, |waiting| waiting.since.elapsed()));
         }
         sum
     }
@@ -499,11 +515,8 @@ impl Stream {
 
     /// The bucket has all that was begun by now.
     async fn drained(&self) -> Result<(), LogError> {
-        let last = self.state.lock().waiting.back().map(|waiting| waiting.entry.id);
-        match last {
-            Some(last) => self.wait_through(last).await,
-            None => Ok(()),
-        }
+        let last = self.state.lock().last;
+        self.wait_through(last).await
     }
 
     /// `journaled.bounded`
@@ -540,7 +553,6 @@ impl Stream {
         }) else {
             return;
         };
-        self.progress.send_modify(|progress| progress.through = waiting.entry.id);
         if !waiting.is_parked {
             // A place that is not taken yet is not free.
             let _ = waiting.journaled.await;
@@ -548,6 +560,7 @@ impl Stream {
                 tracing::debug!(stream = self.name, %error, "a place in the journal is not free yet");
             }
         }
+        self.progress.send_modify(|progress| progress.through = waiting.entry.id);
         self.remove_parked(local, waiting.entry.id).await;
     }
 
@@ -574,12 +587,18 @@ impl Stream {
             let entries: Vec<Kept> = fresh().map(|waiting| waiting.entry.clone()).collect();
             (entries, fresh().map(|waiting| waiting.local_id).max())
         };
-        let (Some(first), Some(last), Some(through)) = (entries.first(), entries.last(), through) else { return Ok(()) };
+        let (Some(first), Some(last), Some(through)) = (entries.first(), entries.last(), through) else {
+            return Ok(());
+        };
         let at = local.folder(&self.name).join(format!("{:016x}-{:016x}", first.term, first.id));
         local.put(&at, entries.iter()).await?;
         {
             let mut state = self.state.lock();
-            state.waiting.iter_mut().filter(|waiting| waiting.entry.id <= last.id).for_each(|waiting| waiting.is_parked = true);
+            state
+                .waiting
+                .iter_mut()
+                .filter(|waiting| waiting.entry.id <= last.id)
+                .for_each(|waiting| waiting.is_parked = true);
             state.parked.push((at, last.id));
         }
         local.journal.trim(&self.local, through).await?;
@@ -704,10 +723,11 @@ impl LogStore for JournaledLog {
         if bytes > (MAX_PAYLOAD_BYTES - RECORD_HEAD_BYTES) as u64 {
             return Err(io("a log entry", "it is longer than an entry can be"));
         }
-        let journaled: BoxFuture<'static, _> = match inner.local.journal.begin(&stream.local, local_id, entry.record()).await {
-            Ok(receipt) => receipt,
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        };
+        let journaled: BoxFuture<'static, _> =
+            match inner.local.journal.begin(&stream.local, local_id, entry.record()).await {
+                Ok(receipt) => receipt,
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            };
         let journaled = journaled.shared();
         {
             let mut state = stream.state.lock();

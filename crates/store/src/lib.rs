@@ -41,7 +41,7 @@ pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
 pub use health::{Health, Trouble};
-pub use journaled::{JournaledLog, Local, Lost, Undrained};
+pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;
 pub use owner::{JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look};
 pub use requests::{Kind, Requests};

@@ -165,10 +165,7 @@ async fn now(global: &Global, args: NowArgs) -> Result<(), Failure> {
 }
 
 /// Shows on a terminal how far it is until it is done.
-pub(super) async fn watched<T>(
-    client: &Client,
-    asked: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+pub(super) async fn watched<T>(client: &Client, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     if !std::io::stderr().is_terminal() {
         return asked.await;
     }

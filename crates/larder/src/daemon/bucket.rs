@@ -13,8 +13,8 @@ use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock, log::LogError};
 use larder_store::{
-    AfterLog, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, JournalMark, JournalTeller, JournaledLog, Local, Lost,
-    Machine, Owner, OwnerRecord, TakeOver, Watched,
+    AfterLog, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, JournalMark, JournalTeller, JournaledLog,
+    Local, LostEntries, Machine, Owner, OwnerRecord, TakeOver, Watched,
 };
 use larder_volume::{Backing, Space};
 
@@ -56,7 +56,7 @@ struct OpenJournal {
     place: JournalPlace,
     log: JournaledLog,
     /// Entries that found no place in the bucket any more.
-    lost: parking_lot::Mutex<Vec<Lost>>,
+    lost: parking_lot::Mutex<Vec<LostEntries>>,
 }
 
 impl JournalPlace {
@@ -160,7 +160,9 @@ impl OpenBucket {
                 entries,
                 "changes that were acknowledged here are not in the bucket: they are kept in the pool until this machine has the store"
             ),
-            Err(error) => tracing::error!(store = config.name, pool, %error, "what waits for the store stays in the journal"),
+            Err(error) => {
+                tracing::error!(store = config.name, pool, %error, "what waits for the store stays in the journal")
+            }
         }
         taken
     }
@@ -215,7 +217,18 @@ impl OpenBucket {
         if let Some(missing) = &missing {
             tracing::error!(store = config.name, "{missing}");
         }
-        Ok(OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault, log, journal, missing })
+        Ok(OpenBucket {
+            name: config.name.clone(),
+            bucket,
+            owner,
+            beating,
+            store,
+            cache,
+            cache_fault,
+            log,
+            journal,
+            missing,
+        })
     }
 
     /// What volumes stand on here.
@@ -370,7 +383,8 @@ impl OpenJournal {
     fn told(&self, store: &str) -> Option<(String, String)> {
         let lost = self.lost.lock();
         let (from, to) = (lost.iter().map(|one| one.from_ms).min()?, lost.iter().map(|one| one.to_ms).max()?);
-        let (entries, bytes): (u64, u64) = (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
+        let (entries, bytes): (u64, u64) =
+            (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
         Some((
             format!(
                 "Changes acknowledged here from {} to {} ({entries} log entries, {}) never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
@@ -379,7 +393,9 @@ impl OpenJournal {
                 ByteSize(bytes),
                 self.place.pool
             ),
-            format!("Look at what was written then, and write it again where it is missing; when nobody needs them: larder store forget {store}"),
+            format!(
+                "Look at what was written then, and write it again where it is missing; when nobody needs them: larder store forget {store}"
+            ),
         ))
     }
 }

@@ -565,8 +565,11 @@ impl Storage {
     pub(super) fn check_no_journal(&self, pool: &str) -> Result<(), Failure> {
         let on_it = |other: &Arc<OpenPool>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
         let Some(store) = self.all().into_iter().find(on_it) else { return Ok(()) };
-        Err(Failure::new(FailureKind::Busy, format!("the store '{}' answers from the journal of the pool '{pool}'", store.name))
-            .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"))
+        Err(Failure::new(
+            FailureKind::Busy,
+            format!("the store '{}' answers from the journal of the pool '{pool}'", store.name),
+        )
+        .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"))
     }
 
     /// The disks of all pools.

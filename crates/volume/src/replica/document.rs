@@ -96,7 +96,14 @@ pub(crate) fn path(prefix: &Path) -> Path {
 
 impl Document {
     pub(super) fn new(source: uuid::Uuid) -> Self {
-        Self { format: FORMAT, source, snapshots: Vec::new(), objects: BTreeMap::new(), partial: None, promoting: false }
+        Self {
+            format: FORMAT,
+            source,
+            snapshots: Vec::new(),
+            objects: BTreeMap::new(),
+            partial: None,
+            promoting: false,
+        }
     }
 
     /// `None`: nothing was received whole.

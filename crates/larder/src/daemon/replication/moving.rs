@@ -225,8 +225,14 @@ impl Move {
     /// `move.old_one_unchanged`
     async fn check_old_unchanged(&self, last: &str) -> Result<(), Failure> {
         let changed = |what: &str| {
-            Failure::new(FailureKind::Busy, format!("the volume '{}' was moved to '{}', and {what} since", self.from, self.to))
-                .action(format!("look at both; then destroy the old one with: larder volume destroy {} --with-snapshots", self.from))
+            Failure::new(
+                FailureKind::Busy,
+                format!("the volume '{}' was moved to '{}', and {what} since", self.from, self.to),
+            )
+            .action(format!(
+                "look at both; then destroy the old one with: larder volume destroy {} --with-snapshots",
+                self.from
+            ))
         };
         let open = self.old_volume().await?;
         if open.snapshots().last().is_none_or(|newest| newest.name != last) {
@@ -278,8 +284,14 @@ impl Daemon {
         let checked = one.new.registry.check_replica(&one.to.volume, false).await;
         let checked = checked.map_err(|error| one.new.failure(&one.to.volume, &error))?;
         if let Some(problem) = checked.problems.first() {
-            return Err(Failure::new(FailureKind::Unavailable, format!("the copy '{}' is not whole: {problem}", one.to))
-                .action(format!("'{}' is served as before; destroy the copy with: larder volume destroy {}; then begin again", one.from, one.to)));
+            return Err(Failure::new(
+                FailureKind::Unavailable,
+                format!("the copy '{}' is not whole: {problem}", one.to),
+            )
+            .action(format!(
+                "'{}' is served as before; destroy the copy with: larder volume destroy {}; then begin again",
+                one.from, one.to
+            )));
         }
         Ok(one)
     }
@@ -310,8 +322,9 @@ impl Daemon {
         }
         let info = find(&old, &from.volume).await?.ok_or_else(|| old.failure(&from.volume, &FsError::NotFound))?;
         if info.replica {
-            return Err(Failure::invalid(format!("'{from}' is a replica: it only receives"))
-                .action(format!("replicate to the new place from its source; or first: larder volume promote {from}")));
+            return Err(Failure::invalid(format!("'{from}' is a replica: it only receives")).action(format!(
+                "replicate to the new place from its source; or first: larder volume promote {from}"
+            )));
         }
         if info.sealing.is_some() {
             return Err(Failure::new(FailureKind::Busy, format!("'{from}' is being encrypted"))
@@ -443,11 +456,15 @@ impl Daemon {
         let report = one.new.registry.check(&one.to.volume, false).await;
         let report = report.map_err(|error| one.new.failure(&one.to.volume, &error))?;
         if let Some(problem) = report.problems.first() {
-            return Err(Failure::new(FailureKind::Unavailable, format!("'{}' is not as it should be: {problem}", one.to))
-                .action(format!("see all with: larder check {}", one.to)));
+            return Err(Failure::new(
+                FailureKind::Unavailable,
+                format!("'{}' is not as it should be: {problem}", one.to),
+            )
+            .action(format!("see all with: larder check {}", one.to)));
         }
         let mut records = Records::open(self.folder.path())?;
-        let last = records.list.iter().find(|record| record.is_of(&one.from, &one.to)).map(|record| record.last.clone());
+        let last =
+            records.list.iter().find(|record| record.is_of(&one.from, &one.to)).map(|record| record.last.clone());
         match (one.keep, last) {
             (true, _) => {
                 let open = one.old_volume().await?;
@@ -472,7 +489,10 @@ impl Daemon {
             Ok(records) => records,
             // All volumes are there, whichever of them larder.toml names.
             Err(failure) => {
-                tracing::error!("{}: a move that was cut off is not known; see which volumes there are", failure.message);
+                tracing::error!(
+                    "{}: a move that was cut off is not known; see which volumes there are",
+                    failure.message
+                );
                 return Ok(());
             }
         };
@@ -483,21 +503,30 @@ impl Daemon {
             match record.stage {
                 Stage::Abandoned => {}
                 Stage::Moved => {
-                    tracing::warn!("'{from}' was moved to '{to}', and the old volume is still there; destroy it with: {again}");
+                    tracing::warn!(
+                        "'{from}' was moved to '{to}', and the old volume is still there; destroy it with: {again}"
+                    );
                 }
                 Stage::Promoting => match self.is_promoted(&to, record.to_id).await {
                     Ok(true) => {
                         self.edit_only(state, |editor| editor.move_volume(&from, &to))?;
                         records.set(Record { stage: Stage::Moved, ..record })?;
-                        tracing::warn!("the move of '{from}' to '{to}' was cut off and is made: '{to}' is served; destroy the old volume with: {again}");
+                        tracing::warn!(
+                            "the move of '{from}' to '{to}' was cut off and is made: '{to}' is served; destroy the old volume with: {again}"
+                        );
                     }
                     Ok(false) => {
                         records.remove(&from, &to)?;
-                        tracing::warn!("the move of '{from}' to '{to}' was cut off: '{from}' is served as before; go on with: {again}");
+                        tracing::warn!(
+                            "the move of '{from}' to '{to}' was cut off: '{from}' is served as before; go on with: {again}"
+                        );
                     }
                     Err(failure) => {
                         records.set(Record { stage: Stage::Abandoned, ..record })?;
-                        tracing::error!("the move of '{from}' to '{to}' was cut off ({}): '{from}' is served as before; begin again with: {again}", failure.message);
+                        tracing::error!(
+                            "the move of '{from}' to '{to}' was cut off ({}): '{from}' is served as before; begin again with: {again}",
+                            failure.message
+                        );
                     }
                 },
             }
