@@ -346,7 +346,7 @@ fn is_immutable(path: &Path) -> bool {
 }
 
 fn length(n: u64) -> usize {
-    if n % 3 == 0 { 200_000 } else { 2000 }
+    if n.is_multiple_of(3) { 200_000 } else { 2000 }
 }
 
 /// A machine that answers from a journal: it makes files and removes those of before, until it is lost.
