@@ -5,7 +5,8 @@
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
-# make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys
+# make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
+# make servers  builds those: versitygw, MinIO and Garage
 # make bench  larder beside nfs-ganesha and smbd on this machine
 
 SHELL := /bin/bash
@@ -51,13 +52,30 @@ define install
 	fi
 endef
 
+# Builds program $(1) from the Go module $(2), and notes its version.
+define go_install
+	@command -v go >/dev/null || { echo "there is no go: install Go 1.26 or newer to build $(1)" >&2; exit 1; }
+	GOBIN=$(S3_SERVERS) nice go install $(2)
+	rm -f $(S3_SERVERS)/.$(1)-*
+	touch $@
+endef
+
+# S3 servers that volumes are tried on, from the registries of Go and Rust: programs beside larder, and nothing of them in it.
+S3_SERVERS ?= $(HOME)/.cache/larder/servers
+VERSITYGW_VERSION := v1.8.0
+# MinIO tags no versions that Go knows.
+MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
+GARAGE_VERSION := 2.5.0
+
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
 SECONDS ?= 600
+# How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
+BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -8
+	@sed -n 's/^# //p' Makefile | head -12
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -100,9 +118,30 @@ e2e: packages-test build build-bucket
 build-bucket: check-cargo
 	$(CARGO) build --release --locked -p larder -p larder-store --bin larder-test-bucket
 
-# Owners that end or stop under load, again and again.
-bucket: packages-test build build-bucket
-	LARDER_FAILOVERS=100 /usr/bin/python3 -m pytest tests/e2e/test_bucket.py --timeout 3600
+# Owners that end or stop under load, again and again; then the same volumes in buckets of real servers.
+bucket: packages-test build build-bucket servers
+	LARDER_FAILOVERS=100 LARDER_S3_WANTED="versitygw minio garage" LARDER_S3_SERVERS=$(S3_SERVERS) \
+	  /usr/bin/python3 -m pytest tests/e2e/test_bucket.py tests/e2e/test_bucket_servers.py --timeout 3600
+
+# One after another: each is 3 to 15 minutes of both cores.
+servers: | check-cargo
+	@$(MAKE) $(S3_SERVERS)/.versitygw-$(VERSITYGW_VERSION)
+	@$(MAKE) $(S3_SERVERS)/.minio-$(MINIO_VERSION)
+	@$(MAKE) $(S3_SERVERS)/.garage-$(GARAGE_VERSION)
+
+$(S3_SERVERS)/.versitygw-%:
+	$(call go_install,versitygw,github.com/versity/versitygw/cmd/versitygw@$*)
+
+$(S3_SERVERS)/.minio-%:
+	$(call go_install,minio,github.com/minio/minio@$*)
+
+$(S3_SERVERS)/.garage-%:
+	@mkdir -p $(S3_SERVERS)
+	CARGO_TARGET_DIR=$(S3_SERVERS)/garage-target nice env $(CARGO) install garage --version $* --locked --force \
+	  --no-default-features --features bundled-libs,lmdb --root $(S3_SERVERS)/garage-root
+	mv $(S3_SERVERS)/garage-root/bin/garage $(S3_SERVERS)/garage
+	rm -rf $(S3_SERVERS)/garage-target $(S3_SERVERS)/garage-root $(S3_SERVERS)/.garage-*
+	touch $@
 
 posix: packages-test build
 	/usr/bin/python3 -m pytest tests/posix
@@ -110,11 +149,14 @@ posix: packages-test build
 sim: check-cargo
 	$(CARGO) build --release --locked -p larder -p larder-sim --bin larder-sim
 	$(BUILT)/larder-sim run --seconds $(SECONDS) --failures 5 $(ARGS)
+	$(BUILT)/larder-sim run --kind bucket --seconds $(BUCKET_SECONDS) --failures 5
 
 soak: packages-test build
 	$(CARGO) build --release --locked -p larder -p larder-sim --bin larder-sim
 	$(BUILT)/larder-sim run --seed 3013355886 --schedules 20000 --seconds 7200
 	$(BUILT)/larder-sim run --seconds 1800
+	$(BUILT)/larder-sim run --kind bucket --seed 1 --schedules 20000 --seconds 3600
+	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
 

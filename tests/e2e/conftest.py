@@ -12,12 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import larderd  # noqa: E402
+import s3servers  # noqa: E402
 from larderd import Larder, binary  # noqa: E402
 from nfs3 import Nfs3  # noqa: E402
 
 
 def pytest_report_header():
-    return f"larder: {binary()}, seed {seed()}"
+    built = [f"{make.program} {make.version()}" if make.is_built() else f"{make.program} not built" for make in s3servers.SERVERS]
+    return f"larder: {binary()}, seed {seed()}; S3 servers: {', '.join(built)} (make servers)"
 
 
 def seed():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -27,14 +28,13 @@ KEYS = {"AWS_ACCESS_KEY_ID": "pantry", "AWS_SECRET_ACCESS_KEY": "Marmalade-Secre
 class Bucket:
     """An S3 server in memory, with faults."""
 
+    env = KEYS
+
     def __init__(self, *faults):
         program = os.environ.get("LARDER_TEST_BUCKET") or Path(binary()).parent / "larder-test-bucket"
         self.process = subprocess.Popen([program, "0", *faults], stdout=subprocess.PIPE, text=True)
         self.endpoint = self.process.stdout.readline().strip()
         self.url = "s3://pantry/nas"
-
-    def extra(self, url, *more):
-        return ["--store", url, "--endpoint", self.endpoint, *more]
 
     def ask(self, path, method="GET"):
         with urllib.request.urlopen(urllib.request.Request(self.endpoint + path, method=method), timeout=10) as answer:
@@ -66,7 +66,7 @@ def names(nfs):
     return [entry.name.decode() for entry in nfs.list(nfs.root)]
 
 
-def quiet(bucket, seconds):
+def quiet(bucket, seconds, limit_s=60):
     """Waits until nothing is asked of the bucket for so long."""
     seen = [0, time.monotonic()]
 
@@ -76,7 +76,7 @@ def quiet(bucket, seconds):
             seen[:] = now, time.monotonic()
         return time.monotonic() - seen[1] > seconds
 
-    wait_for(rests, told=lambda: f"requests: {bucket.ask('/_counts')}")
+    wait_for(rests, limit_s, told=lambda: f"requests: {bucket.ask('/_counts')}")
 
 
 def env():
@@ -124,6 +124,51 @@ def test_a_volume_is_served_killed_and_idle(bucket, folder):
         quiet(bucket, 10)
         everything = b"".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
         assert KEYS["AWS_SECRET_ACCESS_KEY"].encode() not in everything, "the key is in a file"
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
+
+
+PRICES = 'prices = { put = 5.0, get = 0.4, gib_month = 0.023, egress_gib = 0.09, currency = "EUR" }'
+
+
+def test_the_bill(bucket, folder):
+    """Money by the prices of the configuration; without prices not a word of it, and while nobody works none is spent."""
+    daemon = bucket.larder(folder / "data")
+    try:
+        told = daemon.run("pool", "status", "-v", check=True).stdout
+        assert "requests since it was opened" in told and "cost" not in told and "EUR" not in told, told
+        assert daemon.stop() == 0
+        config = daemon.data / "larder.toml"
+        text = config.read_text()
+        config.write_text(text.replace("[[store]]", "[[store]]\n" + PRICES, 1))
+        daemon = bucket.larder(folder / "data")
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "big").handle, payload(80 << 20))
+        told = daemon.run("pool", "status", "-v", check=True).stdout
+        said = " ".join(told.split())
+        assert "cost since then:" in said and "EUR an hour of use" in said, told
+        assert "for a GiB written" in said and "EUR a month" in said, told
+        _, values = scrape(daemon.run("metrics", check=True).stdout)
+        requests = {kind: total(values, "larder_store_requests_total", kind) for kind in ("put", "post", "list", "get")}
+        want = 5.0 / 1000 * (requests["put"] + requests["post"] + requests["list"]) + 0.4 / 1000 * requests["get"]
+        cost = total(values, "larder_store_cost_millionths_total", "requests") / 1e6
+        # The status and the metrics are two moments.
+        assert abs(cost - want) < 0.2 * want + 0.01, (cost, want, requests)
+        assert total(values, "larder_store_month_cost_millionths", "EUR") > 0.023e6 * 80 / 1024 * 0.9
+        status = subprocess.run(
+            [binary(), "store", "status", bucket.url, "--endpoint", bucket.endpoint],
+            capture_output=True, text=True, env=env(), timeout=60)
+        assert status.returncode == 0 and "here: cost since then:" in status.stdout, status.stdout + status.stderr
+        # What nothing needs any more is gone by then.
+        quiet(bucket, 35, limit_s=180)
+        before = bucket.requests()
+        time.sleep(15)
+        assert bucket.requests() == before, "an idle volume costs nothing"
+        config.write_text(text.replace("[[store]]", "[[store]]\nprices = { put = -1, get = 0.4 }", 1))
+        refused = daemon.run("config", "check")
+        assert refused.returncode != 0 and "is not a price" in refused.stderr, refused.stderr
+        config.write_text(text)
         assert daemon.stop() == 0
     finally:
         daemon.end()
@@ -190,13 +235,13 @@ class Writer(threading.Thread):
 
 def failover(bucket, folder, n):
     """An owner under load ends, or is stopped and wakes up when its standby has the store."""
-    url = f"s3://pantry/pair{n}"
-    extra = bucket.extra(url, "--standby", "--memory", "64MiB")
+    url = f"{bucket.url}-pair{n}"
+    extra = ["--store", url, "--endpoint", bucket.endpoint, "--standby", "--memory", "64MiB"]
     owner, standby = Larder([], folder / f"{n}a", extra=extra), Larder([], folder / f"{n}b", extra=extra)
     try:
-        owner.start(timeout_s=120, env=KEYS)
+        owner.start(timeout_s=120, env=bucket.env)
         with ThreadPoolExecutor(1) as starter:
-            started = starter.submit(standby.start, 240, KEYS)
+            started = starter.submit(standby.start, 240, bucket.env)
             wait_for(lambda: standby.log_path.exists() and b"stands by" in standby.log_path.read_bytes())
             writer, reader = Writer(owner), client(owner)
             writer.start()
@@ -315,5 +360,56 @@ def test_a_cache_on_a_local_disk(bucket, folder):
         finally:
             daemon.end()
             subprocess.run(["umount", str(cache)], check=True)
+    finally:
+        daemon.end()
+
+
+def test_recover_and_debug_read_a_bucket(bucket, folder):
+    """What an owner that was killed has acknowledged comes back out of the bucket; so does data whose tables are lost."""
+    data, small = payload(3 << 20), b"in the log alone"
+
+    def command(*words):
+        where = ["--store", bucket.url, "--endpoint", bucket.endpoint]
+        return subprocess.run([binary(), *words, *where], capture_output=True, text=True, env=env(), timeout=120)
+
+    daemon = bucket.larder(folder / "data")
+    try:
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "big").handle, data)
+            inner = nfs.mkdir(nfs.root, "dir").handle
+            nfs.write(nfs.create(inner, "small").handle, 0, small, FILE_SYNC)
+        assert daemon.stop() == 0
+        daemon = bucket.larder(folder / "data")
+        with client(daemon) as nfs:
+            nfs.write(nfs.create(nfs.root, "late").handle, 0, small, FILE_SYNC)
+        daemon.kill()
+        before = {kind: n for kind, n in bucket.ask("/_counts").items() if kind not in ("get", "head", "list")}
+        listed = command("recover", "--list")
+        assert listed.returncode == 0 and "files" in listed.stdout and bucket.url in listed.stdout, listed.stderr
+        done = command("recover", "--to", str(folder / "out"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        out = folder / "out" / "files"
+        assert (out / "big").read_bytes() == data
+        assert (out / "dir" / "small").read_bytes() == small and (out / "late").read_bytes() == small
+        registry = command("debug", "registry", "--json")
+        assert registry.returncode == 0 and "files" in registry.stdout, registry.stderr
+        meta = command("debug", "meta", "--prefix", "D", "--json")
+        assert meta.returncode == 0 and "late" in meta.stdout, meta.stdout + meta.stderr
+        with urllib.request.urlopen(f"{bucket.endpoint}/pantry?list-type=2", timeout=10) as answer:
+            keys = re.findall(r"<Key>(.*?)</Key>", answer.read().decode())
+        segment = next(key for key in keys if "/seg/" in key)
+        shown = command("debug", "segment", segment.removeprefix("nas/"))
+        assert shown.returncode == 0 and "fault" not in shown.stdout, shown.stdout + shown.stderr
+        after = {kind: n for kind, n in bucket.ask("/_counts").items() if kind not in ("get", "head", "list")}
+        assert after == before, "reading changes nothing"
+        # The tables are lost: what the segments say of their records is left.
+        for key in keys:
+            if "/meta/" in key:
+                urllib.request.urlopen(
+                    urllib.request.Request(f"{bucket.endpoint}/pantry/{key}", method="DELETE"), timeout=10)
+        torn = command("recover", "--to", str(folder / "torn"))
+        assert torn.returncode == 4, torn.stdout + torn.stderr
+        left = [path.read_bytes() for path in (folder / "torn").rglob("*") if path.is_file()]
+        assert data in left, "a file that its segments name comes back whole"
     finally:
         daemon.end()

@@ -367,6 +367,35 @@ pub struct VolumeChange {
     pub quota_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
+    /// Bytes by the name or number of a user; 0 takes the quota away.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub user_quotas: BTreeMap<String, u64>,
+    /// As `user_quotas`, of groups.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group_quotas: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OwnerKind {
+    User,
+    Group,
+}
+
+/// What the files of a user or a group in a volume take up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerUse {
+    pub kind: OwnerKind,
+    pub id: u32,
+    /// Absent where nobody here has the number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Data that is stored, holes left out, before compression: what the quota counts.
+    pub used_bytes: u64,
+    /// Files, directories and all else.
+    pub inodes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

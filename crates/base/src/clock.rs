@@ -1,5 +1,6 @@
 //! Time, injected: a simulator runs the same code with a clock of its own.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in time as POSIX `timespec` has it: seconds since 1970-01-01 UTC (may be negative)
@@ -44,9 +45,21 @@ pub trait Clock: Send + Sync + 'static {
     fn elapsed(&self) -> Duration;
 }
 
+thread_local! {
+    static SIMULATED_BOOT_CLOCK: Cell<Option<fn() -> Duration>> = const { Cell::new(None) };
+}
+
+/// From now on [`since_boot`] is what `clock` says, on this thread alone: for simulators, whose time is not the kernel's.
+pub fn simulate_boot_clock(clock: Option<fn() -> Duration>) {
+    SIMULATED_BOOT_CLOCK.set(clock);
+}
+
 /// The time since the machine was started, in which it was asleep and this process stopped, too: for what ends on its own while
 /// nobody looks.
 pub fn since_boot() -> Duration {
+    if let Some(clock) = SIMULATED_BOOT_CLOCK.try_with(Cell::get).ok().flatten() {
+        return clock();
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0).min(999_999_999))
 }

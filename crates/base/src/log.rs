@@ -95,6 +95,14 @@ pub trait LogStore: Send + Sync + 'static {
     fn tenure(&self) -> Option<Arc<dyn Tenure>> {
         None
     }
+    /// Fails unless this process may still change what the log belongs to. Asked between looking and changing: whoever has seen
+    /// what a successor wrote hears that there is one.
+    async fn prove_tenure(&self) -> Result<(), LogError> {
+        match self.tenure() {
+            Some(tenure) if !tenure.is_proven() => tenure.prove().await,
+            _ => Ok(()),
+        }
+    }
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);

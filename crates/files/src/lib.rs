@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
+use larder_volume::{Answers, Cred, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -164,9 +164,9 @@ impl Files {
         self.tree.verifier()
     }
 
-    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
-    pub fn statfs(&self) -> StatFs {
-        self.tree.statfs()
+    /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
+    pub fn statfs(&self, cred: &Cred) -> StatFs {
+        self.tree.statfs(cred)
     }
 
     /// All changes, this door's own included, with the origin of each.
@@ -189,6 +189,12 @@ impl Files {
     /// (`files.opens_seen_by_all`).
     pub fn is_open_elsewhere(&self, ino: Ino) -> bool {
         self.shared.opens.by_others(ino, self.door)
+    }
+
+    /// Whether another machine writes the tree. Its changes come without a word, so clients and kernels keep nothing of it for longer
+    /// than a moment.
+    pub fn is_followed(&self) -> bool {
+        self.tree.is_followed()
     }
 
     /// How many opens of all doors may write: their clients may have written what they have not sent yet.

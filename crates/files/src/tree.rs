@@ -69,7 +69,7 @@ forward_now! {
     fn origin() -> u32;
     fn id() -> uuid::Uuid;
     fn verifier() -> WriteVerifier;
-    fn statfs() -> StatFs;
+    fn statfs(cred: &Cred) -> StatFs;
     fn events() -> broadcast::Receiver<Event>;
     fn witness() -> (broadcast::Receiver<Event>, Witness);
     fn snapshots() -> Vec<SnapshotInfo>;
@@ -122,6 +122,10 @@ forward! {
 }
 
 impl Tree {
+    pub(crate) fn is_followed(&self) -> bool {
+        matches!(self, Tree::Volume(volume) if volume.is_followed())
+    }
+
     pub(crate) fn keeps_streams(&self) -> bool {
         matches!(self, Tree::Volume(_))
     }

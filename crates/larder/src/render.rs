@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, GroupStatus, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth,
-    SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
+    CheckResult, GroupStatus, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed, PoolMoving,
+    PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -250,6 +250,26 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
         rows.last_mut().into_iter().for_each(|row| row.extend(origin.clone()));
     }
     table(&rows, &[1, 2, 3, 4, 5])
+}
+
+pub(crate) fn owners(owners: &[OwnerUse]) -> String {
+    let mut rows = vec![row(["OWNER", "NAME", "USED", "QUOTA", "FULL", "FILES"])];
+    for owner in owners {
+        let kind = match owner.kind {
+            OwnerKind::User => "user",
+            OwnerKind::Group => "group",
+        };
+        let full = |quota: u64| format!("{}%", (owner.used_bytes as f64 / quota.max(1) as f64 * 100.0).round());
+        rows.push(vec![
+            kind.to_owned(),
+            owner.name.clone().unwrap_or_else(|| owner.id.to_string()),
+            ByteSize(owner.used_bytes).to_string(),
+            owner.quota_bytes.map_or("none".to_owned(), |bytes| ByteSize(bytes).to_string()),
+            owner.quota_bytes.map_or("-".to_owned(), full),
+            owner.inodes.to_string(),
+        ]);
+    }
+    table(&rows, &[2, 3, 4, 5])
 }
 
 /// How far a volume is whose objects are being sealed anew.

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-load", &["larder-base", "larder-facts"]),
     ("larder-measure", &["larder-base", "larder-facts", "larder-load"]),
     ("larder-api", &["larder-base"]),
-    ("larder-sim", &["larder-base", "larder-crypt", "larder-pool", "larder-volume"]),
+    ("larder-sim", &["larder-base", "larder-crypt", "larder-pool", "larder-store", "larder-volume"]),
     (
         "larder",
         &[

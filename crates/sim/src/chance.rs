@@ -37,12 +37,24 @@ pub fn enter(seed: u64) {
     RANDOM.with(|cell| *cell.borrow_mut() = Some(random));
     ELAPSED.set(Some(Duration::ZERO));
     WALL_STEP_S.set(0);
+    larder_base::clock::simulate_boot_clock(Some(boot));
 }
 
 /// Back in the real world, before what lives on this thread is torn down.
 pub fn leave() {
     RANDOM.with(|cell| *cell.borrow_mut() = None);
     ELAPSED.set(None);
+    larder_base::clock::simulate_boot_clock(None);
+}
+
+/// The clock that goes on while a process is suspended.
+fn boot() -> Duration {
+    UPTIME_START + crate::turns::elapsed()
+}
+
+/// Wall time of a machine whose clock is right, at a time of the simulation.
+pub fn wall_at(elapsed: Duration) -> std::time::SystemTime {
+    std::time::SystemTime::UNIX_EPOCH + WALL_START + elapsed
 }
 
 /// The simulation has come this far.

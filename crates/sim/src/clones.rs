@@ -36,6 +36,10 @@ impl Clones {
         self.clones.remove(name);
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.clones.contains_key(name)
+    }
+
     pub fn len(&self) -> usize {
         self.clones.len()
     }

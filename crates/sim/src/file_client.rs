@@ -221,16 +221,21 @@ impl Client {
         if expected.is_none() {
             self.model.lock().begin(change, touched);
         }
+        let begun = elapsed();
         let result = operation.await;
         self.run.check_power()?;
         self.note(|| format!("{what}: {:?}", result.as_ref().err()));
         match (result, expected) {
             (Ok(value), None) => {
                 self.model.lock().answered(!self.is_relaxed, elapsed());
+                self.run.judge_answer(Some(begun));
                 self.done_kind(&what);
                 Ok(Some(value))
             }
-            (Err(error), Some(expected)) if error.to_string() == expected.to_string() => Ok(None),
+            (Err(error), Some(expected)) if error.to_string() == expected.to_string() => {
+                self.run.judge_answer(Some(begun));
+                Ok(None)
+            }
             (Err(error), expected) => {
                 self.refused(&what, &error, expected.is_some())?;
                 self.model.lock().refused();

@@ -8,10 +8,12 @@
 //! turns.rs     who is next                    history.rs, tree_model.rs, file_model.rs       and their model
 //! snapshots.rs, snapshot_client.rs   snapshots in a volume
 //! disk/        disks, power, faults           early.rs, front.rs   bugs that tests plant
+//! bucket/      volumes in a bucket, and machines that fight for it
 //! ```
 //!
 //! docs/simulator.md says what is simulated, and what no simulation of this kind can see.
 
+mod bucket;
 pub mod chance;
 mod changes;
 mod clones;

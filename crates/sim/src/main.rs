@@ -81,6 +81,7 @@ struct What {
 enum Store {
     Pool,
     Volume,
+    Bucket,
 }
 
 fn plant(name: &str) -> Result<Plant, String> {
@@ -100,6 +101,7 @@ impl What {
         let kind = self.kind.map(|kind| match kind {
             Store::Pool => Kind::Pool,
             Store::Volume => Kind::Volume,
+            Store::Bucket => Kind::Bucket,
         });
         Options { kind, limits, plant: self.plant, has_trace }
     }
@@ -110,6 +112,7 @@ impl What {
         match self.kind {
             Some(Store::Pool) => text += " --kind pool",
             Some(Store::Volume) => text += " --kind volume",
+            Some(Store::Bucket) => text += " --kind bucket",
             None => {}
         }
         if let Some((_, name)) = self.plant.and_then(|plant| Plant::all().find(|(known, _)| *known == plant)) {

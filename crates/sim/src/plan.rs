@@ -10,11 +10,13 @@ use rand::seq::SliceRandom;
 use crate::chance;
 use crate::disk::{DiskPlan, Health};
 
-/// The kind of store: objects and log entries straight in a pool, or files in a volume on it.
+/// The kind of store: objects and log entries straight in a pool, or files in a volume on it; or in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pool,
     Volume,
+    /// Files in a volume in a bucket.
+    Bucket,
 }
 
 /// Troubles beside the power.
@@ -121,7 +123,7 @@ impl Plan {
             _ => random.random_range(1..=m.max(1)),
         });
         let most = if kind == Kind::Pool { 50 } else { 80 };
-        Self {
+        let plan = Self {
             kind,
             layout,
             disks,
@@ -136,7 +138,14 @@ impl Plan {
             committers: chance::generator(seed, "committers").random_range(0..=2),
             is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
             has_snapshots: chance::generator(seed, "snapshots").random(),
-        }
+        };
+        if kind == Kind::Bucket { plan.in_a_bucket() } else { plan }
+    }
+
+    /// There are no disks. Whatever goes wrong may be answered by an error (`Run::may_refuse`).
+    fn in_a_bucket(self) -> Self {
+        let trouble = Trouble::Exceeded;
+        Self { disks: Vec::new(), new_disks: None, victims: Vec::new(), hangs: false, trouble, ..self }
     }
 
     pub fn is_victim(&self, disk: usize) -> bool {

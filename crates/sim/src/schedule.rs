@@ -75,10 +75,23 @@ fn run_here(seed: u64, options: Options) -> Report {
     let world = World::new(seed, plan.disks.clone(), options.has_trace);
     world.plant(options.plant);
     world.note(|| format!("{plan:?}"));
+    if plan.kind == Kind::Bucket {
+        let outcome = crate::bucket::run(seed, &plan, &world);
+        return Report {
+            seed,
+            plan,
+            failure: outcome.failure,
+            counts: world.counts(),
+            answered: outcome.answered,
+            digest: world.hash(),
+            virtual_time: outcome.virtual_time,
+            trace: world.trace(),
+        };
+    }
     let run = Arc::new(Run::new(seed, plan.clone(), world.clone()));
     let subject = match plan.kind {
         Kind::Pool => Subject::Pool(PoolRun::new(run.clone())),
-        Kind::Volume => Subject::Volume(Box::new(VolumeRun::new(run.clone()))),
+        _ => Subject::Volume(Box::new(VolumeRun::new(run.clone()))),
     };
     let mut failure = None;
     let mut elapsed = Duration::ZERO;

@@ -31,6 +31,9 @@ pub enum Stop {
 
 pub type Outcome<T> = Result<T, Stop>;
 
+/// Hears that something was answered, and when the operation began, if that matters. A contradiction is a sentence.
+pub type Judge = Arc<dyn Fn(Option<Duration>) -> Result<(), String> + Send + Sync>;
+
 /// A schedule on its way.
 pub struct Run {
     pub seed: u64,
@@ -55,6 +58,8 @@ pub struct Run {
     was_killed_in_commit: Mutex<bool>,
     /// The keys of its volume.
     pub ring: Arc<Ring>,
+    /// Hears of each answer, and when it was asked for.
+    pub judge: Mutex<Option<Judge>>,
     /// When the last life ended.
     pub ended: Mutex<Duration>,
 }
@@ -116,6 +121,7 @@ impl Run {
             end: Mutex::default(),
             was_killed_in_commit: Mutex::default(),
             ring: Arc::default(),
+            judge: Mutex::default(),
             ended: Mutex::default(),
         }
     }
@@ -143,6 +149,11 @@ impl Run {
     /// An error may be answered: more is broken than the layout survives, or there is no room.
     pub fn may_refuse(&self) -> bool {
         matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Full)
+    }
+
+    /// A client that was refused once stops: what it reads before that is exactly what it wrote.
+    pub fn is_exact(&self) -> bool {
+        self.plan.kind == Kind::Bucket
     }
 
     /// Reading may fail: too many disks are away, or were struck.
@@ -196,6 +207,25 @@ impl Run {
         }
     }
 
+    /// An operation that began then has its answer, which the model knows already, or will soon.
+    pub fn judge_answer(&self, begun: Option<Duration>) {
+        let judge = self.judge.lock().clone();
+        if let Some(judge) = judge
+            && let Err(why) = judge(begun)
+        {
+            self.fail(why);
+        }
+    }
+
+    /// After so many answers, or the first to some kind of operation, this life ends.
+    pub fn end_at_an_answer(&self) {
+        let end = match self.one_in(2) {
+            true => End::Answer(self.draw(|random| cut_point(random, self.answers_max()))),
+            false => End::Done(KINDS[self.draw(|random| random.random_range(0..KINDS.len()))]),
+        };
+        self.set_end(end);
+    }
+
     /// A client has its answer.
     pub fn answer(&self) {
         let answered = {
@@ -212,6 +242,7 @@ impl Run {
         *self.end.lock() = None;
         match self.draw(|random| random.random_range(0..4)) {
             0..3 => self.world.cut_now(),
+            _ if self.plan.kind == Kind::Bucket => self.world.cut_now(),
             _ => self.world.cut_after(Some(self.draw(|random| random.random_range(1..4)))),
         }
     }

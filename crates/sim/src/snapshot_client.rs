@@ -7,6 +7,7 @@ use crate::file_client::Client;
 use crate::session::{Outcome, Stop};
 use crate::snapshots::{COUNT_MAX, Stage, read};
 use crate::tree_model::explore;
+use crate::turns::elapsed;
 
 impl Client {
     pub(crate) async fn snapshot_or_destroy(&self) -> Outcome<()> {
@@ -32,6 +33,7 @@ impl Client {
         self.run.check_power()?;
         let name = self.shots.lock().begin(self.directory_name(), own);
         self.note(|| format!("snapshot {name}"));
+        let begun = elapsed();
         let taken = volume.snapshot(&name).await;
         self.run.check_power()?;
         self.note(|| format!("snapshot {name}: {:?}", taken.as_ref().err()));
@@ -39,6 +41,7 @@ impl Client {
             return self.refused(&format!("snapshot {name}"), &error, false);
         }
         self.shots.lock().set(&name, Stage::Taken);
+        self.run.judge_answer(Some(begun));
         self.done_kind("snapshot");
         self.run.check_power()?;
         self.look_at(&name).await

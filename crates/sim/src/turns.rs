@@ -74,6 +74,16 @@ pub fn start_time(elapsed: Duration) {
     tell_time();
 }
 
+/// Where [`start_time`] put the beginning.
+pub fn started() -> Option<Instant> {
+    START.get()
+}
+
+/// From now on the time is that of another runtime, which began there.
+pub fn switch(start: Option<Instant>) {
+    START.set(start);
+}
+
 /// Virtual time since the schedule began.
 pub fn elapsed() -> Duration {
     START.get().map_or(Duration::ZERO, |start| start.elapsed())

@@ -9,7 +9,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::BucketError;
-use crate::credentials::Profile;
+use crate::credentials::{Profile, ProfileKeys};
 use crate::health::Health;
 use crate::requests::{CountedConnector, Requests};
 use crate::retried::Retried;
@@ -76,14 +76,6 @@ fn client_of(
     let profile = Profile::load(&var);
     let said = |name: &str| profile.get(name).map(str::to_owned);
     let mut builder = builder.with_bucket_name(&settings.url.bucket);
-    if var("AWS_ACCESS_KEY_ID").is_none()
-        && let (Some(key), Some(secret)) = (said("aws_access_key_id"), said("aws_secret_access_key"))
-    {
-        builder = builder.with_access_key_id(key).with_secret_access_key(secret);
-        if let Some(token) = said("aws_session_token") {
-            builder = builder.with_token(token);
-        }
-    }
     let environment = || var("AWS_REGION").or_else(|| var("AWS_DEFAULT_REGION"));
     if let Some(region) = settings.region.clone().or_else(environment).or_else(|| said("region")) {
         builder = builder.with_region(region);
@@ -93,6 +85,11 @@ fn client_of(
     if let Some(endpoint) = &endpoint {
         settings.check_endpoint(endpoint)?;
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+    }
+    if var("AWS_ACCESS_KEY_ID").is_none()
+        && let Some(keys) = ProfileKeys::new(profile)
+    {
+        builder = builder.with_credentials(Arc::new(keys));
     }
     let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
     // Tries are ours: a client that tries by itself does not know what it has done already.

@@ -16,10 +16,14 @@
 #![warn(missing_docs)]
 
 mod after_log;
+mod bill;
 mod bucket;
 mod cache;
 mod check;
 mod credentials;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
 mod health;
 mod journaled;
 pub mod log;
@@ -37,9 +41,11 @@ mod tests;
 mod volume_tests;
 
 pub use after_log::AfterLog;
+pub use bill::{Bill, Nanos, Prices, Use};
 pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
+pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
 pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;

@@ -11,6 +11,11 @@
 //!   conditional writes of one name, one succeeds. Its id is the term of the new writer, so terms are unique and only grow.
 //! - `bucket_log.nothing_after_a_fence`: an entry is acknowledged when it and all before it are stored. So nothing of a writer is
 //!   acknowledged from its successor's fence on, however late its requests arrive.
+//! - `bucket_log.answered_on_proof`: a fence may be trimmed, and a request of its predecessor arrive after that, in a place that is
+//!   free again. So an entry is acknowledged, and a fence counts, only if a proof shows that the owner had the store when it was put:
+//!   one that is young, because whoever takes a store fences no log before such proofs are old, or one that was asked for since.
+//! - `bucket_log.no_fence_for_a_successor`: between reading and fencing a log a proof is asked for. A taker that was overtaken while
+//!   it opened would else read its successor's entries, and end a writer that nobody follows.
 //! - `bucket_log.own_names`: entries behind the fence have the new term in their names. What arrives late has a name that no reader
 //!   looks for: at one id the highest term counts, and behind a fence only its own.
 //! - `bucket_log.writes_wait`: an entry is put until it is stored, or until it is known that the writer has lost the log. A store
@@ -33,8 +38,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use crate::names;
 use crate::owner::Owner;
+use crate::{BucketError, names};
 
 const MAGIC: &[u8; 8] = b"LRDBLOG\0";
 const VERSION: u8 = 1;
@@ -60,6 +65,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 pub struct BucketLog {
     store: Arc<dyn ObjectStore>,
     owner: Option<Owner>,
+    capacity_bytes: u64,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
 }
 
@@ -97,28 +103,18 @@ struct Progress {
 impl BucketLog {
     /// A log below `store`. With an owner, [`LogStore::check_owner`] asks whether it still is one.
     pub fn new(store: Arc<dyn ObjectStore>, owner: Option<Owner>) -> Self {
-        Self { store, owner, streams: Mutex::default() }
+        Self { store, owner, capacity_bytes: CAPACITY_BYTES, streams: Mutex::default() }
+    }
+
+    /// With room for so many entries of the least size: for tests, which move few of them and want tables.
+    #[must_use]
+    pub fn with_room_for(self, entries: u64) -> Self {
+        Self { capacity_bytes: (entries * ENTRY_BYTES_MIN).min(CAPACITY_BYTES), ..self }
     }
 
     fn stream(&self, name: &str) -> Result<Arc<Stream>, LogError> {
         let known = self.streams.lock().get(name).cloned();
         known.ok_or_else(|| LogError::Poisoned(format!("stream {name} was not read before it is written")))
-    }
-
-    /// What there is with ids from `from` on, sorted by id and term, with lengths.
-    async fn list(&self, stream: &str, from: u64) -> Result<BTreeMap<(u64, u64), u64>, LogError> {
-        let (folder, before) = (names::log_folder(stream), names::log_before(stream, from));
-        let mut listed = self.store.list_with_offset(Some(&folder), &before);
-        let mut found = BTreeMap::new();
-        while let Some(object) = listed.next().await {
-            let object = object.map_err(|error| failed("listing the log", &error))?;
-            let Some(place) = names::parse_log_entry(&object.location) else { continue };
-            found.insert(place, object.size);
-            if found.len() > OBJECTS_MAX {
-                return Err(damaged(stream, "it has too many objects".into()));
-            }
-        }
-        Ok(found)
     }
 
     /// Whether an entry that a writer of `term` had begun can still follow what is there: its predecessor is there, and nothing of a
@@ -149,16 +145,92 @@ impl BucketLog {
                 Err(error) => return Err(failed("recovering the log", &error)),
             }
         }
-        let there = self.read(stream, place).await?;
+        let there = read(&*self.store, stream, place).await?;
         Ok(there.is_some_and(|there| !there.is_fence && there.payload == whole))
     }
 
-    async fn read(&self, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
-        read(&*self.store, stream, (id, term)).await
+    async fn list(&self, stream: &str, from: u64) -> Result<Objects, LogError> {
+        list(&*self.store, stream, from).await
     }
 }
 
-async fn read(store: &dyn ObjectStore, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
+/// The objects of a stream and their lengths, sorted by id and term.
+pub(crate) type Objects = BTreeMap<(u64, u64), u64>;
+
+/// Those with ids from `from` on.
+pub(crate) async fn list(store: &dyn ObjectStore, stream: &str, from: u64) -> Result<Objects, LogError> {
+    let (folder, before) = (names::log_folder(stream), names::log_before(stream, from));
+    let mut listed = store.list_with_offset(Some(&folder), &before);
+    let mut found = Objects::new();
+    while let Some(object) = listed.next().await {
+        let object = object.map_err(|error| failed("listing the log", &error))?;
+        let Some(place) = names::parse_log_entry(&object.location) else { continue };
+        found.insert(place, object.size);
+        if found.len() > OBJECTS_MAX {
+            return Err(damaged(stream, "it has too many objects".into()));
+        }
+    }
+    Ok(found)
+}
+
+/// The place of the newest entry that is known, and the term of those that follow it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct End {
+    pub(crate) place: (u64, u64),
+    pub(crate) term: u64,
+}
+
+/// The end at entry `after`, which has to be there.
+pub(crate) async fn end_at(
+    store: &dyn ObjectStore,
+    stream: &str,
+    objects: &Objects,
+    after: u64,
+) -> Result<End, LogError> {
+    if after == 0 {
+        return Ok(End::default());
+    }
+    let at = objects.range((after, 0)..(after, u64::MAX)).next_back().map(|(place, _)| *place);
+    let at = at.ok_or_else(|| damaged(stream, format!("entry {after}, the replay point, is not there")))?;
+    let entry = read(store, stream, at).await?;
+    let entry = entry.ok_or_else(|| damaged(stream, format!("entry {after} vanished")))?;
+    Ok(End { place: at, term: if entry.is_fence { after } else { at.1 } })
+}
+
+/// The entries behind `end`, and where they end.
+pub(crate) async fn walk(
+    store: &Arc<dyn ObjectStore>,
+    stream: &str,
+    objects: &Objects,
+    mut end: End,
+) -> Result<(Vec<LogEntry>, End), LogError> {
+    let places: Vec<(u64, u64)> = objects.keys().copied().filter(|(id, _)| *id > end.place.0).collect();
+    let reads = futures::stream::iter(places).map(|place| {
+        let (store, stream) = (Arc::clone(store), stream.to_owned());
+        async move { (place, read(&*store, &stream, place).await) }
+    });
+    let mut reads = reads.buffered(READS_MAX);
+    let mut entries = Vec::new();
+    while let Some((place, read)) = reads.next().await {
+        // Others are nobody's (`bucket_log.own_names`), and may be whatever they like.
+        if place != (end.place.0 + 1, end.term) {
+            if place.0 > end.place.0 + 1 {
+                break;
+            }
+            continue;
+        }
+        let Some(entry) = read? else { break };
+        end = End { place, term: if entry.is_fence { place.0 } else { end.term } };
+        entries.push(LogEntry { id: place.0, payload: entry.payload });
+    }
+    Ok((entries, end))
+}
+
+pub(crate) async fn read(
+    store: &dyn ObjectStore,
+    stream: &str,
+    (id, term): (u64, u64),
+) -> Result<Option<Entry>, LogError> {
     let at = names::log_entry(stream, id, term);
     let got = match store.get(&at).await {
         Ok(got) => got,
@@ -177,16 +249,16 @@ fn failed(what: &str, error: &Error) -> LogError {
     LogError::Io(Arc::new(std::io::Error::other(format!("{what}: {error}"))))
 }
 
-fn damaged(stream: &str, why: String) -> LogError {
+pub(crate) fn damaged(stream: &str, why: String) -> LogError {
     LogError::Damaged { stream: stream.to_owned(), why }
 }
 
 // --------------------------------------------------------------------------------------------- codec
 
-struct Entry {
-    is_fence: bool,
+pub(crate) struct Entry {
+    pub(crate) is_fence: bool,
     nonce: [u8; 16],
-    payload: Bytes,
+    pub(crate) payload: Bytes,
 }
 
 fn encode(stream: &str, (id, term): (u64, u64), is_fence: bool, nonce: &[u8; 16], payload: Vec<Bytes>) -> PutPayload {
@@ -251,6 +323,24 @@ impl Stream {
         }
     }
 
+    /// Waits until it is known that the owner had the store when an entry was put (`bucket_log.answered_on_proof`).
+    async fn confirm(&self, owner: Option<&Owner>) -> Result<(), LogError> {
+        let Some(owner) = owner else { return Ok(()) };
+        let mut pause = PAUSE_MIN;
+        loop {
+            match owner.confirm().await {
+                Ok(()) => return Ok(()),
+                Err(error @ BucketError::Lost { .. }) => return Err(LogError::Poisoned(error.to_string())),
+                Err(error) => tracing::debug!(%error, "an entry of the log waits for a proof of ownership"),
+            }
+            if self.progress.borrow().failed.is_some() {
+                return Err(LogError::Poisoned("the log was given up".into()));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
     /// Waits for its turn (`bucket_log.spaced_puts`).
     async fn wait_for_turn(&self) {
         loop {
@@ -290,16 +380,19 @@ impl Stream {
     }
 
     /// The entry of which others know when they read.
-    async fn fence(&self, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+    async fn fence(&self, id: u64, payload: Vec<Bytes>, owner: Option<&Owner>) -> Result<Receipt, LogError> {
         let (term, last) = {
             let state = self.state.lock();
             (state.term, state.last)
         };
         let bytes = counted(&payload);
         let encoded = encode(&self.name, (id, term), true, &self.nonce, payload);
+        // What was read may be a successor's: its log is not fenced by whoever came too late (`bucket_log.no_fence_for_a_successor`).
+        self.confirm(owner).await?;
         if !self.put((id, term), &encoded).await? {
             return Err(LogError::OutOfOrder { stream: self.name.clone(), id, last });
         }
+        self.confirm(owner).await?;
         let mut state = self.state.lock();
         state.objects.insert((id, term), bytes);
         state.term = id;
@@ -351,7 +444,7 @@ impl LogStore for BucketLog {
             return Err(LogError::OutOfOrder { stream: stream.name.clone(), id, last });
         }
         if begins {
-            return stream.fence(id, payload).await;
+            return stream.fence(id, payload, self.owner.as_ref()).await;
         }
         let closed = |_| LogError::Poisoned("the log was closed".into());
         stream.wait_for_turn().await;
@@ -375,8 +468,13 @@ impl LogStore for BucketLog {
             let outcome = stream.put((id, term), &encoded).await;
             // Before others hear of it, so that the last one on its way is none any more.
             drop(permit);
+            let took = begun.elapsed();
+            let outcome = match outcome {
+                Ok(true) => stream.confirm(owner.as_ref()).await.map(|()| true),
+                other => other,
+            };
             match outcome {
-                Ok(true) => stream.stored(id, bytes, begun.elapsed()),
+                Ok(true) => stream.stored(id, bytes, took),
                 Ok(false) => {
                     // Another writer is there: whoever is the owner is looked up before anybody is answered.
                     if let Some(owner) = owner {
@@ -393,35 +491,9 @@ impl LogStore for BucketLog {
 
     async fn replay(&self, name: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
         let objects = self.list(name, after).await?;
-        let mut term = 0;
-        if after > 0 {
-            let at = objects.range((after, 0)..(after, u64::MAX)).next_back().map(|(place, _)| *place);
-            let at = at.ok_or_else(|| damaged(name, format!("entry {after}, the replay point, is not there")))?;
-            let entry = self.read(name, at).await?;
-            let entry = entry.ok_or_else(|| damaged(name, format!("entry {after} vanished")))?;
-            term = if entry.is_fence { after } else { at.1 };
-        }
-        let places: Vec<(u64, u64)> = objects.keys().copied().filter(|(id, _)| *id > after).collect();
-        let reads = futures::stream::iter(places).map(|place| {
-            let (store, name) = (Arc::clone(&self.store), name.to_owned());
-            async move { (place, read(&*store, &name, place).await) }
-        });
-        let mut reads = reads.buffered(READS_MAX);
-        let (mut last, mut entries) = (after, Vec::new());
-        while let Some((place, read)) = reads.next().await {
-            // Others are nobody's (`bucket_log.own_names`), and may be whatever they like.
-            if place != (last + 1, term) {
-                if place.0 > last + 1 {
-                    break;
-                }
-                continue;
-            }
-            let Some(entry) = read? else { break };
-            last = place.0;
-            term = if entry.is_fence { last } else { term };
-            entries.push(LogEntry { id: last, payload: entry.payload });
-        }
-        drop(reads);
+        let end = end_at(&*self.store, name, &objects, after).await?;
+        let (entries, end) = walk(&self.store, name, &objects, end).await?;
+        let (last, term) = (end.place.0, end.term);
         let objects = objects.into_iter().map(|(place, size)| (place, size.max(ENTRY_BYTES_MIN))).collect();
         let state =
             State { term, last, begins: true, objects, early: BTreeSet::new(), begun_at: None, trip: Duration::ZERO };
@@ -483,7 +555,7 @@ impl LogStore for BucketLog {
     fn usage(&self) -> (u64, u64) {
         let streams: Vec<_> = self.streams.lock().values().cloned().collect();
         let used = streams.iter().map(|stream| stream.state.lock().objects.values().sum::<u64>()).sum();
-        (used, CAPACITY_BYTES)
+        (used, self.capacity_bytes)
     }
 
     fn held_bytes(&self, stream: &str) -> u64 {

@@ -18,6 +18,11 @@
 //!   process is stopped and the machine sleeps.
 //! - `owner.taker_waits`: whoever takes a store that was not given back answers nothing for [`TENURE_WAIT`]. By then no proof of the
 //!   old owner is young enough. No clock is compared with another machine's: both only measure how long something takes.
+//! - `owner.wait_is_inherited`: until that wait is over the record says so. Whoever takes the store from it, the same machine after
+//!   a restart too, waits as long.
+//! - `owner.young_at_the_answer`: a proof that took longer than [`TENURE_MAX`] to come is none.
+//! - `owner.each_renewal_differs`: no two renewals write the same record, tried again or not: a standby would see one that changes
+//!   nothing as silence, while the owner takes it for a proof.
 //! - `owner.unchanged_is_silent`: a standby takes the store when it has seen one and the same record for [`SILENCE_MAX`] by its own
 //!   clock. The write is conditional on that record, so an owner that renews it in time keeps the store. Where the owner renews, it
 //!   takes only its renewals for proofs: the last one is older than [`TENURE_WAIT`] then, and nobody waits again.
@@ -46,6 +51,8 @@ use crate::settings::BucketUrl;
 const FORMAT: u32 = 1;
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 const TRIES_MAX: usize = 16;
+/// Proofs in a row that come too late (`owner.young_at_the_answer`).
+const PROOFS_MAX: usize = 4;
 /// A proof older than this is none (`owner.answers_on_proof`).
 pub const TENURE_MAX: Duration = Duration::from_secs(5);
 /// From this age on a new proof is on its way, so that users of a busy store never wait for one.
@@ -90,6 +97,9 @@ pub struct OwnerRecord {
     /// The owner answers from a journal of its own, which only its disks have (`owner.journal_is_named`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalMark>,
+    /// The owner has not yet waited until no earlier one answers any more (`owner.wait_is_inherited`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub waits: bool,
 }
 
 /// The journal that an owner answers from.
@@ -101,6 +111,13 @@ pub struct JournalMark {
     pub pool_id: String,
     /// Everything acknowledged before this moment is in the bucket, in milliseconds of that machine's clock since 1970.
     pub drained_ms: u64,
+    /// Counts renewals, so that each differs from the one before (`owner.each_renewal_differs`).
+    #[serde(default)]
+    pub renewed: u64,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What a store is taken from.
@@ -162,7 +179,8 @@ impl Owner {
                     since: ago(old.taken_ms),
                 });
             }
-            let wait = if is_free { Duration::ZERO } else { TENURE_WAIT };
+            let waits = !is_free || old.as_ref().is_some_and(|old| old.waits);
+            let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
             if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), wait).await? {
                 return Ok(owner);
             }
@@ -196,8 +214,10 @@ impl Owner {
                     let is_silent = old.as_ref().is_some_and(|old| old.beat.is_some())
                         && asked.saturating_duration_since(since) >= SILENCE_MAX;
                     if is_free || is_silent {
-                        // Silent for longer than any proof lasts (`owner.unchanged_is_silent`).
-                        let taken = Self::replace(&store, url, &machine, old.zip(version), Duration::ZERO).await?;
+                        // Silent for longer than any proof lasts (`owner.unchanged_is_silent`), that of its predecessor too.
+                        let waits = !is_silent && old.as_ref().is_some_and(|old| old.waits);
+                        let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
+                        let taken = Self::replace(&store, url, &machine, old.zip(version), wait).await?;
                         if let Some(owner) = taken {
                             return Ok(owner);
                         }
@@ -239,6 +259,7 @@ impl Owner {
             released: false,
             beat: None,
             journal,
+            waits: !wait.is_zero(),
         };
         let asked_ms = boot_ms();
         let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
@@ -272,6 +293,21 @@ impl Owner {
     /// Waits until no earlier owner answers any more (`owner.taker_waits`).
     pub async fn await_silence(&self) {
         tokio::time::sleep_until(self.0.answers_from).await;
+        if let Err(error) = self.end_wait().await {
+            // The next one waits once more, which harms nobody.
+            tracing::debug!(%error, "the record does not say yet that its owner has waited");
+        }
+    }
+
+    /// `owner.wait_is_inherited`
+    async fn end_wait(&self) -> Result<(), BucketError> {
+        let mut newest = self.0.newest.lock().await;
+        if !newest.0.waits {
+            return Ok(());
+        }
+        self.check_lost()?;
+        let record = OwnerRecord { waits: false, ..newest.0.clone() };
+        self.replace_own(&mut newest, record).await
     }
 
     /// Called at most once, before anything else is answered, when the store is another's.
@@ -331,12 +367,19 @@ impl Owner {
         let mut newest = self.0.newest.lock().await;
         self.check_lost()?;
         let asked_ms = boot_ms();
-        let beat = self.beats().then(|| newest.0.beat.map_or(1, |beat| beat.wrapping_add(1)));
-        let journal = match self.0.journal.get() {
-            None => newest.0.journal.clone(),
-            Some(teller) => teller.as_ref().map(|teller| teller()),
-        };
-        let record = OwnerRecord { beat, journal, ..newest.0.clone() };
+        // Used up, whatever becomes of the request (`owner.each_renewal_differs`).
+        if self.beats() {
+            newest.0.beat = Some(newest.0.beat.map_or(1, |beat| beat.wrapping_add(1)));
+        }
+        match self.0.journal.get() {
+            None => {}
+            Some(None) => newest.0.journal = None,
+            Some(Some(teller)) => {
+                let renewed = newest.0.journal.as_ref().map_or(1, |mark| mark.renewed.wrapping_add(1));
+                newest.0.journal = Some(JournalMark { renewed, ..teller() });
+            }
+        }
+        let record = newest.0.clone();
         self.replace_own(&mut newest, record).await?;
         self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
         Ok(())
@@ -370,6 +413,28 @@ impl Owner {
         self.verify().await?;
         self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// A proof that is young when it is there (`owner.young_at_the_answer`).
+    async fn get_young_proof(&self) -> Result<(), BucketError> {
+        for _ in 0..PROOFS_MAX {
+            self.get_proof().await?;
+            if self.age() < TENURE_MAX {
+                return self.check_lost();
+            }
+        }
+        let slow = format!("{} answers too slowly to prove whose it is", self.0.url);
+        Err(BucketError::Invalid(slow))
+    }
+
+    /// What was done in the store before this call was done while the store was this owner's: its newest proof is young, or one
+    /// is got now. So no successor has had the time to take away what it left in this one's way (`bucket_log.answered_on_proof`).
+    pub(crate) async fn confirm(&self) -> Result<(), BucketError> {
+        self.check_lost()?;
+        if self.age() >= TENURE_MAX {
+            self.get_proof().await?;
+        }
+        self.check_lost()
     }
 
     fn age(&self) -> Duration {
@@ -414,10 +479,13 @@ impl Tenure for Owner {
     }
 
     async fn prove(&self) -> Result<(), LogError> {
-        let failed = |error: BucketError| LogError::Poisoned(error.to_string());
+        let failed = |error: BucketError| match error {
+            BucketError::Lost { .. } => LogError::Poisoned(error.to_string()),
+            error => LogError::Io(Arc::new(std::io::Error::other(error.to_string()))),
+        };
         self.check_lost().map_err(failed)?;
         if self.age() >= TENURE_MAX {
-            return self.get_proof().await.map_err(failed);
+            return self.get_young_proof().await.map_err(failed);
         }
         if !self.0.is_proving.swap(true, Ordering::AcqRel) {
             let owner = self.clone();

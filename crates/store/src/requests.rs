@@ -1,6 +1,8 @@
 //! Requests by kind, as they are on the bill: each one that leaves this machine, repeated ones too.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use larder_base::metrics::{Counter, Metrics};
@@ -55,15 +57,57 @@ impl Kind {
 }
 
 /// Requests since the store was opened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Requests {
+    since: Instant,
     kinds: [Counter; Kind::ALL.len()],
     sent_bytes: Counter,
     received_bytes: Counter,
     pub(crate) repeated: Counter,
+    /// The newest minute with a request, counted from 1.
+    newest_minute: AtomicU64,
+    minutes: Counter,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            kinds: Default::default(),
+            sent_bytes: Counter::new(),
+            received_bytes: Counter::new(),
+            repeated: Counter::new(),
+            newest_minute: AtomicU64::new(0),
+            minutes: Counter::new(),
+        }
+    }
 }
 
 impl Requests {
+    pub(crate) fn count(&self, kind: Kind, count: u64) {
+        if let Some(counter) = self.kinds.get(kind as usize) {
+            counter.add(count);
+        }
+        let minute = self.since.elapsed().as_secs() / 60 + 1;
+        if self.newest_minute.fetch_max(minute, Ordering::Relaxed) < minute {
+            self.minutes.add(1);
+        }
+    }
+
+    pub(crate) fn receive(&self, bytes: u64) {
+        self.received_bytes.add(bytes);
+    }
+
+    /// For how long they have been counted.
+    pub fn lasts(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// How many minutes had a request (`bill.hours_of_use`).
+    pub fn minutes_of_use(&self) -> u64 {
+        self.minutes.get()
+    }
+
     /// How many there were of one kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.kinds.get(kind as usize).map_or(0, Counter::get)
@@ -114,15 +158,13 @@ struct Counted {
 #[async_trait]
 impl HttpService for Counted {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if let Some(counter) = self.requests.kinds.get(Kind::of(&request) as usize) {
-            counter.add(1);
-        }
+        self.requests.count(Kind::of(&request), 1);
         let is_head = request.method().as_str() == "HEAD";
         self.requests.sent_bytes.add(request.body().content_length() as u64);
         let response = self.inner.execute(request).await?;
         let length = response.headers().get("content-length").filter(|_| !is_head);
         let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-        self.requests.received_bytes.add(length.unwrap_or(0));
+        self.requests.receive(length.unwrap_or(0));
         Ok(response)
     }
 }

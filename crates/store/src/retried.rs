@@ -3,7 +3,7 @@
 //! - `retried.answers_are_final`: what the store says of an object (it is not there, it is there already, it is another) is an
 //!   answer and not tried again. No answer, half an answer, 5xx and "slow down" are.
 //! - `retried.own_work_is_known`: a conditional write that got no answer may have been done. So it carries a mark of its own, and
-//!   when a later try finds the object there, the mark says whose it is. If another has replaced the object since, the write counts
+//!   when a try finds the object there, the mark says whose it is. If another has replaced the object since, the write counts
 //!   as lost: whoever reads again sees what is there.
 //! - `retried.same_object`: a body that breaks off is read on from where it broke, of the same version of the object only.
 
@@ -156,12 +156,11 @@ impl<S: ObjectStore + MultipartStore> ObjectStore for Retried<S> {
         let bytes = payload.content_length() as u64;
         let (payload, options, mark) = (&payload, &options, &mark);
         inner
-            .run(bytes, |attempt| async move {
+            .run(bytes, |_| async move {
                 let put = inner.store.put_opts(at, payload.clone(), options.clone()).await;
                 match (put, mark) {
-                    (Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })), Some(mark))
-                        if attempt > 0 =>
-                    {
+                    // At the first try, too: something on the way may have sent it twice.
+                    (Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })), Some(mark)) => {
                         inner.own_work(at, mark).await?.ok_or(error)
                     }
                     (put, _) => put,

@@ -125,7 +125,7 @@ async fn a_store_without_conditions_is_refused() {
     let (server, bucket) = fresh().await;
     let probes = crate::check(Arc::clone(&bucket.store)).await;
     let bad: Vec<_> = probes.iter().filter(|probe| probe.state != ProbeState::Ok).collect();
-    assert!(bad.is_empty() && probes.len() == 10, "{bad:?}");
+    assert!(bad.is_empty() && probes.len() == 11, "{bad:?}");
     assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left of the check");
     server.set_fault("unconditional", "1");
     let probes = crate::check(Arc::clone(&bucket.store)).await;
@@ -293,6 +293,87 @@ async fn what_arrives_late_is_neither_acknowledged_nor_read() {
     // From the fence on, too, where entry 4 of the old owner lies beside that of the new one.
     let again = BucketLog::new(Arc::clone(&bucket.store), None);
     assert_eq!(opened(&again, 3).await, pairs(&[(4, "of the new one"), (5, "goes on"), (6, "fence")]));
+}
+
+async fn taken(bucket: &Bucket, name: &str) -> Owner {
+    let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), TakeOver::Forced).await.unwrap();
+    owner.await_silence().await;
+    owner
+}
+
+async fn held(server: &Server) {
+    while server.held() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// `bucket_log.answered_on_proof`: the fence has been collected when the old owner's request arrives, and its place is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_arrives_when_its_fence_is_collected_is_not_acknowledged() {
+    let (server, bucket) = fresh().await;
+    let old = BucketLog::new(Arc::clone(&bucket.store), Some(taken(&bucket, "a").await));
+    opened(&old, 0).await;
+    old.append("v", 2, payload("acknowledged")).await.unwrap();
+    server.hold("log/v/0000000000000003");
+    let late = tokio::spawn(old.begin("v", 3, payload("late")).await.unwrap());
+    held(&server).await;
+    server.hold("nothing");
+    let new = BucketLog::new(Arc::clone(&bucket.store), Some(taken(&bucket, "b").await));
+    assert_eq!(opened(&new, 0).await, pairs(&[(1, "fence"), (2, "acknowledged")]));
+    for id in 4..=6 {
+        new.append("v", id, payload("of the new one")).await.unwrap();
+    }
+    new.trim("v", 5).await.unwrap();
+    server.let_go();
+    assert!(late.await.unwrap().is_err(), "nobody will ever read it");
+    let next = BucketLog::new(Arc::clone(&bucket.store), None);
+    assert_eq!(opened(&next, 6).await, []);
+}
+
+/// The same of a fence: whoever was overtaken between reading a log and fencing it is no writer, and has not the term of its successor.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_that_arrives_when_that_of_its_successor_is_collected_is_none() {
+    let (server, bucket) = fresh().await;
+    let slow = Arc::new(BucketLog::new(Arc::clone(&bucket.store), Some(taken(&bucket, "a").await)));
+    slow.replay("v", 0).await.unwrap();
+    server.hold("log/v/0000000000000001");
+    let fence = tokio::spawn({
+        let slow = Arc::clone(&slow);
+        async move { slow.append("v", 1, payload("fence")).await }
+    });
+    held(&server).await;
+    server.hold("nothing");
+    let new = BucketLog::new(Arc::clone(&bucket.store), Some(taken(&bucket, "b").await));
+    opened(&new, 0).await;
+    for id in 2..=4 {
+        new.append("v", id, payload("of the new one")).await.unwrap();
+    }
+    new.trim("v", 3).await.unwrap();
+    server.let_go();
+    assert!(fence.await.unwrap().is_err());
+    // In the name that the new owner's next entry has.
+    assert!(slow.begin("v", 2, payload("x")).await.is_err());
+    new.append("v", 5, payload("goes on")).await.unwrap();
+}
+
+/// `owner.wait_is_inherited`: a machine that took a store by force, and was started again at once, waits as if it had not been.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wait_of_a_taker_outlives_its_process() {
+    let (_server, bucket) = fresh().await;
+    let take =
+        async |name: &str, how| Owner::take(Arc::clone(&bucket.store), &bucket.url, machine(name), how).await.unwrap();
+    take("a", TakeOver::No).await;
+    let begun = Instant::now();
+    drop(take("b", TakeOver::Forced).await);
+    let again = take("b", TakeOver::No).await;
+    again.release().await.unwrap();
+    let third = take("c", TakeOver::No).await;
+    third.await_silence().await;
+    assert!(begun.elapsed() >= crate::owner::TENURE_MAX, "{:?}", begun.elapsed());
+    // Now nobody waits any more.
+    let begun = Instant::now();
+    take("c", TakeOver::No).await.await_silence().await;
+    assert!(begun.elapsed() < crate::owner::TENURE_MAX);
 }
 
 #[tokio::test(flavor = "multi_thread")]

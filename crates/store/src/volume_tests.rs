@@ -18,7 +18,7 @@ use object_store::path::Path;
 use crate::server::Server;
 use crate::{AfterLog, Bucket, BucketLog, JournaledLog, Local, Machine, Owner, TakeOver, tests};
 
-struct Endless;
+pub(crate) struct Endless;
 
 impl Space for Endless {
     fn space(&self) -> (u64, u64) {
@@ -27,18 +27,18 @@ impl Space for Endless {
 }
 
 /// A daemon's view of the bucket: an owner of its own, and its volumes.
-struct Machines {
-    server: Arc<Server>,
-    bucket: Bucket,
+pub(crate) struct Machines {
+    pub(crate) server: Arc<Server>,
+    pub(crate) bucket: Bucket,
 }
 
 impl Machines {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let (server, bucket) = tests::fresh().await;
         Self { server, bucket }
     }
 
-    async fn registry(&self, name: &str) -> (Registry, Owner) {
+    pub(crate) async fn registry(&self, name: &str) -> (Registry, Owner) {
         let machine = Machine { name: name.to_owned(), id: name.to_owned() };
         let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, TakeOver::Forced);
         let owner = owner.await.unwrap();
@@ -52,7 +52,7 @@ impl Machines {
         (Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap(), owner)
     }
 
-    async fn first(&self) -> (Registry, Volume) {
+    pub(crate) async fn first(&self) -> (Registry, Volume) {
         let (registry, _) = self.registry("a").await;
         registry.create("v", Properties::default()).await.unwrap();
         let volume = registry.volume("v").await.unwrap();
@@ -60,19 +60,19 @@ impl Machines {
     }
 }
 
-async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
+pub(crate) async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
     let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
     let made = volume.create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, set).await?;
     Ok(made.0.id.ino)
 }
 
-async fn lookup(volume: &Volume, name: &str) -> Option<Ino> {
+pub(crate) async fn lookup(volume: &Volume, name: &str) -> Option<Ino> {
     let found = volume.lookup(&Cred::root(), Ino::ROOT, name.as_bytes(), NameMatch::Exact).await.ok()?;
     Some(found.id.ino)
 }
 
 /// Data that no compression makes small, different for each seed.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -83,11 +83,16 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-async fn write(volume: &Volume, ino: Ino, data: Vec<u8>, stability: Stability) -> larder_volume::FsResult<()> {
+pub(crate) async fn write(
+    volume: &Volume,
+    ino: Ino,
+    data: Vec<u8>,
+    stability: Stability,
+) -> larder_volume::FsResult<()> {
     volume.write(&Cred::root(), ino, 0, vec![Bytes::from(data)], stability).await.map(drop)
 }
 
-async fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+pub(crate) async fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
     volume.read(ino, 0, 1 << 20).await.unwrap().chunks.concat()
 }
 
@@ -124,6 +129,112 @@ async fn a_volume_lives_in_a_bucket_that_fails_now_and_then() {
         assert_eq!(read(&volume, ino).await, noise(if n == 3 { 99 } else { n }, 200_000), "file {n}");
     }
     assert_eq!(volume.snapshots().len(), 1);
+    check(&registry).await;
+}
+
+/// Everything there is, durable, while the bucket is as `break_it` makes it for some seconds: writers wait, and nothing is lost.
+async fn outlasts(break_it: impl Fn(&Server), mend_it: impl Fn(&Server), told: &str) {
+    let machines = Machines::new().await;
+    let (registry, volume) = machines.first().await;
+    let before = create(&volume, "before").await.unwrap();
+    write(&volume, before, noise(1, 300_000), Stability::FileSync).await.unwrap();
+    break_it(&machines.server);
+    let writer = volume.clone();
+    let waiting = tokio::spawn(async move {
+        let during = create(&writer, "during").await?;
+        write(&writer, during, noise(2, 300_000), Stability::Unstable).await?;
+        writer.commit(during).await
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !machines.bucket.health.trouble().is_some_and(|trouble| trouble.why.contains(told)) {
+        assert!(Instant::now() < deadline, "{:?}", machines.bucket.health.trouble());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!waiting.is_finished(), "nothing is acknowledged, nor refused, that may still be done");
+    mend_it(&machines.server);
+    waiting.await.unwrap().unwrap();
+    volume.sync().await.unwrap();
+    assert!(machines.bucket.health.trouble().is_none());
+    drop(volume);
+    registry.close().await.unwrap();
+    let (registry, _) = machines.registry("a").await;
+    let volume = registry.volume("v").await.unwrap();
+    for (seed, name) in [(1, "before"), (2, "during")] {
+        let ino = lookup(&volume, name).await.unwrap();
+        assert_eq!(read(&volume, ino).await, noise(seed, 300_000), "{name}");
+    }
+    check(&registry).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_expire_and_are_renewed() {
+    outlasts(|server| server.set_fault("expired", "1"), |server| server.set_fault("expired", "0"), "ExpiredToken")
+        .await;
+}
+
+/// As Ceph, MinIO's quotas and MinIO's disks say it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_is_full_for_a_while() {
+    for status in ["403", "400", "507"] {
+        outlasts(|server| server.set_fault("full", status), |server| server.set_fault("full", "0"), "QuotaExceeded")
+            .await;
+    }
+}
+
+/// Connections that are reset while a body is sent: 64 MiB of segments, and log entries between them.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_that_are_reset() {
+    let machines = Machines::new().await;
+    let (registry, volume) = machines.first().await;
+    for (name, value) in [("seed", "11"), ("cut_body", "200")] {
+        machines.server.set_fault(name, value);
+    }
+    for n in 0..16u64 {
+        let ino = create(&volume, &format!("f{n}")).await.unwrap();
+        write(&volume, ino, noise(n, 4 << 20), Stability::Unstable).await.unwrap();
+        volume.commit(ino).await.unwrap();
+    }
+    volume.sync().await.unwrap();
+    assert!(machines.bucket.requests.repeated.get() > 3, "the faults were there");
+    drop(volume);
+    registry.close().await.unwrap();
+    let (registry, _) = machines.registry("a").await;
+    let volume = registry.volume("v").await.unwrap();
+    for n in 0..16u64 {
+        let ino = lookup(&volume, &format!("f{n}")).await.unwrap();
+        assert_eq!(read(&volume, ino).await, noise(n, 4 << 20)[..1 << 20], "file {n}");
+    }
+    check(&registry).await;
+}
+
+/// Bytes that change on their way are noticed and asked for again: nobody is given them, and nobody is refused for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_change_on_their_way() {
+    let machines = Machines::new().await;
+    let (registry, volume) = machines.first().await;
+    for n in 0..40u64 {
+        let ino = create(&volume, &format!("f{n}")).await.unwrap();
+        write(&volume, ino, noise(n, 300_000), Stability::FileSync).await.unwrap();
+    }
+    volume.sync().await.unwrap();
+    drop(volume);
+    registry.close().await.unwrap();
+    for (name, value) in [("seed", "5"), ("flip", "50")] {
+        machines.server.set_fault(name, value);
+    }
+    for _ in 0..4 {
+        let (registry, _) = machines.registry("a").await;
+        let volume = registry.volume("v").await.unwrap();
+        for n in 0..40u64 {
+            let ino = lookup(&volume, &format!("f{n}")).await.unwrap();
+            assert_eq!(read(&volume, ino).await, noise(n, 300_000), "file {n}");
+        }
+        drop(volume);
+        registry.close().await.unwrap();
+    }
+    machines.server.set_fault("flip", "0");
+    let (registry, _) = machines.registry("a").await;
     check(&registry).await;
 }
 

@@ -8,7 +8,7 @@ use crate::cores::Cores;
 use crate::features;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
-use crate::meta::{Batch, Ticket};
+use crate::meta::{Batch, Owned, Ticket};
 use crate::snapshots::number::{Place, place_of};
 use crate::state::State;
 use crate::types::*;
@@ -77,7 +77,7 @@ impl Volume {
         let (changed, ticket) = {
             let mut cores = Cores::lock(&[&inode]);
             let core = cores.of(&inode);
-            check_set(core, cred, &SetAttr { size: None, mode: Some(core.attr.mode), ..set })?;
+            check_set(state, core, cred, &SetAttr { size: None, mode: Some(core.attr.mode), ..set })?;
             let before = PreAttr::of(&core.attr);
             apply(&mut core.attr, cred, &set, now);
             core.verifier = None;
@@ -113,7 +113,7 @@ impl Volume {
         let now = state.now();
         let has_acl = {
             let core = inode.core.lock();
-            check_set(&core, cred, &set)?;
+            check_set(state, &core, cred, &set)?;
             match core.attr.kind {
                 FileKind::File => {}
                 FileKind::Directory => return Err(FsError::IsDirectory),
@@ -145,11 +145,16 @@ impl Volume {
     }
 }
 
-fn check_set(core: &InodeCore, cred: &Cred, set: &SetAttr) -> FsResult<()> {
+fn check_set(state: &State, core: &InodeCore, cred: &Cred, set: &SetAttr) -> FsResult<()> {
     if core.gone {
         return Err(FsError::Stale);
     }
     access::may_set(&core.guarded(), cred, set)?;
+    if set.uid.is_some() || set.gid.is_some() {
+        let before = core.owned();
+        let (uid, gid) = (set.uid.unwrap_or(before.uid), set.gid.unwrap_or(before.gid));
+        state.admit_owner(before, Owned { uid, gid, ..before })?;
+    }
     match set.guard_ctime {
         Some(guard) if guard != core.attr.ctime => Err(FsError::NotSync),
         _ => Ok(()),
@@ -160,7 +165,7 @@ fn set_without_size(state: &State, cred: &Cred, inode: &Arc<Inode>, set: &SetAtt
     let now = state.now();
     let mut cores = Cores::lock(&[inode]);
     let core = cores.of(inode);
-    check_set(core, cred, set)?;
+    check_set(state, core, cred, set)?;
     let before = PreAttr::of(&core.attr);
     let nothing = SetAttr { guard_ctime: set.guard_ctime, ..SetAttr::default() };
     if *set == nothing {
@@ -189,7 +194,7 @@ pub(crate) fn guarded(inode: &Inode) -> FsResult<Guarded> {
 impl Volume {
     /// relatime. The record follows within seconds; a reader never waits for it.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
-        if !self.access_times || place_of(inode.id.ino) != Place::Head {
+        if !self.access_times || place_of(inode.id.ino) != Place::Head || self.state.followed.is_some() {
             return;
         }
         let state = &*self.state;

@@ -10,7 +10,6 @@ use parking_lot::MutexGuard;
 
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
-use crate::keys;
 use crate::meta::{Batch, Meta, Ticket};
 use crate::types::{FsResult, Ino};
 
@@ -37,9 +36,8 @@ impl<'a> Cores<'a> {
 
     /// Adds the records of all that still exist and submits (`volume.one_moment`).
     pub(crate) fn submit(&mut self, meta: &dyn Meta, mut batch: Batch) -> FsResult<Ticket> {
-        for (ino, core) in self.guards.iter().filter(|(_, core)| !core.gone) {
-            let (key, value) = keys::encode_inode(*ino, core);
-            batch.put(key, value);
+        for (ino, core) in self.guards.iter_mut().filter(|(_, core)| !core.gone) {
+            batch.put_record(*ino, core);
         }
         let ticket = meta.submit(batch)?;
         for (_, core) in &mut self.guards {

@@ -36,6 +36,9 @@ pub(crate) struct Inode {
     /// Of a directory: grows with every change of its entries, under `core`. A reader that fills
     /// the entry cache compares it, so that a stale entry is never cached.
     pub(crate) entries_version: AtomicU64,
+    /// Of a volume that another process writes: there are newer rows than those it was made of, and the table has forgotten it
+    /// (`follow.one_turn`).
+    pub(crate) superseded: AtomicBool,
 }
 
 pub(crate) fn kind_of(inode: &Inode) -> FileKind {
@@ -51,5 +54,6 @@ pub(crate) fn new_inode(core: InodeCore, file: FileState) -> Inode {
         opens: AtomicU32::new(0),
         used: AtomicBool::new(true),
         entries_version: AtomicU64::new(0),
+        superseded: AtomicBool::new(false),
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use larder_base::Timestamp;
 
 use crate::acl::{self, Acl, Guarded};
-use crate::meta::Ticket;
+use crate::meta::{Owned, Ticket};
 use crate::negative_names::NegativeNames;
 use crate::types::{Attr, FileId, FileKind, Ino, SetAttr};
 
@@ -27,6 +27,8 @@ pub(crate) struct InodeCore {
     pub(crate) stored_bytes: u64,
     /// There are reserved ranges.
     pub(crate) has_reserved: bool,
+    /// Whose bytes the record stands for; `None`: there is no record yet, or no more.
+    pub(crate) recorded: Option<Owned>,
     /// The newest batch that carries the record.
     pub(crate) ticket: Ticket,
     /// Last link and last open are gone (`inode.gone_is_final`).
@@ -50,6 +52,11 @@ pub(crate) struct InodeCore {
 }
 
 impl InodeCore {
+    /// Whose bytes a record of it stands for.
+    pub(crate) fn owned(&self) -> Owned {
+        Owned { uid: self.attr.uid, gid: self.attr.gid, bytes: self.stored_bytes }
+    }
+
     /// The facts that decide about access to it.
     pub(crate) fn guarded(&self) -> Guarded {
         Guarded { attr: self.attr, acl: self.acl.clone() }
@@ -114,6 +121,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         size_stored: None,
         stored_bytes: 0,
         has_reserved: false,
+        recorded: None,
         ticket: Ticket(0),
         gone: false,
         parent,

@@ -1,5 +1,6 @@
 //! Data of files: the namespace's part of it. The rest is in `data`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::WriteAt;
+use crate::inode::Inode;
 use crate::snapshots::number::place_of;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
@@ -30,20 +32,30 @@ impl Volume {
     /// Bytes from `offset` on: at most `len`, [`IO_BYTES_MAX`], and what the file holds. Checks no
     /// permission: callers check at open, or per call with [`Volume::access`].
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
-        let state = &*self.state;
-        let inode = state.file(ino).await?;
-        let size = current(&inode)?.size;
+        let mut tries = 0;
+        loop {
+            let inode = self.state.file(ino).await?;
+            match self.read_of(&inode, offset, len).await {
+                Err(FsError::Io(_)) if self.state.reads_again(&inode, &mut tries).await => {}
+                read => return read,
+            }
+        }
+    }
+
+    async fn read_of(&self, inode: &Arc<Inode>, offset: u64, len: usize) -> FsResult<ReadData> {
+        let (state, ino) = (&*self.state, inode.id.ino);
+        let size = current(inode)?.size;
         let left = size.saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len).min(IO_BYTES_MAX);
         let chunks = match len {
             0 => Vec::new(),
-            _ => state.catalog.unless_destroyed(place_of(ino), state.data.read(&inode, offset, len).await)?,
+            _ => state.catalog.unless_destroyed(place_of(ino), state.data.read(inode, offset, len).await)?,
         };
-        self.touch_atime(&inode);
+        self.touch_atime(inode);
         let counts = state.data.counts();
         counts.reads.add(1);
         counts.read_bytes.add(len as u64);
-        let attr = current(&inode)?;
+        let attr = current(inode)?;
         Ok(ReadData { chunks, eof: offset.saturating_add(len as u64) >= attr.size, attr: Some(attr) })
     }
 
@@ -114,7 +126,7 @@ impl Volume {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
         let before = PreAttr::of(&current(&inode)?);
-        if current(&inode)?.kind == FileKind::File {
+        if current(&inode)?.kind == FileKind::File && state.followed.is_none() {
             state.data.commit(&inode).await?;
             state.data.counts().commits.add(1);
         }
@@ -159,11 +171,17 @@ impl Volume {
 
     /// The next data or hole at or after `offset`; [`FsError::NotFound`] past the end (ENXIO).
     pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
-        let inode = self.state.file(ino).await?;
-        if offset >= current(&inode)?.size {
-            return Err(FsError::NotFound);
+        let mut tries = 0;
+        loop {
+            let inode = self.state.file(ino).await?;
+            if offset >= current(&inode)?.size {
+                return Err(FsError::NotFound);
+            }
+            match self.state.data.seek(&inode, offset, to).await {
+                Err(FsError::Io(_)) if self.state.reads_again(&inode, &mut tries).await => {}
+                found => return found,
+            }
         }
-        self.state.data.seek(&inode, offset, to).await
     }
 
     /// Keeps the inode alive until the [`OpenFile`] is dropped; [`FsError::Stale`] if it is gone.
@@ -178,7 +196,7 @@ impl Volume {
             }
             inode.opens.fetch_add(1, Ordering::AcqRel);
         }
-        Ok(OpenFile { inode, state: std::sync::Arc::clone(&self.state) })
+        Ok(OpenFile { inode, state: Arc::clone(&self.state) })
     }
 }
 

@@ -17,7 +17,7 @@ use larder_base::Timestamp;
 
 use crate::acl::{ACL_BYTES_MAX, Acl};
 use crate::inode_core::{FIRST_COOKIE, InodeCore};
-use crate::meta::{Ticket, Usage};
+use crate::meta::{Owned, Ticket, Usage};
 use crate::types::*;
 
 /// The tables.
@@ -328,6 +328,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         size_stored: None,
         stored_bytes: allocated,
         has_reserved: flags & FLAG_RESERVED != 0,
+        recorded: Some(Owned { uid, gid, bytes: allocated }),
         ticket: Ticket(0),
         gone: false,
         parent,

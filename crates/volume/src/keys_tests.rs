@@ -31,6 +31,7 @@ pub(crate) fn sample() -> InodeCore {
         size_stored: None,
         stored_bytes: 0,
         has_reserved: false,
+        recorded: None,
         acl: None,
         ticket: Ticket(0),
         gone: false,

@@ -22,10 +22,11 @@ mod clock;
 pub(crate) mod engine;
 mod filter;
 mod frozen;
-mod maintain;
+pub(crate) mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
+mod owners;
 pub(crate) mod pins;
 mod point;
 pub(crate) mod slate;
@@ -44,6 +45,8 @@ use crate::inode_core::InodeCore;
 use crate::types::{FsError, FsResult, Ino};
 
 pub(crate) use batch::{Batch, RecordChange};
+pub(crate) use frozen::manifest_path;
+pub(crate) use owners::{Owned, Owners, Used};
 pub(crate) use point::{Cut, Frozen, Point};
 pub(crate) use ticket::Ticket;
 pub(crate) use usage::Usage;
@@ -58,6 +61,9 @@ pub(crate) struct EngineCounts {
     /// Waits for batches that were not durable yet.
     pub(crate) commit: Latency,
 }
+
+/// While it is held, rows stay as they were read, and may enter caches.
+pub(crate) struct Still<'a>(#[allow(dead_code)] pub(crate) Option<parking_lot::RwLockReadGuard<'a, ()>>);
 
 pub(crate) struct EngineState<'a> {
     pub(crate) counts: &'a EngineCounts,
@@ -117,6 +123,22 @@ pub(crate) trait Meta: Send + Sync + 'static {
     }
     /// The volume is open: from now on reads wait a while for a disk that may come back. Before, that helps nobody.
     fn opened(&self) {}
+    /// Whether another process writes the volume (`follow.one_turn`).
+    fn is_followed(&self) -> bool {
+        false
+    }
+    /// Changes when rows change in other ways than by batches of this process.
+    fn generation(&self) -> u64 {
+        0
+    }
+    /// `None`: rows that were read at `generation` are older than the volume is now.
+    fn still(&self, _generation: u64) -> Option<Still<'_>> {
+        Some(Still(None))
+    }
+    /// What owners' files take up. `None`: this engine does not count it.
+    fn owners(&self) -> Option<&Owners> {
+        None
+    }
     /// The tables that snapshots read.
     fn pins(&self) -> Option<&pins::Pins> {
         None
@@ -142,8 +164,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
             if let Some(change) = changes.get(ino) {
                 change.apply(core);
             }
-            let (key, value) = crate::keys::encode_inode(*ino, core);
-            batch.put(key, value);
+            batch.put_record(*ino, core);
         }
         let ticket = self.submit(batch)?;
         for (_, core) in &mut cores {

@@ -3,9 +3,19 @@
 use larder_base::metrics::Metrics;
 
 use crate::registry::Registry;
+use crate::types::Cred;
 use crate::volume::Volume;
 
 impl Registry {
+    /// Bytes that clients wrote to the open volumes, and bytes of their objects. Does no I/O; `None` while a volume is being opened.
+    pub fn totals(&self) -> Option<(u64, u64)> {
+        let open = self.open_now()?;
+        let written = open.iter().map(|volume| volume.state.data.counts().written_bytes.get()).sum();
+        let tables = |volume: &Volume| volume.state.meta.tables().iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let stored = open.iter().map(|volume| volume.state.data.usage().segment_bytes + tables(volume)).sum();
+        Some((written, stored))
+    }
+
     /// Adds the figures of the open volumes of `pool`. Does no I/O.
     pub async fn metrics(&self, pool: &str, out: &mut Metrics) {
         let labels = [("pool", pool)];
@@ -51,7 +61,7 @@ fn one(name: &str, volume: &Volume, out: &mut Metrics) {
         out.gauge("larder_metadata_young_tables", "Tables not merged yet.", &labels, engine.young_tables);
         out.gauge("larder_metadata_runs", "Runs of merged tables.", &labels, engine.runs);
     }
-    let room = volume.statfs();
+    let room = volume.statfs(&Cred::root());
     out.gauge("larder_volume_size_bytes", "Size of the volume as clients see it.", &labels, room.total_bytes);
     out.gauge("larder_volume_available_bytes", "Room in the volume as clients see it.", &labels, room.available_bytes);
 }

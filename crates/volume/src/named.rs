@@ -21,7 +21,6 @@ use crate::keys;
 use crate::meta::Batch;
 use crate::namespace::{NewInode, new_child};
 use crate::own_records;
-use crate::snapshots::number::check_changeable;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -61,7 +60,7 @@ impl State {
                     volume.empty(&dir).await?;
                 }
                 self.data.forget(&dir);
-                batch.delete(keys::inode_key(dir.id.ino));
+                batch.delete_record(dir.id.ino, &mut dir.core.lock());
                 batch.usage.inodes = -1;
             }
             Err(FsError::Stale) => {}
@@ -96,7 +95,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
-        check_changeable(ino)?;
+        state.check_changeable(ino)?;
         state.marks.set(features::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;
@@ -114,10 +113,9 @@ impl Volume {
             let now = state.now();
             let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
             let kind = FileKind::Directory;
-            let dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
+            let mut dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
             let mut batch = Batch::default();
-            let (key, value) = keys::encode_inode(id.ino, &dir);
-            batch.put(key, value);
+            batch.put_record(id.ino, &mut dir);
             batch.put(keys::xattr_key(ino, own_records::NAMED), keys::encode_xattr(&id.ino.0.to_be_bytes()));
             batch.usage.inodes = 1;
             core.xattrs += 1;

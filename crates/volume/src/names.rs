@@ -64,6 +64,7 @@ impl State {
             return Ok(None);
         }
         let key = keys::entry_key(dir.id.ino, name);
+        let generation = self.meta.generation();
         let entry = match self.meta.get(&key).await? {
             Some(value) => Some(keys::decode_entry(&key, &value)?),
             None => None,
@@ -74,8 +75,9 @@ impl State {
         }
         // Under `core`, so that no change comes between the comparison and the insertion
         // (`table.entries_under_core`).
+        let still = self.meta.still(generation);
         let core = dir.core.lock();
-        if dir.entries_version.load(Ordering::Acquire) == version && !core.gone {
+        if dir.entries_version.load(Ordering::Acquire) == version && !core.gone && still.is_some() {
             self.entries.set(self.tag, dir.id.ino, name, entry);
         }
         drop(core);

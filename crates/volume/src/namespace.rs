@@ -110,8 +110,7 @@ impl Volume {
         (core.attr.nlink, core.parent) = (0, NOWHERE);
         let attr = core.attr;
         let mut batch = Batch::default();
-        let (key, value) = keys::encode_inode(id.ino, &core);
-        batch.put(key, value);
+        batch.put_record(id.ino, &mut core);
         batch.put(keys::orphan_key(id.ino), keys::MARK);
         batch.usage.inodes = 1;
         let inode = state.inodes.insert(core);
@@ -187,7 +186,7 @@ impl Volume {
         state.meta.admit().await?;
         let (namespace, parent) = self.enter(cred, &dir, name, kind).await?;
         let id = state.new_id().await?;
-        let core = new_child(&parent, cred, id, kind, new, &set, state.now());
+        let mut core = new_child(&parent, cred, id, kind, new, &set, state.now());
         let now = core.attr.ctime;
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir]);
@@ -197,8 +196,7 @@ impl Volume {
             }
             let before = PreAttr::of(&parent.attr);
             let mut batch = Batch::default();
-            let (key, value) = keys::encode_inode(id.ino, &core);
-            batch.put(key, value);
+            batch.put_record(id.ino, &mut core);
             batch.usage.inodes = 1;
             let entry = add_entry(&mut batch, dir.id.ino, parent, name, id.ino, kind);
             parent.attr.nlink += u32::from(kind == FileKind::Directory);
@@ -586,7 +584,7 @@ pub(crate) fn unlinked(
     let open = inode.opens.load(Ordering::Acquire) > 0;
     let has_data = core.attr.kind == FileKind::File && !state.data.is_traceless(inode);
     if !open && !has_data && core.xattrs == 0 {
-        batch.delete(keys::inode_key(inode.id.ino));
+        batch.delete_record(inode.id.ino, core);
         batch.usage.inodes -= 1;
         // The record must not be written by this very batch.
         core.gone = true;

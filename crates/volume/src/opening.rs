@@ -10,6 +10,7 @@ use object_store::path::Path;
 
 use crate::backing::Space;
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
+use crate::follow::Followed;
 use crate::inode::Inode;
 use crate::inode_core::new_core;
 use crate::keys::{self, Superblock};
@@ -17,6 +18,7 @@ use crate::lineage::Lineage;
 use crate::marks::Marks;
 use crate::meta::{Batch, Meta};
 use crate::numbers::{Numbers, mix};
+use crate::owner_quotas::OwnerLimits;
 use crate::properties::Properties;
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
@@ -54,6 +56,8 @@ pub(crate) struct StateParts {
     /// Other machines can reach the store (`segment.numbers_of_an_opening`).
     pub(crate) shared: bool,
     pub(crate) tenure: Option<Arc<dyn larder_base::log::Tenure>>,
+    /// The same as `meta`, if another process writes the volume.
+    pub(crate) followed: Option<Arc<Followed>>,
     /// The newest segment of its ancestors, if it is a clone; 0 otherwise.
     pub(crate) inherited: u64,
     pub(crate) lineage: Option<Lineage>,
@@ -113,6 +117,7 @@ impl State {
                 inherited: parts.inherited,
                 epoch,
                 snapshots: catalog.numbers(),
+                followed: parts.followed.is_some(),
             })
             .await?;
             let state = Arc::new(State {
@@ -132,18 +137,25 @@ impl State {
                 reaps: ReapQueue::new(),
                 catalog,
                 lineage: parts.lineage,
-                // Nothing says what the last life changed.
-                changed: AtomicBool::new(true),
+                // Nothing says what the last life changed. Who only reads takes no snapshot anyway.
+                changed: AtomicBool::new(parts.followed.is_none()),
                 space: parts.space,
                 tenure: parts.tenure,
+                followed: parts.followed,
                 settings,
                 relaxed: AtomicBool::new(false),
                 quota_bytes: AtomicU64::new(u64::MAX),
+                owner_quotas: OwnerLimits::default(),
                 at_quota: tokio::sync::Mutex::new(()),
                 numbers: Numbers::new(next),
                 runtime: tokio::runtime::Handle::current(),
             });
-            state.set_properties(&parts.properties);
+            if let Some(followed) = &state.followed {
+                state.set_properties(&parts.properties);
+                let caches: std::sync::Weak<dyn crate::follow::Caches> = Arc::downgrade(&(Arc::clone(&state) as _));
+                followed.serves(caches);
+                return Ok(Some(state));
+            }
             if state.roll_back().await? {
                 // What is cached is of later (`rollback.before_anybody`).
                 if let Err(error) = state.close().await {
@@ -151,11 +163,12 @@ impl State {
                 }
                 return Ok(None);
             }
+            state.set_properties(&parts.properties);
             state.meta.opened();
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
-                    tokio::spawn(Arc::clone(&state).sweep_images());
+                    tokio::spawn(Arc::clone(&state).sweep_images(epoch));
                 }
             }
             Ok(Some(state))
@@ -178,8 +191,7 @@ async fn format(meta: &dyn Meta, id: uuid::Uuid, now: Timestamp) -> FsResult<()>
     let mut batch = Batch::default();
     batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created: now }));
     batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(Ino::ROOT.0 + 1));
-    let (key, value) = keys::encode_inode(Ino::ROOT, &core);
-    batch.put(key, value);
+    batch.put_record(Ino::ROOT, &mut core);
     batch.usage.inodes = 1;
     let ticket = meta.write(batch).await?;
     meta.durable(ticket).await

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::access;
 use crate::acl::{self, Acl, Guarded, Rule};
 use crate::attr::guarded;
-use crate::snapshots::number::check_changeable;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -89,7 +88,7 @@ impl Volume {
     /// directory. `by_bits` judges by the mode bits alone, as a kernel does for a mount.
     pub async fn permits(&self, cred: &Cred, ino: Ino, parent: Option<Ino>, wish: Wish, by_bits: bool) -> FsResult<()> {
         if wish.changes() {
-            check_changeable(ino)?;
+            self.state.check_changeable(ino)?;
         }
         let object = self.judged(ino, by_bits).await?;
         let parent = match parent {

@@ -36,11 +36,61 @@ pub struct Properties {
     pub quota_bytes: Option<u64>,
     /// When metadata operations are answered.
     pub sync: SyncMode,
+    /// The most that the files of a user may take up, and those of a group.
+    #[serde(flatten)]
+    pub owner_quotas: OwnerQuotas,
+}
+
+/// The quota of a user or group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OwnerQuota {
+    /// The uid or gid; not 0.
+    pub id: u32,
+    /// Bytes of data that files of this owner may hold, before compression and redundancy.
+    pub bytes: u64,
+}
+
+/// Quotas by owner, each list in the order of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OwnerQuotas {
+    /// Of users.
+    #[serde(default, rename = "user_quotas", skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<OwnerQuota>,
+    /// Of groups.
+    #[serde(default, rename = "group_quotas", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<OwnerQuota>,
+}
+
+impl OwnerQuotas {
+    /// Nobody has one.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// Sets the quota of an owner in `list`; `None` takes it away.
+    pub fn set(list: &mut Vec<OwnerQuota>, id: u32, bytes: Option<u64>) {
+        list.retain(|quota| quota.id != id);
+        if let Some(bytes) = bytes {
+            let at = list.partition_point(|quota| quota.id < id);
+            list.insert(at, OwnerQuota { id, bytes });
+        }
+    }
+
+    /// The quota of an owner in `list`.
+    pub fn of(list: &[OwnerQuota], id: u32) -> Option<u64> {
+        list.iter().find(|quota| quota.id == id).map(|quota| quota.bytes)
+    }
 }
 
 impl Default for Properties {
     fn default() -> Self {
-        Self { record_bytes: 128 << 10, compression: Compression::Lz4, quota_bytes: None, sync: SyncMode::Standard }
+        Self {
+            record_bytes: 128 << 10,
+            compression: Compression::Lz4,
+            quota_bytes: None,
+            sync: SyncMode::Standard,
+            owner_quotas: OwnerQuotas::default(),
+        }
     }
 }
 

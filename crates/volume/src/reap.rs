@@ -29,7 +29,7 @@ impl State {
             let opens = inode.opens.fetch_sub(1, Ordering::AcqRel);
             assert!(opens > 0, "every open is closed once");
             let others = opens > 1;
-            let last = !others && core.attr.nlink == 0 && !core.gone;
+            let last = !others && core.attr.nlink == 0 && !core.gone && self.followed.is_none();
             core.gone |= last;
             last
         };
@@ -89,7 +89,6 @@ impl State {
             self.meta.write(batch).await?;
         }
         let mut batch = Batch::default();
-        batch.delete(keys::inode_key(ino));
         batch.delete(keys::orphan_key(ino));
         batch.usage.inodes = -1;
         self.data.reap(inode, batch).await?;

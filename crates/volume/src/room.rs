@@ -1,11 +1,11 @@
-//! Room for names and data: the quota of the volume, and the rest of the store.
+//! Room for names and data: the quota of the volume, those of owners, and the rest of the store.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::inode::Inode;
-use crate::meta::Usage;
+use crate::meta::{Owned, Usage, Used};
 use crate::state::State;
 use crate::types::*;
 
@@ -15,6 +15,13 @@ const QUOTA_WAITS_MAX: u32 = 100;
 const METADATA_RESERVE_BYTES: u64 = 32 << 20;
 /// Bytes that an inode with one name takes up in the store, about.
 const BYTES_PER_INODE: u64 = 512;
+
+/// What has to fit into quotas.
+struct Wanted {
+    bytes: u64,
+    /// Of the file, where owners have quotas.
+    owner: Option<Owned>,
+}
 
 impl State {
     /// Bytes that count against the quota, with those in memory; so it may be too many.
@@ -30,7 +37,11 @@ impl State {
     /// Called before names or attributes are added: metadata needs room as well, and a removal must
     /// never lack it.
     pub(crate) async fn admit_entry(&self) -> FsResult<()> {
-        if self.admits_entry()? { Ok(()) } else { Box::pin(self.wait_for_quota(1)).await }
+        if self.admits_entry()? {
+            Ok(())
+        } else {
+            Box::pin(self.wait_for_quota(Wanted { bytes: 1, owner: None })).await
+        }
     }
 
     /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
@@ -40,7 +51,7 @@ impl State {
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
-        Ok(self.is_within_quota(self.used_bytes(), 1))
+        Ok(self.has_quota_for(&Wanted { bytes: 1, owner: None }, self.data.usage().dirty_bytes))
     }
 
     /// Called before data is accepted over `range` of a file. Overwritten, truncated or removed
@@ -49,30 +60,59 @@ impl State {
     pub(crate) async fn admit_data(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
         assert!(range.start <= range.end, "data is accepted over a range");
         let len = range.end - range.start;
-        if self.is_within_quota(self.used_bytes(), len) {
+        let owner = self.owner_quotas.any().then(|| inode.core.lock().owned());
+        let mut wanted = Wanted { bytes: len, owner };
+        if self.has_quota_for(&wanted, self.data.usage().dirty_bytes) {
             return Ok(());
         }
-        let added = len - self.data.held_bytes(inode, range).await?.min(len);
-        Box::pin(self.wait_for_quota(added)).await
+        wanted.bytes = len - self.data.held_bytes(inode, range).await?.min(len);
+        Box::pin(self.wait_for_quota(wanted)).await
     }
 
-    fn is_within_quota(&self, used_bytes: u64, added_bytes: u64) -> bool {
+    /// Called before the bytes of an inode become another owner's. Data in memory is counted once it is stored.
+    pub(crate) fn admit_owner(&self, before: Owned, after: Owned) -> FsResult<()> {
+        let owner = Owned {
+            uid: if before.uid == after.uid { 0 } else { after.uid },
+            gid: if before.gid == after.gid { 0 } else { after.gid },
+            bytes: 0,
+        };
+        if self.owner_left(owner, 0).is_none_or(|left| after.bytes <= left) { Ok(()) } else { Err(FsError::Quota) }
+    }
+
+    /// `unstored_bytes`: bytes in memory that may be anybody's, and are on the safe side taken to be this owner's.
+    fn has_quota_for(&self, wanted: &Wanted, unstored_bytes: u64) -> bool {
         let quota = self.quota_bytes.load(Ordering::Relaxed);
-        quota == u64::MAX || used_bytes.saturating_add(added_bytes) <= quota
+        let used = || self.stored_bytes().saturating_add(unstored_bytes).saturating_add(wanted.bytes);
+        if quota != u64::MAX && used() > quota {
+            return false;
+        }
+        let left = wanted.owner.and_then(|owner| self.owner_left(owner, unstored_bytes));
+        left.is_none_or(|left| wanted.bytes <= left)
     }
 
-    async fn wait_for_quota(&self, added_bytes: u64) -> FsResult<()> {
+    /// What the quotas of this user and this group leave. `None`: neither has one.
+    fn owner_left(&self, owner: Owned, unstored_bytes: u64) -> Option<u64> {
+        let (user, group) = self.owner_quotas.of(owner.uid, owner.gid);
+        let left =
+            |quota: u64, used: Used| quota.saturating_sub((used.bytes.max(0) as u64).saturating_add(unstored_bytes));
+        let owners = self.meta.owners()?;
+        let user = user.map(|quota| left(quota, owners.user(owner.uid)));
+        let group = group.map(|quota| left(quota, owners.group(owner.gid)));
+        user.into_iter().chain(group).min()
+    }
+
+    async fn wait_for_quota(&self, wanted: Wanted) -> FsResult<()> {
         // One after the other, because waiting writers share the bytes that become free.
         let _turn = self.at_quota.lock().await;
         for waited in 0..QUOTA_WAITS_MAX {
             // In this order: data on its way must not be missing in both.
             let (settled, removing) = (self.data.is_settled(), self.data.is_removing());
-            if self.is_within_quota(self.used_bytes(), added_bytes) {
+            if self.has_quota_for(&wanted, self.data.usage().dirty_bytes) {
                 return Ok(());
             }
             // Others may have written in the meantime. Either the stored bytes alone exceed the
             // quota, or nothing else is left.
-            let full = waited > 0 && !self.is_within_quota(self.stored_bytes(), added_bytes);
+            let full = waited > 0 && !self.has_quota_for(&wanted, 0);
             if !removing && (settled || full) {
                 break;
             }
@@ -97,7 +137,8 @@ impl State {
         Contents { data_bytes: self.used_bytes(), stored_bytes: usage.stored_bytes.max(0) as u64 }
     }
 
-    pub(crate) fn statfs(&self) -> StatFs {
+    /// As `cred` sees it, whose own quotas count as well.
+    pub(crate) fn statfs(&self, cred: &Cred) -> StatFs {
         let (total, available) = self.space.space();
         let writable = self.writable((total, available));
         let data = self.data.usage();
@@ -116,6 +157,14 @@ impl State {
         if quota != u64::MAX {
             let left = quota.saturating_sub(self.used_bytes());
             stat.total_bytes = total.min(quota);
+            stat.free_bytes = stat.free_bytes.min(left);
+            stat.available_bytes = stat.available_bytes.min(left);
+        }
+        let (user, group) = self.owner_quotas.of(cred.uid, cred.gid);
+        let owner = Owned { uid: cred.uid, gid: cred.gid, bytes: 0 };
+        if let Some(left) = self.owner_left(owner, data.dirty_bytes) {
+            let quota = user.into_iter().chain(group).min().unwrap_or(u64::MAX);
+            stat.total_bytes = stat.total_bytes.min(quota);
             stat.free_bytes = stat.free_bytes.min(left);
             stat.available_bytes = stat.available_bytes.min(left);
         }

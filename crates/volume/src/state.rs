@@ -14,18 +14,23 @@ use larder_base::{Clock, Timestamp};
 
 use crate::backing::Space;
 use crate::data::{Data, DataSettings};
+use crate::follow::{self, Followed};
 use crate::inode::{Inode, kind_of};
 use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
 use crate::numbers::Numbers;
+use crate::owner_quotas::OwnerLimits;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
-use crate::snapshots::number::{Place, check_changeable, place_of};
+use crate::snapshots::number::{self, Place, place_of};
 use crate::table::{EntryCache, InodeTable, VolumeTag};
 use crate::types::*;
 use crate::witness::Events;
+
+/// One read may meet as many turns; a writer makes one in some seconds.
+const TURNS_MAX: u32 = 16;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
@@ -52,10 +57,13 @@ pub(crate) struct State {
     pub(crate) changed: AtomicBool,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) tenure: Option<Arc<dyn Tenure>>,
+    /// Another process writes the volume.
+    pub(crate) followed: Option<Arc<Followed>>,
     pub(crate) settings: Arc<DataSettings>,
     pub(crate) relaxed: AtomicBool,
     /// `u64::MAX` is none.
     pub(crate) quota_bytes: AtomicU64,
+    pub(crate) owner_quotas: OwnerLimits,
     /// Held by the one writer at the quota that waits until pending data is stored
     /// ([`State::admit_data`]).
     pub(crate) at_quota: tokio::sync::Mutex<()>,
@@ -76,15 +84,20 @@ impl State {
         }
     }
 
-    pub(crate) fn set_properties(&self, properties: &Properties) {
+    pub(crate) fn set_properties(self: &Arc<Self>, properties: &Properties) {
         self.settings.set(properties);
         self.relaxed.store(properties.sync == SyncMode::Relaxed, Ordering::Relaxed);
         self.quota_bytes.store(properties.quota_bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.set_owner_quotas(&properties.owner_quotas);
     }
 
     /// Everything durable, then closed.
     pub(crate) fn close(&self) -> BoxFuture<'_, FsResult<()>> {
         Box::pin(async move {
+            if self.followed.is_some() {
+                self.data.leave();
+                return Ok(());
+            }
             let data = self.data.close().await;
             let meta = self.meta.close().await;
             data.and(meta)
@@ -136,21 +149,40 @@ impl State {
         Ok(inode)
     }
 
+    /// Whether an operation may change the inode (`snap.read_only`).
+    pub(crate) fn check_changeable(&self, ino: Ino) -> FsResult<()> {
+        if self.followed.is_some() {
+            return Err(follow::read_only());
+        }
+        number::check_changeable(ino)
+    }
+
+    /// After a failed read of an inode that was loaded before: whether to load it again and to repeat the read, within its `tries`
+    /// (`follow.gone_means_look`).
+    pub(crate) async fn reads_again(&self, inode: &Inode, tries: &mut u32) -> bool {
+        let Some(followed) = &self.followed else { return false };
+        if inode.superseded.load(Ordering::Acquire) {
+            *tries += 1;
+            return *tries <= TURNS_MAX;
+        }
+        followed.looks_again(tries).await
+    }
+
     /// An inode that an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.inode(ino).await
     }
 
     /// A directory whose entries an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable_directory(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.directory(ino).await
     }
 
     /// A file whose data an operation is going to change (`snap.read_only`).
     pub(crate) async fn changeable_file(&self, ino: Ino) -> FsResult<Arc<Inode>> {
-        check_changeable(ino)?;
+        self.check_changeable(ino)?;
         self.file(ino).await
     }
 

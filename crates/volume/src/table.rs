@@ -112,9 +112,10 @@ impl InodeTable {
             return Ok(inode);
         }
         loop {
-            let removals = self.shard(ino).lock().removals;
+            let (generation, removals) = (self.meta.generation(), self.shard(ino).lock().removals);
             let Some(value) = self.meta.get(&keys::inode_key(ino)).await? else { return Err(FsError::Stale) };
             let core = self.stored(ino, &value)?;
+            let Some(_still) = self.meta.still(generation) else { continue };
             let mut shard = self.shard(ino).lock();
             if let Some(inode) = shard.map.get(&ino.0) {
                 return Ok(Arc::clone(inode));
@@ -132,7 +133,9 @@ impl InodeTable {
         let mut evicted = HashSet::new();
         let (mut from, to) = (keys::inode_key(first), keys::key_after(&keys::inode_key(last)));
         loop {
+            let generation = self.meta.generation();
             let page = self.meta.scan(&from, &to, PREFETCH_PAGE).await?;
+            let Some(_still) = self.meta.still(generation) else { continue };
             for (key, value) in &page {
                 let ino = keys::ino_of(key)?;
                 let core = self.stored(ino, value)?;
@@ -161,7 +164,10 @@ impl InodeTable {
     /// which is not newer than the newest.
     fn stored(&self, ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         let ticket = self.meta.newest();
-        Ok(InodeCore { ticket, ..keys::decode_inode(ino, value)? })
+        let core = keys::decode_inode(ino, value)?;
+        // Reserved room matters to writers alone.
+        let has_reserved = core.has_reserved && !self.meta.is_followed();
+        Ok(InodeCore { ticket, has_reserved, ..core })
     }
 
     /// A new inode, before its record is submitted.
@@ -193,6 +199,25 @@ impl InodeTable {
         let cached = self.budget.cached.fetch_sub(usize::from(removed), Ordering::Relaxed);
         assert!(cached >= usize::from(removed), "every cached inode is counted");
         shard.removals += 1;
+    }
+
+    /// Forgets an inode whose rows have changed, and stops those who hold it (`follow.one_turn`).
+    pub(crate) fn supersede(&self, ino: Ino) {
+        if let Some(inode) = self.shard(ino).lock().map.get(&ino.0) {
+            inode.superseded.store(true, Ordering::Release);
+        }
+        self.remove(ino);
+    }
+
+    /// [`InodeTable::supersede`] of all that there are.
+    pub(crate) fn supersede_all(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.map.values().for_each(|inode| inode.superseded.store(true, Ordering::Release));
+            self.budget.cached.fetch_sub(shard.map.len(), Ordering::Relaxed);
+            shard.map.clear();
+            shard.removals += 1;
+        }
     }
 
     #[cfg(test)]
@@ -295,6 +320,16 @@ impl EntryCache {
 
     pub(crate) fn get(&self, tag: VolumeTag, dir: Ino, name: &[u8]) -> Option<Option<Entry>> {
         self.cache.get(&EntryNameRef { tag, dir, name })
+    }
+
+    /// Nothing is known of the name any more.
+    pub(crate) fn forget(&self, tag: VolumeTag, dir: Ino, name: &[u8]) {
+        self.cache.remove(&EntryNameRef { tag, dir, name });
+    }
+
+    /// Nothing is known of the volume any more.
+    pub(crate) fn forget_volume(&self, tag: VolumeTag) {
+        self.cache.retain(|name, _| name.tag != tag);
     }
 
     /// Under the directory's `core` lock (`table.entries_under_core`).

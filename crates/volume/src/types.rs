@@ -308,6 +308,21 @@ pub struct Contents {
     pub stored_bytes: u64,
 }
 
+/// What the files of a user or a group take up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerUse {
+    /// It is a group.
+    pub is_group: bool,
+    /// The uid or gid.
+    pub id: u32,
+    /// Bytes of data that is stored, holes left out, and reserved bytes.
+    pub used_bytes: u64,
+    /// Files, directories and all else.
+    pub inodes: u64,
+    /// The most that they may take up.
+    pub quota_bytes: Option<u64>,
+}
+
 /// Room in bytes and inodes, within the quota of the volume if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
@@ -565,7 +580,7 @@ pub enum FsError {
     /// ENOSPC: the store has no room, or a limit is reached. The text says which.
     #[error("no space left: {0}")]
     NoSpace(String),
-    /// EDQUOT: the quota of the volume is reached.
+    /// EDQUOT: the quota of the volume, or of the owner of the file, is reached.
     #[error("quota exceeded")]
     Quota,
     /// EROFS: the volume must not be written. The text says why.

@@ -100,9 +100,14 @@ impl Volume {
         self.state.verifier
     }
 
-    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
-    pub fn statfs(&self) -> StatFs {
-        self.state.statfs()
+    /// Whether another machine writes the volume, so that it changes without a word to the caches of clients.
+    pub fn is_followed(&self) -> bool {
+        self.state.followed.is_some()
+    }
+
+    /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
+    pub fn statfs(&self, cred: &Cred) -> StatFs {
+        self.state.statfs(cred)
     }
 
     /// The bytes that files hold now. Does no I/O.
@@ -112,6 +117,9 @@ impl Volume {
 
     /// Makes every change made before this call durable, acknowledged or not.
     pub async fn sync(&self) -> FsResult<()> {
+        if self.state.followed.is_some() {
+            return Ok(());
+        }
         self.state.data.sync_all().await?;
         self.state.meta.durable(self.state.meta.newest()).await
     }

@@ -72,6 +72,11 @@ impl Events {
         }
     }
 
+    /// Whether anybody listens.
+    pub fn has_receivers(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
     /// A cache that changes wait for, of the handle `origin`.
     pub fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();

@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier};
+use larder_volume::{Answers, Cred, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
@@ -129,7 +129,8 @@ impl Folder {
         self.host.verifier
     }
 
-    pub(crate) fn statfs(&self) -> StatFs {
+    /// Quotas of the host bind nobody here: larder runs as root.
+    pub(crate) fn statfs(&self, _cred: &Cred) -> StatFs {
         let none = StatFs { total_bytes: 0, free_bytes: 0, available_bytes: 0, total_files: 0, free_files: 0 };
         rustix::fs::fstatvfs(&self.top).map_or(none, |room| StatFs {
             total_bytes: room.f_blocks.saturating_mul(room.f_frsize),

@@ -84,6 +84,9 @@ pub(crate) struct UpArgs {
     /// Share the store with another machine: wait while that one has it, and take over when it ends or falls silent
     #[arg(long, requires = "store")]
     pub(crate) standby: bool,
+    /// Serve what another machine keeps in the store, read-only and some seconds behind. Nothing is written there
+    #[arg(long, requires = "store", conflicts_with_all = ["standby", "force"])]
+    pub(crate) read_only: bool,
     /// Keep what is read from the store in this folder on a local disk, too
     #[arg(long, value_name = "DIR", requires = "store")]
     pub(crate) cache: Option<PathBuf>,
@@ -170,6 +173,9 @@ pub(crate) struct ServeArgs {
     /// As `standby = true` in [[store]]: wait while another machine has the store, and take over when it ends or falls silent
     #[arg(long)]
     pub(crate) standby: bool,
+    /// As `read_only = true` in [[store]]: serve what another machine keeps in the store, and write nothing there
+    #[arg(long, conflicts_with = "standby")]
+    pub(crate) read_only: bool,
 }
 
 /// Which disks, when no daemon is asked.
@@ -390,6 +396,13 @@ pub(crate) struct Properties {
     /// The most it may hold; none takes the limit away
     #[arg(long, value_name = "SIZE", value_parser = config::parse_quota_wanted)]
     pub(crate) quota: Option<u64>,
+    /// The most that the files of a user may take up, by name or number, as in ann=10GB; none takes the limit away. May be
+    /// given again
+    #[arg(long, value_name = "USER=SIZE", value_parser = config::parse_owner_quota)]
+    pub(crate) user_quota: Vec<(String, u64)>,
+    /// The most that the files of a group may take up
+    #[arg(long, value_name = "GROUP=SIZE", value_parser = config::parse_owner_quota)]
+    pub(crate) group_quota: Vec<(String, u64)>,
     /// standard: changes are durable when answered; relaxed: within 5 s (fsync still waits) [default: standard]
     #[arg(long, value_parser = config::parse_sync)]
     pub(crate) sync: Option<String>,
@@ -402,6 +415,8 @@ impl Properties {
             compression: self.compression,
             quota_bytes: self.quota,
             sync: self.sync,
+            user_quotas: self.user_quota.into_iter().collect(),
+            group_quotas: self.group_quota.into_iter().collect(),
         }
     }
 }
@@ -432,6 +447,13 @@ pub(crate) enum VolumeCommand {
     },
     /// Volumes, their room and properties
     List {
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// What the files of each user and group take up, and their quotas
+    Quota {
+        /// NAME or POOL/NAME
+        name: String,
         #[command(flatten)]
         disks: Disks,
     },

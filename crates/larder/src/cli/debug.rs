@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use futures::TryStreamExt;
 use larder_api::Failure;
 use larder_base::Sheet;
 use larder_base::units::ByteSize;
@@ -16,12 +17,12 @@ use larder_pool::salvage::inspect as of_pool;
 use larder_pool::salvage::{Damage, ObjectFound, Salvage};
 use larder_volume::inspect as of_volume;
 use larder_volume::salvage as volumes;
-use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::args::{Global, KeyArgs};
 use super::reach::{Outcome, absolute};
-use super::recover::{list_volumes, open_pool, open_volume, pool_text, wanted};
+use super::recover::{OfBucket, Remains, list_volumes, open_pool, open_volume, pool_text, wanted};
 use crate::render;
 
 /// No structure that is read whole is longer.
@@ -80,6 +81,8 @@ pub(crate) enum DebugCommand {
         disks: Vec<PathBuf>,
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
+        #[command(flatten)]
+        bucket: OfBucket,
     },
     /// Objects of a pool: where their shards are
     #[command(override_usage = "larder debug object [PATH] [--verify] --disk <DIR>... [--pool <NAME>]")]
@@ -104,20 +107,26 @@ pub(crate) enum DebugCommand {
         /// At most so many rows of each volume
         #[arg(long, default_value_t = 100_000)]
         limit: usize,
+        #[arg(long = "disk", value_name = "DIR", required_unless_present = "store", num_args = 1..)]
+        disks: Vec<PathBuf>,
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
         #[command(flatten)]
-        of: OfDisks,
+        bucket: OfBucket,
         #[command(flatten)]
         key: KeyArgs,
     },
     /// The volumes that a pool knows
     Registry {
         /// A file with its bytes, instead of disks
-        #[arg(value_name = "FILE", conflicts_with = "disks", required_unless_present = "disks")]
+        #[arg(value_name = "FILE", conflicts_with_all = ["disks", "store"], required_unless_present_any = ["disks", "store"])]
         file: Option<PathBuf>,
         #[arg(long = "disk", value_name = "DIR", num_args = 1..)]
         disks: Vec<PathBuf>,
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
+        #[command(flatten)]
+        bucket: OfBucket,
     },
 }
 
@@ -153,19 +162,22 @@ pub(super) async fn run(global: &Global, command: DebugCommand) -> Result<Outcom
             sheets(global, vec![of_pool::history(&read(&on_disk(&path, "larder.history"))?)])
         }
         DebugCommand::Scrub { path } => sheets(global, vec![of_pool::scrub(&read(&on_disk(&path, "larder.scrub"))?)]),
-        DebugCommand::Segment { object, disks, pool } => {
-            let bytes = match disks.is_empty() {
+        DebugCommand::Segment { object, disks, pool, bucket } => {
+            let bytes = match disks.is_empty() && bucket.store.is_none() {
                 true => read(Path::new(&object))?.into(),
-                false => segment_object(&open_pool(&disks, pool).await?, &object).await?,
+                false => segment_object(&Remains::open(&disks, pool, &bucket).await?, &object).await?,
             };
             sheets(global, vec![of_volume::segment(&bytes)])
         }
         DebugCommand::Object { prefix, verify, of } => objects(global, &prefix, verify, of).await,
-        DebugCommand::Meta { volume, prefix, limit, of, key } => meta(global, volume, &prefix, limit, of, &key).await,
+        DebugCommand::Meta { volume, prefix, limit, disks, pool, bucket, key } => {
+            let remains = Remains::open(&disks, pool, &bucket).await?;
+            meta(global, volume, &prefix, limit, &remains, &key).await
+        }
         DebugCommand::Registry { file: Some(file), .. } => sheets(global, vec![of_volume::registry(&read(&file)?)]),
-        DebugCommand::Registry { file: None, disks, pool } => {
-            let pool = open_pool(&disks, pool).await?;
-            let bytes = object(&pool, &ObjectPath::from("registry.json")).await?;
+        DebugCommand::Registry { file: None, disks, pool, bucket } => {
+            let remains = Remains::open(&disks, pool, &bucket).await?;
+            let bytes = object(&remains, &ObjectPath::from("registry.json")).await?;
             sheets(global, vec![of_volume::registry(&bytes)])
         }
     }
@@ -251,7 +263,7 @@ fn journal(path: &Path, entries: bool) -> Result<Vec<Sheet>, Failure> {
 
 // ----------------------------------------------------------------------------------------- objects
 
-async fn object(pool: &Salvage, path: &ObjectPath) -> Result<Bytes, Failure> {
+async fn object(pool: &Remains, path: &ObjectPath) -> Result<Bytes, Failure> {
     let store = pool.store();
     let failed = |error: object_store::Error| match error {
         object_store::Error::NotFound { .. } => Failure::not_found(format!("there is no object {path}"))
@@ -266,15 +278,21 @@ async fn object(pool: &Salvage, path: &ObjectPath) -> Result<Bytes, Failure> {
 }
 
 /// By path, or by number where only one volume has it.
-async fn segment_object(pool: &Salvage, name: &str) -> Result<Bytes, Failure> {
+async fn segment_object(remains: &Remains, name: &str) -> Result<Bytes, Failure> {
     let ending = match u64::from_str_radix(name, 16) {
         Ok(number) => format!("/seg/{number:016x}"),
         Err(_) => name.to_owned(),
     };
-    let found: Vec<String> =
-        pool.objects("").into_iter().map(|object| object.path).filter(|path| path.ends_with(&ending)).collect();
+    let all: Vec<String> = match remains {
+        Remains::Pool(pool) => pool.objects("").into_iter().map(|object| object.path).collect(),
+        Remains::Bucket { store, .. } => {
+            let listed = store.list(None).map_ok(|object| object.location.to_string()).try_collect().await;
+            listed.map_err(|error| Failure::new(larder_api::FailureKind::Unavailable, error.to_string()))?
+        }
+    };
+    let found: Vec<String> = all.into_iter().filter(|path| path.ends_with(&ending)).collect();
     match found.as_slice() {
-        [one] => object(pool, &ObjectPath::from(one.as_str())).await,
+        [one] => object(remains, &ObjectPath::from(one.as_str())).await,
         [] => Err(Failure::not_found(format!("there is no object {name}"))),
         many => Err(Failure::invalid(format!("several objects end in {name}: {}", many.join(", ")))),
     }
@@ -354,14 +372,13 @@ async fn meta(
     volume: Option<String>,
     prefix: &KeyPrefix,
     limit: usize,
-    of: OfDisks,
+    remains: &Remains,
     key: &KeyArgs,
 ) -> Result<Outcome, Failure> {
-    let pool = open_pool(&of.disks, of.pool).await?;
-    let (found, _) = list_volumes(&pool).await?;
+    let (found, _) = list_volumes(remains).await?;
     let mut answers = Vec::new();
     for volume in wanted(found, volume.as_deref())? {
-        let salvage = open_volume(&pool, &volume, key).await?;
+        let salvage = open_volume(remains, &volume, key).await?;
         let mut rows = Vec::new();
         let each = |key: &Bytes, value: &Bytes| {
             let (key, text) = of_volume::row(key, value);

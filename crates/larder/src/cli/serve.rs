@@ -29,7 +29,9 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     if let Some(data) = global.data_named() {
         config.data = absolute(&data)?;
     }
-    config.stores.iter_mut().for_each(|store| store.standby |= args.standby);
+    let (standby, read_only) = (args.standby, args.read_only);
+    let set = move |config: &mut Config| config.stores.iter_mut().for_each(|store| store.set(standby, read_only));
+    set(&mut config);
     if config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {
         return Err(Failure::invalid(format!("{} names no pool, no store and no share", file.display())).action(
             "make a pool with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]; \
@@ -38,10 +40,9 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     }
     let folder = DataFolder::claim(&config.data)?;
     let data = folder.path().to_owned();
-    let standby = args.standby;
     let overrides = Box::new(move |config: &mut Config| {
         config.data = data.clone();
-        config.stores.iter_mut().for_each(|store| store.standby |= standby);
+        set(config);
     });
     stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;

@@ -1,6 +1,8 @@
 //! `larder store check`, `status` and `takeover`.
 
-use larder_api::{Done, Failure};
+use std::time::Duration;
+
+use larder_api::{Done, Failure, PoolStatus};
 use larder_store::{Bucket, BucketError, BucketUrl, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver};
 use serde::Serialize;
 
@@ -8,6 +10,9 @@ use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
 use crate::daemon::bucket::bucket_failure;
 use crate::{machine, render, times};
+
+/// A daemon that hangs is left out.
+const DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -44,6 +49,19 @@ struct Ownership {
     url: String,
     /// `None`: nobody ever had the store.
     owner: Option<OwnerRecord>,
+    /// What the larders of this machine that serve it say of it, its bill among that.
+    served_here: Vec<String>,
+}
+
+/// Of every daemon of this user that has the store open.
+async fn served_here(url: &str) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (_, client) in super::reach::running().await {
+        let asked = tokio::time::timeout(DAEMON_WAIT_MAX, client.get::<Vec<PoolStatus>>("/v1/pools")).await;
+        let Ok(Ok(pools)) = asked else { continue };
+        notes.extend(pools.into_iter().filter(|pool| pool.id == url).flat_map(|pool| pool.notes));
+    }
+    notes
 }
 
 async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {
@@ -51,8 +69,10 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
     let owner = larder_store::look(&*bucket.store).await.map_err(failed)?;
-    global.out().answer(&Ownership { url: name.clone(), owner }, |seen| match &seen.owner {
-        None => format!("{name} has no owner: nothing was kept there yet"),
+    let served_here = served_here(&name).await;
+    let here: String = served_here.iter().map(|note| format!("\nhere: {note}")).collect();
+    global.out().answer(&Ownership { url: name.clone(), owner, served_here }, |seen| match &seen.owner {
+        None => format!("{name} has no owner: nothing was kept there yet{here}"),
         Some(owner) => {
             let state = match (owner.released, owner.beat) {
                 (true, _) => "given back: any machine may take it",
@@ -67,7 +87,10 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
                 )
             });
             let journal = journal.unwrap_or_default();
-            format!("store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}", owner.machine.name, owner.epoch)
+            format!(
+                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
+                owner.machine.name, owner.epoch
+            )
         }
     })?;
     Ok(Outcome::Done)

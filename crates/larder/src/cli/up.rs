@@ -24,8 +24,8 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule,
-    StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+    BEHIND_SECONDS, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT,
+    SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
 use crate::daemon::bucket::{stand_by, this_machine};
 use crate::daemon::people::fit_password;
@@ -214,6 +214,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let replication = parse(&args.replication, REPLICATION_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
     let (listen, memory, squash) = (args.listen, args.memory, args.squash);
+    let (of, read_only) = (args.store.clone(), args.read_only);
     Ok(Box::new(move |config: &mut Config| {
         let at = |addr: Option<SocketAddr>| match (addr, listen) {
             (Some(addr), Some(ip)) => Some(SocketAddr::new(ip, addr.port())),
@@ -228,6 +229,8 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.replication = replication.unwrap_or(at(config.listen.replication));
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
+        let named = config.stores.iter_mut().filter(|store| read_only && of.as_ref() == Some(&store.bucket.url));
+        named.for_each(|store| store.set(false, read_only));
         if let Some(squash) = squash {
             config.shares.iter_mut().for_each(|share| share.squash = squash);
         }
@@ -245,6 +248,8 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
             standby: args.standby,
             cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
             journal: None,
+            read_only: args.read_only.then_some(BEHIND_SECONDS),
+            prices: None,
         })
         .collect();
     let has_pool = stores.is_empty() || !disks.is_empty();
@@ -423,13 +428,21 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
     pools.sort_by_key(|pool| !pool.has_disks());
     for pool in pools {
         let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
+        if names.is_empty() && pool.is_read_only() {
+            let message = format!("there is no volume in the store '{}', and nothing is made there", pool.name);
+            return Err(
+                Failure::not_found(message).action("make one on the machine that writes it: larder volume create NAME")
+            );
+        }
         if names.is_empty() {
             names.push(VOLUME.to_owned());
         }
         for volume in names {
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
-            config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
+            if !pool.is_read_only() {
+                config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
+            }
             // A pool and a bucket side by side have a volume of the same name each.
             let is_taken = config.shares.iter().any(|share| share.name.eq_ignore_ascii_case(&volume));
             let share = if is_taken { format!("{}-{volume}", pool.name) } else { volume };

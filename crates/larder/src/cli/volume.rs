@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use larder_api::{Done, Encrypt, Failure, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus};
+use larder_api::{Done, Encrypt, Failure, OwnerUse, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
@@ -66,7 +66,14 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
                     .await?
                 }
             };
-            global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)))
+            if change.user_quotas.is_empty() && change.group_quotas.is_empty() {
+                return global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)));
+            }
+            quota(global, &name, &disks).await
+        }
+        VolumeCommand::Quota { name, disks } => {
+            split(&name)?;
+            quota(global, &name, &disks).await
         }
         VolumeCommand::Unlock { name, key } => keys::unlock(global, &name, &key).await,
         VolumeCommand::Lock { name, force } => keys::lock(global, &name, force).await,
@@ -91,6 +98,20 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
             destroy(global, &name, yes, TakeAway { force, with_snapshots }, &disks).await
         }
     }
+}
+
+async fn quota(global: &Global, name: &str, disks: &Disks) -> Result<(), Failure> {
+    let owners: Vec<OwnerUse> = match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => client.get(&format!("/v1/owners/{name}")).await?,
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let (pool, volume) = storage.named(name)?;
+                pool.owners(&volume).await
+            })
+            .await?
+        }
+    };
+    global.out().answer(&owners, |owners| render::owners(owners))
 }
 
 fn made(volume: &VolumeStatus) -> String {

@@ -165,6 +165,13 @@ impl Editor {
         set("compression", change.compression.clone());
         set("quota", change.quota_bytes.map(|bytes| if bytes == 0 { "none".to_owned() } else { exact_size(bytes) }));
         set("sync", change.sync.clone());
+        for (key, quotas) in [("user_quotas", &change.user_quotas), ("group_quotas", &change.group_quotas)] {
+            let Some(list) = table.get_mut(key).and_then(Item::as_table_like_mut) else { continue };
+            for (owner, bytes) in quotas {
+                let size = if *bytes == 0 { "none".to_owned() } else { exact_size(*bytes) };
+                list.insert(owner, value(size));
+            }
+        }
     }
 
     /// Names a mount, in place of one on the same folder.

@@ -10,7 +10,7 @@
 //!   and groups are those of the same file.
 //! - `config.paths_from_the_file`: relative paths are relative to the folder of the file.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) use schedule::Schedule;
 pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
 };
-pub(crate) use store::{CacheConfig, NO_STANDBY, StoreConfig, parse_cache_bytes};
+pub(crate) use store::{BEHIND_SECONDS, CacheConfig, NO_STANDBY, StoreConfig, parse_cache_bytes};
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -345,6 +345,14 @@ pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// `NAME=SIZE`
+pub(crate) fn parse_owner_quota(text: &str) -> Result<(String, u64), String> {
+    match text.split_once('=') {
+        Some((name, size)) if !name.is_empty() => Ok((name.to_owned(), parse_quota_wanted(size)?)),
+        _ => Err(format!("'{text}' is not NAME=SIZE, such as ann=10GB")),
+    }
+}
+
 /// Turns raw into valid, with the position of whatever is wrong.
 struct Validator<'a> {
     text: &'a str,
@@ -425,7 +433,7 @@ impl Validator<'_> {
         for store in raw.store {
             let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
             let parsed = StoreConfig::parse(store.into_inner(), &pools);
-            config.stores.push(parsed.map_err(|(place, what)| self.wrong(&place, what))?);
+            config.stores.push(parsed.map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?);
         }
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;
         for group in raw.group {
@@ -487,9 +495,16 @@ impl Validator<'_> {
             compression: self.optional(raw.compression, parse_compression)?,
             quota_bytes: self.optional(raw.quota, parse_quota)?,
             sync: self.optional(raw.sync, parse_sync)?,
+            user_quotas: self.owner_quotas(raw.user_quotas)?,
+            group_quotas: self.owner_quotas(raw.group_quotas)?,
         };
         let snapshots = raw.snapshots.map(|table| self.at(&table, table.get_ref().counts())).transpose()?;
         Ok(VolumeConfig { name, change, key, snapshots })
+    }
+
+    fn owner_quotas(&self, raw: BTreeMap<String, Spanned<String>>) -> Checked<BTreeMap<String, u64>> {
+        let quota = |(name, size): (String, Spanned<String>)| Ok((name, self.at(&size, parse_quota(size.get_ref()))?));
+        raw.into_iter().map(quota).collect()
     }
 
     fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {

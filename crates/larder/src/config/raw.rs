@@ -1,5 +1,7 @@
 //! The configuration as it is written: names and types only. What it means is decided in the parent module.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -108,6 +110,10 @@ pub(super) struct RawVolume {
     pub(super) compression: Option<Spanned<String>>,
     pub(super) quota: Option<Spanned<String>>,
     pub(super) sync: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) user_quotas: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    pub(super) group_quotas: BTreeMap<String, Spanned<String>>,
     pub(super) key_file: Option<Spanned<String>>,
     pub(super) key_command: Option<Spanned<Vec<String>>>,
     pub(super) snapshots: Option<Spanned<super::snapshots::RawSnapshots>>,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use larder_base::units::ByteSize;
-use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN};
+use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN, Nanos, Prices};
 use serde::Deserialize;
 use toml::Spanned;
 use toml_edit::{InlineTable, Table, value};
@@ -17,10 +17,24 @@ pub(crate) struct StoreConfig {
     pub(crate) bucket: BucketSettings,
     /// Another machine takes over when this one is silent, and this one waits while another has the store.
     pub(crate) standby: bool,
+    /// Another machine writes the store: its volumes are served read-only, at most so many seconds behind.
+    pub(crate) read_only: Option<u64>,
     pub(crate) cache: Option<CacheConfig>,
     /// The pool whose journal answers: `durability = "journal"`. Without one the bucket does.
     pub(crate) journal: Option<String>,
+    /// `None`: nobody said what the bucket costs.
+    pub(crate) prices: Option<Prices>,
 }
+
+/// How far a read-only replica may be behind, unless the file says otherwise.
+pub(crate) const BEHIND_SECONDS: u64 = 10;
+const BEHIND_SECONDS_MIN: u64 = 2;
+/// Less than the time for which the writer keeps what it needs no more (`maintain.grace_of_replicas`).
+const BEHIND_SECONDS_MAX: u64 = 20;
+const BEHIND_SECONDS_ALLOWED: std::ops::RangeInclusive<u64> = BEHIND_SECONDS_MIN..=BEHIND_SECONDS_MAX;
+
+const CURRENCY: &str = "USD";
+const CURRENCY_BYTES_MAX: usize = 16;
 
 /// A cache on a local disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +61,50 @@ struct RawCache {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RawPrices {
+    put: Spanned<f64>,
+    get: Spanned<f64>,
+    gib_month: Option<Spanned<f64>>,
+    egress_gib: Option<Spanned<f64>>,
+    currency: Option<Spanned<String>>,
+}
+
+impl RawPrices {
+    fn parse(self) -> Result<Prices, Wrong> {
+        let price = |raw: Spanned<f64>| {
+            Nanos::of_units(*raw.get_ref()).ok_or_else(|| {
+                (
+                    raw.span(),
+                    format!("{} is not a price: write one such as 0.005, of 1,000 requests or of a GiB", raw.get_ref()),
+                )
+            })
+        };
+        let currency = match self.currency {
+            None => CURRENCY.to_owned(),
+            Some(raw) if raw.get_ref().len() <= CURRENCY_BYTES_MAX && raw.get_ref().chars().all(is_of_currency) => {
+                raw.into_inner()
+            }
+            Some(raw) => {
+                return Err((raw.span(), format!("'{}' is not a currency: write one such as USD", raw.get_ref())));
+            }
+        };
+        Ok(Prices {
+            put: price(self.put)?,
+            get: price(self.get)?,
+            gib_month: self.gib_month.map(price).transpose()?,
+            egress_gib: self.egress_gib.map(price).transpose()?,
+            currency,
+        })
+    }
+}
+
+/// As power has it, a letter or a sign.
+fn is_of_currency(c: char) -> bool {
+    !c.is_whitespace() && !c.is_control()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RawStore {
     name: Spanned<String>,
     url: Spanned<String>,
@@ -58,31 +116,41 @@ pub(super) struct RawStore {
     virtual_hosted: bool,
     #[serde(default)]
     standby: bool,
+    #[serde(default)]
+    read_only: bool,
+    behind_seconds: Option<Spanned<u64>>,
     cache: Option<RawCache>,
     durability: Option<Spanned<String>>,
     journal: Option<Spanned<String>>,
+    prices: Option<RawPrices>,
 }
 
+/// A place in the file, and what is wrong there.
+pub(super) type Wrong = (std::ops::Range<usize>, String);
+
 /// What an answer waits for: the bucket, or the journal of a pool, which is the only one there is where none is named.
-fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, (Spanned<String>, String)> {
+fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, Wrong> {
     let known = || if pools.is_empty() { "none".to_owned() } else { pools.join(", ") };
     let durability = match &raw.durability {
         Some(durability) => durability,
         None => {
             let alone = raw.journal.clone();
             return alone.map_or(Ok(None), |place| {
-                Err((place, "journal is for durability = \"journal\", which is not there".to_owned()))
+                Err((place.span(), "journal is for durability = \"journal\", which is not there".to_owned()))
             });
         }
     };
-    let wrong = |what: String| Err((durability.clone(), what));
+    let wrong = |what: String| Err((durability.span(), what));
     match (durability.get_ref().as_str(), &raw.journal, pools) {
         ("bucket", None, _) => Ok(None),
-        ("bucket", Some(place), _) => Err((place.clone(), "journal is for durability = \"journal\"".to_owned())),
+        ("bucket", Some(place), _) => Err((place.span(), "journal is for durability = \"journal\"".to_owned())),
+        ("journal", ..) if raw.read_only => wrong(
+            "a store that is only read has nothing to answer for: leave out durability, or read_only = true".to_owned(),
+        ),
         ("journal", ..) if raw.standby => wrong(NO_STANDBY.to_owned()),
         ("journal", Some(pool), _) if pools.contains(&pool.get_ref().as_str()) => Ok(Some(pool.get_ref().clone())),
         ("journal", Some(pool), _) => {
-            Err((pool.clone(), format!("there is no pool '{}' in this file (pools: {})", pool.get_ref(), known())))
+            Err((pool.span(), format!("there is no pool '{}' in this file (pools: {})", pool.get_ref(), known())))
         }
         ("journal", None, [pool]) => Ok(Some((*pool).to_owned())),
         ("journal", None, _) => {
@@ -97,23 +165,59 @@ pub(crate) const NO_STANDBY: &str = "a store with a standby cannot answer from t
 
 impl StoreConfig {
     /// What is wrong comes with its place.
-    pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreConfig, (Spanned<String>, String)> {
+    pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreConfig, Wrong> {
         if let Err(what) = check_name(raw.name.get_ref()) {
-            return Err((raw.name, what));
+            return Err((raw.name.span(), what));
         }
         let url = match raw.url.get_ref().parse::<BucketUrl>() {
             Ok(url) => url,
-            Err(error) => return Err((raw.url, error.to_string())),
+            Err(error) => return Err((raw.url.span(), error.to_string())),
         };
         let journal = parse_journal(&raw, pools)?;
-        let RawStore { endpoint, region, allow_http, virtual_hosted, standby, cache, .. } = raw;
+        let RawStore {
+            endpoint,
+            region,
+            allow_http,
+            virtual_hosted,
+            standby,
+            read_only,
+            behind_seconds,
+            cache,
+            prices,
+            ..
+        } = raw;
         let cache = match cache.map(|cache| (parse_cache_bytes(cache.bytes.get_ref()), cache)) {
             None => None,
             Some((Ok(bytes), cache)) => Some(CacheConfig { dir: cache.dir, bytes }),
-            Some((Err(what), cache)) => return Err((cache.bytes, what)),
+            Some((Err(what), cache)) => return Err((cache.bytes.span(), what)),
         };
+        let behind = match behind_seconds {
+            None => BEHIND_SECONDS,
+            Some(raw) if !BEHIND_SECONDS_ALLOWED.contains(raw.get_ref()) => {
+                let what = format!("{} s: write {BEHIND_SECONDS_MIN} to {BEHIND_SECONDS_MAX}", raw.get_ref());
+                return Err((raw.span(), what));
+            }
+            Some(raw) if !read_only => {
+                return Err((raw.span(), "behind_seconds is for read_only = true".to_owned()));
+            }
+            Some(raw) => raw.into_inner(),
+        };
+        if read_only && standby {
+            let what = "read_only and standby exclude each other: one never takes the store, the other waits for it";
+            return Err((raw.url.span(), what.to_owned()));
+        }
+        let read_only = read_only.then_some(behind);
+        let prices = prices.map(RawPrices::parse).transpose()?;
         let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, cache, journal })
+        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, read_only, cache, journal, prices })
+    }
+
+    /// Options of the command line for this run.
+    pub(crate) fn set(&mut self, standby: bool, read_only: bool) {
+        self.standby = (self.standby || standby) && !read_only;
+        if read_only && self.read_only.is_none() {
+            self.read_only = Some(BEHIND_SECONDS);
+        }
     }
 
     /// As the file has it.
@@ -130,6 +234,7 @@ impl StoreConfig {
             ("allow_http", self.bucket.allow_http),
             ("virtual_hosted", self.bucket.virtual_hosted),
             ("standby", self.standby),
+            ("read_only", self.read_only.is_some()),
         ];
         for (name, said) in flags {
             if said {
@@ -140,12 +245,35 @@ impl StoreConfig {
             table.insert("durability", value("journal"));
             table.insert("journal", value(pool));
         }
+        if let Some(seconds) = self.read_only.filter(|seconds| *seconds != BEHIND_SECONDS) {
+            table.insert("behind_seconds", value(seconds.cast_signed()));
+        }
         if let Some(cache) = &self.cache {
             let mut inline = InlineTable::new();
             inline.insert("dir", cache.dir.display().to_string().into());
             inline.insert("bytes", cache.bytes.to_string().into());
             table.insert("cache", value(inline));
         }
+        if let Some(prices) = &self.prices {
+            table.insert("prices", value(table_of(prices)));
+        }
         table
     }
+}
+
+fn table_of(prices: &Prices) -> InlineTable {
+    let mut inline = InlineTable::new();
+    let known = [
+        ("put", Some(prices.put)),
+        ("get", Some(prices.get)),
+        ("gib_month", prices.gib_month),
+        ("egress_gib", prices.egress_gib),
+    ];
+    for (name, price) in known {
+        if let Some(price) = price {
+            inline.insert(name, price.units().into());
+        }
+    }
+    inline.insert("currency", prices.currency.as_str().into());
+    inline
 }

@@ -103,12 +103,20 @@ impl Accounts {
         Self { names, groups, ids }
     }
 
-    pub(super) fn gid_of(&self, name: &str) -> Option<u32> {
+    pub(crate) fn gid_of(&self, name: &str) -> Option<u32> {
         self.groups.iter().find(|(known, _)| known == name).map(|(_, gid)| *gid)
     }
 
-    fn uid_of(&self, name: &str) -> Option<u32> {
+    pub(crate) fn uid_of(&self, name: &str) -> Option<u32> {
         self.names.iter().find(|(known, _)| known == name).map(|(_, uid)| *uid)
+    }
+
+    pub(crate) fn name_of_user(&self, uid: u32) -> Option<String> {
+        self.names.iter().find(|(_, known)| *known == uid).map(|(name, _)| name.clone())
+    }
+
+    pub(crate) fn name_of_group(&self, gid: u32) -> Option<String> {
+        self.groups.iter().find(|(_, known)| *known == gid).map(|(name, _)| name.clone())
     }
 }
 

@@ -83,6 +83,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/move", post(volume_move))
         .route("/v1/stores/{name}/forget", post(store_forget))
+        .route("/v1/owners/{*name}", get(owners))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
         .route("/v1/snapshot-schedules", get(snapshot_schedules))
@@ -207,6 +208,10 @@ async fn volume_move(
 async fn store_forget(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     let store = daemon.storage.pool(Some(&name))?;
     done(finish(async move { store.forget_lost().await }).await)
+}
+
+async fn owners(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::OwnerUse>> {
+    ok(daemon.owners_of(&name).await?)
 }
 
 async fn keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::KeysStatus> {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
-use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock, log::LogError};
 use larder_store::{
-    AfterLog, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, JournalMark, JournalTeller, JournaledLog,
-    Local, LostEntries, Machine, Owner, OwnerRecord, TakeOver, Watched,
+    AfterLog, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, JournalMark, JournalTeller,
+    JournaledLog, Local, LostEntries, Machine, Owner, OwnerRecord, Prices, ReadOnly, TakeOver, Use, Watched,
 };
 use larder_volume::{Backing, Space};
+use tokio::task::JoinHandle;
 
 use super::storage::Storage;
 use crate::config::{Config, NO_STANDBY, StoreConfig};
@@ -31,9 +31,10 @@ pub(super) const CLOSE_WAIT_MAX: Duration = Duration::from_secs(40);
 pub(crate) struct OpenBucket {
     name: String,
     bucket: Bucket,
-    owner: Owner,
+    /// `None`: another machine writes the store, and this one only reads it.
+    owner: Option<Owner>,
     /// Renews the owner's record, where there is a standby.
-    beating: Option<tokio::task::JoinHandle<()>>,
+    beating: Option<JoinHandle<()>>,
     /// As the volumes see it.
     store: Arc<dyn object_store::ObjectStore>,
     cache: Option<Arc<DiskCache>>,
@@ -43,6 +44,7 @@ pub(crate) struct OpenBucket {
     missing: Option<String>,
     /// Why there is no cache where one was wanted.
     cache_fault: Option<String>,
+    prices: Option<Prices>,
 }
 
 /// The pool whose journal answers for a store.
@@ -78,6 +80,9 @@ impl JournalPlace {
         self.pool_id == mark.pool_id
     }
 }
+
+/// How long ago a follower last looked, and the bound.
+type Behind = (Option<Duration>, Duration);
 
 /// The exit code of a process that lost its store (`bucket.loser_ends`).
 const LOST_EXIT: i32 = 5;
@@ -193,42 +198,53 @@ impl OpenBucket {
             let owner = owner.clone();
             tokio::spawn(async move { owner.beat().await })
         });
-        let (cache, cache_fault) = match open_cache(config).transpose() {
-            Ok(cache) => (cache, None),
-            Err(fault) => (None, Some(fault)),
-        };
-        let mut store = match &cache {
-            None => Arc::clone(&bucket.store),
-            Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
-        };
-        let log = BucketLog::new(Arc::clone(&bucket.store), Some(owner.clone()));
-        let (log, journal): (Arc<dyn LogStore>, _) = match journal {
-            None => (Arc::new(log), None),
-            Some(place) => {
-                let journal = OpenJournal::open(&config.name, log, place).await?;
-                store = Arc::new(AfterLog::new(store, journal.log.barrier(), is_immutable));
-                (Arc::new(journal.log.clone()), Some(journal))
-            }
-        };
+        let mut open = Self::of(config, bucket, Some(owner.clone()), beating);
+        if let Some(place) = journal {
+            let log = BucketLog::new(Arc::clone(&open.bucket.store), Some(owner.clone()));
+            let journal = OpenJournal::open(&config.name, log, place).await?;
+            open.store = Arc::new(AfterLog::new(Arc::clone(&open.store), journal.log.barrier(), is_immutable));
+            open.log = Arc::new(journal.log.clone());
+            open.journal = Some(journal);
+        }
         // The record says so before anything is answered from the journal.
-        if journal.is_some() || before.is_some_and(|before| before.journal.is_some()) {
-            owner.settle_journal(journal.as_ref().map(OpenJournal::teller)).await.map_err(failed)?;
+        if open.journal.is_some() || before.is_some_and(|before| before.journal.is_some()) {
+            owner.settle_journal(open.journal.as_ref().map(OpenJournal::teller)).await.map_err(failed)?;
         }
         if let Some(missing) = &missing {
             tracing::error!(store = config.name, "{missing}");
         }
-        Ok(OpenBucket {
-            name: config.name.clone(),
-            bucket,
-            owner,
-            beating,
-            store,
-            cache,
-            cache_fault,
-            log,
-            journal,
-            missing,
-        })
+        open.missing = missing;
+        Ok(open)
+    }
+
+    /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
+    pub(super) fn follow(config: &StoreConfig) -> Result<Self, Failure> {
+        let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_failure(&config.name, &error))?;
+        bucket.store = Arc::new(ReadOnly(bucket.store));
+        Ok(Self::of(config, bucket, None, None))
+    }
+
+    fn of(config: &StoreConfig, bucket: Bucket, owner: Option<Owner>, beating: Option<JoinHandle<()>>) -> Self {
+        let (cache, cache_fault) = match open_cache(config).transpose() {
+            Ok(cache) => (cache, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let store: Arc<dyn object_store::ObjectStore> = match &cache {
+            None => Arc::clone(&bucket.store),
+            Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
+        };
+        let bucket_store = Arc::clone(&bucket.store);
+        let log: Arc<dyn LogStore> = match &owner {
+            Some(owner) => Arc::new(BucketLog::new(bucket_store, Some(owner.clone()))),
+            None => Arc::new(FollowedLog::new(bucket_store)),
+        };
+        let (name, prices) = (config.name.clone(), config.prices.clone());
+        let (journal, missing) = (None, None);
+        OpenBucket { name, bucket, owner, beating, store, cache, log, journal, missing, cache_fault, prices }
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.owner.is_none()
     }
 
     /// What volumes stand on here.
@@ -250,7 +266,11 @@ impl OpenBucket {
         self.cache.as_ref().map(DiskCache::bypass)
     }
 
-    pub(super) fn status(&self) -> PoolStatus {
+    fn bill(&self, used: Use) -> Bill<'_> {
+        Bill { requests: &self.bucket.requests, prices: self.prices.as_ref(), used }
+    }
+
+    pub(super) fn status(&self, used: Use, behind: Option<Behind>) -> PoolStatus {
         let trouble = self.bucket.health.trouble();
         let (status, action) = match &trouble {
             None => self.journal.as_ref().and_then(|journal| journal.told(&self.name)).unzip(),
@@ -266,13 +286,6 @@ impl OpenBucket {
                 )),
             ),
         };
-        let (sent, received) = self.bucket.requests.bytes();
-        let requests = format!(
-            "{} requests since it was opened, {} sent and {} received",
-            self.bucket.requests.all(),
-            ByteSize(sent),
-            ByteSize(received)
-        );
         let cache = self.cache.as_ref().map(|cache| cache.status()).or_else(|| self.cache_fault.clone());
         PoolStatus {
             name: self.name.clone(),
@@ -290,8 +303,11 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: [requests, self.ownership()]
+            notes: self
+                .bill(used)
+                .lines()
                 .into_iter()
+                .chain([self.ownership(behind)])
                 .chain(self.journal.as_ref().map(OpenJournal::note))
                 .chain(self.missing.clone())
                 .chain(cache)
@@ -299,9 +315,18 @@ impl OpenBucket {
         }
     }
 
-    fn ownership(&self) -> String {
-        let renewed = if self.owner.beats() { ", renewed for a standby" } else { "" };
-        format!("owned by this machine, epoch {}{renewed}", self.owner.epoch())
+    fn ownership(&self, behind: Option<Behind>) -> String {
+        if let Some((age, behind_max)) = behind {
+            let looked = match age {
+                Some(age) => format!("last look {} s ago", age.as_secs()),
+                None => "no volume is open yet".to_owned(),
+            };
+            let most = behind_max.as_secs();
+            return format!("read-only: another machine writes it, and answers are at most {most} s behind ({looked})");
+        }
+        let Some(owner) = &self.owner else { return "read-only".to_owned() };
+        let renewed = if owner.beats() { ", renewed for a standby" } else { "" };
+        format!("owned by this machine, epoch {}{renewed}", owner.epoch())
     }
 
     /// The pool whose journal answers.
@@ -318,13 +343,18 @@ impl OpenBucket {
         Ok(())
     }
 
-    pub(super) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+    pub(super) fn metrics(&self, used: Use, behind: Option<Behind>, out: &mut larder_base::metrics::Metrics) {
         self.bucket.requests.metrics(&self.name, out);
+        self.bill(used).metrics(&self.name, out);
         if let Some(cache) = &self.cache {
             cache.metrics(&self.name, out);
         }
         if let Some(journal) = &self.journal {
             journal.log.metrics(&self.name, out);
+        }
+        if let Some((Some(age), _)) = behind {
+            let help = "How long ago a read-only replica last looked at what the owner has written.";
+            out.gauge("larder_store_behind_seconds", help, &[("store", self.name.as_str())], age.as_secs());
         }
         let lasts = self.bucket.health.trouble().map_or(0, |trouble| trouble.lasts.as_secs().max(1));
         let labels = [("store", self.name.as_str())];
@@ -346,7 +376,8 @@ impl OpenBucket {
             );
             return;
         }
-        match tokio::time::timeout(CLOSE_WAIT_MAX, self.owner.release()).await {
+        let Some(owner) = &self.owner else { return };
+        match tokio::time::timeout(CLOSE_WAIT_MAX, owner.release()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(store = self.name, %error, "the store could not be given back"),
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
@@ -364,7 +395,12 @@ impl OpenJournal {
 
     fn teller(&self) -> JournalTeller {
         let (pool, pool_id, drained_ms) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.drained_ms());
-        Box::new(move || JournalMark { pool: pool.clone(), pool_id: pool_id.clone(), drained_ms: drained_ms() })
+        Box::new(move || JournalMark {
+            pool: pool.clone(),
+            pool_id: pool_id.clone(),
+            drained_ms: drained_ms(),
+            renewed: 0,
+        })
     }
 
     fn note(&self) -> String {

@@ -125,7 +125,7 @@ impl OpenPool {
             removed: report.removed,
             files_verified: report.verified_files,
             bytes_verified: report.verified_bytes,
-            available_bytes: files.statfs().available_bytes,
+            available_bytes: files.statfs(&Cred::root()).available_bytes,
             left_out: report.left_out.iter().map(fault).collect(),
             faults: report.faults.iter().map(fault).collect(),
             faults_total: report.faults_total,

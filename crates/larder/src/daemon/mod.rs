@@ -47,6 +47,7 @@ mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
+mod owners;
 mod passes;
 pub(crate) mod people;
 mod recycle;
@@ -163,7 +164,7 @@ impl Daemon {
     }
 
     async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
-        let journal = match &store.journal {
+        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
             None => None,
             Some(pool) => Some(bucket::JournalPlace::of(&self.storage, store, pool)?),
         };
@@ -232,7 +233,10 @@ impl Daemon {
             let ensured = match &volume.key {
                 // It is made by `volume create --encrypt` alone: never in clear because it is not there.
                 Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
-                None => self.ensure_volume(&volume.name, &volume.change).await,
+                None => match owners::numbered(&volume.change, &state.config) {
+                    Ok(change) => self.ensure_volume(&volume.name, &change).await,
+                    Err(failure) => Err(failure),
+                },
             };
             if let Err(failure) = ensured {
                 tracing::error!("volume '{}': {}", volume.name, failure.message);
@@ -267,6 +271,10 @@ impl Daemon {
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
         let pool = self.storage.pool(Some(&name.pool))?;
+        if pool.is_read_only() {
+            // The machine that writes the store makes volumes and sets what they are.
+            return Ok(());
+        }
         match pool.set(&name.volume, change).await {
             Err(failure) if failure.kind == FailureKind::NotFound => {
                 create_volume(&pool, &name.volume, change, None).await.map(|_| ())
@@ -295,12 +303,14 @@ impl Daemon {
         Ok(())
     }
 
-    /// The names of users and their groups, for tar.
+    /// The names of users and groups.
     pub(crate) async fn owners(&self) -> export::Owners {
         let state = self.state.lock().await;
         let users = state.config.users.iter().map(|user| (user.uid, user.name.clone())).collect();
         let own_groups = state.config.users.iter().filter(|user| user.uid == user.gid);
-        export::Owners { users, groups: own_groups.map(|user| (user.gid, user.name.clone())).collect() }
+        let own_groups = own_groups.map(|user| (user.gid, user.name.clone()));
+        let groups = state.config.groups.iter().map(|group| (group.gid, group.name.clone()));
+        export::Owners { users, groups: own_groups.chain(groups).collect() }
     }
 
     pub(crate) async fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
@@ -501,7 +511,8 @@ impl Daemon {
             return Err(Failure::new(FailureKind::Exists, format!("a share named '{}' exists already", name.volume))
                 .action("choose another name, or make the volume without a share: --no-share"));
         }
-        let status = create_volume(&pool, &name.volume, &request.properties, request.encrypt).await?;
+        let properties = owners::numbered(&request.properties, &state.config)?;
+        let status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
             let share = shares::default_share(&name.volume, Some(name.clone()), &state.config);
@@ -561,7 +572,7 @@ impl Daemon {
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
-        let status = pool.set(&volume, &change).await?;
+        let status = pool.set(&volume, &owners::numbered(&change, &state.config)?).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         self.edit(&mut state, |editor| {
             editor.set_volume(&name, &change);

@@ -37,8 +37,12 @@ pub(super) async fn apply(
         let mut status = status(share);
         match found(share, storage).await {
             Ok((files, root)) => {
+                // Whoever asks is told beforehand that nothing can be changed.
+                let read_only = share.read_only || files.is_followed();
+                let share = &ShareConfig { read_only, ..share.clone() };
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
-                let kept = if share.recycle_days.is_some() { files.recycling(root) } else { files.clone() };
+                let kept =
+                    if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
                     let is_part = root != Ino::ROOT || share.volume.is_none();
                     let key = is_part.then(|| secrets.derive(HANDLES));

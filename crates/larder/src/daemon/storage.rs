@@ -19,7 +19,7 @@ use larder_files::folders::Folders;
 use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
 use larder_store::Machine;
-use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
+use larder_volume::{Backing, Cred, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
 use super::bucket::{CLOSE_WAIT_MAX, JournalPlace, OpenBucket};
@@ -93,6 +93,9 @@ impl OpenPool {
         memory: ByteSize,
         journal: Option<JournalPlace>,
     ) -> Result<Self, Failure> {
+        if let Some(seconds) = config.read_only {
+            return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
+        }
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over, journal).await?);
         let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
@@ -103,6 +106,26 @@ impl OpenPool {
                 Err(translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))
             }
         }
+    }
+
+    /// Opens the volumes of a store that another machine writes.
+    pub(crate) async fn follow_bucket(
+        config: &StoreConfig,
+        behind_max: std::time::Duration,
+        memory: ByteSize,
+    ) -> Result<Self, Failure> {
+        let (name, bucket) = (config.name.clone(), OpenBucket::follow(config)?);
+        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let memory = MemoryBudget { total_bytes: memory.0 };
+        let opened = Registry::open_followed(bucket.backing(), memory, Arc::clone(&unlocked) as _, behind_max).await;
+        let registry = opened
+            .map_err(|error| translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))?;
+        Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked))
+    }
+
+    /// Whether another machine writes the volumes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.ground, Ground::Bucket(bucket) if bucket.is_read_only())
     }
 
     fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
@@ -159,9 +182,15 @@ impl OpenPool {
     pub(crate) fn status(&self) -> PoolStatus {
         let status = match &self.ground {
             Ground::Pool(pool) => translate::pool_status(pool.status()),
-            Ground::Bucket(bucket) => bucket.status(),
+            Ground::Bucket(bucket) => bucket.status(self.used(), self.registry.behind()),
         };
         PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
+    }
+
+    fn used(&self) -> larder_store::Use {
+        let totals = self.registry.totals();
+        let stored_bytes = totals.map(|(_, stored)| stored).filter(|_| !self.is_read_only());
+        larder_store::Use { written_bytes: totals.map_or(0, |(written, _)| written), stored_bytes }
     }
 
     pub(crate) fn disks(&self) -> Vec<PathBuf> {
@@ -262,7 +291,7 @@ impl OpenPool {
     pub(crate) async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         match &self.ground {
             Ground::Pool(pool) => pool.metrics(out),
-            Ground::Bucket(bucket) => bucket.metrics(out),
+            Ground::Bucket(bucket) => bucket.metrics(self.used(), self.registry.behind(), out),
         }
         self.registry.metrics(&self.name, out).await;
     }
@@ -310,7 +339,8 @@ impl OpenPool {
 
     /// With how full it is, where it can be opened.
     pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
-        let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(), volume.contents()));
+        let open =
+            self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
         let mut status = translate::volume_status(&self.name, info, open);
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
@@ -349,6 +379,10 @@ impl OpenPool {
     /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
     /// nothing but its snapshots.
     pub(crate) async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), Failure> {
+        if self.is_read_only() {
+            let message = format!("the store '{}' is served read-only here", self.name);
+            return Err(Failure::invalid(message).action("destroy the volume on the machine that writes it"));
+        }
         self.check_unheld(name).await?;
         if with_snapshots || self.is_replica(name).await? {
             return Ok(());

@@ -563,9 +563,9 @@ impl Filesystem for Operations {
         self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(session.ino(ino)).await) });
     }
 
-    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         const UNIT: u32 = 4096;
-        let room = self.session.files.statfs();
+        let room = self.session.files.statfs(&self.session.cred(request));
         let blocks = |bytes: u64| bytes / u64::from(UNIT);
         reply.statfs(
             blocks(room.total_bytes),

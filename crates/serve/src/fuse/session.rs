@@ -203,11 +203,15 @@ impl Session {
     }
 
     pub(super) fn entry_ttl(&self) -> Duration {
+        if self.files.is_followed() {
+            return ATTR_TTL_YOUNG;
+        }
         if self.has_epochs.load(Ordering::Relaxed) { ENTRY_TTL } else { ENTRY_TTL_UNTRACKED }
     }
 
     pub(super) fn attr_ttl(&self, attr: &Attr) -> Duration {
-        let young = attr.kind == FileKind::File && age(self.clock.now(), attr.ctime) < YOUNG;
+        let is_young = attr.kind == FileKind::File && age(self.clock.now(), attr.ctime) < YOUNG;
+        let young = is_young || self.files.is_followed();
         if young { ATTR_TTL_YOUNG } else { ATTR_TTL }
     }
 
@@ -217,7 +221,7 @@ impl Session {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let relatime_due =
             attr.atime <= attr.mtime || attr.atime <= attr.ctime || age(self.clock.now(), attr.atime) >= DAY;
-        self.leaves_times || !relatime_due
+        !self.files.is_followed() && (self.leaves_times || !relatime_due)
     }
 
     pub(super) fn send_attr(&self, reply: ReplyAttr, result: FsResult<Attr>) {

@@ -557,7 +557,7 @@ fn room_left(room: Option<&Room>) -> [u64; 11] {
     let Some(room) = room else {
         return [BLOCK_BYTES, BLOCK_BYTES, 0, 0, 0, 0, 0, 0, 0, READ_ONLY | NO_SETUID, NAME_BYTES_MAX as u64];
     };
-    let left = room.files().statfs();
+    let left = room.files().statfs(&room.cred);
     let flags = NO_SETUID | if room.may_write { 0 } else { READ_ONLY };
     let id = room.files().id().as_u64_pair().0;
     [

@@ -350,7 +350,8 @@ impl SmbServer {
             stats: self.stats.clone(),
         });
         let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
-        public = public.open_files(door.open_files.clone());
+        // Another machine's changes would break no lease.
+        public = public.open_files(door.open_files.clone()).leases(!share.files.is_followed());
         public = match (share.guest, share.read_only) {
             (true, false) => public.public(),
             (true, true) => public.public_read_only(),

@@ -556,7 +556,7 @@ impl ShareBackend for Tree {
     }
 
     async fn volume_info(&self) -> SmbResult<VolumeInfo> {
-        let space = self.core.files.statfs();
+        let space = self.core.files.statfs(&self.who);
         let id = self.core.files.id();
         let mut info = VolumeInfo::default();
         info.total_allocation_units = space.total_bytes / ALLOCATION_BYTES;

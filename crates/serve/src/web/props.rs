@@ -439,7 +439,7 @@ fn push_live(context: &Context, out: &mut String, resource: &Resource<'_>, live:
         }
         Live::QuotaAvailable | Live::QuotaUsed => match resource.at {
             Some((room, attr)) if attr.kind == FileKind::Directory => {
-                let left = room.files().statfs();
+                let left = room.files().statfs(&room.cred);
                 let used = left.total_bytes.saturating_sub(left.free_bytes);
                 match live {
                     Live::QuotaUsed => write!(out, "<D:quota-used-bytes>{used}</D:quota-used-bytes>"),

@@ -35,7 +35,7 @@ pub use faults::{Counts, Fault, Health, JournalDamage, Plant};
 use names::Names;
 
 /// Lines of the trace that are kept.
-const TRACE_MAX: usize = 4000;
+const TRACE_MAX: usize = 100_000;
 /// After so many removals files without a name are forgotten.
 const SWEEP_EVERY: u64 = 256;
 /// The room of a file is a multiple of it.
@@ -109,6 +109,8 @@ pub struct World {
     state: Mutex<State>,
     /// Awaited by whoever wants to know that power was cut.
     pub cut: tokio::sync::Notify,
+    /// The world whose trace and digest have what is noted here, and by whom.
+    above: Option<(Arc<World>, String)>,
 }
 
 impl fmt::Debug for World {
@@ -151,7 +153,16 @@ impl World {
             hash: seed,
             trace: with_trace.then(VecDeque::new),
         };
-        Arc::new(Self { state: Mutex::new(state), cut: tokio::sync::Notify::new() })
+        Arc::new(Self { state: Mutex::new(state), cut: tokio::sync::Notify::new(), above: None })
+    }
+
+    /// A machine without disks, one of several: its notes are in the trace of `above`.
+    pub fn below(above: &Arc<World>, name: String, seed: u64) -> Arc<Self> {
+        let mut world = Self::new(seed, Vec::new(), false);
+        if let Some(world) = Arc::get_mut(&mut world) {
+            world.above = Some((above.clone(), name));
+        }
+        world
     }
 
     pub fn opener(self: &Arc<Self>, seed: u64) -> Arc<dyn DiskOpener> {
@@ -328,7 +339,13 @@ impl World {
 
     /// Adds a line to the trace and what it says to the digest.
     pub fn note(&self, line: impl FnOnce() -> String) {
-        self.state.lock().note(line);
+        match &self.above {
+            None => self.state.lock().note(line),
+            Some((above, name)) => {
+                let seconds = crate::turns::elapsed().as_secs_f64();
+                above.state.lock().note(|| format!("{seconds:10.3} {name}: {}", line()));
+            }
+        }
     }
 
     pub fn has_trace(&self) -> bool {

@@ -21,6 +21,7 @@ use super::reserved::RangeOps;
 use super::segments::{Segments, Tally};
 use super::shared::Inner;
 use super::small_commit;
+use crate::follow;
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
@@ -253,6 +254,12 @@ impl Inner {
     pub(super) async fn ensure_loaded(&self, inode: &Arc<Inode>, range: std::ops::Range<u64>) -> FsResult<()> {
         loop {
             let Some(at) = inode.file.state.lock().extents.missing(range.clone()) else { return Ok(()) };
+            if inode.superseded.load(Ordering::Acquire) {
+                return Err(follow::superseded());
+            }
+            if self.parts.followed {
+                self.lay_intents(inode).await?;
+            }
             self.load_extents(inode, at).await?;
         }
     }
@@ -264,6 +271,7 @@ impl Inner {
         let start = at - at % WINDOW_BYTES;
         let to = extent_key(Ino(ino.0.saturating_add(1)), 0);
         let (mut from, mut found) = (extent_key(ino, start), Vec::new());
+        let generation = self.parts.meta.generation();
         let end = loop {
             let pairs = self.parts.meta.scan(&from, &to, LOAD_EXTENTS_MAX).await?;
             let more = pairs.len() >= LOAD_EXTENTS_MAX;
@@ -283,6 +291,11 @@ impl Inner {
             }
             from = extent_key(ino, last + 1);
         };
+        // Rows of before a turn are not loaded after it.
+        let Some(_still) = self.parts.meta.still(generation) else { return Ok(()) };
+        if inode.superseded.load(Ordering::Acquire) {
+            return Err(follow::superseded());
+        }
         let mut state = inode.file.state.lock();
         state.extents.load(start..end, found);
         self.count_extents(inode, &mut state);

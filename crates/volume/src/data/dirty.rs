@@ -23,7 +23,7 @@ pub(crate) enum Payload {
 
 impl Payload {
     /// `from..to` of it.
-    fn cut(&self, from: u64, to: u64) -> Payload {
+    pub(crate) fn cut(&self, from: u64, to: u64) -> Payload {
         match self {
             Payload::Zero => Payload::Zero,
             Payload::Bytes(bytes) => Payload::Bytes(bytes.slice(from as usize..to as usize)),

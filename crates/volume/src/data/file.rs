@@ -46,6 +46,8 @@ pub(super) struct FileData {
     pub(super) extents: ExtentMap,
     /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
     pub(super) intents: Intents,
+    /// Of a volume that another process writes: its intents lie in `dirty`.
+    pub(super) intents_laid: bool,
     pub(super) reserved: Reserved,
     /// The newest write.
     pub(super) last_seq: u64,

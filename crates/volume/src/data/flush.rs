@@ -613,6 +613,14 @@ impl Data {
     }
 }
 
+impl Data {
+    /// Of a volume that another process writes: there is nothing to store.
+    pub(crate) fn leave(&self) {
+        self.0.stop.cancel();
+        self.0.parts.memory.forget_volume(self.0.volume);
+    }
+}
+
 impl Inner {
     async fn store_all(&self) -> FsResult<()> {
         let asked = Instant::now();

@@ -33,7 +33,8 @@ use super::segment::{Builder, FOOTER_BYTES, IndexEntry, object_path, parse_foote
 use super::segments::{SMALL_BYTES, Tally};
 use super::shared::{Inner, store_error};
 use crate::inode::Inode;
-use crate::meta::Batch;
+use crate::meta::maintain::REPLICA_GRACE;
+use crate::meta::{Batch, Ticket};
 use crate::properties::Compression;
 use crate::types::*;
 
@@ -104,7 +105,7 @@ impl Inner {
                 tracing::warn!(%error, "unreferenced segments could not be swept; the next opening tries again");
             }
             loop {
-                self.gc_wake.notified().await;
+                self.await_work().await;
                 let mut pause = RETRY_MIN;
                 loop {
                     match self.gc_round().await {
@@ -123,6 +124,31 @@ impl Inner {
             () = stop.cancelled() => {}
             () = work => {}
         }
+    }
+
+    /// Until somebody wakes it, or a retired segment has rested for long enough.
+    async fn await_work(&self) {
+        let due = self.resting.lock().front().map(|(due, ..)| *due);
+        let Some(due) = due else { return self.gc_wake.notified().await };
+        let left = due.saturating_sub(self.parts.clock.elapsed());
+        tokio::select! {
+            () = self.gc_wake.notified() => {}
+            () = tokio::time::sleep(left) => {}
+        }
+    }
+
+    /// Retired segments whose objects may go.
+    fn take_doomed(&self) -> Vec<(SegmentId, Ticket)> {
+        if !self.parts.shared {
+            return self.segments.lock().take_doomed(DELETES_MAX);
+        }
+        // `maintain.grace_of_replicas`
+        let now = self.parts.clock.elapsed();
+        let retired = self.segments.lock().take_doomed(usize::MAX);
+        let mut resting = self.resting.lock();
+        resting.extend(retired.into_iter().map(|(id, ticket)| (now + REPLICA_GRACE, id, ticket)));
+        let count = resting.iter().take(DELETES_MAX).take_while(|(due, ..)| *due <= now).count();
+        resting.drain(..count).map(|(_, id, ticket)| (id, ticket)).collect()
     }
 
     /// One round; true if it is worth trying another at once.
@@ -170,9 +196,9 @@ impl Inner {
     /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`).
     /// Returns how many.
     async fn delete_doomed(self: &Arc<Self>) -> FsResult<usize> {
-        let doomed = self.segments.lock().take_doomed(DELETES_MAX);
+        let doomed = self.take_doomed();
         let Some(newest) = doomed.iter().map(|(_, ticket)| *ticket).max() else { return Ok(0) };
-        let put_back = |doomed: &[(SegmentId, crate::meta::Ticket)]| {
+        let put_back = |doomed: &[(SegmentId, Ticket)]| {
             let mut table = self.segments.lock();
             doomed.iter().for_each(|&(id, ticket)| table.retire(id, ticket));
         };
@@ -263,7 +289,7 @@ impl Inner {
         let path = object_path(&self.parts.prefix, id);
         self.put_once(&path, PutPayload::from_iter(parts)).await?;
         self.segments.lock().add_pending(id, object_bytes, records);
-        let mut ticket = crate::meta::Ticket(0);
+        let mut ticket = Ticket(0);
         for (ino, moves) in by_inode(moves) {
             match self.parts.inodes.load(ino).await {
                 Ok(inode) => ticket = ticket.max(self.commit_moves(&inode, moves).await?),

@@ -21,6 +21,7 @@ use super::segments::{SEGMENT_TAG, Segments, decode_segment};
 use super::shared::{Data, DataParts, Inner, store_error};
 use super::small_commit;
 use crate::counts::VolumeCounts;
+use crate::inode::Inode;
 use crate::keys::{self, table_range};
 use crate::lineage::INHERITED;
 use crate::meta::Batch;
@@ -38,12 +39,16 @@ impl Data {
         let inherited = (parts.inherited > 0).then_some(INHERITED);
         let mut table = Segments::new(parts.epoch, parts.snapshots.iter().copied().chain(inherited));
         table.skip_to(parts.inherited.saturating_add(1));
-        load_segments(&parts, &mut table).await?;
-        let orphans = find_new_orphans(&parts, &mut table).await?;
-        if parts.shared {
+        let followed = parts.followed;
+        let mut orphans = Vec::new();
+        if !followed {
+            load_segments(&parts, &mut table).await?;
+            orphans = find_new_orphans(&parts, &mut table).await?;
+        }
+        if parts.shared && !followed {
             take_block(&parts, &mut table).await?;
         }
-        let reserved = parts.meta.usage().reserved_bytes.max(0);
+        let reserved = if followed { 0 } else { parts.meta.usage().reserved_bytes.max(0) };
         parts.memory.reserved.fetch_add(reserved, Ordering::Relaxed);
         let inner = Arc::new(Inner {
             counts: VolumeCounts::default(),
@@ -73,12 +78,16 @@ impl Data {
             gc_wake: Notify::new(),
             gc_wanted: false.into(),
             gc_rounds: AtomicU64::new(0),
+            resting: Mutex::default(),
             gc_running: tokio::sync::Mutex::new(()),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
             parts,
         });
         let data = Arc::new(Data(Arc::clone(&inner)));
+        if followed {
+            return Ok(data);
+        }
         inner.room(0);
         inner.start_flusher();
         inner.replay_intents().await?;
@@ -134,6 +143,46 @@ async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<V
 }
 
 impl Inner {
+    /// The intents of an inode of a volume that another process writes lie over its extents, as in that process. The caller holds
+    /// `extents_lock`. They cost no share of the memory bound: the inode is forgotten when they change.
+    pub(super) async fn lay_intents(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        if inode.file.state.lock().intents_laid {
+            return Ok(());
+        }
+        let generation = self.parts.meta.generation();
+        let (mut from, to) = keys::range_of(intents::INTENT_TAG, inode.id.ino);
+        let mut found: Vec<(Intent, Option<Vec<std::ops::Range<u64>>>)> = Vec::new();
+        loop {
+            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                match intents::decode_mask(key, value)? {
+                    Some(rest) => found.last_mut().into_iter().for_each(|(_, mask)| *mask = Some(rest.clone())),
+                    None => found.push((intents::decode(key, value)?, None)),
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
+            from = keys::key_after(last);
+        }
+        let Some(_still) = self.parts.meta.still(generation) else { return Ok(()) };
+        let mut state = inode.file.state.lock();
+        if inode.superseded.load(Ordering::Acquire) || std::mem::replace(&mut state.intents_laid, true) {
+            return Ok(());
+        }
+        for (Intent { seq, offset, len, payload, .. }, rest) in found {
+            let whole = || std::iter::once(offset..offset + len).collect();
+            for range in rest.unwrap_or_else(whole) {
+                let (start, end) = (range.start.max(offset), range.end.min(offset + len));
+                if start < end {
+                    let payload = payload.cut(start - offset, end - offset);
+                    let piece =
+                        DirtyPiece { len: end - start, payload, seq, charge: 0, in_flight: false, intent: true };
+                    state.dirty.insert(start, piece);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Every intent becomes a dirty range again, in order of writing (`intents.replay_in_order`).
     async fn replay_intents(self: &Arc<Self>) -> FsResult<()> {
         let (mut from, to) = table_range(intents::INTENT_TAG);

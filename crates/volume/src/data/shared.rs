@@ -1,8 +1,9 @@
 //! The state that operations and tasks of one volume's file data share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use larder_base::Clock;
@@ -23,7 +24,7 @@ use crate::backing::Space;
 use crate::counts::VolumeCounts;
 use crate::inode::Inode;
 use crate::marks::Marks;
-use crate::meta::Meta;
+use crate::meta::{Meta, Ticket};
 use crate::properties::{Compression, Properties};
 use crate::types::*;
 
@@ -90,6 +91,8 @@ pub(crate) struct DataParts {
     /// The epoch, and the snapshots that there are.
     pub(crate) epoch: u64,
     pub(crate) snapshots: Vec<u64>,
+    /// Another process writes the volume: nothing is stored, moved or deleted here.
+    pub(crate) followed: bool,
 }
 
 /// Bytes in memory beyond the engine's `Usage`.
@@ -153,6 +156,8 @@ pub(super) struct Inner {
     /// Garbage collection is asked to work although the volume has room by its own measure.
     pub(super) gc_wanted: std::sync::atomic::AtomicBool,
     pub(super) gc_rounds: AtomicU64,
+    /// Retired segments whose objects replicas may still read, and when they may go (`maintain.grace_of_replicas`).
+    pub(super) resting: Mutex<VecDeque<(Duration, SegmentId, Ticket)>>,
     /// One collection at a time; `check` holds it too.
     pub(super) gc_running: tokio::sync::Mutex<()>,
     pub(super) stop: CancellationToken,

@@ -104,6 +104,7 @@ impl Data {
             while inner.reap_some(inode).await? {}
         }
         inner.parts.meta.admit().await?;
+        end.delete_record(inode.id.ino, &mut inode.core.lock());
         inner.submit(end, tally)?;
         inner.move_promise(reserved.unwrap_or(0), 0);
         let mut state = inode.file.state.lock();

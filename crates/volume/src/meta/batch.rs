@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::owners::{Owned, OwnedChange};
 use super::usage::Usage;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
+use crate::keys;
 use crate::types::Ino;
 
 /// Changes applied together. Of several changes of a key the last one counts.
@@ -21,6 +23,8 @@ pub(crate) struct Batch {
     pub(crate) changes: BTreeMap<Ino, RecordChange>,
     /// The changes of the volume's counters, durable together with this batch.
     pub(crate) usage: Usage,
+    /// Records that stand for other bytes than before, or for those of another owner.
+    pub(crate) owned: Vec<OwnedChange>,
 }
 
 impl Batch {
@@ -30,6 +34,27 @@ impl Batch {
 
     pub(crate) fn delete(&mut self, key: impl Into<Bytes>) {
         self.ops.push((key.into(), None));
+    }
+
+    /// Adds the record of an inode as it is now. The caller holds its `core` until the batch is submitted
+    /// (`meta.records_at_submit`), or is alone with it.
+    pub(crate) fn put_record(&mut self, ino: Ino, core: &mut InodeCore) {
+        let (key, value) = keys::encode_inode(ino, core);
+        self.put(key, value);
+        self.own(ino, core, Some(core.owned()));
+    }
+
+    /// Removes the record of an inode; otherwise as [`Batch::put_record`].
+    pub(crate) fn delete_record(&mut self, ino: Ino, core: &mut InodeCore) {
+        self.delete(keys::inode_key(ino));
+        self.own(ino, core, None);
+    }
+
+    fn own(&mut self, ino: Ino, core: &mut InodeCore, after: Option<Owned>) {
+        let before = std::mem::replace(&mut core.recorded, after);
+        if before != after {
+            self.owned.push(OwnedChange { ino, before, after });
+        }
     }
 
     /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along

@@ -41,7 +41,7 @@ fn manifests(path: &Path) -> Path {
 }
 
 /// Where the engine keeps a manifest.
-pub(super) fn manifest_path(path: &Path, id: u64) -> Path {
+pub(crate) fn manifest_path(path: &Path, id: u64) -> Path {
     manifests(path).join(format!("{id:020}.manifest"))
 }
 

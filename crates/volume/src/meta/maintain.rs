@@ -4,6 +4,9 @@
 //! manifest poll is set to hours, and its compactor and garbage collector are not started with it.
 //! This task wakes when the manifest changes and runs them while they have work. An idle volume
 //! does no I/O at all.
+//!
+//! - `maintain.grace_of_replicas`: where other machines can read the store, tables and segments that nothing needs any more stay for
+//!   [`REPLICA_GRACE`], longer than a read-only replica may be behind ([`crate::follow`]). One that is slower than that reads again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +15,14 @@ use larder_base::LogStore;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::admin::AdminBuilder;
+use slatedb::compactor::Compactor;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
 };
 use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 use super::clock::EngineClock;
 use super::pins::{Collectable, Pins};
@@ -33,6 +39,8 @@ const LINGER: Duration = Duration::from_secs(3);
 /// makes a MB of them a second. Tables that the engine is still writing are not collected whatever
 /// their age, because they are newer than its manifest.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(5);
+/// `maintain.grace_of_replicas`
+pub(crate) const REPLICA_GRACE: Duration = Duration::from_secs(25);
 /// Garbage that gathers in a long burst is collected this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -65,7 +73,8 @@ impl Maintenance {
                 continue;
             }
             // Something changed: the tables that it made obsolete are old enough after a while.
-            let quiet = tokio::time::timeout(GARBAGE_AGE_MIN + GARBAGE_INTERVAL, needs_compaction(&mut status)).await;
+            let quiet = self.garbage_age() + GARBAGE_INTERVAL;
+            let quiet = tokio::time::timeout(quiet, needs_compaction(&mut status)).await;
             match quiet {
                 Ok(Ok(())) => continue,
                 Ok(Err(_)) => return,
@@ -77,6 +86,11 @@ impl Maintenance {
         }
     }
 
+    fn garbage_age(&self) -> Duration {
+        let is_shared = self.log.as_ref().is_some_and(|log| log.is_shared());
+        if is_shared { REPLICA_GRACE } else { GARBAGE_AGE_MIN }
+    }
+
     /// Runs the compactor until it has nothing to do.
     async fn compact(&self, status: &mut watch::Receiver<DbStatus>) {
         let compactor = CompactorBuilder::new(self.path.clone(), Arc::clone(&self.store))
@@ -86,7 +100,8 @@ impl Maintenance {
             .build();
         let compactor = Arc::new(compactor);
         let running = Arc::clone(&compactor);
-        let mut run = AbortOnDrop(tokio::spawn(async move { running.run().await }));
+        let task = tokio::spawn(async move { running.run().await });
+        let mut run = Running { compactor, task: Some(task), runtime: Handle::current() };
         let admin = AdminBuilder::new(self.path.clone(), Arc::clone(&self.store)).build();
         let mut idle = Duration::ZERO;
         let mut since_garbage = Duration::ZERO;
@@ -97,8 +112,8 @@ impl Maintenance {
             if status.borrow().close_reason.is_some() {
                 break;
             }
-            if run.0.is_finished() {
-                let result = (&mut run.0).await;
+            if let Some(task) = run.task.take_if(|task| task.is_finished()) {
+                let result = task.await;
                 tracing::warn!(path = %self.path, ?result, "metadata compaction stopped; it starts again with the next change");
                 tokio::time::sleep(LINGER).await;
                 return;
@@ -115,9 +130,10 @@ impl Maintenance {
                 self.collect_garbage().await;
             }
         }
-        if let Err(error) = compactor.stop().await {
+        if let Err(error) = run.compactor.stop().await {
             tracing::debug!(path = %self.path, %error, "the compactor did not stop cleanly");
         }
+        run.task = None;
     }
 
     async fn collect_garbage(&self) {
@@ -131,12 +147,13 @@ impl Maintenance {
             return;
         }
         let aged = |age| Some(GarbageCollectorDirectoryOptions { interval: None, min_age: age, dry_run: false });
+        let age = self.garbage_age();
         let options = GarbageCollectorOptions {
-            manifest_options: aged(GARBAGE_AGE_MIN),
-            wal_options: if self.log.is_none() { aged(GARBAGE_AGE_MIN) } else { None },
+            manifest_options: aged(age),
+            wal_options: if self.log.is_none() { aged(age) } else { None },
             wal_fence_options: None,
-            compacted_options: aged(GARBAGE_AGE_MIN),
-            compactions_options: aged(GARBAGE_AGE_MIN),
+            compacted_options: aged(age),
+            compactions_options: aged(age),
             detach_options: None,
             ..GarbageCollectorOptions::default()
         };
@@ -150,11 +167,27 @@ impl Maintenance {
     }
 }
 
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+/// A compactor, which goes on by tasks of its own: whoever aborts the task that runs it has not stopped it. A volume that was closed
+/// while tables were merged would be looked after for ever.
+struct Running {
+    compactor: Arc<Compactor>,
+    /// `None`: it has ended.
+    task: Option<JoinHandle<Result<(), slatedb::Error>>>,
+    runtime: Handle,
+}
 
-impl<T> Drop for AbortOnDrop<T> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.0.abort();
+        let Some(task) = self.task.take() else { return };
+        let compactor = Arc::clone(&self.compactor);
+        self.runtime.spawn(async move {
+            task.abort();
+            // Either it has ended, or its tasks are all there by now.
+            let _ = task.await;
+            if let Err(error) = compactor.stop().await {
+                tracing::debug!(%error, "the compactor of a volume that was closed did not stop cleanly");
+            }
+        });
     }
 }
 

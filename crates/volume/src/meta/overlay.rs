@@ -24,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::changed::Changed;
 use super::point::Cut;
-use super::{Batch, Ticket, Usage};
+use super::{Batch, Owners, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
 
@@ -72,6 +72,7 @@ struct OverlayState {
 
 pub(crate) struct Overlay {
     state: Mutex<OverlayState>,
+    pub(crate) owners: Owners,
     /// Something is pending, or the overlay is stopped.
     work: Notify,
     /// `pending` was taken.
@@ -81,7 +82,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     pub(crate) fn new(usage: Usage) -> Self {
         let state = OverlayState { usage, ..OverlayState::default() };
-        Self { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }
+        Self { state: Mutex::new(state), owners: Owners::new(), work: Notify::new(), room: Notify::new() }
     }
 
     /// Which epoch changes belong to from now on. `None`: nobody asks.
@@ -101,6 +102,7 @@ impl Overlay {
             return Ok(Ticket(state.newest));
         }
         state.changed.note(&mut batch);
+        self.owners.note(&batch.owned);
         if !batch.usage.is_zero() {
             state.usage = state.usage.plus(batch.usage);
             let value = keys::encode_usage(state.usage);

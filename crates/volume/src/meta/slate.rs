@@ -41,12 +41,13 @@ use super::pins::Pins;
 use super::point::{Cut, Frozen, Point};
 use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
-use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
+use super::{Batch, EngineCounts, EngineState, Meta, Owners, Ticket, Usage};
 use crate::keys;
 use crate::snapshots::row;
 use crate::types::{FsError, FsResult};
 
 /// The parts that engines of one process share.
+#[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
     /// See `wal.relieved_under_pressure`.
@@ -110,7 +111,8 @@ impl SlateMeta {
             let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
             let durability = Arc::new(Durability::default());
             let settings = settings(parts.engine.memtable_bytes);
-            let timed = Arc::new(TimedStore::new(parts.store));
+            let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
+            let timed = Arc::new(TimedStore::new(parts.store, whole_log.clone()));
             let store: Arc<dyn ObjectStore> = timed.clone();
             let mut builder = Db::builder(parts.path.clone(), Arc::clone(&store))
                 .with_settings(settings)
@@ -144,7 +146,6 @@ impl SlateMeta {
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
-            let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
             let log = parts.log.map(|(log, stream)| {
                 let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })
@@ -526,6 +527,10 @@ impl Meta for SlateMeta {
 
     fn newest(&self) -> Ticket {
         self.overlay.newest()
+    }
+
+    fn owners(&self) -> Option<&Owners> {
+        Some(&self.overlay.owners)
     }
 
     fn usage(&self) -> Usage {

@@ -5,12 +5,18 @@
 //! is left: opening the volume or listing a directory in it would hang instead of failing. The same
 //! goes for writes, but only while a volume is being opened: on a full pool, the user who could
 //! make room waits for it.
+//!
+//! - `timedstore.no_manifest_for_a_successor`: where other machines can reach the store, a manifest or a list of compactions is put
+//!   only on a proof of ownership that is asked for after the one before it was read. The engine would else end the writer, or the
+//!   compactor, of the machine that has taken over. What was read before that and arrives late is refused: its number is taken.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use larder_base::LogStore;
+use larder_base::log::LogError;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -28,21 +34,35 @@ const OPENING_MAX: Duration = Duration::from_secs(24 * 3600);
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
-#[derive(Debug)]
 pub(crate) struct TimedStore {
     store: Arc<dyn ObjectStore>,
+    /// Knows whether this machine has the store.
+    log: Option<Arc<dyn LogStore>>,
     /// The time from which on a read waits for disks that may come back.
     waits_from: Mutex<Instant>,
 }
 
 impl TimedStore {
     /// While a volume is being opened, waiting helps no user.
-    pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, waits_from: Mutex::new(Instant::now() + OPENING_MAX) }
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, log: Option<Arc<dyn LogStore>>) -> Self {
+        Self { store, log, waits_from: Mutex::new(Instant::now() + OPENING_MAX) }
     }
 
     pub(crate) fn is_open(&self) {
         *self.waits_from.lock() = Instant::now();
+    }
+
+    /// `timedstore.no_manifest_for_a_successor`
+    async fn check_tenure(&self, at: &Path) -> Result<()> {
+        let is_state = |part: &str| matches!(part, "manifest" | "compactions");
+        match &self.log {
+            Some(log) if at.parts().any(|part| is_state(part.as_ref())) => log.prove_tenure().await.map_err(|error| {
+                let is_lost = matches!(error, LogError::Poisoned(_));
+                let error = Error::Generic { store: "metadata", source: Box::new(error) };
+                if is_lost || self.is_opening() { in_the_end(error) } else { error }
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn is_opening(&self) -> bool {
@@ -53,6 +73,12 @@ impl TimedStore {
 /// An error that the engine does not retry.
 fn in_the_end(error: Error) -> Error {
     Error::Generic { store: "metadata", source: Box::new(NonRetryable(Box::new(error))) }
+}
+
+impl std::fmt::Debug for TimedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TimedStore({:?})", self.store)
+    }
 }
 
 impl std::fmt::Display for TimedStore {
@@ -84,6 +110,7 @@ impl ObjectStore for TimedStore {
     }
 
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.check_tenure(at).await?;
         match self.store.put_opts(at, payload, options).await {
             Err(error) if self.is_opening() && should_retry(&error) => Err(in_the_end(error)),
             outcome => outcome,
@@ -181,7 +208,7 @@ mod tests {
         let at = Path::from("a.sst");
         broken.put(&at, "x".into()).await.unwrap();
         broken.broken.store(true, Ordering::Relaxed);
-        let patient = Arc::new(TimedStore::new(Arc::clone(&broken) as Arc<_>));
+        let patient = Arc::new(TimedStore::new(Arc::clone(&broken) as Arc<_>, None));
         let begun = Instant::now();
         assert!(!should_retry(&patient.get(&at).await.unwrap_err()));
         assert_eq!(begun.elapsed(), Duration::ZERO);

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use uuid::Uuid;
 
-use super::document::{VolumeEntry, find, store_error};
+use super::document::{VolumeEntry, find, find_id, store_error};
 use super::{Registry, check_volume_name};
 use crate::backing::Beneath;
 use crate::data::{Segment, SegmentId, Tally, encode_segment, object_path, segment_key};
@@ -141,7 +141,7 @@ impl Registry {
             return Err(error);
         }
         self.update(|document| {
-            find(document, &entry.info.name)?.formatted = true;
+            find_id(document, entry.info.id)?.formatted = true;
             Ok(())
         })
         .await

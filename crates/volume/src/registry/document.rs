@@ -1,7 +1,14 @@
 //! `registry.json`: the volumes of a store by name, read, and changed by conditional puts only.
+//!
+//! - `document.never_equal`: stores may tell states of an object apart by their bytes alone. So each change counts itself: a put that
+//!   was sent twice, and arrives again when the registry would be as it was before, finds another one.
+//! - `document.successors_are_not_overwritten`: where other machines can reach the store, an opening changes the registry first, and
+//!   each change asks for a proof of ownership after it has read. So a change of a machine that was overtaken is refused: it read the
+//!   registry before its successor opened it, and finds another one, or after that, and has no proof.
 
 use bytes::Bytes;
 use futures::StreamExt;
+use larder_base::LogStore;
 use larder_base::features::{Access, Features, Known};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -89,6 +96,13 @@ pub(crate) struct Document {
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
     pub(crate) volumes: Vec<VolumeEntry>,
+    /// How often it was changed: no two states of it are equal, so that none is taken for another (`document.never_equal`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) changes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Document {
@@ -114,12 +128,18 @@ pub(crate) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<
 /// Reads, changes and writes, again while another process wrote in between.
 pub(super) async fn update(
     store: &dyn ObjectStore,
+    log: Option<&dyn LogStore>,
     mut change: impl FnMut(&mut Document) -> FsResult<()>,
 ) -> FsResult<()> {
     for _ in 0..UPDATE_TRIES_MAX {
         let (mut document, version) = read(store).await?;
         check_features(REGISTRY, &document.features, true)?;
         change(&mut document)?;
+        document.changes = document.changes.wrapping_add(1);
+        if let Some(log) = log {
+            // `document.successors_are_not_overwritten`
+            log.prove_tenure().await.map_err(|error| FsError::Io(error.to_string().into()))?;
+        }
         let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
         let mode = version.map_or(PutMode::Create, PutMode::Update);
         let payload = PutPayload::from_bytes(Bytes::from(text));
@@ -138,7 +158,8 @@ pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsRes
     if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
         return Ok(());
     }
-    update(store, |document| {
+    // Only adds: what an overtaken machine marks keeps older programs out, and nothing else.
+    update(store, None, |document| {
         let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
         entry.add(mark);
         Ok(())
@@ -150,7 +171,10 @@ pub(crate) async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document
     let got = match store.get(&Path::from(REGISTRY)).await {
         Ok(got) => got,
         Err(object_store::Error::NotFound { .. }) => {
-            return Ok((Document { format: FORMAT, features: Features::default(), volumes: Vec::new() }, None));
+            return Ok((
+                Document { format: FORMAT, features: Features::default(), volumes: Vec::new(), changes: 0 },
+                None,
+            ));
         }
         Err(error) => return Err(store_error(&error)),
     };
@@ -211,6 +235,12 @@ pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<VolumeIn
 pub(crate) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut VolumeEntry> {
     let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
     living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
+}
+
+/// The volume with this id, if it is not being destroyed.
+pub(super) fn find_id(document: &mut Document, id: Uuid) -> FsResult<&mut VolumeEntry> {
+    let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
+    living.find(|entry| entry.info.id == id).ok_or(FsError::NotFound)
 }
 
 pub(super) async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {

@@ -21,24 +21,27 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use larder_base::features::Features;
+use larder_base::log::Tenure;
 use object_store::{ObjectStore, UpdateVersion};
 use uuid::Uuid;
 
 use crate::backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals};
 use crate::data::{Memory, margin};
 use crate::features;
+use crate::follow::{self, FollowParts, Followed};
 use crate::layout::{prefix_of, stream_of};
 use crate::lineage::{self, Lineage};
 use crate::marks::Marks;
+use crate::meta::Meta;
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::opening::StateParts;
-use crate::properties::{Properties, VolumeInfo};
+use crate::properties::{OwnerQuotas, Properties, VolumeInfo};
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, check_features, find, is_empty, store_error};
+use document::{Document, check_features, find, find_id, is_empty, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";
@@ -59,6 +62,8 @@ pub struct Registry {
     /// The lock is held while a volume opens or closes, so that each is open once.
     open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
     pub(crate) next_tag: AtomicU32,
+    /// Another process writes the store: its volumes are at most so far behind (`follow.bounded_age`).
+    follows: Option<Duration>,
     /// Names of replicas that are received into or promoted just now.
     pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
 }
@@ -73,8 +78,40 @@ impl Registry {
 
     /// [`Registry::open`] with the keys of encrypted volumes.
     pub async fn open_sealed(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>) -> FsResult<Registry> {
+        let registry = Self::of(backing, memory, seals, None);
+        if registry.backing.log.as_ref().is_some_and(|log| log.is_shared()) {
+            // `document.successors_are_not_overwritten`
+            match registry.update(|_| Ok(())).await {
+                // Nobody changes it then.
+                Ok(()) | Err(FsError::ReadOnly(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (document, _) = registry.read().await?;
+        // A clone that was not finished holds nothing.
+        let is_unfinished = |entry: &VolumeEntry| entry.origin.is_some() && !entry.formatted;
+        for entry in document.volumes.iter().filter(|entry| entry.doomed || is_unfinished(entry)) {
+            registry.delete_doomed(entry.info.id).await?;
+        }
+        Ok(registry)
+    }
+
+    /// The volumes of a store that another process writes, read-only, at most `behind_max` behind what that process has made
+    /// durable. Writes nothing; the log of `backing` is read alone.
+    pub async fn open_followed(
+        backing: Backing,
+        memory: MemoryBudget,
+        seals: Arc<dyn Seals>,
+        behind_max: Duration,
+    ) -> FsResult<Registry> {
+        let registry = Self::of(backing, memory, seals, Some(behind_max));
+        registry.read().await?;
+        Ok(registry)
+    }
+
+    fn of(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>, follows: Option<Duration>) -> Registry {
         let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
-        let registry = Registry {
+        Registry {
             backing,
             seals,
             engine: Engine::new(total / 8, total / 64),
@@ -83,15 +120,17 @@ impl Registry {
             entries: Arc::new(EntryCache::new(total / 16)),
             open: tokio::sync::Mutex::new(HashMap::new()),
             next_tag: AtomicU32::new(1),
+            follows,
             receiving: Default::default(),
-        };
-        let (document, _) = registry.read().await?;
-        // A clone that was not finished holds nothing.
-        let is_unfinished = |entry: &VolumeEntry| entry.origin.is_some() && !entry.formatted;
-        for entry in document.volumes.iter().filter(|entry| entry.doomed || is_unfinished(entry)) {
-            registry.delete_doomed(entry.info.id).await?;
         }
-        Ok(registry)
+    }
+
+    /// How long ago the oldest of the newest looks at open volumes was, and the bound; `None` if nobody else writes them.
+    pub fn behind(&self) -> Option<(Option<Duration>, Duration)> {
+        let behind_max = self.follows?;
+        let open = self.open_now().unwrap_or_default();
+        let ages = open.iter().filter_map(|volume| volume.state.followed.as_ref().map(|followed| followed.age()));
+        Some((ages.max(), behind_max))
     }
 
     /// Makes a volume and opens it. A name is 1 to 64 bytes of `[a-z0-9_.-]` and begins with a
@@ -188,7 +227,7 @@ impl Registry {
         }
         close_unused(&mut open, id).await?;
         self.update(|document| {
-            find(document, name)?.doomed = true;
+            find_id(document, id)?.doomed = true;
             Ok(())
         })
         .await?;
@@ -218,11 +257,16 @@ impl Registry {
         if entry.origin.is_some() && !entry.formatted {
             return Err(FsError::Busy("the clone is being made"));
         }
-        self.open_reserving(&mut open, &document, entry.info.id).await;
+        if self.follows.is_some() && !entry.formatted {
+            return Err(FsError::Busy("the volume is being made"));
+        }
+        if self.follows.is_none() {
+            self.open_reserving(&mut open, &document, entry.info.id).await;
+        }
         let state = self.open_state(&document, &entry).await?;
         if !entry.formatted {
             self.update(|document| {
-                find(document, name)?.formatted = true;
+                find_id(document, entry.info.id)?.formatted = true;
                 Ok(())
             })
             .await?;
@@ -286,6 +330,11 @@ impl Registry {
         open.values().map(|volume| (volume.state.name.clone(), volume.clone())).collect()
     }
 
+    /// As [`Registry::open_volumes`], without waiting; `None` while one is being opened or closed.
+    pub(crate) fn open_now(&self) -> Option<Vec<Volume>> {
+        self.open.try_lock().ok().map(|open| open.values().cloned().collect())
+    }
+
     /// Takes a volume back to a snapshot. [`FsError::Busy`] while somebody uses it, [`FsError::NotFound`] if there is no such
     /// snapshot. Snapshots stay, also later ones; all that has changed since the snapshot is gone from the volume itself.
     pub async fn roll_back(&self, name: &str, snapshot: &str) -> FsResult<()> {
@@ -337,6 +386,9 @@ impl Registry {
     /// segments, live counts, orphans; with `read_data` also the checksum of every record. Problems
     /// are listed in the report; an error means that the check could not go on.
     pub async fn check(&self, name: &str, read_data: bool) -> FsResult<CheckReport> {
+        if self.follows.is_some() {
+            return Err(follow::read_only());
+        }
         let volume = self.volume(name).await?;
         crate::check::check(&volume.state, read_data).await
     }
@@ -350,7 +402,7 @@ impl Registry {
     }
 
     async fn try_open_state(&self, document: &Document, entry: &VolumeEntry) -> FsResult<Option<Arc<State>>> {
-        check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
+        check_features(&format!("volume '{}'", entry.info.name), &entry.features, self.follows.is_none())?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
         let tag = VolumeTag(self.next_tag.fetch_add(1, Ordering::Relaxed));
@@ -365,17 +417,25 @@ impl Registry {
         if entry.info().sealed {
             beneath = self.seals.decorate(&entry.info(), beneath)?;
         }
-        let log = beneath.log.map(|log| (log, stream_of(id)));
-        let meta = SlateMeta::open(SlateParts {
-            engine: &self.engine,
-            store: Arc::clone(&beneath.store),
-            path,
-            log,
-            clock: Arc::clone(&self.backing.clock),
-            cache_id: u64::from(tag.0),
-            pinned: Vec::new(),
-        })
-        .await?;
+        let (log, clock, cache_id) = (beneath.log, Arc::clone(&self.backing.clock), u64::from(tag.0));
+        let (engine, store) = (&self.engine, Arc::clone(&beneath.store));
+        let mut followed = None;
+        let meta: Arc<dyn Meta> = match self.follows {
+            None => {
+                let (log, pinned) = (log.map(|log| (log, stream_of(id))), Vec::new());
+                SlateMeta::open(SlateParts { engine, store, path, log, clock, cache_id, pinned }).await?
+            }
+            Some(behind_max) => {
+                let log = log.ok_or(FsError::NotSupported)?;
+                let (engine, stream) = (engine.clone(), stream_of(id));
+                let parts = FollowParts { engine, store, path, log, stream, clock, cache_id, behind_max };
+                let opened = Followed::open(parts).await?;
+                followed = Some(Arc::clone(&opened));
+                opened
+            }
+        };
+        let of_log = || self.backing.log.as_ref().and_then(|log| log.tenure());
+        let tenure = followed.clone().map(|followed| followed as Arc<dyn Tenure>).or_else(of_log);
         State::open(StateParts {
             marks: Marks::of(Arc::clone(&self.backing.store), id),
             id,
@@ -394,7 +454,8 @@ impl Registry {
             may_format: !entry.formatted,
             keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
             shared: self.backing.log.as_ref().is_some_and(|log| log.is_shared()),
-            tenure: self.backing.log.as_ref().and_then(|log| log.tenure()),
+            tenure,
+            followed,
             inherited: lineage::newest(entry.lineage()),
             lineage,
             clones: document.clones_of(id),
@@ -442,7 +503,10 @@ impl Registry {
     }
 
     pub(crate) async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-        document::update(&*self.backing.store, change).await
+        if self.follows.is_some() {
+            return Err(follow::read_only());
+        }
+        document::update(&*self.backing.store, self.backing.log.as_deref(), change).await
     }
 }
 
@@ -481,6 +545,10 @@ pub(crate) fn check_volume_name(name: &str) -> FsResult<()> {
 }
 
 pub(crate) fn check_properties(properties: &Properties) -> FsResult<()> {
+    let OwnerQuotas { users, groups } = &properties.owner_quotas;
+    if users.iter().chain(groups).any(|quota| quota.id == 0) {
+        return Err(FsError::Invalid("root has no quota"));
+    }
     let record = properties.record_bytes;
     if record.is_power_of_two() && (4 << 10..=1 << 20).contains(&record) {
         return Ok(());

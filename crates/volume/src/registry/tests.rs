@@ -193,7 +193,7 @@ fn golden_document() {
         sealing: None,
         origin: None,
     };
-    let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
+    let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry], changes: 0 };
     let golden = concat!(
         r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,
         r#""properties":{"record_bytes":131072,"compression":"lz4","quota_bytes":null,"sync":"standard"},"#,

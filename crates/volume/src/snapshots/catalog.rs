@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -15,7 +16,7 @@ use super::row::{self, Row};
 use super::view::View;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size, new_core};
 use crate::keys::{self, Entry, table_range};
-use crate::meta::Meta;
+use crate::meta::{Frozen, Meta};
 use crate::numbers::mix;
 use crate::types::*;
 
@@ -81,20 +82,9 @@ impl Catalog {
         prefix: Path,
         seed: u64,
     ) -> FsResult<(Arc<Catalog>, u64)> {
-        let (mut state, mut epoch) = (State::default(), 1);
-        let (mut from, to) = table_range(keys::tag::SNAPSHOT);
-        loop {
-            let pairs = head.scan(&from, &to, PAGE).await?;
-            for (key, value) in &pairs {
-                match row::decode_key(key)? {
-                    None if key == row::EPOCH_KEY => epoch = row::decode_epoch(value)?,
-                    None => {}
-                    Some(number) => state.insert(number, row::decode(key, value)?),
-                }
-            }
-            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= PAGE) else { break };
-            from = keys::key_after(last);
-        }
+        let (rows, epoch) = read_rows(&Head(Arc::clone(&head))).await?;
+        let mut state = State::default();
+        rows.into_iter().for_each(|(number, row)| state.insert(number, row));
         // Rows come with the number of the next epoch or after it (`snap.epochs_rise`).
         if let Some((&newest, _)) = state.rows.last_key_value()
             && newest >= epoch
@@ -104,6 +94,21 @@ impl Catalog {
         state.change = epoch;
         let changing = tokio::sync::Mutex::new(());
         Ok((Arc::new(Catalog { state: Mutex::new(state), head, store, prefix, changing, seed }), epoch))
+    }
+
+    /// The rows of the head are others by now: another process has written them.
+    pub(crate) async fn read_again(&self, head: &dyn Frozen) -> FsResult<()> {
+        let (now, _) = read_rows(head).await?;
+        let before = self.rows();
+        let is_gone = |number: &u64| !now.contains_key(number);
+        before.iter().map(|(number, _)| *number).filter(is_gone).for_each(|number| self.remove(number));
+        let known: BTreeMap<u64, Row> = before.into_iter().collect();
+        for (number, row) in now {
+            if known.get(&number) != Some(&Row { tables: Vec::new(), ..row.clone() }) {
+                self.put(number, row);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn head(&self) -> &Arc<dyn Meta> {
@@ -323,6 +328,38 @@ impl Catalog {
         let cookies = state.rows.range(from.saturating_sub(FIRST_COOKIE - 1)..).filter(|(_, row)| dir.0 < row.next_ino);
         let entries = cookies.map(|(&number, row)| (cookie_of(number), entry_of(dir, number), row.name.clone()));
         entries.take_while(|(cookie, ..)| *cookie < to).take(limit).collect()
+    }
+}
+
+/// The rows of the engine as it is now.
+struct Head(Arc<dyn Meta>);
+
+#[async_trait]
+impl Frozen for Head {
+    async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        self.0.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
+        self.0.scan(from, to, limit).await
+    }
+}
+
+/// All snapshots by number, and the number of the epoch.
+async fn read_rows(head: &dyn Frozen) -> FsResult<(BTreeMap<u64, Row>, u64)> {
+    let (mut rows, mut epoch) = (BTreeMap::new(), 1);
+    let (mut from, to) = table_range(keys::tag::SNAPSHOT);
+    loop {
+        let pairs = head.scan(&from, &to, PAGE).await?;
+        for (key, value) in &pairs {
+            match row::decode_key(key)? {
+                None if key == row::EPOCH_KEY => epoch = row::decode_epoch(value)?,
+                None => {}
+                Some(number) => drop(rows.insert(number, row::decode(key, value)?)),
+            }
+        }
+        let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= PAGE) else { return Ok((rows, epoch)) };
+        from = keys::key_after(last);
     }
 }
 

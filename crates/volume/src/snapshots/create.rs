@@ -66,15 +66,19 @@ impl State {
         let next_ino = self.numbers.peek();
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
-        let outcome = self.store_snapshot(name, (created, next_ino), &mut forming, cut).await;
+        let mut has_number = false;
+        let outcome = self.store_snapshot(name, (created, next_ino), (&mut forming, &mut has_number), cut).await;
         if let Err(error) = outcome {
             self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
             if let Some(pins) = self.meta.pins() {
                 pins.remove(number);
             }
-            // It is no snapshot without a row; what is left is swept at the next opening.
-            let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
+            // It is no snapshot without a row; what is left is swept at the next opening. While the number is not durable another
+            // machine may have taken the volume over, and its snapshot of that number has an image of the same name.
+            if has_number {
+                let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
+            }
             return Err(error);
         }
         // If that fails nobody knows whether the row will be there: what it needs stays, and the next opening finds out.
@@ -87,10 +91,14 @@ impl State {
         &self,
         name: &str,
         then: (Timestamp, u64),
-        forming: &mut Forming,
+        (forming, has_number): (&mut Forming, &mut bool),
         cut: meta::Cut,
     ) -> FsResult<FsResult<()>> {
         let point = self.meta.store(cut).await?;
+        // The number is this snapshot's alone once the next epoch is durable, which came with the first change behind the point. Until
+        // then another machine may take the volume over and give the number, and with it the image's name, to a snapshot of its own.
+        self.meta.durable(self.meta.newest()).await?;
+        *has_number = true;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
         let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;

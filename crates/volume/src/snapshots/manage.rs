@@ -269,8 +269,9 @@ impl State {
         }
     }
 
-    /// Deletes images without a row: of snapshots that a crash kept from being finished, or from going whole.
-    pub(crate) async fn sweep_images(self: Arc<Self>) {
+    /// Deletes images without a row: of snapshots that a crash kept from being finished, or from going whole. Not from `epoch` on, in
+    /// which the volume was opened: such may be another machine's by now (`snap.number_before_image`).
+    pub(crate) async fn sweep_images(self: Arc<Self>, epoch: u64) {
         let catalog = &self.catalog;
         let _alone = catalog.changing.lock().await;
         let mut images = catalog.store().list(Some(&image::folder(catalog.prefix())));
@@ -279,7 +280,8 @@ impl State {
             match object {
                 Ok(object) => {
                     let number = image::epoch_of(&object.location);
-                    orphans.extend(number.filter(|&number| !catalog.has(number)).map(|_| object.location));
+                    let is_left = |number: &u64| *number < epoch && !catalog.has(*number);
+                    orphans.extend(number.filter(is_left).map(|_| object.location));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the images of snapshots cannot be listed");

@@ -14,6 +14,8 @@
 //!   it needs is durable before, and is deleted afterwards.
 //! - `snap.epochs_rise`: the number of an epoch is never used again. The first batch after a cut carries the next one, so
 //!   nothing of an epoch is durable before its number is.
+//! - `snap.number_before_image`: an image is put, and deleted, once the epoch after it is durable. Its name is of no other opening
+//!   then, whoever takes the volume over; a sweep leaves numbers alone that were not given out before its opening.
 //! - `snap.segments_between`: a segment is kept while a snapshot's number lies from its birth up to, without, its death. An
 //!   unfinished snapshot counts.
 //! - `snap.tables_pinned`: a table of the engine is kept while a snapshot between its first and its last one is there

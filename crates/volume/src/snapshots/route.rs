@@ -14,7 +14,7 @@ use super::number::{self, Place, catalog_of, place_of, within};
 use super::view::View;
 use crate::inode_core::FIRST_COOKIE;
 use crate::keys::{self, Entry, tag};
-use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Point, Ticket, Usage};
+use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Owners, Point, Still, Ticket, Usage};
 use crate::own_records;
 use crate::types::*;
 
@@ -214,6 +214,10 @@ impl Meta for Routed {
         self.head.usage()
     }
 
+    fn owners(&self) -> Option<&Owners> {
+        self.head.owners()
+    }
+
     fn engine(&self) -> Option<EngineState<'_>> {
         self.head.engine()
     }
@@ -248,6 +252,18 @@ impl Meta for Routed {
 
     fn opened(&self) {
         self.head.opened();
+    }
+
+    fn is_followed(&self) -> bool {
+        self.head.is_followed()
+    }
+
+    fn generation(&self) -> u64 {
+        self.head.generation()
+    }
+
+    fn still(&self, generation: u64) -> Option<Still<'_>> {
+        self.head.still(generation)
     }
 
     fn pins(&self) -> Option<&crate::meta::pins::Pins> {

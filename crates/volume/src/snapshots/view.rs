@@ -52,6 +52,17 @@ impl View {
     }
 }
 
+#[async_trait::async_trait]
+impl Frozen for View {
+    async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        View::get(self, key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
+        View::scan(self, from, to, limit).await
+    }
+}
+
 /// Two sequences in key order as one; `over` wins.
 fn merge<'a>(
     stored: Vec<(Bytes, Bytes)>,

@@ -12,7 +12,7 @@ async fn attribute(volume: &Volume, owner: Ino, name: &str, data: &str) -> Ino {
 }
 
 async fn inodes(volume: &Volume) -> u64 {
-    let room = volume.statfs();
+    let room = volume.statfs(&Cred::root());
     room.total_files - room.free_files
 }
 

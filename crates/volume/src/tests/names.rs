@@ -239,10 +239,10 @@ async fn quota_room_and_statfs() {
     let f = file(&volume, Ino::ROOT, "f").await;
     let quota = Properties { quota_bytes: Some(1 << 20), ..Properties::default() };
     registry.set("v", quota).await.unwrap();
-    assert_eq!(volume.statfs().total_bytes, 1 << 20);
+    assert_eq!(volume.statfs(&Cred::root()).total_bytes, 1 << 20);
     let half = vec![Bytes::from(vec![1u8; 600 << 10])];
     volume.write(&root(), f, 0, half.clone(), Stability::FileSync).await.unwrap();
-    assert!(volume.statfs().available_bytes < 500 << 10);
+    assert!(volume.statfs(&Cred::root()).available_bytes < 500 << 10);
     assert_eq!(err(volume.write(&root(), f, 600 << 10, half, Stability::Unstable).await), "quota exceeded");
     registry.set("v", Properties::default()).await.unwrap();
     place.room.available.store(0, Ordering::Relaxed);
@@ -282,7 +282,7 @@ async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
     assert_eq!(err(volume.write(&root(), g, 10 << 20, mib(1), Stability::Unstable).await), "quota exceeded");
     // All of it is used, to the byte: what is there may still be written over, and nothing else.
     volume.commit(g).await.unwrap();
-    assert_eq!(volume.statfs().available_bytes, 0);
+    assert_eq!(volume.statfs(&Cred::root()).available_bytes, 0);
     for n in 0..20 {
         volume.write(&root(), g, (n % 10) << 20, mib(n), Stability::Unstable).await.unwrap();
     }
@@ -462,4 +462,89 @@ async fn a_listing_ends_at_what_was_there_when_it_began() {
     assert_eq!(place(list(&volume, top).await, "f7.bak"), before);
     check_clean(&registry).await;
     registry.close().await.unwrap();
+}
+
+async fn owned(volume: &Volume, dir: Ino, name: &str, (uid, gid): (u32, u32)) -> Ino {
+    let ino = file(volume, dir, name).await;
+    let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+    volume.setattr(&root(), ino, set).await.unwrap();
+    ino
+}
+
+fn quotas(users: &[(u32, u64)], groups: &[(u32, u64)]) -> Properties {
+    let list = |of: &[(u32, u64)]| of.iter().map(|&(id, bytes)| OwnerQuota { id, bytes }).collect();
+    Properties { owner_quotas: OwnerQuotas { users: list(users), groups: list(groups) }, ..Properties::default() }
+}
+
+async fn use_of(volume: &Volume, is_group: bool, id: u32) -> (u64, u64) {
+    let list = volume.owners().await.unwrap();
+    let owner = list.iter().find(|owner| owner.is_group == is_group && owner.id == id);
+    owner.map_or((0, 0), |owner| (owner.used_bytes, owner.inodes))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_of_owners_bind_whose_the_file_is() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let mib = |n: u64| vec![Bytes::from((0..1 << 20).map(|i: u64| (((i * i) >> 7) ^ n) as u8).collect::<Vec<u8>>())];
+    let ann = owned(&volume, Ino::ROOT, "ann", (1000, 100)).await;
+    let bob = owned(&volume, Ino::ROOT, "bob", (1001, 100)).await;
+    let write =
+        async |ino: Ino, at: u64| volume.write(&root(), ino, at << 20, mib(at), Stability::Unstable).await.map(drop);
+    // What is there before somebody has a quota counts, too.
+    write(ann, 0).await.unwrap();
+    volume.commit(ann).await.unwrap();
+    registry.set("v", quotas(&[(1000, 3 << 20)], &[(100, 5 << 20)])).await.unwrap();
+    assert_eq!(use_of(&volume, false, 1000).await, (1 << 20, 1));
+    for n in 1..3 {
+        write(ann, n).await.unwrap();
+    }
+    assert_eq!(err(write(ann, 3).await), "quota exceeded");
+    // Written over, cut off and written again.
+    for n in 0..9 {
+        write(ann, n % 3).await.unwrap();
+    }
+    volume.setattr(&root(), ann, SetAttr { size: Some(1 << 20), ..SetAttr::default() }).await.unwrap();
+    write(ann, 1).await.unwrap();
+    // The group has 3 MiB left, and its user none beyond that.
+    for n in 0..3 {
+        write(bob, n).await.unwrap();
+    }
+    assert_eq!(err(write(bob, 3).await), "quota exceeded");
+    let see = |uid: u32| volume.statfs(&Cred::new(uid, 100, []));
+    volume.commit(ann).await.unwrap();
+    volume.commit(bob).await.unwrap();
+    assert_eq!((see(1000).total_bytes, see(1000).available_bytes), (3 << 20, 0));
+    assert_eq!(see(1001).total_bytes, 5 << 20);
+    assert!(volume.statfs(&Cred::new(1002, 101, [])).available_bytes > 5 << 20);
+    // A file is given only to somebody who has room for it; reserved bytes count.
+    let give = async |ino: Ino, uid: u32, gid: u32| {
+        let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        volume.setattr(&root(), ino, set).await.map(drop)
+    };
+    assert_eq!(err(give(bob, 1000, 100).await), "quota exceeded");
+    give(bob, 1002, 101).await.unwrap();
+    volume.allocate(&root(), ann, 0, 3 << 20, AllocateMode::Extend).await.unwrap();
+    assert_eq!(err(volume.allocate(&root(), ann, 0, 4 << 20, AllocateMode::Extend).await), "quota exceeded");
+    assert_eq!(use_of(&volume, false, 1000).await, (3 << 20, 1));
+    assert_eq!(use_of(&volume, true, 101).await, (3 << 20, 1));
+    // As it was counted, after it was counted anew; and nothing once it is removed.
+    let before = volume.owners().await.unwrap();
+    drop(volume);
+    registry.close().await.unwrap();
+    let (registry, volume) = place.open().await;
+    assert_eq!(volume.owners().await.unwrap(), before);
+    volume.unlink(&root(), Ino::ROOT, b"ann").await.unwrap();
+    let ann = owned(&volume, Ino::ROOT, "ann", (1000, 100)).await;
+    for n in 0..3 {
+        volume.write(&root(), ann, n << 20, mib(n), Stability::Unstable).await.unwrap();
+    }
+    assert_eq!(err(volume.write(&root(), ann, 3 << 20, mib(3), Stability::Unstable).await), "quota exceeded");
+    assert_eq!(
+        err(registry.set("v", quotas(&[(0, 1 << 20)], &[])).await.map(drop)),
+        "invalid argument: root has no quota"
+    );
+    registry.set("v", Properties::default()).await.unwrap();
+    volume.write(&root(), ann, 3 << 20, mib(3), Stability::Unstable).await.unwrap();
+    check_clean(&registry).await;
 }

@@ -12,13 +12,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use futures::TryStreamExt;
 use larder_api::{Failure, FailureKind};
+use larder_base::log::LogEntry;
 use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
+use larder_store::{Bucket, BucketError, BucketUrl, ReadOnly, left_of_log};
 use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
+use object_store::ObjectStore;
 
-use super::args::{Global, KeyArgs};
+use super::args::{Global, KeyArgs, Reach};
 use super::keys::secret;
 use super::reach::{Outcome, absolute};
+use crate::daemon::bucket::bucket_failure;
 use crate::daemon::{keys, translate};
 use crate::render;
 use report::{Report, Summary};
@@ -26,8 +31,10 @@ use report::{Report, Summary};
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
     /// A disk of the pool, or what is left of it [repeat for each disk]
-    #[arg(long = "disk", value_name = "DIR", required = true, num_args = 1..)]
+    #[arg(long = "disk", value_name = "DIR", required_unless_present = "store", num_args = 1..)]
     pub(crate) disks: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) bucket: OfBucket,
     /// Target folder: empty or missing, and not on these disks
     #[arg(long, value_name = "DIR", required_unless_present = "list")]
     pub(crate) to: Option<PathBuf>,
@@ -44,6 +51,77 @@ pub(crate) struct RecoverArgs {
     pub(crate) key: KeyArgs,
 }
 
+/// A bucket instead of disks.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct OfBucket {
+    /// The volumes in this bucket, s3://BUCKET/PREFIX, instead of disks. Nothing is written there, and its owner may go on
+    #[arg(long, value_name = "URL", conflicts_with = "disks")]
+    pub(crate) store: Option<BucketUrl>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// What volumes are read back from.
+#[derive(Clone)]
+pub(crate) enum Remains {
+    Pool(Salvage),
+    Bucket { store: Arc<dyn ObjectStore>, report: SalvageReport },
+}
+
+/// The layout in the report of a bucket.
+const BUCKET: &str = "bucket";
+
+impl Remains {
+    pub(crate) async fn open(disks: &[PathBuf], pool: Option<String>, bucket: &OfBucket) -> Result<Remains, Failure> {
+        let Some(url) = &bucket.store else { return open_pool(disks, pool).await.map(Remains::Pool) };
+        let name = url.to_string();
+        let opened =
+            Bucket::open(&bucket.reach.settings(url.clone())).map_err(|error| bucket_failure(&name, &error))?;
+        let store: Arc<dyn ObjectStore> = Arc::new(ReadOnly(opened.store));
+        let counted = store.list(None).try_fold(0, |count, _| async move { Ok(count + 1) }).await;
+        let objects = counted.map_err(|source| {
+            let what = "listing its objects".to_owned();
+            bucket_failure(&name, &BucketError::Store { what, source })
+        })?;
+        let report = SalvageReport {
+            pool: uuid::Uuid::nil(),
+            name: Some(name),
+            layout: Some(BUCKET.to_owned()),
+            disks: Vec::new(),
+            missing: Vec::new(),
+            objects,
+            objects_incomplete: 0,
+            notes: Vec::new(),
+        };
+        Ok(Remains::Bucket { store, report })
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn ObjectStore> {
+        match self {
+            Remains::Pool(pool) => pool.store(),
+            Remains::Bucket { store, .. } => Arc::clone(store),
+        }
+    }
+
+    pub(crate) fn report(&self) -> &SalvageReport {
+        match self {
+            Remains::Pool(pool) => pool.report(),
+            Remains::Bucket { report, .. } => report,
+        }
+    }
+
+    /// The entries of a stream of the log, and what is wrong with it.
+    async fn log(&self, stream: String) -> Result<(Vec<LogEntry>, Vec<String>), Failure> {
+        let pool = match self {
+            Remains::Pool(pool) => pool.clone(),
+            Remains::Bucket { store, .. } => return Ok(left_of_log(&**store, &stream).await),
+        };
+        let log = tokio::task::spawn_blocking(move || pool.log(&stream)).await;
+        let log = log.map_err(|error| Failure::internal(error.to_string()))?;
+        Ok((log.entries, log.faults))
+    }
+}
+
 /// The answer of `--list`.
 #[derive(serde::Serialize)]
 struct Listing {
@@ -53,7 +131,7 @@ struct Listing {
 }
 
 pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, Failure> {
-    let pool = open_pool(&args.disks, args.pool).await?;
+    let pool = Remains::open(&args.disks, args.pool, &args.bucket).await?;
     let (found, faults) = list_volumes(&pool).await?;
     if args.list {
         let listing = Listing { pool: pool.report().clone(), volumes: found, faults };
@@ -92,22 +170,20 @@ pub(crate) async fn open_pool(disks: &[PathBuf], pool: Option<String>) -> Result
 }
 
 /// The volumes of the pool, and what is wrong with the registry.
-pub(crate) async fn list_volumes(pool: &Salvage) -> Result<(Vec<VolumeFound>, Vec<String>), Failure> {
+pub(crate) async fn list_volumes(pool: &Remains) -> Result<(Vec<VolumeFound>, Vec<String>), Failure> {
     let listed = volumes::volumes(&pool.store()).await;
     listed.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
 }
 
 /// The volume's metadata, with what is left of its log. Of an encrypted volume only with `key`.
 pub(crate) async fn open_volume(
-    pool: &Salvage,
+    pool: &Remains,
     volume: &VolumeFound,
     key: &KeyArgs,
 ) -> Result<volumes::Salvage, Failure> {
-    let (of_task, stream) = (pool.clone(), volumes::log_stream(volume.id));
-    let log = tokio::task::spawn_blocking(move || of_task.log(&stream)).await;
-    let log = log.map_err(|error| Failure::internal(error.to_string()))?;
+    let (entries, log_faults) = pool.log(volumes::log_stream(volume.id)).await?;
     let store = volumes::store_of(pool.store(), volume.id).await;
-    let mut parts = SalvageParts { store, id: volume.id, entries: log.entries, log_faults: log.faults };
+    let mut parts = SalvageParts { store, id: volume.id, entries, log_faults };
     // A registry that is lost does not say whether a volume is encrypted; its keyring does.
     if volume.sealed || keys::keyring(&*parts.store, volume.id).await?.is_some() {
         unseal(&mut parts, volume, key).await?;
@@ -202,6 +278,9 @@ fn listing_text(listing: &Listing) -> String {
 /// The disks and what is wrong with them.
 pub(crate) fn pool_text(pool: &SalvageReport) -> String {
     let name = pool.name.clone().unwrap_or_else(|| "(no label left)".to_owned());
+    if pool.layout.as_deref() == Some(BUCKET) {
+        return format!("store: {name}\nobjects: {}\n", pool.objects);
+    }
     let layout = pool.layout.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut text = format!(" pool: {name}\n   id: {}\nlayout: {layout}\n", pool.pool);
     let incomplete = match pool.objects_incomplete {

@@ -130,7 +130,7 @@ impl Call {
     /// 3.3.18
     pub(super) async fn fs_stat(&self, out: &mut Answer) -> Result<(), Fail> {
         let attr = self.resolve().await?;
-        let room = self.files().statfs();
+        let room = self.files().statfs(&self.cred);
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&attr), self.fsid());
         for value in [room.total_bytes, room.free_bytes, room.available_bytes] {

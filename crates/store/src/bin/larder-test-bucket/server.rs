@@ -51,8 +51,16 @@ pub struct Faults {
     pub cut_after: AtomicU64,
     /// Half of an answer's body.
     pub half: AtomicU64,
+    /// The connection ends in the middle of a request's body.
+    pub cut_body: AtomicU64,
+    /// One byte of an object that is read is another.
+    pub flip: AtomicU64,
     /// Not 0: no request is answered, all get 503.
     pub down: AtomicU64,
+    /// Not 0: the keys have expired, as session tokens do.
+    pub expired: AtomicU64,
+    /// An HTTP status that writes of objects get, as from a server whose disks or quotas are full: 403, 400 or 507.
+    pub full: AtomicU64,
     /// Not 0: conditions of PUT are ignored, as some servers do.
     pub unconditional: AtomicU64,
 }
@@ -113,7 +121,11 @@ impl Server {
             "cut_before" => &faults.cut_before,
             "cut_after" => &faults.cut_after,
             "half" => &faults.half,
+            "cut_body" => &faults.cut_body,
+            "flip" => &faults.flip,
             "down" => &faults.down,
+            "expired" => &faults.expired,
+            "full" => &faults.full,
             "unconditional" => &faults.unconditional,
             _ => return,
         };
@@ -166,7 +178,11 @@ impl Server {
     }
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
+        if parts.method == Method::PUT && self.chance(&self.faults.cut_body) {
+            let _ = body.frame().await;
+            return Err(cut());
+        }
         let Ok(body) = body.collect().await else { return Err(cut()) };
         let path = percent_decode(parts.uri.path());
         let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key).to_owned();
@@ -176,11 +192,18 @@ impl Server {
         }
         let call = Call { method: parts.method, key, query, headers: parts.headers, body: body.to_bytes() };
         *self.counts.lock().entry(kind_of(&call).to_owned()).or_default() += 1;
+        let is_object = call.method == Method::GET && !call.key.is_empty();
         // The effect of a request comes once, somewhere in its latency.
         let latency = Duration::from_millis(self.faults.latency_ms.load(Ordering::Relaxed));
         tokio::time::sleep(latency / 2).await;
         if self.faults.down.load(Ordering::Relaxed) != 0 || self.chance(&self.faults.slow_down) {
             return Ok(failure(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"));
+        }
+        if self.faults.expired.load(Ordering::Relaxed) != 0 {
+            return Ok(failure(StatusCode::BAD_REQUEST, "ExpiredToken"));
+        }
+        if let Some(full) = self.full().filter(|_| call.method == Method::PUT) {
+            return Ok(full);
         }
         if self.chance(&self.faults.cut_before) {
             return Err(cut());
@@ -201,7 +224,15 @@ impl Server {
         if self.chance(&self.faults.half) {
             return Ok(halved(answer).await);
         }
+        if is_object && self.chance(&self.faults.flip) {
+            return Ok(flipped(answer, self.next.load(Ordering::Relaxed)).await);
+        }
         Ok(answer)
+    }
+
+    fn full(&self) -> Option<Answer> {
+        let status = u16::try_from(self.faults.full.load(Ordering::Relaxed)).ok().filter(|status| *status != 0)?;
+        Some(failure(StatusCode::from_u16(status).ok()?, "QuotaExceeded"))
     }
 
     async fn wait_if_held(&self, key: &str) {
@@ -544,6 +575,17 @@ fn failure(status: StatusCode, code: &str) -> Answer {
 
 fn cut() -> std::io::Error {
     std::io::Error::other("cut off")
+}
+
+/// The body with another byte in it.
+async fn flipped(answer: Answer, seed: u64) -> Answer {
+    let (parts, body) = answer.into_parts();
+    let mut whole = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
+    let at = seed.wrapping_mul(0x9e37_79b9) as usize % whole.len().max(1);
+    if let Some(byte) = whole.get_mut(at) {
+        *byte ^= 0x10;
+    }
+    Response::from_parts(parts, full(whole.into()))
 }
 
 /// The first half of the body, then the end of the connection.

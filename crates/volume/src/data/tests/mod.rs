@@ -283,6 +283,7 @@ fn inode_with(ino: Ino, core: InodeCore, file: FileState) -> Arc<Inode> {
         opens: AtomicU32::new(0),
         used: AtomicBool::new(false),
         entries_version: AtomicU64::new(0),
+        superseded: Default::default(),
     })
 }
 
@@ -311,6 +312,7 @@ fn new_core(ino: Ino) -> InodeCore {
         size_stored: None,
         stored_bytes: 0,
         has_reserved: false,
+        recorded: None,
         acl: None,
         ticket: Ticket(0),
         gone: false,
@@ -368,6 +370,7 @@ impl World {
             inherited: 0,
             epoch: 1,
             snapshots: Vec::new(),
+            followed: false,
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
