@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
+use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock, log::LogError};
 use larder_store::{
     AfterLog, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, JournalMark, JournalTeller,
