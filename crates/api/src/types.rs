@@ -409,6 +409,35 @@ pub struct VolumeCreate {
     pub encrypt: Option<crate::Encrypt>,
 }
 
+/// Move a volume with its snapshots to another pool or store of this daemon, and answer when it is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMove {
+    pub volume: String,
+    /// POOL/NAME.
+    pub to: String,
+    /// The old volume stays, and nobody uses it.
+    pub keep: bool,
+    /// Even while clients have files open for writing, or programs use a mount.
+    pub force: bool,
+    /// Bytes a second at most, while the volume is served.
+    pub limit_bytes: Option<u64>,
+}
+
+/// A volume that was moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMoved {
+    /// POOL/NAME, before and now.
+    pub volume: String,
+    pub to: String,
+    /// For how long nobody could use it.
+    pub closed_ms: u64,
+    /// The old volume is still there.
+    pub kept: bool,
+    /// The reason why, unless somebody asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     pub pool: String,

@@ -77,6 +77,10 @@ pub trait LogStore: Send + Sync + 'static {
     fn last(&self, _stream: &str) -> Option<u64> {
         None
     }
+    /// The streams that there are, where the log knows.
+    fn streams(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Whether other machines can reach the log. Each opening of a stream then ends its writers before, and numbers that those
     /// may have given out are not given out again.
     fn is_shared(&self) -> bool {
@@ -155,6 +159,10 @@ impl LogStore for MemLog {
     async fn remove(&self, stream: &str) -> Result<(), LogError> {
         self.streams.lock().remove(stream);
         Ok(())
+    }
+
+    fn streams(&self) -> Vec<String> {
+        self.streams.lock().keys().cloned().collect()
     }
 
     fn usage(&self) -> (u64, u64) {

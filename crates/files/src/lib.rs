@@ -151,6 +151,14 @@ impl Files {
         self.tree.id()
     }
 
+    /// The id of the tree in handles that clients keep: a volume that took the place of another one answers to that one's.
+    pub fn handle_id(&self) -> uuid::Uuid {
+        match &self.tree {
+            Tree::Volume(volume) => volume.handle_id(),
+            Tree::Folder(folder) => folder.id(),
+        }
+    }
+
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
         self.tree.verifier()

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, GroupStatus, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth,
-    SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
+    CheckResult, GroupStatus, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed, PoolMoving,
+    PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod after_log;
 mod bill;
 mod bucket;
 mod cache;
@@ -24,6 +25,7 @@ mod follow;
 #[cfg(test)]
 mod follow_tests;
 mod health;
+mod journaled;
 pub mod log;
 mod names;
 pub mod owner;
@@ -38,14 +40,16 @@ mod tests;
 #[cfg(test)]
 mod volume_tests;
 
+pub use after_log::AfterLog;
 pub use bill::{Bill, Nanos, Prices, Use};
 pub use bucket::Bucket;
 pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
 pub use check::{Probe, ProbeState, check};
 pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
+pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;
-pub use owner::{Machine, Owner, OwnerRecord, TakeOver, Watched, look};
+pub use owner::{JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

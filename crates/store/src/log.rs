@@ -47,7 +47,7 @@ const HEADER_BYTES: usize = 64;
 const KIND_ENTRY: u8 = 0;
 const KIND_FENCE: u8 = 1;
 /// Entries of one stream that are on their way.
-const FLYING_MAX: usize = 16;
+pub(crate) const FLYING_MAX: usize = 16;
 /// Entries of a round trip (`bucket_log.spaced_puts`).
 const PUTS_A_TRIP: u32 = 8;
 /// Entries read at the same time at an opening.
@@ -115,6 +115,38 @@ impl BucketLog {
     fn stream(&self, name: &str) -> Result<Arc<Stream>, LogError> {
         let known = self.streams.lock().get(name).cloned();
         known.ok_or_else(|| LogError::Poisoned(format!("stream {name} was not read before it is written")))
+    }
+
+    /// Whether an entry that a writer of `term` had begun can still follow what is there: its predecessor is there, and nothing of a
+    /// later writer. The fence of such a writer is found by [`BucketLog::put_again`], in the place of an entry.
+    pub(crate) async fn may_follow(&self, stream: &str, id: u64, term: u64) -> Result<bool, LogError> {
+        let before = id.saturating_sub(1);
+        let there = self.list(stream, before).await?;
+        let has_predecessor = there.keys().any(|place| place.0 == before && (place.1 == term || before == term));
+        let has_later = there.keys().any(|place| place.0 >= id && place.1 > term);
+        Ok(has_predecessor && !has_later)
+    }
+
+    /// Puts an entry that an earlier process had begun, if it `may_follow`. Whether it is there now, put by whomever.
+    pub(crate) async fn put_again(
+        &self,
+        stream: &str,
+        place: (u64, u64),
+        payload: Vec<Bytes>,
+        may_follow: bool,
+    ) -> Result<bool, LogError> {
+        let whole: Bytes = payload.concat().into();
+        if may_follow {
+            let at = names::log_entry(stream, place.0, place.1);
+            let encoded = encode(stream, place, false, &rand::random(), vec![whole.clone()]);
+            match self.store.put_opts(&at, encoded, PutMode::Create.into()).await {
+                Ok(_) => return Ok(true),
+                Err(Error::AlreadyExists { .. }) => {}
+                Err(error) => return Err(failed("recovering the log", &error)),
+            }
+        }
+        let there = read(&*self.store, stream, place).await?;
+        Ok(there.is_some_and(|there| !there.is_fence && there.payload == whole))
     }
 
     async fn list(&self, stream: &str, from: u64) -> Result<Objects, LogError> {
@@ -377,12 +409,24 @@ fn counted(payload: &[Bytes]) -> u64 {
     (bytes as u64 + HEADER_BYTES as u64).max(ENTRY_BYTES_MIN)
 }
 
-async fn await_durable(mut progress: watch::Receiver<Progress>, id: u64) -> Result<(), LogError> {
-    let done = |progress: &Progress| progress.through >= id || progress.failed.is_some();
+async fn await_durable(progress: watch::Receiver<Progress>, id: u64) -> Result<(), LogError> {
+    await_progress(progress, id, |progress| (progress.through, progress.failed.clone())).await
+}
+
+/// Waits until the entry has arrived, or never will. `look` says how far it is, and why it goes no further.
+pub(crate) async fn await_progress<P>(
+    mut progress: watch::Receiver<P>,
+    id: u64,
+    look: impl Fn(&P) -> (u64, Option<LogError>),
+) -> Result<(), LogError> {
+    let done = |progress: &P| {
+        let (through, failed) = look(progress);
+        through >= id || failed.is_some()
+    };
     let gone = |_| LogError::Poisoned("the log was closed".into());
-    let now = progress.wait_for(done).await.map_err(gone)?.clone();
-    match now.failed {
-        Some(error) if now.through < id => Err(error),
+    let (through, failed) = look(&*progress.wait_for(done).await.map_err(gone)?);
+    match failed {
+        Some(error) if through < id => Err(error),
         _ => Ok(()),
     }
 }

@@ -26,6 +26,9 @@
 //! - `owner.unchanged_is_silent`: a standby takes the store when it has seen one and the same record for [`SILENCE_MAX`] by its own
 //!   clock. The write is conditional on that record, so an owner that renews it in time keeps the store. Where the owner renews, it
 //!   takes only its renewals for proofs: the last one is older than [`TENURE_WAIT`] then, and nobody waits again.
+//! - `owner.journal_is_named`: an owner that answers from a local journal says so in the record, and up to which moment the bucket has
+//!   everything. It renews that with each proof. The mark stays until the journal has been emptied, or its owner has ended in order:
+//!   whoever takes the store without that journal knows what may be missing.
 //! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,9 +94,26 @@ pub struct OwnerRecord {
     /// How often the owner has renewed the record. `None`: it does not, and its silence says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat: Option<u64>,
+    /// The owner answers from a journal of its own, which only its disks have (`owner.journal_is_named`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalMark>,
     /// The owner has not yet waited until no earlier one answers any more (`owner.wait_is_inherited`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
+}
+
+/// The journal that an owner answers from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalMark {
+    /// The pool that has it: its name and its id.
+    pub pool: String,
+    /// See `pool`.
+    pub pool_id: String,
+    /// Everything acknowledged before this moment is in the bucket, in milliseconds of that machine's clock since 1970.
+    pub drained_ms: u64,
+    /// Counts renewals, so that each differs from the one before (`owner.each_renewal_differs`).
+    #[serde(default)]
+    pub renewed: u64,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -112,6 +132,9 @@ pub enum TakeOver {
 /// A process that has a store.
 #[derive(Clone)]
 pub struct Owner(Arc<Held>);
+
+/// Says how far a journal is drained.
+pub type JournalTeller = Box<dyn Fn() -> JournalMark + Send + Sync>;
 
 /// Hears that the store is another's.
 type OnLoss = Box<dyn Fn(&BucketError) + Send + Sync>;
@@ -135,6 +158,7 @@ struct Held {
     /// Who has the store now (`owner.end_is_final`).
     lost_to: OnceLock<String>,
     on_loss: OnceLock<OnLoss>,
+    journal: OnceLock<Option<JournalTeller>>,
 }
 
 impl Owner {
@@ -225,6 +249,7 @@ impl Owner {
         wait: Duration,
     ) -> Result<Option<Owner>, BucketError> {
         let (old, version) = old.unzip();
+        let journal = old.as_ref().filter(|old| !old.released).and_then(|old| old.journal.clone());
         let epoch = old.map_or(1, |old| old.epoch.saturating_add(1));
         let record = OwnerRecord {
             format: FORMAT,
@@ -233,6 +258,7 @@ impl Owner {
             taken_ms: now_ms(),
             released: false,
             beat: None,
+            journal,
             waits: !wait.is_zero(),
         };
         let asked_ms = boot_ms();
@@ -250,6 +276,7 @@ impl Owner {
             is_released: AtomicBool::new(false),
             lost_to: OnceLock::new(),
             on_loss: OnceLock::new(),
+            journal: OnceLock::new(),
         }))))
     }
 
@@ -288,6 +315,13 @@ impl Owner {
         let _ = self.0.on_loss.set(Box::new(call));
     }
 
+    /// From now on answers come from this journal, or from none: what the record said of an earlier one is settled
+    /// (`owner.journal_is_named`).
+    pub async fn settle_journal(&self, journal: Option<JournalTeller>) -> Result<(), BucketError> {
+        let _ = self.0.journal.set(journal);
+        self.renew().await
+    }
+
     /// Fails if another has taken the store.
     pub async fn verify(&self) -> Result<(), BucketError> {
         self.check_lost()?;
@@ -321,7 +355,7 @@ impl Owner {
         }
         self.0.is_released.store(true, Ordering::Release);
         let mut newest = self.0.newest.lock().await;
-        let record = OwnerRecord { released: true, ..newest.0.clone() };
+        let record = OwnerRecord { released: true, journal: None, ..newest.0.clone() };
         match self.replace_own(&mut newest, record).await {
             Err(BucketError::Lost { .. }) => Ok(()),
             released => released,
@@ -333,9 +367,18 @@ impl Owner {
         let mut newest = self.0.newest.lock().await;
         self.check_lost()?;
         let asked_ms = boot_ms();
-        let beat = newest.0.beat.map_or(1, |beat| beat.wrapping_add(1));
         // Used up, whatever becomes of the request (`owner.each_renewal_differs`).
-        newest.0.beat = Some(beat);
+        if self.beats() {
+            newest.0.beat = Some(newest.0.beat.map_or(1, |beat| beat.wrapping_add(1)));
+        }
+        match self.0.journal.get() {
+            None => {}
+            Some(None) => newest.0.journal = None,
+            Some(Some(teller)) => {
+                let renewed = newest.0.journal.as_ref().map_or(1, |mark| mark.renewed.wrapping_add(1));
+                newest.0.journal = Some(JournalMark { renewed, ..teller() });
+            }
+        }
         let record = newest.0.clone();
         self.replace_own(&mut newest, record).await?;
         self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
@@ -363,7 +406,7 @@ impl Owner {
 
     /// A proof, by the way that a standby does not overlook (`owner.unchanged_is_silent`).
     async fn get_proof(&self) -> Result<(), BucketError> {
-        if self.beats() {
+        if self.beats() || self.0.journal.get().is_some_and(Option::is_some) {
             return self.renew().await;
         }
         let asked_ms = boot_ms();
@@ -516,7 +559,7 @@ fn boot_ms() -> u64 {
     u64::try_from((since_boot() + TENURE_WAIT).as_millis()).unwrap_or(u64::MAX)
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

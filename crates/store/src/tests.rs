@@ -14,7 +14,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use crate::server::Server;
 use crate::{Bucket, BucketError, BucketLog, BucketSettings, Kind, Machine, Owner, ProbeState, TakeOver};
 
-fn bucket(endpoint: &str) -> Bucket {
+pub(crate) fn bucket(endpoint: &str) -> Bucket {
     let settings = BucketSettings {
         url: "s3://test/some/where".parse().unwrap(),
         endpoint: Some(endpoint.to_owned()),

@@ -2,17 +2,21 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_base::SystemClock;
+use larder_base::log::MemLog;
 use larder_volume::{
     Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Stability, Volume,
 };
 
+use object_store::memory::InMemory;
+use object_store::path::Path;
+
 use crate::server::Server;
-use crate::{Bucket, BucketLog, Machine, Owner, TakeOver, tests};
+use crate::{AfterLog, Bucket, BucketLog, JournaledLog, Local, Machine, Owner, TakeOver, tests};
 
 pub(crate) struct Endless;
 
@@ -381,6 +385,108 @@ async fn an_idle_volume_asks_nothing_of_the_store() {
         let now = machines.server.requests();
         if now != requests {
             (requests, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// What a machine that is lost has left in the bucket is an earlier moment, whole, wherever it was in its work: its journal had more,
+/// and tables, segments and deletions never went ahead of the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_journal_the_bucket_is_an_earlier_moment() {
+    let behind = futures::future::join_all((0..6).map(lose_a_journal)).await;
+    assert!(behind.iter().sum::<u64>() > 20, "the journals were ahead of the bucket: by {behind:?}");
+}
+
+/// By how many files the journal was ahead.
+async fn lose_a_journal(round: u64) -> u64 {
+    let (server, url) = Server::start().await.unwrap();
+    server.set_fault("latency_ms", "4");
+    let newest = Arc::new(AtomicU64::new(0));
+    let lost = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (of_lost, counted) = (url.clone(), Arc::clone(&newest));
+    let (lose, lost_now) = tokio::sync::oneshot::channel::<()>();
+    let machine = std::thread::spawn(move || {
+        lost.block_on(async {
+            tokio::select! {
+                () = work_from_a_journal(of_lost, counted) => {}
+                _ = lost_now => {}
+            }
+        });
+        lost.shutdown_background();
+    });
+    while newest.load(Ordering::Acquire) < 20 + round * 17 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    if round % 2 == 1 {
+        server.hold("log/");
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    let acknowledged = newest.load(Ordering::Acquire);
+    drop(lose);
+    tokio::task::spawn_blocking(move || machine.join()).await.unwrap().unwrap();
+    // What is held never arrives.
+    server.hold("nothing");
+    let machines = Machines { server, bucket: tests::bucket(&url) };
+    let (registry, _) = machines.registry("b").await;
+    let volume = registry.volume("v").await.unwrap();
+    let listing = volume.readdir(&Cred::root(), Ino::ROOT, 0, 10_000, false).await.unwrap();
+    let mut there: Vec<u64> = listing
+        .entries
+        .iter()
+        .filter_map(|entry| std::str::from_utf8(&entry.name).ok()?.strip_prefix('w')?.parse().ok())
+        .collect();
+    there.sort_unstable();
+    let (first, last) = (there[0], there[there.len() - 1]);
+    assert_eq!(there, (first..=last).collect::<Vec<_>>(), "one change after the other");
+    assert!(last + 1 - first <= KEPT + 2, "{there:?}");
+    for n in first..last {
+        let ino = lookup(&volume, &format!("w{n}")).await.unwrap();
+        assert_eq!(read(&volume, ino).await, noise(n, length(n)), "file {n} of {first} to {last}");
+    }
+    write(&volume, lookup(&volume, &format!("w{last}")).await.unwrap(), noise(1, 300_000), Stability::FileSync)
+        .await
+        .unwrap();
+    drop(volume);
+    check(&registry).await;
+    acknowledged.saturating_sub(last)
+}
+
+const KEPT: u64 = 12;
+
+fn is_immutable(path: &Path) -> bool {
+    path.as_ref().contains("/seg/") || path.as_ref().ends_with(".sst")
+}
+
+fn length(n: u64) -> usize {
+    if n.is_multiple_of(3) { 200_000 } else { 2000 }
+}
+
+/// A machine that answers from a journal: it makes files and removes those of before, until it is lost.
+async fn work_from_a_journal(url: String, newest: Arc<AtomicU64>) {
+    let bucket = tests::bucket(&url);
+    let machine = Machine { name: "a".to_owned(), id: "a".to_owned() };
+    let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, TakeOver::No).await.unwrap();
+    let local = Local::new(&bucket.url.to_string(), Arc::new(MemLog::default()), Arc::new(InMemory::new()));
+    let log = BucketLog::new(Arc::clone(&bucket.store), Some(owner));
+    let log = JournaledLog::recover(log, local).await.unwrap();
+    let backing = Backing {
+        store: Arc::new(AfterLog::new(Arc::clone(&bucket.store), log.barrier(), is_immutable)),
+        log: Some(Arc::new(log)),
+        space: Arc::new(Endless),
+        clock: Arc::new(SystemClock::default()),
+    };
+    let registry = Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap();
+    registry.create("v", Properties::default()).await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    for n in 1.. {
+        let ino = create(&volume, &format!("w{n}")).await.unwrap();
+        write(&volume, ino, noise(n, length(n)), Stability::FileSync).await.unwrap();
+        newest.store(n, Ordering::Release);
+        if n % 25 == 0 {
+            volume.snapshot(&format!("s{n}")).await.unwrap();
+        }
+        if n > KEPT {
+            volume.unlink(&Cred::root(), Ino::ROOT, format!("w{}", n - KEPT).as_bytes()).await.unwrap();
         }
     }
 }

@@ -34,6 +34,8 @@ const EVENTS_MAX: usize = 4096;
 /// The parts that a volume is opened from.
 pub(crate) struct StateParts {
     pub(crate) id: uuid::Uuid,
+    /// The id in the handles of clients.
+    pub(crate) handles: uuid::Uuid,
     pub(crate) name: String,
     pub(crate) tag: VolumeTag,
     pub(crate) meta: Arc<dyn Meta>,
@@ -120,6 +122,7 @@ impl State {
             .await?;
             let state = Arc::new(State {
                 id: parts.id,
+                handles: parts.handles,
                 name: parts.name,
                 marks: parts.marks,
                 tag: parts.tag,

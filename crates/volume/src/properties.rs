@@ -84,7 +84,13 @@ impl OwnerQuotas {
 
 impl Default for Properties {
     fn default() -> Self {
-        Self { record_bytes: 128 << 10, compression: Compression::Lz4, quota_bytes: None, sync: SyncMode::Standard, owner_quotas: OwnerQuotas::default() }
+        Self {
+            record_bytes: 128 << 10,
+            compression: Compression::Lz4,
+            quota_bytes: None,
+            sync: SyncMode::Standard,
+            owner_quotas: OwnerQuotas::default(),
+        }
     }
 }
 

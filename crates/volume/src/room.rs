@@ -37,7 +37,11 @@ impl State {
     /// Called before names or attributes are added: metadata needs room as well, and a removal must
     /// never lack it.
     pub(crate) async fn admit_entry(&self) -> FsResult<()> {
-        if self.admits_entry()? { Ok(()) } else { Box::pin(self.wait_for_quota(Wanted { bytes: 1, owner: None })).await }
+        if self.admits_entry()? {
+            Ok(())
+        } else {
+            Box::pin(self.wait_for_quota(Wanted { bytes: 1, owner: None })).await
+        }
     }
 
     /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
@@ -89,7 +93,8 @@ impl State {
     /// What the quotas of this user and this group leave. `None`: neither has one.
     fn owner_left(&self, owner: Owned, unstored_bytes: u64) -> Option<u64> {
         let (user, group) = self.owner_quotas.of(owner.uid, owner.gid);
-        let left = |quota: u64, used: Used| quota.saturating_sub((used.bytes.max(0) as u64).saturating_add(unstored_bytes));
+        let left =
+            |quota: u64, used: Used| quota.saturating_sub((used.bytes.max(0) as u64).saturating_add(unstored_bytes));
         let owners = self.meta.owners()?;
         let user = user.map(|quota| left(quota, owners.user(owner.uid)));
         let group = group.map(|quota| left(quota, owners.group(owner.gid)));

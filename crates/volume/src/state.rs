@@ -34,6 +34,8 @@ const TURNS_MAX: u32 = 16;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
+    /// The id in the handles of clients.
+    pub(crate) handles: uuid::Uuid,
     /// The name that people see. It does not change.
     pub(crate) name: String,
     pub(crate) tag: VolumeTag,

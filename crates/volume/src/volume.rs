@@ -71,6 +71,11 @@ impl Volume {
         self.state.id
     }
 
+    /// The id in handles that clients keep: [`Volume::id`], unless it took the place of another volume.
+    pub fn handle_id(&self) -> uuid::Uuid {
+        self.state.handles
+    }
+
     /// Changes from now on. A receiver that falls 4096 events behind is told that it lost some and
     /// must drop its cache.
     pub fn events(&self) -> broadcast::Receiver<Event> {

@@ -158,6 +158,11 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Let go of changes that were acknowledged from a journal here and never reached the store: larder pool status says of which time
+    Forget {
+        /// The store's name in larder.toml
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -520,6 +525,22 @@ pub(crate) enum VolumeCommand {
         name: String,
         #[command(flatten)]
         disks: Disks,
+    },
+    /// Move a volume with its snapshots to another pool or store of this larder while it is served; it closes for a moment at the end
+    Move {
+        /// NAME or POOL/NAME
+        name: String,
+        /// POOL/NAME: where it is from then on
+        to: String,
+        /// Leave the old volume there, unused
+        #[arg(long)]
+        keep: bool,
+        /// Even if clients have files open for writing, or programs use a mount of it
+        #[arg(long)]
+        force: bool,
+        /// Bytes a second at most, such as 10MiB
+        #[arg(long, value_name = "RATE", value_parser = crate::config::parse_limit)]
+        limit: Option<ByteSize>,
     },
     /// Delete a volume and everything in it
     Destroy {

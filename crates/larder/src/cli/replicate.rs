@@ -154,7 +154,7 @@ async fn now(global: &Global, args: NowArgs) -> Result<(), Failure> {
     match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {
             let asked = client.post::<Replications>("/v1/replicate", &request);
-            let done = if std::io::stderr().is_terminal() { watched(&client, asked).await? } else { asked.await? };
+            let done = watched(&client, asked).await?;
             out.answer(&done, |done| shown(&done.replications))
         }
         Backend::Direct(storage) => {
@@ -164,11 +164,11 @@ async fn now(global: &Global, args: NowArgs) -> Result<(), Failure> {
     }
 }
 
-/// Shows how far it is until it is done.
-async fn watched(
-    client: &Client,
-    asked: impl Future<Output = Result<Replications, Failure>>,
-) -> Result<Replications, Failure> {
+/// Shows on a terminal how far it is until it is done.
+pub(super) async fn watched<T>(client: &Client, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    if !std::io::stderr().is_terminal() {
+        return asked.await;
+    }
     let mut asked = std::pin::pin!(asked);
     loop {
         match tokio::time::timeout(SHOW_EVERY, &mut asked).await {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use larder_api::{Failure, PoolStatus};
+use larder_api::{Done, Failure, PoolStatus};
 use larder_store::{Bucket, BucketError, BucketUrl, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver};
 use serde::Serialize;
 
 use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
 use crate::daemon::bucket::bucket_failure;
-use crate::{machine, render};
+use crate::{machine, render, times};
 
 /// A daemon that hangs is left out.
 const DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
@@ -34,6 +34,12 @@ pub(super) async fn run(global: &Global, command: StoreCommand) -> Result<Outcom
         StoreCommand::Check { url, reach } => check(global, url, &reach).await,
         StoreCommand::Status { url, reach } => status(global, url, &reach).await,
         StoreCommand::Takeover { url, reach, force } => take_over(global, url, &reach, force).await,
+        StoreCommand::Forget { name } => {
+            let client = super::reach::daemon(global).await?;
+            let done: Done = client.post(&format!("/v1/stores/{name}/forget"), &Done {}).await?;
+            global.out().answer(&done, |_| format!("the changes that never reached the store '{name}' are gone"))?;
+            Ok(Outcome::Done)
+        }
     }
 }
 
@@ -73,7 +79,18 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
                 (false, Some(_)) => "in use, renewed for a standby",
                 (false, None) => "in use",
             };
-            format!("store: {name}\nowner: {}\nepoch: {}\nstate: {state}{here}", owner.machine.name, owner.epoch)
+            let journal = owner.journal.as_ref().map(|mark| {
+                format!(
+                    "\ndurability: the journal of the pool '{}' there; the bucket has all changes up to {}",
+                    mark.pool,
+                    times::local(mark.drained_ms)
+                )
+            });
+            let journal = journal.unwrap_or_default();
+            format!(
+                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
+                owner.machine.name, owner.epoch
+            )
         }
     })?;
     Ok(Outcome::Done)
@@ -95,12 +112,22 @@ async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) 
     let id = format!("takeover:{}", uuid::Uuid::new_v4().simple());
     let machine = Machine { name: format!("larder store takeover on {}", machine::host_name()), id };
     let how = if force { TakeOver::Forced } else { TakeOver::No };
+    let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
+    let missing = before.filter(|before| !before.released).and_then(|before| {
+        let mark = before.journal?;
+        let (since, pool, machine) = (times::local(mark.drained_ms), mark.pool, before.machine.name);
+        Some(format!(
+            "\nchanges after {since} may be missing: only the pool '{pool}' of {machine} has what the bucket does not; when larder \
+             starts there again, it keeps them and says so"
+        ))
+    });
     let owner = Owner::take(bucket.store, &bucket.url, machine, how).await.map_err(failed)?;
     owner.await_silence().await;
     owner.release().await.map_err(failed)?;
     let epoch = owner.epoch();
-    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it");
-    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch }), |_| text)?;
+    let missing = missing.unwrap_or_default();
+    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it{missing}");
+    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch, "missing": missing.trim() }), |_| text)?;
     Ok(Outcome::Done)
 }
 

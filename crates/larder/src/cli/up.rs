@@ -111,7 +111,7 @@ async fn serve(
         for store in &config.stores {
             // Refused before a pool is made.
             let machine = this_machine(daemon.folder())?;
-            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory).await?);
+            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory, None).await?);
         }
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, memory).await?;
@@ -247,6 +247,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
             bucket: args.reach.settings(url.clone()),
             standby: args.standby,
             cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
+            journal: None,
             read_only: args.read_only.then_some(BEHIND_SECONDS),
             prices: None,
         })
@@ -423,7 +424,9 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, memory: ByteSize) ->
 /// A volume, shares of all volumes, and the user: what is missing from a first run.
 async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<(), Failure> {
     config.users.push(first_user(user));
-    for pool in daemon.storage.all() {
+    let mut pools = daemon.storage.all();
+    pools.sort_by_key(|pool| !pool.has_disks());
+    for pool in pools {
         let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
         if names.is_empty() && pool.is_read_only() {
             let message = format!("there is no volume in the store '{}', and nothing is made there", pool.name);
@@ -440,7 +443,10 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
             if !pool.is_read_only() {
                 config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
             }
-            let share = default_share(&volume, Some(name), config);
+            // A pool and a bucket side by side have a volume of the same name each.
+            let is_taken = config.shares.iter().any(|share| share.name.eq_ignore_ascii_case(&volume));
+            let share = if is_taken { format!("{}-{volume}", pool.name) } else { volume };
+            let share = default_share(&share, Some(name), config);
             config.shares.push(share);
         }
     }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use larder_api::{Done, Encrypt, Failure, OwnerUse, TakeAway, VolumeCreate, VolumeStatus};
+use larder_api::{Done, Encrypt, Failure, OwnerUse, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
@@ -89,6 +89,11 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
         }
         VolumeCommand::Key(command) => keys::run(global, command).await,
         VolumeCommand::Promote { name, disks } => super::replica::promote(global, &name, &disks).await,
+        VolumeCommand::Move { name, to, keep, force, limit } => {
+            split(&name)?;
+            let limit_bytes = limit.map(|limit| limit.0);
+            move_to(global, &VolumeMove { volume: name, to, keep, force, limit_bytes }).await
+        }
         VolumeCommand::Destroy { name, yes, force, with_snapshots, disks } => {
             destroy(global, &name, yes, TakeAway { force, with_snapshots }, &disks).await
         }
@@ -116,6 +121,30 @@ fn made(volume: &VolumeStatus) -> String {
     }
     if let Some(key) = &volume.recovery_key {
         text.push_str(&keys::recovery_text(key));
+    }
+    text
+}
+
+async fn move_to(global: &Global, request: &VolumeMove) -> Result<(), Failure> {
+    let client = super::reach::daemon(global).await?;
+    let asked = client.post::<VolumeMoved>("/v1/move", request);
+    let moved = super::replicate::watched(&client, asked).await?;
+    global.out().answer(&moved, moved_text)
+}
+
+fn moved_text(moved: &VolumeMoved) -> String {
+    let VolumeMoved { volume, to, .. } = moved;
+    let secs = moved.closed_ms as f64 / 1000.0;
+    let mut text = format!(
+        "moved '{volume}' to '{to}'; it was closed for {secs:.1} s\n\
+         NFS clients go on with the handles that they have; SMB, SFTP and WebDAV clients connect again"
+    );
+    match (&moved.fault, moved.kept) {
+        (Some(fault), _) => text.push_str(&format!("\nthe old volume '{volume}' is still there: {fault}")),
+        (None, true) => text.push_str(&format!(
+            "\nthe old volume is still there; destroy it with: larder volume destroy {volume} --with-snapshots"
+        )),
+        (None, false) => {}
     }
     text
 }

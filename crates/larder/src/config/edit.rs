@@ -87,6 +87,20 @@ impl Editor {
         self.tables("replica").retain(|t| text(t, "name") != Some(&name));
     }
 
+    /// Lets everything that names a volume name the one that takes its place. It is replicated to that place no more.
+    pub(crate) fn move_volume(&mut self, from: &VolumeName, to: &VolumeName) {
+        self.remove_replicate(from, &Place::Here(to.clone()));
+        let (from, to) = (from.to_string(), to.to_string());
+        self.tables("replica").retain(|t| text(t, "name") != Some(&to));
+        for (kind, key) in [("volume", "name"), ("share", "volume"), ("mount", "volume"), ("replicate", "volume")] {
+            for table in self.tables(kind).iter_mut().filter(|t| text(t, key) == Some(&from)) {
+                if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
+                    replace_value(old, &Value::from(&to));
+                }
+            }
+        }
+    }
+
     /// Names a volume to replicate, or changes what is said of that.
     pub(crate) fn set_replicate(&mut self, replicate: &ReplicateConfig) {
         let (volume, to) = (replicate.volume.to_string(), &replicate.to);

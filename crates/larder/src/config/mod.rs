@@ -49,7 +49,7 @@ pub(crate) use schedule::Schedule;
 pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
 };
-pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
+pub(crate) use store::{BEHIND_SECONDS, CacheConfig, NO_STANDBY, StoreConfig, parse_cache_bytes};
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -431,7 +431,8 @@ impl Validator<'_> {
         }
         self.no_disk_twice(&config.pools)?;
         for store in raw.store {
-            let parsed = StoreConfig::parse(store.into_inner());
+            let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let parsed = StoreConfig::parse(store.into_inner(), &pools);
             config.stores.push(parsed.map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?);
         }
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;

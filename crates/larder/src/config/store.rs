@@ -20,6 +20,8 @@ pub(crate) struct StoreConfig {
     /// Another machine writes the store: its volumes are served read-only, at most so many seconds behind.
     pub(crate) read_only: Option<u64>,
     pub(crate) cache: Option<CacheConfig>,
+    /// The pool whose journal answers: `durability = "journal"`. Without one the bucket does.
+    pub(crate) journal: Option<String>,
     /// `None`: nobody said what the bucket costs.
     pub(crate) prices: Option<Prices>,
 }
@@ -118,15 +120,52 @@ pub(super) struct RawStore {
     read_only: bool,
     behind_seconds: Option<Spanned<u64>>,
     cache: Option<RawCache>,
+    durability: Option<Spanned<String>>,
+    journal: Option<Spanned<String>>,
     prices: Option<RawPrices>,
 }
 
 /// A place in the file, and what is wrong there.
 pub(super) type Wrong = (std::ops::Range<usize>, String);
 
+/// What an answer waits for: the bucket, or the journal of a pool, which is the only one there is where none is named.
+fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, Wrong> {
+    let known = || if pools.is_empty() { "none".to_owned() } else { pools.join(", ") };
+    let durability = match &raw.durability {
+        Some(durability) => durability,
+        None => {
+            let alone = raw.journal.clone();
+            return alone.map_or(Ok(None), |place| {
+                Err((place.span(), "journal is for durability = \"journal\", which is not there".to_owned()))
+            });
+        }
+    };
+    let wrong = |what: String| Err((durability.span(), what));
+    match (durability.get_ref().as_str(), &raw.journal, pools) {
+        ("bucket", None, _) => Ok(None),
+        ("bucket", Some(place), _) => Err((place.span(), "journal is for durability = \"journal\"".to_owned())),
+        ("journal", ..) if raw.read_only => wrong(
+            "a store that is only read has nothing to answer for: leave out durability, or read_only = true".to_owned(),
+        ),
+        ("journal", ..) if raw.standby => wrong(NO_STANDBY.to_owned()),
+        ("journal", Some(pool), _) if pools.contains(&pool.get_ref().as_str()) => Ok(Some(pool.get_ref().clone())),
+        ("journal", Some(pool), _) => {
+            Err((pool.span(), format!("there is no pool '{}' in this file (pools: {})", pool.get_ref(), known())))
+        }
+        ("journal", None, [pool]) => Ok(Some((*pool).to_owned())),
+        ("journal", None, _) => {
+            wrong(format!("a journal lies on a pool: name it with journal = \"POOL\" (pools: {})", known()))
+        }
+        (other, ..) => wrong(format!("'{other}' is no durability: write \"bucket\" or \"journal\"")),
+    }
+}
+
+pub(crate) const NO_STANDBY: &str = "a store with a standby cannot answer from the journal of this machine, which the standby does not \
+     have: leave out standby = true, or write durability = \"bucket\"";
+
 impl StoreConfig {
     /// What is wrong comes with its place.
-    pub(super) fn parse(raw: RawStore) -> Result<StoreConfig, Wrong> {
+    pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreConfig, Wrong> {
         if let Err(what) = check_name(raw.name.get_ref()) {
             return Err((raw.name.span(), what));
         }
@@ -134,6 +173,7 @@ impl StoreConfig {
             Ok(url) => url,
             Err(error) => return Err((raw.url.span(), error.to_string())),
         };
+        let journal = parse_journal(&raw, pools)?;
         let RawStore {
             endpoint,
             region,
@@ -169,7 +209,7 @@ impl StoreConfig {
         let read_only = read_only.then_some(behind);
         let prices = prices.map(RawPrices::parse).transpose()?;
         let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, read_only, cache, prices })
+        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, read_only, cache, journal, prices })
     }
 
     /// Options of the command line for this run.
@@ -200,6 +240,10 @@ impl StoreConfig {
             if said {
                 table.insert(name, value(true));
             }
+        }
+        if let Some(pool) = &self.journal {
+            table.insert("durability", value("journal"));
+            table.insert("journal", value(pool));
         }
         if let Some(seconds) = self.read_only.filter(|seconds| *seconds != BEHIND_SECONDS) {
             table.insert("behind_seconds", value(seconds.cast_signed()));

@@ -211,6 +211,50 @@ fn a_share_whose_last_user_goes_is_for_nobody() {
     }
 }
 
+#[test]
+fn the_journal_that_answers_for_a_store() {
+    let pool = |name: &str| format!("[[pool]]\nname = \"{name}\"\ndisks = [\"{name}\"]\n");
+    let store = |rest: &str| format!("[[store]]\nname = \"s\"\nurl = \"s3://home/x\"\n{rest}");
+    let journal = |text: String| parse(&text).map(|config| config.stores[0].journal.clone());
+    let wanted = "durability = \"journal\"";
+    assert_eq!(journal(pool("a") + &store("")).unwrap(), None);
+    assert_eq!(journal(pool("a") + &store("durability = \"bucket\"")).unwrap(), None);
+    assert_eq!(journal(pool("a") + &store(wanted)).unwrap().as_deref(), Some("a"));
+    let named = format!("{wanted}\njournal = \"b\"");
+    assert_eq!(journal(pool("a") + &pool("b") + &store(&named)).unwrap().as_deref(), Some("b"));
+    for (text, want) in [
+        (store(wanted), "a journal lies on a pool: name it"),
+        (pool("a") + &pool("b") + &store(wanted), "(pools: a, b)"),
+        (pool("a") + &store(&named), "there is no pool 'b'"),
+        (pool("a") + &store("durability = \"both\""), "'both' is no durability"),
+        (pool("a") + &store("journal = \"a\""), "journal is for durability"),
+        (pool("a") + &store(&format!("standby = true\n{wanted}")), "a store with a standby cannot answer"),
+    ] {
+        let got = parse(&text).unwrap_err();
+        assert!(got.contains(want), "{text}: {got}");
+    }
+    let config = parse(&(pool("a") + &store(wanted))).unwrap();
+    let written = format!("{}[[store]]\n{}", pool("a"), config.stores[0].table());
+    assert_eq!(parse(&written).unwrap().stores, config.stores);
+}
+
+#[test]
+fn a_volume_that_moves_takes_its_tables_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let text = "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[pool]]\nname = \"u\"\ndisks = [\"b\"]\n\
+        [[volume]]\nname = \"t/v\" # ours\nquota = \"1GiB\"\n[[share]]\nname = \"s\"\nvolume = \"t/v\"\n\
+        [[share]]\nname = \"other\"\nvolume = \"t/w\"\n[[mount]]\ndir = \"/m\"\nvolume = \"t/v\"\n\
+        [[replicate]]\nvolume = \"t/v\"\nto = \"u/v\"\n[[replicate]]\nvolume = \"t/v\"\nto = \"u/copy\"\n";
+    std::fs::write(&file, text).unwrap();
+    let mut editor = edit::Editor::open(&file).unwrap();
+    editor.move_volume(&VolumeName::parse("t/v").unwrap(), &VolumeName::parse("u/v").unwrap());
+    editor.save().unwrap();
+    let gone = "[[replicate]]\nvolume = \"t/v\"\nto = \"u/v\"\n";
+    let want = text.replace(gone, "").replace("\"t/v\"", "\"u/v\"");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), want);
+}
+
 #[path = "../../../../fuzz/driver.rs"]
 mod driver;
 

@@ -81,6 +81,8 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/pools/{name}/scrub", get(pool_scrub).post(pool_scrub_do))
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
+        .route("/v1/move", post(volume_move))
+        .route("/v1/stores/{name}/forget", post(store_forget))
         .route("/v1/owners/{*name}", get(owners))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
@@ -192,6 +194,20 @@ async fn volume_destroy(
     Json(request): Json<TakeAway>,
 ) -> Answer<Done> {
     done(finish(async move { daemon.volume_destroy(&name, request).await }).await)
+}
+
+/// Who asked and goes away interrupts the copying; then the volume stays where it is.
+async fn volume_move(
+    State(daemon): Shared,
+    Json(request): Json<larder_api::VolumeMove>,
+) -> Answer<larder_api::VolumeMoved> {
+    let copied = daemon.copy_volume(&request).await?;
+    ok(finish(async move { daemon.change_places(copied).await }).await?)
+}
+
+async fn store_forget(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    let store = daemon.storage.pool(Some(&name))?;
+    done(finish(async move { store.forget_lost().await }).await)
 }
 
 async fn owners(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::OwnerUse>> {

@@ -10,15 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
-use larder_base::{LogStore, SystemClock};
+use larder_base::units::ByteSize;
+use larder_base::{LogStore, SystemClock, log::LogError};
 use larder_store::{
-    Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner, Prices, ReadOnly,
-    TakeOver, Use, Watched,
+    AfterLog, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, JournalMark, JournalTeller,
+    JournaledLog, Local, LostEntries, Machine, Owner, OwnerRecord, Prices, ReadOnly, TakeOver, Use, Watched,
 };
 use larder_volume::{Backing, Space};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, StoreConfig};
+use super::storage::Storage;
+use crate::config::{Config, NO_STANDBY, StoreConfig};
 use crate::folder::DataFolder;
 use crate::machine;
 
@@ -37,9 +39,47 @@ pub(crate) struct OpenBucket {
     /// As the volumes see it.
     store: Arc<dyn object_store::ObjectStore>,
     cache: Option<Arc<DiskCache>>,
+    log: Arc<dyn LogStore>,
+    journal: Option<OpenJournal>,
+    /// What may be missing, for as long as this process has the store.
+    missing: Option<String>,
     /// Why there is no cache where one was wanted.
     cache_fault: Option<String>,
     prices: Option<Prices>,
+}
+
+/// The pool whose journal answers for a store.
+pub(crate) struct JournalPlace {
+    pool: String,
+    pool_id: String,
+    local: Local,
+}
+
+struct OpenJournal {
+    place: JournalPlace,
+    log: JournaledLog,
+    /// Entries that found no place in the bucket any more.
+    lost: parking_lot::Mutex<Vec<LostEntries>>,
+}
+
+impl JournalPlace {
+    pub(super) fn of(storage: &Storage, store: &StoreConfig, pool: &str) -> Result<Self, Failure> {
+        let closed = |why: &str| {
+            Failure::new(
+                FailureKind::Unavailable,
+                format!("the store '{}' answers from the journal of the pool '{pool}', which {why}", store.name),
+            )
+            .action(format!("see what is wrong with the pool: larder pool status {pool}"))
+        };
+        let open = storage.pool(Some(pool)).map_err(|_| closed("is not open"))?;
+        let disks = open.disk_pool().ok_or_else(|| closed("has no disks"))?;
+        let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
+        Ok(Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), local })
+    }
+
+    fn is(&self, mark: &JournalMark) -> bool {
+        self.pool_id == mark.pool_id
+    }
 }
 
 /// How long ago a follower last looked, and the bound.
@@ -86,6 +126,9 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(),
         ))
         .action("serve them by a daemon of their own: larder serve --data ANOTHER-DIR"));
     }
+    if store.journal.is_some() {
+        return Err(Failure::invalid(format!("the store '{}': {NO_STANDBY}", store.name)));
+    }
     let bucket = Bucket::open(&store.bucket).map_err(|error| bucket_failure(&store.name, &error))?;
     let name = store.name.clone();
     let told = move |watched: &Watched| match watched.beats {
@@ -105,9 +148,47 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(),
 
 impl OpenBucket {
     /// Takes the store. With `take_over` also from a machine that has not given it back.
-    pub(super) async fn take(config: &StoreConfig, machine: Machine, take_over: bool) -> Result<Self, Failure> {
+    pub(super) async fn take(
+        config: &StoreConfig,
+        machine: Machine,
+        take_over: bool,
+        journal: Option<JournalPlace>,
+    ) -> Result<Self, Failure> {
+        let local = journal.as_ref().map(|place| (place.local.clone(), place.pool.clone()));
+        let taken = Self::take_with(config, machine, take_over, journal).await;
+        let (Err(_), Some((local, pool))) = (&taken, local) else { return taken };
+        // Nobody knows when it can be had: the journal is for others, too.
+        match local.park().await {
+            Ok(0) => {}
+            Ok(entries) => tracing::warn!(
+                store = config.name,
+                pool,
+                entries,
+                "changes that were acknowledged here are not in the bucket: they are kept in the pool until this machine has the store"
+            ),
+            Err(error) => {
+                tracing::error!(store = config.name, pool, %error, "what waits for the store stays in the journal")
+            }
+        }
+        taken
+    }
+
+    async fn take_with(
+        config: &StoreConfig,
+        machine: Machine,
+        take_over: bool,
+        journal: Option<JournalPlace>,
+    ) -> Result<Self, Failure> {
         let failed = |error| bucket_failure(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
+        let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
+        let missing = what_is_missing(config, &machine, before.as_ref(), journal.as_ref());
+        if let (Some(missing), Some(before)) = (&missing, &before)
+            && before.machine.id == machine.id
+            && !take_over
+        {
+            return Err(missing_failure(&config.name, missing, before));
+        }
         let how = if take_over { TakeOver::Forced } else { TakeOver::No };
         let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, how).await.map_err(failed)?;
         let name = config.name.clone();
@@ -118,7 +199,23 @@ impl OpenBucket {
             let owner = owner.clone();
             tokio::spawn(async move { owner.beat().await })
         });
-        Ok(Self::of(config, bucket, Some(owner), beating))
+        let mut open = Self::of(config, bucket, Some(owner.clone()), beating);
+        if let Some(place) = journal {
+            let log = BucketLog::new(Arc::clone(&open.bucket.store), Some(owner.clone()));
+            let journal = OpenJournal::open(&config.name, log, place).await?;
+            open.store = Arc::new(AfterLog::new(Arc::clone(&open.store), journal.log.barrier(), is_immutable));
+            open.log = Arc::new(journal.log.clone());
+            open.journal = Some(journal);
+        }
+        // The record says so before anything is answered from the journal.
+        if open.journal.is_some() || before.is_some_and(|before| before.journal.is_some()) {
+            owner.settle_journal(open.journal.as_ref().map(OpenJournal::teller)).await.map_err(failed)?;
+        }
+        if let Some(missing) = &missing {
+            tracing::error!(store = config.name, "{missing}");
+        }
+        open.missing = missing;
+        Ok(open)
     }
 
     /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
@@ -133,12 +230,18 @@ impl OpenBucket {
             Ok(cache) => (cache, None),
             Err(fault) => (None, Some(fault)),
         };
-        let store = match &cache {
+        let store: Arc<dyn object_store::ObjectStore> = match &cache {
             None => Arc::clone(&bucket.store),
             Some(cache) => Arc::new(Cached::new(Arc::clone(&bucket.store), Arc::clone(cache), is_immutable)),
         };
-        let prices = config.prices.clone();
-        OpenBucket { name: config.name.clone(), bucket, owner, beating, store, cache, cache_fault, prices }
+        let bucket_store = Arc::clone(&bucket.store);
+        let log: Arc<dyn LogStore> = match &owner {
+            Some(owner) => Arc::new(BucketLog::new(bucket_store, Some(owner.clone()))),
+            None => Arc::new(FollowedLog::new(bucket_store)),
+        };
+        let (name, prices) = (config.name.clone(), config.prices.clone());
+        let (journal, missing) = (None, None);
+        OpenBucket { name, bucket, owner, beating, store, cache, log, journal, missing, cache_fault, prices }
     }
 
     pub(super) fn is_read_only(&self) -> bool {
@@ -147,14 +250,9 @@ impl OpenBucket {
 
     /// What volumes stand on here.
     pub(super) fn backing(&self) -> Backing {
-        let store = Arc::clone(&self.bucket.store);
-        let log: Arc<dyn LogStore> = match &self.owner {
-            Some(owner) => Arc::new(BucketLog::new(store, Some(owner.clone()))),
-            None => Arc::new(FollowedLog::new(store)),
-        };
         Backing {
             store: self.store(),
-            log: Some(log),
+            log: Some(Arc::clone(&self.log)),
             space: Arc::new(Endless),
             clock: Arc::new(SystemClock::default()),
         }
@@ -176,7 +274,7 @@ impl OpenBucket {
     pub(super) fn status(&self, used: Use, behind: Option<Behind>) -> PoolStatus {
         let trouble = self.bucket.health.trouble();
         let (status, action) = match &trouble {
-            None => (None, None),
+            None => self.journal.as_ref().and_then(|journal| journal.told(&self.name)).unzip(),
             Some(trouble) => (
                 Some(format!(
                     "The store has not answered for {} s ({}). Writes wait, and reads of what is not in memory.",
@@ -206,7 +304,15 @@ impl OpenBucket {
             disks: Vec::new(),
             spares: Vec::new(),
             moving: None,
-            notes: self.bill(used).lines().into_iter().chain([self.ownership(behind)]).chain(cache).collect(),
+            notes: self
+                .bill(used)
+                .lines()
+                .into_iter()
+                .chain([self.ownership(behind)])
+                .chain(self.journal.as_ref().map(OpenJournal::note))
+                .chain(self.missing.clone())
+                .chain(cache)
+                .collect(),
         }
     }
 
@@ -224,11 +330,28 @@ impl OpenBucket {
         format!("owned by this machine, epoch {}{renewed}", owner.epoch())
     }
 
+    /// The pool whose journal answers.
+    pub(super) fn journal_pool(&self) -> Option<&str> {
+        self.journal.as_ref().map(|journal| journal.place.pool.as_str())
+    }
+
+    /// Lets go of the entries that never reached the bucket.
+    pub(super) async fn forget_lost(&self) -> Result<(), Failure> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let forgotten = journal.place.local.forget_lost().await;
+        forgotten.map_err(|error| log_failure(&self.name, &error))?;
+        journal.lost.lock().clear();
+        Ok(())
+    }
+
     pub(super) fn metrics(&self, used: Use, behind: Option<Behind>, out: &mut larder_base::metrics::Metrics) {
         self.bucket.requests.metrics(&self.name, out);
         self.bill(used).metrics(&self.name, out);
         if let Some(cache) = &self.cache {
             cache.metrics(&self.name, out);
+        }
+        if let Some(journal) = &self.journal {
+            journal.log.metrics(&self.name, out);
         }
         if let Some((Some(age), _)) = behind {
             let help = "How long ago a read-only replica last looked at what the owner has written.";
@@ -244,6 +367,16 @@ impl OpenBucket {
         if let Some(beating) = &self.beating {
             beating.abort();
         }
+        if let Some(journal) = &self.journal
+            && !matches!(tokio::time::timeout(CLOSE_WAIT_MAX, journal.log.drained()).await, Ok(Ok(())))
+        {
+            tracing::warn!(
+                store = self.name,
+                "the store is not given back, because the bucket does not take the newest changes: they wait in the journal of the pool '{}'; start larder again on this machine",
+                journal.place.pool
+            );
+            return;
+        }
         let Some(owner) = &self.owner else { return };
         match tokio::time::timeout(CLOSE_WAIT_MAX, owner.release()).await {
             Ok(Ok(())) => {}
@@ -251,6 +384,92 @@ impl OpenBucket {
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
         }
     }
+}
+
+impl OpenJournal {
+    async fn open(store: &str, log: BucketLog, place: JournalPlace) -> Result<Self, Failure> {
+        let failed = |error| log_failure(store, &error);
+        let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
+        let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
+        Ok(Self { place, log, lost })
+    }
+
+    fn teller(&self) -> JournalTeller {
+        let (pool, pool_id, drained_ms) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.drained_ms());
+        Box::new(move || JournalMark {
+            pool: pool.clone(),
+            pool_id: pool_id.clone(),
+            drained_ms: drained_ms(),
+            renewed: 0,
+        })
+    }
+
+    fn note(&self) -> String {
+        let (waits, pool) = (self.log.undrained(), &self.place.pool);
+        match waits.entries {
+            0 => format!("answers from the journal of the pool '{pool}'; the bucket has all of it"),
+            _ => format!(
+                "answers from the journal of the pool '{pool}'; the changes of the last {:.1} s, {}, are not in the bucket yet, and lost if that pool is",
+                waits.oldest.as_secs_f64(),
+                ByteSize(waits.bytes)
+            ),
+        }
+    }
+
+    /// What a person has to hear of, and what to do.
+    fn told(&self, store: &str) -> Option<(String, String)> {
+        let lost = self.lost.lock();
+        let (from, to) = (lost.iter().map(|one| one.from_ms).min()?, lost.iter().map(|one| one.to_ms).max()?);
+        let (entries, bytes): (u64, u64) =
+            (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
+        Some((
+            format!(
+                "Changes acknowledged here from {} to {} ({entries} log entries, {}) never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
+                crate::times::local(from),
+                crate::times::local(to),
+                ByteSize(bytes),
+                self.place.pool
+            ),
+            format!(
+                "Look at what was written then, and write it again where it is missing; when nobody needs them: larder store forget {store}"
+            ),
+        ))
+    }
+}
+
+fn log_failure(store: &str, error: &LogError) -> Failure {
+    Failure::new(FailureKind::Unavailable, format!("the store '{store}': {error}"))
+}
+
+/// What this machine would serve without. `None`: nothing is known to be missing.
+fn what_is_missing(
+    config: &StoreConfig,
+    machine: &Machine,
+    before: Option<&OwnerRecord>,
+    journal: Option<&JournalPlace>,
+) -> Option<String> {
+    let before = before.filter(|before| !before.released)?;
+    let mark = before.journal.as_ref()?;
+    let place = journal.filter(|place| before.machine.id == machine.id && place.is(mark));
+    let since = crate::times::local(mark.drained_ms);
+    match place {
+        Some(place) if place.local.is_proven() => None,
+        Some(place) => Some(format!(
+            "the journal of the pool '{}' has lost changes: those of the store '{}' after {since} may be missing",
+            place.pool, config.name
+        )),
+        None => Some(format!(
+            "changes after {since} may be missing: {} answered from the journal of its pool '{}', and only that pool has what the bucket does not",
+            before.machine.name, mark.pool
+        )),
+    }
+}
+
+fn missing_failure(store: &str, missing: &str, before: &OwnerRecord) -> Failure {
+    let pool = before.journal.as_ref().map_or("", |mark| mark.pool.as_str());
+    Failure::new(FailureKind::Unavailable, format!("the store '{store}' is not served: {missing}")).action(format!(
+        "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"
+    ))
 }
 
 /// Whether an object of a store is written once, whole, and never changed: segments and tables (FORMAT.md, "Volume").

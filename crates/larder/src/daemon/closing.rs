@@ -43,7 +43,7 @@ impl Daemon {
 
     /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
     pub(super) async fn close_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
-        let id = pool.files(&of.volume).await.map(|files| files.id());
+        let id = pool.files(&of.volume).await.map(|files| files.handle_id());
         if let Ok(id) = id {
             self.servers.pause(id);
         }

@@ -79,6 +79,7 @@ impl Daemon {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
         pool.need_disks()?;
+        self.storage.check_no_journal(name)?;
         pool.check_all_unheld().await?;
         self.take_out(&mut state, name, request, format!("larder pool destroy {name} --force")).await?;
         destroy(&pool).await

@@ -100,6 +100,8 @@ pub(crate) struct Daemon {
     snapshot_runs: snapshot_runs::SnapshotRuns,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
+    /// Held while a volume is moved.
+    moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
 }
 
@@ -142,6 +144,7 @@ impl Daemon {
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
+            moving: Default::default(),
             state: Mutex::new(state),
         })
     }
@@ -161,7 +164,11 @@ impl Daemon {
     }
 
     async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
-        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory).await
+        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
+            None => None,
+            Some(pool) => Some(bucket::JournalPlace::of(&self.storage, store, pool)?),
+        };
+        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered
@@ -194,10 +201,12 @@ impl Daemon {
                 }
             }
         }
-        match state.pool_faults.values().next() {
-            Some(failure) if self.storage.all().is_empty() => Err(failure.clone()),
-            _ => Ok(()),
+        if let Some(failure) = state.pool_faults.values().next()
+            && self.storage.all().is_empty()
+        {
+            return Err(failure.clone());
         }
+        self.settle_moves(&mut state).await
     }
 
     /// Takes in a pool opened elsewhere (made by `up`).
@@ -465,6 +474,7 @@ impl Daemon {
     pub(crate) async fn pool_export(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
+        self.storage.check_no_journal(name)?;
         self.take_out(&mut state, name, request, format!("larder pool export {name} --force")).await?;
         pool.export().await
     }

@@ -102,7 +102,8 @@ mod tests {
         let found = by_number(&quotas(&[("ann", 5), ("1001", 6)]), "user", find).unwrap();
         assert_eq!(found, quotas(&[("1000", 5), ("1001", 6)]));
         assert!(by_number(&quotas(&[("eve", 5)]), "user", find).unwrap_err().message.contains("no user 'eve'"));
-        let change = |users, groups| VolumeChange { user_quotas: users, group_quotas: groups, ..VolumeChange::default() };
+        let change =
+            |users, groups| VolumeChange { user_quotas: users, group_quotas: groups, ..VolumeChange::default() };
         let set = changed(OwnerQuotas::default(), &change(found, quotas(&[("100", 7)]))).unwrap();
         assert_eq!((set.users.len(), OwnerQuotas::of(&set.groups, 100)), (2, Some(7)));
         let set = changed(set, &change(quotas(&[("1001", 0)]), quotas(&[]))).unwrap();

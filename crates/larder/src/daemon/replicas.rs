@@ -37,7 +37,7 @@ impl OpenPool {
                 let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
                 replica.snapshots.iter().map(info).collect()
             }
-            false => self.volume(volume).await?.snapshots(),
+            false => self.volume_anyway(volume).await?.snapshots(),
         };
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let is_there = |name: &&String| there.iter().any(|info: &SnapshotInfo| info.name == **name);

@@ -22,7 +22,7 @@ use larder_store::Machine;
 use larder_volume::{Backing, Cred, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
-use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
+use super::bucket::{CLOSE_WAIT_MAX, JournalPlace, OpenBucket};
 use super::translate;
 use crate::config::{StoreConfig, VolumeName};
 
@@ -91,11 +91,12 @@ impl OpenPool {
         machine: Machine,
         take_over: bool,
         memory: ByteSize,
+        journal: Option<JournalPlace>,
     ) -> Result<Self, Failure> {
         if let Some(seconds) = config.read_only {
             return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
         }
-        let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over).await?);
+        let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over, journal).await?);
         let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(bucket.backing(), memory, Arc::clone(&unlocked) as _).await {
@@ -137,6 +138,13 @@ impl OpenPool {
         match &self.ground {
             Ground::Pool(pool) => Some(pool),
             Ground::Bucket(_) => None,
+        }
+    }
+
+    pub(super) fn bucket(&self) -> Option<&Arc<OpenBucket>> {
+        match &self.ground {
+            Ground::Pool(_) => None,
+            Ground::Bucket(bucket) => Some(bucket),
         }
     }
 
@@ -260,6 +268,14 @@ impl OpenPool {
         }
     }
 
+    /// Lets go of the changes that were acknowledged from a journal and never reached the store.
+    pub(crate) async fn forget_lost(&self) -> Result<(), Failure> {
+        match self.bucket() {
+            Some(bucket) => bucket.forget_lost().await,
+            None => Err(Failure::invalid(format!("'{}' is a pool, not a store in a bucket", self.name))),
+        }
+    }
+
     pub(crate) fn give_back_memory(&self) -> u64 {
         self.registry.give_back_memory()
     }
@@ -294,6 +310,11 @@ impl OpenPool {
             let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
             return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
         }
+        self.volume_anyway(name).await
+    }
+
+    /// For the work that a volume is closed for.
+    pub(super) async fn volume_anyway(&self, name: &str) -> Result<Volume, Failure> {
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
 
@@ -318,7 +339,8 @@ impl OpenPool {
 
     /// With how full it is, where it can be opened.
     pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
-        let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
+        let open =
+            self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
         let mut status = translate::volume_status(&self.name, info, open);
         if info.replica {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
@@ -573,6 +595,17 @@ impl Storage {
         }
     }
 
+    /// Refuses while the journal of this pool answers for a store.
+    pub(super) fn check_no_journal(&self, pool: &str) -> Result<(), Failure> {
+        let on_it = |other: &Arc<OpenPool>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
+        let Some(store) = self.all().into_iter().find(on_it) else { return Ok(()) };
+        Err(Failure::new(
+            FailureKind::Busy,
+            format!("the store '{}' answers from the journal of the pool '{pool}'", store.name),
+        )
+        .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"))
+    }
+
     /// The disks of all pools.
     pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
         self.all().iter().flat_map(|pool| pool.disks()).collect()
@@ -669,10 +702,12 @@ impl Storage {
         Ok(results)
     }
 
-    /// Closes every pool; the first failure is returned after all were tried.
+    /// Closes every pool; the first failure is returned after all were tried. Stores come first: the journal of a pool may be theirs.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let mut first = Ok(());
-        for pool in self.all() {
+        let mut all = self.all();
+        all.sort_by_key(|pool| pool.has_disks());
+        for pool in all {
             let closed = pool.close().await;
             if first.is_ok() {
                 first = closed;

@@ -144,6 +144,10 @@ impl LogStore for Journal {
         Some(self.shared.state.lock().streams.get(stream).map_or(0, |stream| stream.state.last))
     }
 
+    fn streams(&self) -> Vec<String> {
+        self.shared.state.lock().streams.keys().cloned().collect()
+    }
+
     async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         self.submit(Kind::Entry, stream, id, payload).await
     }

@@ -169,7 +169,7 @@ pub struct Exports {
 impl Exports {
     pub fn new(exports: Vec<Export>) -> Self {
         let state = |export: Export| {
-            let key = ExportKey { volume: *export.files.id().as_bytes(), fsid: export.fsid };
+            let key = ExportKey { volume: *export.files.handle_id().as_bytes(), fsid: export.fsid };
             let seal = export.key.as_ref().map(Seal::new);
             Arc::new(ExportState { path: normal_path(&export.path), key, seal, export })
         };

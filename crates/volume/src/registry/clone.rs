@@ -274,6 +274,7 @@ fn entry_of(parent: &VolumeEntry, name: &str, origin: Origin) -> VolumeEntry {
         doomed: false,
         features,
         source: None,
+        handles: None,
         former_sources: Vec::new(),
         sealing: None,
         origin: Some(origin),

@@ -51,6 +51,9 @@ pub(crate) struct VolumeEntry {
     /// The snapshot that it began as, if it is a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<Origin>,
+    /// The id in handles that clients keep, if it is not the volume's own: that of the volume whose place it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handles: Option<Uuid>,
 }
 
 impl VolumeEntry {

@@ -166,6 +166,7 @@ impl Registry {
                 doomed: false,
                 features: Features { incompatible: incompatible.clone(), ..Features::default() },
                 source: None,
+                handles: None,
                 former_sources: Vec::new(),
                 sealing: None,
                 origin: None,
@@ -352,6 +353,17 @@ impl Registry {
         self.volume(name).await.map(drop)
     }
 
+    /// Lets the handles that clients have of another volume be those of this one, which has the same inodes: it takes the other's
+    /// place. Counts from its next opening on.
+    pub async fn take_handles(&self, name: &str, of: Uuid) -> FsResult<()> {
+        self.update(|document| {
+            let entry = find(document, name)?;
+            entry.handles = (entry.info.id != of).then_some(of);
+            Ok(())
+        })
+        .await
+    }
+
     /// Flushes and closes one volume. [`FsError::Busy`] while somebody uses it.
     pub async fn close_volume(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;
@@ -427,6 +439,7 @@ impl Registry {
         State::open(StateParts {
             marks: Marks::of(Arc::clone(&self.backing.store), id),
             id,
+            handles: entry.handles.unwrap_or(id),
             name: entry.info.name.clone(),
             tag,
             meta,

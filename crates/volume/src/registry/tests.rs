@@ -188,6 +188,7 @@ fn golden_document() {
         doomed: false,
         features: Features::default(),
         source: None,
+        handles: None,
         former_sources: Vec::new(),
         sealing: None,
         origin: None,

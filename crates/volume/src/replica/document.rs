@@ -77,6 +77,9 @@ pub(crate) struct Document {
     /// A snapshot of which a part may be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<Partial>,
+    /// A promotion has begun: images are as it wrote them, and have other lengths than those that came.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) promoting: bool,
 }
 
 /// A snapshot that began to come.
@@ -93,7 +96,14 @@ pub(crate) fn path(prefix: &Path) -> Path {
 
 impl Document {
     pub(super) fn new(source: uuid::Uuid) -> Self {
-        Self { format: FORMAT, source, snapshots: Vec::new(), objects: BTreeMap::new(), partial: None }
+        Self {
+            format: FORMAT,
+            source,
+            snapshots: Vec::new(),
+            objects: BTreeMap::new(),
+            partial: None,
+            promoting: false,
+        }
     }
 
     /// `None`: nothing was received whole.

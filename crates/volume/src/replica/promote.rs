@@ -59,11 +59,15 @@ impl Registry {
     async fn promote_replica(&self, name: &str) -> FsResult<()> {
         let _alone = self.receive_alone(name)?;
         let (entry, document) = self.replica_document(name).await?;
-        let Some(document) = document.filter(|document| document.newest().is_some()) else {
+        let Some(mut document) = document.filter(|document| document.newest().is_some()) else {
             return Err(FsError::Refused(format!("'{name}' has no snapshot: nothing was received whole").into()));
         };
         let info = entry.info();
         let prefix = prefix_of(info.id);
+        if !document.promoting {
+            document.promoting = true;
+            document.write(&*self.backing.store, &prefix).await?;
+        }
         let mut beneath = Beneath { store: Arc::clone(&self.backing.store), log: self.backing.log.clone() };
         if info.sealed {
             beneath = self.seals.decorate(&info, beneath)?;

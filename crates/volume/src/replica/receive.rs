@@ -167,6 +167,7 @@ impl Registry {
             doomed: false,
             features,
             source: Some(header.source),
+            handles: None,
             former_sources: Vec::new(),
             sealing: None,
             origin: None,

@@ -540,7 +540,10 @@ async fn quotas_of_owners_bind_whose_the_file_is() {
         volume.write(&root(), ann, n << 20, mib(n), Stability::Unstable).await.unwrap();
     }
     assert_eq!(err(volume.write(&root(), ann, 3 << 20, mib(3), Stability::Unstable).await), "quota exceeded");
-    assert_eq!(err(registry.set("v", quotas(&[(0, 1 << 20)], &[])).await.map(drop)), "invalid argument: root has no quota");
+    assert_eq!(
+        err(registry.set("v", quotas(&[(0, 1 << 20)], &[])).await.map(drop)),
+        "invalid argument: root has no quota"
+    );
     registry.set("v", Properties::default()).await.unwrap();
     volume.write(&root(), ann, 3 << 20, mib(3), Stability::Unstable).await.unwrap();
     check_clean(&registry).await;

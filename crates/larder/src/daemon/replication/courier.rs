@@ -37,6 +37,8 @@ pub(super) struct Courier {
     pub(super) limit: Option<ByteSize>,
     /// The place, by which its holds are known; nothing is held where there is none.
     pub(super) holds_for: Option<String>,
+    /// The volume is closed for everybody else.
+    pub(super) although_closed: bool,
     pub(super) progress: Arc<Mutex<Progress>>,
 }
 
@@ -67,7 +69,10 @@ impl Courier {
         let mut sent = 0;
         loop {
             let there = self.receiver.state().await?;
-            let volume = self.pool.volume(&self.volume).await?;
+            let volume = match self.although_closed {
+                true => self.pool.volume_anyway(&self.volume).await?,
+                false => self.pool.volume(&self.volume).await?,
+            };
             let own = snapshots(&volume);
             let step = plan::next(&own, &there).map_err(Failure::invalid)?;
             {

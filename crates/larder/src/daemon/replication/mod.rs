@@ -27,6 +27,7 @@ mod courier;
 pub(crate) mod door;
 pub(super) mod invitations;
 pub(crate) mod machines;
+mod moving;
 mod plan;
 mod receiver;
 pub(super) mod runs;
@@ -94,7 +95,7 @@ pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, 
     }
     let receiver = receiver(storage, &to, None)?;
     let (limit, progress) = (request.limit_bytes.map(ByteSize), Arc::default());
-    Courier { pool, volume, receiver, limit, holds_for: None, progress }.run().await
+    Courier { pool, volume, receiver, limit, holds_for: None, although_closed: false, progress }.run().await
 }
 
 /// Runs until the daemon stops.
@@ -169,7 +170,9 @@ impl Daemon {
         let machine = named.and_then(|one| one.machine.as_deref());
         let receiver = receiver(&self.storage, to, self.known(machine))?;
         let holds_for = named.map(|one| one.to.to_string());
-        let sent = Courier { pool, volume: volume.volume.clone(), receiver, limit, holds_for, progress }.run().await?;
+        let volume = volume.volume.clone();
+        let courier = Courier { pool, volume, receiver, limit, holds_for, although_closed: false, progress };
+        let sent = courier.run().await?;
         if let (Place::Here(name), true) = (to, sent > 0) {
             self.came(name).await;
         }

@@ -254,6 +254,8 @@ impl Server {
     fn control(&self, path: &str, query: &BTreeMap<String, String>) -> Answer {
         match path {
             "/_faults" => query.iter().for_each(|(name, value)| self.set_fault(name, value)),
+            "/_hold" => query.get("part").into_iter().for_each(|part| self.hold(part)),
+            "/_let_go" => self.let_go(),
             "/_reset" => self.counts.lock().clear(),
             _ => {}
         }
