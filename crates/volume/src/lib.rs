@@ -39,6 +39,7 @@ mod negative_names;
 mod numbers;
 mod opening;
 mod own_records;
+mod owner_limits;
 mod owner_quotas;
 mod permit;
 mod properties;

@@ -18,7 +18,7 @@ use crate::lineage::Lineage;
 use crate::marks::Marks;
 use crate::meta::{Batch, Meta};
 use crate::numbers::{Numbers, mix};
-use crate::owner_quotas::OwnerLimits;
+use crate::owner_limits::OwnerLimits;
 use crate::properties::Properties;
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;

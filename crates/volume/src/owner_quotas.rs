@@ -1,10 +1,7 @@
-//! Quotas by owner: what is set, the count of what owners use, and the list of it.
+//! Quotas by owner: the count of what owners use, and the list of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use parking_lot::RwLock;
 
 use crate::keys;
 use crate::properties::OwnerQuotas;
@@ -15,33 +12,6 @@ use crate::volume::Volume;
 const PAGE: usize = 4096;
 /// A page that could not be read is read again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-
-/// The quotas of an open volume, as writers look them up.
-#[derive(Default)]
-pub(crate) struct OwnerLimits {
-    any: AtomicBool,
-    quotas: RwLock<Arc<OwnerQuotas>>,
-}
-
-impl OwnerLimits {
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, quotas: &OwnerQuotas) {
-        *self.quotas.write() = Arc::new(quotas.clone());
-        self.any.store(!quotas.is_empty(), Ordering::Relaxed);
-    }
-
-    /// Of a user and a group.
-    pub(crate) fn of(&self, uid: u32, gid: u32) -> (Option<u64>, Option<u64>) {
-        if !self.any() {
-            return (None, None);
-        }
-        let quotas = self.quotas.read();
-        (OwnerQuotas::of(&quotas.users, uid), OwnerQuotas::of(&quotas.groups, gid))
-    }
-}
 
 impl State {
     pub(crate) fn set_owner_quotas(self: &Arc<Self>, quotas: &OwnerQuotas) {
@@ -102,7 +72,7 @@ impl Volume {
         owners.counted().await;
         state.data.settle().await?;
         let (users, groups) = owners.all();
-        let quotas = Arc::clone(&state.owner_quotas.quotas.read());
+        let quotas = state.owner_quotas.all();
         let mut list = Vec::new();
         for (used, quotas, is_group) in [(users, &quotas.users, false), (groups, &quotas.groups, true)] {
             let mut ids: Vec<u32> = used.iter().map(|(id, _)| *id).chain(quotas.iter().map(|quota| quota.id)).collect();

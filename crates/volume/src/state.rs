@@ -20,7 +20,7 @@ use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
 use crate::numbers::Numbers;
-use crate::owner_quotas::OwnerLimits;
+use crate::owner_limits::OwnerLimits;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;

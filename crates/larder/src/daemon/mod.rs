@@ -47,6 +47,7 @@ mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
+mod owner_quotas;
 mod owners;
 mod passes;
 pub(crate) mod people;
@@ -233,7 +234,7 @@ impl Daemon {
             let ensured = match &volume.key {
                 // It is made by `volume create --encrypt` alone: never in clear because it is not there.
                 Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
-                None => match owners::numbered(&volume.change, &state.config) {
+                None => match owner_quotas::numbered(&volume.change, &state.config) {
                     Ok(change) => self.ensure_volume(&volume.name, &change).await,
                     Err(failure) => Err(failure),
                 },
@@ -511,7 +512,7 @@ impl Daemon {
             return Err(Failure::new(FailureKind::Exists, format!("a share named '{}' exists already", name.volume))
                 .action("choose another name, or make the volume without a share: --no-share"));
         }
-        let properties = owners::numbered(&request.properties, &state.config)?;
+        let properties = owner_quotas::numbered(&request.properties, &state.config)?;
         let status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
@@ -572,7 +573,7 @@ impl Daemon {
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
-        let status = pool.set(&volume, &owners::numbered(&change, &state.config)?).await?;
+        let status = pool.set(&volume, &owner_quotas::numbered(&change, &state.config)?).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         self.edit(&mut state, |editor| {
             editor.set_volume(&name, &change);

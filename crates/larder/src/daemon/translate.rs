@@ -9,7 +9,7 @@ use larder_api::{
 use larder_pool::{Change, DiskState, PoolError, PoolState};
 use larder_volume::{Compression, Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
 
-use super::owners;
+use super::owner_quotas;
 
 /// The pool's errors say the way out themselves; their causes follow.
 pub(crate) fn pool_failure(error: &PoolError) -> Failure {
@@ -257,7 +257,7 @@ pub(crate) fn changed(old: Properties, change: &VolumeChange) -> Result<Properti
             Some("relaxed") => SyncMode::Relaxed,
             Some(text) => return Err(unknown("sync mode", text)),
         },
-        owner_quotas: owners::changed(old.owner_quotas, change)?,
+        owner_quotas: owner_quotas::changed(old.owner_quotas, change)?,
     })
 }
 
