@@ -72,6 +72,8 @@ pub struct Server {
     uploads: Mutex<BTreeMap<String, Upload>>,
     counts: Mutex<BTreeMap<String, u64>>,
     next: AtomicU64,
+    /// Answers with a byte that is another.
+    pub flipped: AtomicU64,
     pub faults: Faults,
     /// PUT requests whose key contains this wait until they are let go, and then arrive.
     held: Mutex<Option<String>>,
@@ -225,6 +227,7 @@ impl Server {
             return Ok(halved(answer).await);
         }
         if is_object && self.chance(&self.faults.flip) {
+            self.flipped.fetch_add(1, Ordering::Relaxed);
             return Ok(flipped(answer, self.next.load(Ordering::Relaxed)).await);
         }
         Ok(answer)
