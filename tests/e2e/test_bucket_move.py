@@ -97,6 +97,9 @@ def test_a_volume_moves_to_a_bucket_and_back(bucket, folder):
         writer = Writer(daemon, "work")
         writer.start()
         wait_for(lambda: len(writer.done) > 20)
+        by_hand = folder / "mnt"
+        by_hand.mkdir()
+        daemon.run("mount", str(by_hand), "--volume", "tank/work", check=True)
         for source, target in (("tank/work", "store/work"), ("store/work", "tank/work")):
             told = move(daemon, source, target).stdout
             assert f"moved '{source}' to '{target}'" in told and "still there" not in told, told + daemon.log()[-3000:]
@@ -107,9 +110,11 @@ def test_a_volume_moves_to_a_bucket_and_back(bucket, folder):
             assert "monday" in listed and "for the auditor" in listed and "moving-" not in listed, listed
             text = (daemon.data / "larder.toml").read_text()
             assert f'volume = "{target}"' in text and f'"{source}"' not in text, text
+            assert (by_hand / "big").read_bytes()[100:112] == b"since monday", "the mount is back"
             # By the handles that the client has from before.
             assert nfs.read(handle, 100, 12).data == b"since monday"
             daemon.run("check", target, check=True)
+        daemon.run("umount", str(by_hand), check=True)
         writer.stop()
         for name, (file, data) in writer.done.items():
             assert nfs.read_all(file) == data, f"{name} was acknowledged"

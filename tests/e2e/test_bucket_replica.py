@@ -33,7 +33,7 @@ def bucket():
 
 
 def reader(bucket, data, *more):
-    return Larder([], data, extra=bucket.extra(bucket.url, "--read-only", "--memory", "64MiB", *more)).start(120, KEYS)
+    return Larder([], data, extra=["--store", bucket.url, "--endpoint", bucket.endpoint, "--read-only", "--memory", "64MiB", *more]).start(120, KEYS)
 
 
 def objects(bucket):

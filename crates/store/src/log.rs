@@ -60,6 +60,8 @@ const ENTRY_BYTES_MIN: u64 = 128 << 10;
 const CAPACITY_BYTES: u64 = 128 << 20;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// How often an entry is read that does not decode.
+const READ_TRIES_MAX: u32 = 4;
 
 /// A log in a bucket.
 pub struct BucketLog {
@@ -226,11 +228,19 @@ pub(crate) async fn walk(
     Ok((entries, end))
 }
 
-pub(crate) async fn read(
-    store: &dyn ObjectStore,
-    stream: &str,
-    (id, term): (u64, u64),
-) -> Result<Option<Entry>, LogError> {
+/// An entry whose bytes are not what was written is asked for again: they may have changed on their way.
+pub(crate) async fn read(store: &dyn ObjectStore, stream: &str, place: (u64, u64)) -> Result<Option<Entry>, LogError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match read_once(store, stream, place).await {
+            Err(LogError::Damaged { .. }) if tries < READ_TRIES_MAX => tokio::time::sleep(PAUSE_MIN).await,
+            read => return read,
+        }
+    }
+}
+
+async fn read_once(store: &dyn ObjectStore, stream: &str, (id, term): (u64, u64)) -> Result<Option<Entry>, LogError> {
     let at = names::log_entry(stream, id, term);
     let got = match store.get(&at).await {
         Ok(got) => got,

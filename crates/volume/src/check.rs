@@ -21,7 +21,7 @@ use crate::types::*;
 const PAGE: usize = 4096;
 /// More sentences help no reader.
 const PROBLEMS_MAX: usize = 1000;
-/// A volume that changes during the check is checked again, this many times at most.
+/// A volume that changes during the check is checked again, this many times at most; what is found each time is wrong.
 const RUNS_MAX: usize = 3;
 const DEPTH_MAX: usize = 256;
 /// Of more snapshots than these, evenly spread ones are read whole.
@@ -59,6 +59,7 @@ struct Holder(u64);
 pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResult<CheckReport>> {
     Box::pin(async move {
         let mut runs = 0;
+        let mut earlier: Option<HashSet<String>> = None;
         loop {
             runs += 1;
             // Dirty data would change records while they are compared.
@@ -71,10 +72,18 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
             state.data.check(read_data, allocated, &mut run.report).await?;
             run.snapshots(read_data).await?;
             run.name_inodes().await?;
-            // A change by another client looks like a contradiction.
-            if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
+            let problems = &mut run.report.problems;
+            if problems.is_empty() || state.meta.newest() == before {
                 return Ok(run.report);
             }
+            // A change by another client looks like a contradiction, once. What is wrong is found again.
+            if let Some(earlier) = &earlier {
+                problems.retain(|problem| earlier.contains(problem));
+            }
+            if runs == RUNS_MAX || (runs > 1 && problems.is_empty()) {
+                return Ok(run.report);
+            }
+            earlier = Some(problems.drain(..).collect());
         }
     })
 }

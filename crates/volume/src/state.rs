@@ -165,7 +165,8 @@ impl State {
             *tries += 1;
             return *tries <= TURNS_MAX;
         }
-        followed.looks_again(tries).await
+        // A look is large, and every read has room for it in its future.
+        Box::pin(followed.looks_again(tries)).await
     }
 
     /// An inode that an operation is going to change (`snap.read_only`).

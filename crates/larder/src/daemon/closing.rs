@@ -9,7 +9,7 @@ use larder_api::{Failure, FailureKind};
 
 use super::storage::OpenPool;
 use super::{Daemon, State};
-use crate::config::VolumeName;
+use crate::config::{MountConfig, VolumeName};
 
 impl OpenPool {
     /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
@@ -38,7 +38,12 @@ impl Daemon {
             return Err(Failure::new(FailureKind::Busy, message)
                 .action(format!("close them there; or {or} and lose what they have not sent: {anyway}")));
         }
-        self.unmount_unused(|mounted| *mounted == *of, anyway).await
+        self.mounts.set_aside(of);
+        let unmounted = self.unmount_unused(|mounted| *mounted == *of, anyway).await;
+        if unmounted.is_err() {
+            self.mount_again(of, of).await;
+        }
+        unmounted
     }
 
     /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
@@ -48,6 +53,7 @@ impl Daemon {
             self.servers.pause(id);
         }
         pool.close_for_now(&of.volume);
+        self.mounts.set_aside(of);
         self.detach(state, of).await;
     }
 
@@ -58,12 +64,17 @@ impl Daemon {
         self.mounts.remove_of(|mounted| mounted == of).await;
     }
 
-    /// Serves the volume again: its shares, and the mounts that the configuration names.
-    pub(super) async fn open_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
+    /// Serves the volume again, where `was` was closed: its shares and its mounts, those that the file does not name too.
+    pub(super) async fn open_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName, was: &VolumeName) {
         pool.open_again(&of.volume);
         self.apply_shares(state).await;
         self.servers.resume();
-        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == *of).cloned().collect();
-        self.mount_those_of_file(&[], &mounts).await;
+        self.mount_again(of, was).await;
+    }
+
+    async fn mount_again(&self, of: &VolumeName, was: &VolumeName) {
+        let again = self.mounts.take_aside(was).into_iter().filter(|mount| !self.mounts.is_mounted(&mount.dir));
+        let again: Vec<_> = again.map(|mount| MountConfig { volume: of.clone(), ..mount }).collect();
+        self.mount_those_of_file(&[], &again).await;
     }
 }

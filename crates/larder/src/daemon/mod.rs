@@ -556,6 +556,7 @@ impl Daemon {
                 }
                 if let Some(forgotten) = pool.forget_keys(&volume).await? {
                     self.detach(&mut state, &of).await;
+                    drop(self.mounts.take_aside(&of));
                     let closed = pool.close_locked(&volume, forgotten).await;
                     if closed.is_err() {
                         self.apply_shares(&mut state).await;
@@ -641,7 +642,7 @@ impl Daemon {
             options.read_only = true;
             options.source = name;
         }
-        self.mounts.add((wanted.volume.clone(), wanted.snapshot.clone()), files, &wanted.dir, options).await
+        self.mounts.add(wanted, files, options).await
     }
 
     /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.

@@ -10,7 +10,7 @@ use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
 use parking_lot::Mutex;
 
 use super::{translate, users};
-use crate::config::VolumeName;
+use crate::config::{MountConfig, VolumeName};
 
 /// Mounts of one daemon beyond this are refused.
 const MOUNTS_MAX: usize = 64;
@@ -22,11 +22,13 @@ const NAMED_MAX: usize = 5;
 #[derive(Clone, Default)]
 pub(crate) struct Mounts {
     mounts: Arc<Mutex<Vec<Mounted>>>,
+    /// Those of volumes that are closed for a moment.
+    aside: Arc<Mutex<Vec<MountConfig>>>,
 }
 
 struct Mounted {
-    name: VolumeName,
-    snapshot: Option<String>,
+    /// As it was asked for.
+    wanted: MountConfig,
     files: Files,
     read_only: bool,
     for_others: bool,
@@ -42,7 +44,7 @@ impl Mounted {
 
     fn status(&self) -> MountStatus {
         let dir = self.fuse.dir().to_owned();
-        let (volume, snapshot) = (self.name.to_string(), self.snapshot.clone());
+        let (volume, snapshot) = (self.wanted.volume.to_string(), self.wanted.snapshot.clone());
         MountStatus { dir, volume, snapshot, read_only: self.read_only, at_start: false }
     }
 }
@@ -63,19 +65,20 @@ impl Mounts {
             read_only: mounted.read_only,
             for_others: mounted.for_others,
         };
-        let is_of =
-            |mounted: &&Mounted| mounted.name == *name && mounted.snapshot.is_none() && mounted.fuse.is_mounted();
+        let is_of = |mounted: &&Mounted| {
+            mounted.wanted.volume == *name && mounted.wanted.snapshot.is_none() && mounted.fuse.is_mounted()
+        };
         self.mounts.lock().iter().filter(is_of).map(at).collect()
     }
 
     /// Mounts a volume, or a snapshot of it.
     pub(crate) async fn add(
         &self,
-        (name, snapshot): (VolumeName, Option<String>),
+        wanted: &MountConfig,
         files: Files,
-        dir: &Path,
         options: MountOptions,
     ) -> Result<MountStatus, Failure> {
+        let dir = &wanted.dir;
         let (show, word) = (dir.display().to_string(), shell::word(dir));
         let dir = clear_remains(dir).and_then(|_| dir.canonicalize()).map_err(|e| {
             Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {word}"))
@@ -91,7 +94,8 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let mounted = Mounted { name, snapshot, files, read_only, for_others, fuse, watcher };
+        let wanted = MountConfig { dir, ..wanted.clone() };
+        let mounted = Mounted { wanted, files, read_only, for_others, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
         Ok(status)
@@ -137,10 +141,12 @@ impl Mounts {
     /// The mount of one of these snapshots, if there is one: the snapshot and the folder.
     pub(crate) fn of_snapshot(&self, volume: &VolumeName, names: &[String]) -> Option<(String, PathBuf)> {
         let mounts = self.mounts.lock();
-        mounts.iter().filter(|mounted| mounted.name == *volume && mounted.fuse.is_mounted()).find_map(|mounted| {
-            let snapshot = mounted.snapshot.clone().filter(|snapshot| names.contains(snapshot))?;
-            Some((snapshot, mounted.fuse.dir().to_owned()))
-        })
+        mounts.iter().filter(|mounted| mounted.wanted.volume == *volume && mounted.fuse.is_mounted()).find_map(
+            |mounted| {
+                let snapshot = mounted.wanted.snapshot.clone().filter(|snapshot| names.contains(snapshot))?;
+                Some((snapshot, mounted.fuse.dir().to_owned()))
+            },
+        )
     }
 
     pub(crate) fn is_mounted(&self, dir: &Path) -> bool {
@@ -185,9 +191,28 @@ impl Mounts {
         }
     }
 
+    /// Remembers the mounts of a volume that is about to close for a moment, until [`Mounts::take_aside`].
+    pub(super) fn set_aside(&self, of: &VolumeName) {
+        let mounts = self.mounts.lock();
+        let of_it = mounts.iter().filter(|mounted| mounted.wanted.volume == *of && mounted.fuse.is_mounted());
+        let mut aside = self.aside.lock();
+        for mounted in of_it {
+            aside.retain(|other| other.dir != mounted.wanted.dir);
+            aside.push(mounted.wanted.clone());
+        }
+    }
+
+    /// What was set aside of a volume.
+    pub(super) fn take_aside(&self, of: &VolumeName) -> Vec<MountConfig> {
+        let mut aside = self.aside.lock();
+        let (taken, left) = aside.drain(..).partition(|mount| mount.volume == *of);
+        *aside = left;
+        taken
+    }
+
     fn found(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<Arc<FuseMount>> {
         let mounts = self.mounts.lock();
-        mounts.iter().filter(|mounted| matches(&mounted.name)).map(|mounted| mounted.fuse.clone()).collect()
+        mounts.iter().filter(|mounted| matches(&mounted.wanted.volume)).map(|mounted| mounted.fuse.clone()).collect()
     }
 
     /// Takes those of one pool away; while a program uses one of them nothing changes.

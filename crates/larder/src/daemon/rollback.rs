@@ -33,7 +33,7 @@ impl Daemon {
         let saved = pool.save_before(&volume).await?;
         self.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
-        self.open_doors(&mut state, &pool, &of).await;
+        self.open_doors(&mut state, &pool, &of, &of).await;
         went?;
         pool.gone_back(&volume, snapshot, destroy_later, saved).await
     }

@@ -135,7 +135,7 @@ impl Daemon {
         let recovery = new.recovery.clone();
         self.close_doors(&mut state, pool, &of).await;
         let changed = pool.change_over(volume, sealing, new).await;
-        self.open_doors(&mut state, pool, &of).await;
+        self.open_doors(&mut state, pool, &of, &of).await;
         if let Ok(info) = pool.info(volume).await {
             // Also where the change was cut off: there may be little to do, and it ends the mark.
             pool.go_on_sealing(&info);

@@ -258,7 +258,7 @@ impl Inner {
                 return Err(follow::superseded());
             }
             if self.parts.followed {
-                self.lay_intents(inode).await?;
+                Box::pin(self.lay_intents(inode)).await?;
             }
             self.load_extents(inode, at).await?;
         }

@@ -426,9 +426,9 @@ impl Daemon {
     /// Serves the old volume again, or the new one in its place.
     async fn open_doors_of(&self, state: &mut State, one: &Move, is_moved: bool) {
         if is_moved {
-            self.open_doors(state, &one.new, &one.to).await;
+            self.open_doors(state, &one.new, &one.to, &one.from).await;
         } else {
-            self.open_doors(state, &one.old, &one.from).await;
+            self.open_doors(state, &one.old, &one.from, &one.from).await;
         }
     }
 
