@@ -17,6 +17,8 @@ use crate::snapshots::Shots;
 use crate::tree_model::{Found, Tree};
 
 pub type Models = Vec<Arc<Mutex<Model>>>;
+/// The models that an owner goes on with, and the snapshots.
+pub type Judged = (Models, Arc<Mutex<Shots>>);
 
 /// What the next owner found.
 struct Fork {
@@ -81,7 +83,7 @@ impl Known {
         found: Vec<Found>,
         shots: Shots,
         now: Duration,
-    ) -> Result<Option<(Models, Arc<Mutex<Shots>>)>, String> {
+    ) -> Result<Option<Judged>, String> {
         let mut state = self.state.lock();
         if state.settled > epoch {
             return Ok(None);

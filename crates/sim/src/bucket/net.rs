@@ -96,13 +96,15 @@ fn late(random: &mut StdRng, most: f64) -> u64 {
     random.random_range(100.0f64.ln()..most.ln()).exp() as u64
 }
 
+/// From which effect, and how much later; or when, and what, instead of one.
+pub type Answer = std::result::Result<(usize, u64), (u64, &'static str)>;
+
 /// What becomes of a request, in milliseconds from when it was sent.
 #[derive(Clone, Default)]
 pub struct Fate {
     pub name: &'static str,
     pub effects: Vec<u64>,
-    /// The answer: from which effect, and how much later. `Err`: instead of one.
-    pub answer: Option<std::result::Result<(usize, u64), (u64, &'static str)>>,
+    pub answer: Option<Answer>,
 }
 
 fn fate(random: &mut StdRng, weather: Weather) -> Fate {

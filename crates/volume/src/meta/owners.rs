@@ -37,6 +37,9 @@ pub(crate) struct Used {
     pub(crate) inodes: i64,
 }
 
+/// By uid or gid.
+type UsedList = Vec<(u32, Used)>;
+
 pub(crate) struct Owners {
     /// Somebody wants to know.
     is_wanted: AtomicBool,
@@ -122,7 +125,7 @@ impl Owners {
     }
 
     /// Users and groups that have files, in no order.
-    pub(crate) fn all(&self) -> (Vec<(u32, Used)>, Vec<(u32, Used)>) {
+    pub(crate) fn all(&self) -> (UsedList, UsedList) {
         let tables = self.tables.lock();
         let copy = |table: &HashMap<u32, Used>| table.iter().map(|(id, used)| (*id, *used)).collect();
         (copy(&tables.users), copy(&tables.groups))

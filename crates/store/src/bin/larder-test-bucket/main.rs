@@ -16,7 +16,7 @@ mod via;
 #[tokio::main]
 async fn main() -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (settings, words): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| is_setting(arg));
+    let (settings, words): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(is_setting);
     let settings = settings.into_iter().filter_map(|arg| arg.split_once('='));
     match words[..] {
         ["via", port, target] => {
