@@ -72,7 +72,8 @@ impl Daemon {
         self.mount_again(of, was).await;
     }
 
-    async fn mount_again(&self, of: &VolumeName, was: &VolumeName) {
+    /// Makes the mounts of `was` again that were taken away because nobody used them, as mounts of `of`.
+    pub(super) async fn mount_again(&self, of: &VolumeName, was: &VolumeName) {
         let again = self.mounts.take_aside(was).into_iter().filter(|mount| !self.mounts.is_mounted(&mount.dir));
         let again: Vec<_> = again.map(|mount| MountConfig { volume: of.clone(), ..mount }).collect();
         self.mount_those_of_file(&[], &again).await;

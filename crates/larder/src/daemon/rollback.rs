@@ -30,7 +30,11 @@ impl Daemon {
             let anyway = format!("larder snap rollback {of}@{snapshot} --force");
             self.check_unused(&pool, &of, "go back", anyway).await?;
         }
-        let saved = pool.save_before(&volume).await?;
+        let saved = pool.save_before(&volume).await;
+        if saved.is_err() {
+            self.mount_again(&of, &of).await;
+        }
+        let saved = saved?;
         self.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
         self.open_doors(&mut state, &pool, &of, &of).await;
