@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -154,7 +155,14 @@ fn main() -> ExitCode {
 fn run(seed: u64, until: Until, threads: usize, what: &What) -> bool {
     println!("seeds from {seed} on");
     let is_terminal = std::io::stderr().is_terminal();
+    // Each failure is told at once: whatever ends a long run, its seeds are known.
+    let told = AtomicUsize::new(0);
+    let tell_failures = |summary: &Summary| {
+        let from = told.fetch_max(summary.failures.len(), Ordering::Relaxed);
+        summary.failures.iter().skip(from).for_each(|report| print_failure(report, what));
+    };
     let tell = |summary: &Summary| {
+        tell_failures(summary);
         if is_terminal {
             let Summary { schedules, counts, answered, failures, .. } = summary;
             let rate = *schedules as f64 / summary.real_time.as_secs_f64().max(0.001);
@@ -171,9 +179,7 @@ fn run(seed: u64, until: Until, threads: usize, what: &What) -> bool {
     if is_terminal {
         eprintln!();
     }
-    for report in &summary.failures {
-        print_failure(report, what);
-    }
+    tell_failures(&summary);
     for (kind, count) in &summary.by_trouble {
         println!("{count:>8}  {kind}");
     }
