@@ -135,6 +135,12 @@ impl Files {
         Files { tree: self.tree.with_answers(Answers::Ordered), ..self.clone() }
     }
 
+    /// The same door with DOS attributes and times of creation in all attributes, also where reading them costs a look at each
+    /// file (a folder of the host).
+    pub fn with_dos(&self) -> Files {
+        Files { tree: self.tree.with_dos(), ..self.clone() }
+    }
+
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let tree = self.tree.with_origin(origin).with_answers(answers).with_access_times(access_times);

@@ -17,100 +17,25 @@ use tokio::sync::Semaphore;
 
 use super::folded::FoldedNames;
 use super::handle::Shape;
+use super::known::{Known, Place};
+use super::streams::{self, Streams};
+use super::xattrs::xattr;
 use crate::posix_acl;
 
 /// Calls into the kernel at once; more wait. Disks and network filesystems gain nothing from more.
 const WORKERS: usize = 64;
 /// Events that a receiver may fall behind.
 const EVENTS_MAX: usize = 4096;
-/// Files in each of the two generations of their table; one that nobody asked for in a whole generation is forgotten. With
-/// handles it is found again by the client's handle, otherwise the client looks its name up again.
-const KNOWN_FILES_MAX: usize = 1 << 16;
-/// Directories stay for longer: a walk comes back to one after everything below it.
-const KNOWN_DIRS_MAX: usize = 1 << 19;
 /// Files that stay open for the next access.
 const CACHED_FILES_MAX: usize = 256;
 /// An open file that was not used for so long is closed.
 const CACHED_FILE_IDLE: Duration = Duration::from_secs(4);
 /// Deeper than any path of a client.
 pub(super) const DEPTH_MAX: usize = 4096;
-/// Numbers from here on mean snapshots to the doors.
-const INO_END: u64 = 1 << 40;
 const ACL_BYTES_MAX: usize = 65536;
 const LOCKS: usize = 64;
 /// Directories that wait for a commit; with more of them, all are flushed at once.
 const UNFLUSHED_MAX: usize = 256;
-
-/// How a node is found again.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// By its generation, with a handle of the kernel.
-    Handle(u64),
-    /// By its name in a directory. Without handles the generation has to be this one; with handles it is the second choice.
-    Named(Ino, Bytes, Option<u64>),
-}
-
-/// Two generations: what is used moves to the young one.
-struct Generations {
-    young: HashMap<Ino, Place>,
-    old: HashMap<Ino, Place>,
-    max: usize,
-}
-
-impl Generations {
-    fn new(max: usize) -> Generations {
-        Generations { young: HashMap::new(), old: HashMap::new(), max }
-    }
-
-    fn get(&mut self, ino: Ino) -> Option<Place> {
-        if let Some(place) = self.young.get(&ino) {
-            return Some(place.clone());
-        }
-        let place = self.old.remove(&ino)?;
-        self.put(ino, place.clone());
-        Some(place)
-    }
-
-    fn put(&mut self, ino: Ino, place: Place) {
-        if self.young.len() >= self.max {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(ino, place);
-    }
-
-    fn forget(&mut self, ino: Ino) {
-        self.young.remove(&ino);
-        self.old.remove(&ino);
-    }
-}
-
-/// The nodes that somebody was led to.
-struct Known {
-    files: Generations,
-    dirs: Generations,
-}
-
-impl Default for Known {
-    fn default() -> Known {
-        Known { files: Generations::new(KNOWN_FILES_MAX), dirs: Generations::new(KNOWN_DIRS_MAX) }
-    }
-}
-
-impl Known {
-    fn get(&mut self, ino: Ino) -> Option<Place> {
-        self.dirs.get(ino).or_else(|| self.files.get(ino))
-    }
-
-    fn put(&mut self, ino: Ino, kind: FileKind, place: Place) {
-        let (one, other) = match kind {
-            FileKind::Directory => (&mut self.dirs, &mut self.files),
-            _ => (&mut self.files, &mut self.dirs),
-        };
-        // The number may have been another's.
-        other.forget(ino);
-        one.put(ino, place);
-    }
-}
 
 /// An inode that doors have open.
 struct Pin {
@@ -158,6 +83,8 @@ pub(super) struct Host {
     cached: Mutex<HashMap<Ino, CachedFile>>,
     is_sweeping: AtomicBool,
     pub(super) folded: Mutex<FoldedNames>,
+    pub(super) streams: Mutex<Streams>,
+    pub(super) has_xattrs: bool,
     /// Directories whose changes were answered and are durable with the next commit (`Answers::Ordered`).
     unflushed: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
     /// Of appends, by number.
@@ -265,6 +192,8 @@ impl Host {
             cached: Mutex::default(),
             is_sweeping: AtomicBool::new(false),
             folded: Mutex::default(),
+            streams: Mutex::default(),
+            has_xattrs: !matches!(xattr(top, b"user.DOSATTRIB", 256), Err(Errno::OPNOTSUPP)),
             unflushed: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::default()),
             events: Events::new(EVENTS_MAX),
@@ -303,7 +232,7 @@ impl Host {
         if (stat.stx_dev_major, stat.stx_dev_minor) != self.device {
             return Err(FsError::NotFound);
         }
-        if stat.stx_ino >= INO_END {
+        if stat.stx_ino >= streams::FIRST_INO {
             return Err(FsError::Refused("the host's inode numbers are larger than larder can share".into()));
         }
         Ok(stat)
@@ -529,6 +458,9 @@ impl Host {
     }
 
     pub(super) fn unpin(&self, ino: Ino) {
+        if streams::is_stream(ino) {
+            return self.streams.lock().unpin(ino);
+        }
         let mut pins = self.pins.lock();
         let Some(pin) = pins.get_mut(&ino) else { return };
         pin.count -= 1;
@@ -678,21 +610,5 @@ impl Host {
     pub(super) fn flush_all(&self) -> FsResult<()> {
         self.admit()?;
         self.flushed(rustix::fs::syncfs(&self.mount))
-    }
-}
-
-/// An extended attribute of an open node.
-pub(super) fn xattr(fd: BorrowedFd<'_>, name: &[u8], bytes_max: usize) -> Result<Vec<u8>, Errno> {
-    let path = by_number(fd);
-    let mut value = vec![0; 256];
-    loop {
-        match rustix::fs::getxattr(&path, name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(Errno::RANGE) if value.len() < bytes_max => value = vec![0; bytes_max],
-            Err(error) => return Err(error),
-        }
     }
 }

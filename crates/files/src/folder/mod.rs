@@ -20,13 +20,17 @@
 
 mod attrs;
 mod data;
+mod dos;
 mod folded;
 mod handle;
 mod host;
+mod known;
 mod listing;
 mod names;
+mod streams;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,6 +53,8 @@ pub(crate) struct Folder {
     top: Arc<OwnedFd>,
     origin: u32,
     answers: Answers,
+    /// Attributes come with those of DOS and the time of creation that a client set ([`dos`]).
+    shows_dos: bool,
 }
 
 /// Keeps an inode alive while it is open.
@@ -94,7 +100,7 @@ impl Hosts {
         };
         let ino = host.identify(top.as_fd())?.id.ino;
         host.add_top(ino, top.clone());
-        Ok((Folder { host, top, origin: 0, answers: Answers::Durable }, ino))
+        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false }, ino))
     }
 }
 
@@ -110,6 +116,15 @@ impl Folder {
 
     pub(crate) fn with_answers(&self, answers: Answers) -> Folder {
         Folder { answers, ..self.clone() }
+    }
+
+    pub(crate) fn with_dos(&self) -> Folder {
+        Folder { shows_dos: true, ..self.clone() }
+    }
+
+    /// Whether the host has a place for streams.
+    pub(crate) fn keeps_streams(&self) -> bool {
+        self.host.has_xattrs
     }
 
     /// The host decides about access times.

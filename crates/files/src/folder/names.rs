@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::attrs::set_times;
 use super::host::{Node, by_number, failed};
+use super::streams::is_stream;
 use super::{Folder, OpenFile};
 
 /// How often a create starts over because the name came and went meanwhile.
@@ -73,6 +74,9 @@ impl Folder {
         judge::check_new_name(name)?;
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.stream_create(dir, &name, mode, &set);
+            }
             let set = match mode {
                 CreateMode::Exclusive(verifier) => {
                     let (atime, mtime) = times_of(verifier);
@@ -234,7 +238,7 @@ impl Folder {
         let after = self.named(dir)?;
         let event = || Event::Added { origin: self.origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
         self.host.events.send(event);
-        Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
+        Ok((self.shown(&node), Changed { before: PreAttr::of(&before), after }))
     }
 
     /// Makes it so that only larder can use it, and opens it.
@@ -272,6 +276,7 @@ impl Folder {
         }
         self.own(&node, Some(uid), Some(gid))?;
         self.chmod(&node, mode)?;
+        self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
         node.attr = self.host.again(&node)?;
         Ok(node)
@@ -372,6 +377,9 @@ impl Folder {
         }
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.stream_unlink(dir, &name);
+            }
             let dir = folder.host.node(dir)?.directory()?;
             let victim = folder.removable(&cred, &dir, &name)?;
             if victim.is_dir() {
@@ -453,6 +461,9 @@ impl Folder {
         }
         let (cred, from_name, to_name) = (cred.clone(), from_name.to_vec(), to_name.to_vec());
         self.run(move |folder| {
+            if is_stream(from) || is_stream(to) {
+                return folder.stream_rename(from, &from_name, to, &to_name, mode);
+            }
             let host = &folder.host;
             let (from, to) = (host.node(from)?.directory()?, host.node(to)?.directory()?);
             judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
@@ -611,14 +622,5 @@ impl Folder {
         }
         let changed = |before: Attr, after| Changed { before: PreAttr::of(&before), after };
         Ok((changed(before.0, after_from), changed(before.1, after_to)))
-    }
-
-    /// The host has no named attributes: SMB's streams are refused.
-    pub(crate) async fn named_dir(&self, _ino: Ino, make: bool) -> FsResult<Option<Ino>> {
-        if make { Err(FsError::NotSupported) } else { Ok(None) }
-    }
-
-    pub(crate) async fn remove_named(&self, _ino: Ino) -> FsResult<()> {
-        Ok(())
     }
 }

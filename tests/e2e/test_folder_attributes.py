@@ -1,0 +1,143 @@
+"""A folder of the host over SMB: DOS attributes, times of creation and streams, as Samba keeps them, and lists that POSIX can say."""
+
+import os
+import struct
+import subprocess
+
+import pytest
+
+from test_access import add_user
+from test_folder_share import Host, host, place, top  # noqa: F401 (fixtures)
+from test_smb import smb
+from test_webdav import Dav
+from trees import payload
+
+# Written by Samba 4.17: version 5, hidden and archive, created 2023-04-09 10:00:00 UTC.
+CREATED = 133255080000000000
+BY_SAMBA = bytes.fromhex("0000050005000000") + struct.pack("<IIQ", 0x11, 0x22, CREATED)
+# As vfs_fruit writes it for a Mac: the type and creator of a file.
+AFP_INFO = b"AFP\0\0\1\0\0" + bytes(8) + b"TEXTttxt" + bytes(36)
+
+
+def attributes(host, path):
+    """The word behind `attributes:` and the creation time, by smbclient."""
+    info = dict(line.split(":", 1) for line in smb(host, f"allinfo {path}", share="photos").splitlines() if ":" in line)
+    return info["attributes"].split()[0], info["create_time"].strip()
+
+
+def xattrs(path):
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+def test_attributes_that_samba_wrote_are_shown_and_kept(host):
+    at = top(host, "dos")
+    (at / "plain").write_bytes(b"x")
+    (at / "hidden").write_bytes(b"x")
+    os.chown(at / "hidden", host.users["ann"], host.users["ann"])
+    os.setxattr(at / "hidden", "user.DOSATTRIB", BY_SAMBA)
+    assert attributes(host, "dos/plain")[0] == "A"
+    word, created = attributes(host, "dos/hidden")
+    assert word == "HA" and "2023" in created and "Apr  9 10:00:00" in created, created
+    smb(host, "setmode dos/hidden +r-h", share="photos")
+    assert attributes(host, "dos/hidden") == ("RA", created)
+    raw = os.getxattr(at / "hidden", "user.DOSATTRIB")
+    assert raw == bytes.fromhex("0000040004000000") + struct.pack("<IIQQ", 0x11, 0x21, 0, CREATED), raw.hex()
+    refused = smb(host, "put /etc/hostname dos/hidden", share="photos", check=False)
+    assert "NT_STATUS_ACCESS_DENIED" in refused, "it is read-only"
+
+
+def test_files_that_are_merely_made_stay_plain(host, place):
+    at = top(host, "plain")
+    (place / "file").write_bytes(b"data")
+    smb(host, f"mkdir plain/d; put {place}/file plain/f; put {place}/file plain/f", share="photos")
+    assert attributes(host, "plain/f")[0] == "A"
+    assert xattrs(at / "f") == {} and xattrs(at / "d") == {}
+    smb(host, "setmode plain/d +h", share="photos")
+    assert attributes(host, "plain/d")[0] == "HD"
+    assert os.getxattr(at / "d", "user.DOSATTRIB")[12:16] == struct.pack("<I", 0x12)
+
+
+def test_streams_are_those_of_samba(host, place):
+    at = top(host, "streams")
+    (place / "info").write_bytes(AFP_INFO)
+    (place / "f").write_bytes(b"the file")
+    smb(host, f"put {place}/f streams/f; put {place}/info streams/f:AFP_AfpInfo; put {place}/f streams/f:Zone.Identifier",
+        share="photos")
+    assert xattrs(at / "f") == {
+        "user.DosStream.AFP_AfpInfo:$DATA": AFP_INFO + b"\0",
+        "user.DosStream.Zone.Identifier:$DATA": b"the file\0",
+    }
+    assert (at / "f").read_bytes() == b"the file"
+    os.setxattr(at / "f", "user.DosStream.com.apple.metadata:$DATA", b"by samba\0")
+    listed = smb(host, "allinfo streams/f", share="photos")
+    for name, size in (("AFP_AfpInfo", 60), ("Zone.Identifier", 8), ("com.apple.metadata", 8), ("", 8)):
+        assert f"stream: [:{name}:$DATA], {size} bytes" in listed, listed
+    smb(host, f"get streams/f:afp_afpinfo {place}/got; get streams/f:com.apple.metadata {place}/got2", share="photos")
+    assert (place / "got").read_bytes() == AFP_INFO and (place / "got2").read_bytes() == b"by samba"
+    smb(host, "del streams/f:Zone.Identifier", share="photos", check=False)
+    # Over the other doors and as extended attributes of SMB they are not to be seen.
+    found = Dav(host, "ann")("PROPFIND", "/photos/streams/f", Depth="0")
+    assert found.status == 207 and b"DosStream" not in found.body and b"DOSATTRIB" not in found.body
+    # Overwriting the file takes its streams along.
+    smb(host, f"put {place}/f streams/f", share="photos")
+    assert xattrs(at / "f") == {}
+    # A folder has streams, too.
+    smb(host, f"put {place}/info streams:AFP_AfpInfo", share="photos")
+    assert xattrs(at)["user.DosStream.AFP_AfpInfo:$DATA"] == AFP_INFO + b"\0"
+
+
+def test_a_stream_that_does_not_fit_loses_nothing(host, place):
+    at = top(host, "large")
+    (place / "f").write_bytes(b"the file")
+    (place / "huge").write_bytes(bytes(200_000))
+    smb(host, f"put {place}/f large/f; put {place}/f large/f:small", share="photos")
+    said = smb(host, f"put {place}/huge large/f:huge", share="photos", check=False)
+    assert "NT_STATUS_DISK_FULL" in said, said
+    kept = xattrs(at / "f")
+    assert kept["user.DosStream.small:$DATA"] == b"the file\0" and (at / "f").read_bytes() == b"the file"
+
+
+def test_who_may_not_write_sets_neither(host, place):
+    at = top(host, "theirs")
+    (at / "f").write_bytes(b"root's")
+    (place / "f").write_bytes(b"x")
+    for command in ("setmode theirs/f +h", f"put {place}/f theirs/f:s"):
+        assert "NT_STATUS_ACCESS_DENIED" in smb(host, command, share="photos", check=False), command
+    assert xattrs(at / "f") == {}
+
+
+def command(*args):
+    subprocess.run(args, check=True, capture_output=True)
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def device(request, tmp_path):
+    """A larder whose folder is a filesystem of its own."""
+    daemon = Host(tmp_path)
+    command("truncate", "-s", "400M", tmp_path / "image")
+    command(f"mkfs.{request.param}", "-q", tmp_path / "image")
+    command("mount", "-o", "loop", tmp_path / "image", daemon.photos
+    try:
+        daemon.photos.chmod(0o1777)
+        daemon.start()
+        add_user(daemon, "ann")
+        daemon.kind = request.param
+        yield daemon
+        assert daemon.stop() == 0
+    finally:
+        command("umount", daemon.photos
+
+
+def test_streams_are_as_large_as_the_filesystem_takes(device, tmp_path):
+    """ext4 keeps about 4 KiB of attributes for a file (here one block), XFS 64 KiB each."""
+    fits, too_large = {"ext4": (3000, 4200), "xfs": (65_000, 65_536)}[device.kind]
+    for size in (fits, too_large):
+        (tmp_path / f"s{size}").write_bytes(payload(size))
+    (tmp_path / "f").write_bytes(b"file")
+    smb(device, f"put {tmp_path}/f f; setmode f +h; put {tmp_path}/s{fits} f:fits", share="photos")
+    said = smb(device, f"put {tmp_path}/s{too_large} f:fits", share="photos", check=False)
+    assert "NT_STATUS_DISK_FULL" in said, said
+    # smbclient truncates a stream before it writes it anew; the file and its attributes are as they were.
+    assert attributes(device, "f")[0] == "HA" and (device.photos / "f").read_bytes() == b"file"
+    smb(device, f"put {tmp_path}/s{fits} f:fits; get f:fits {tmp_path}/got", share="photos")
+    assert (tmp_path / "got").read_bytes() == payload(fits)
