@@ -107,7 +107,41 @@ def test_who_may_not_write_sets_neither(host, place):
 
 
 def command(*args):
-    subprocess.run(args, check=True, capture_output=True)
+    return subprocess.run(args, check=True, capture_output=True)
+
+
+def smbcacls(host, path, *options):
+    done = subprocess.run(["smbcacls", "//127.0.0.1/photos", path, "-p", str(host.smb_port), "-U", f"ann%{host.password}", "-m",
+                           "SMB3", "--numeric", *options], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def posix_list(path):
+    return set(command("getfacl", "-cnpE", path).stdout.decode().split())
+
+
+def test_lists_that_posix_can_say_are_set_over_smb(host, place):
+    """As Explorer does: bob is added to a folder, and what is made in it is his as well."""
+    at, ann, bob = top(host, "lists"), host.users["ann"], host.users["bob"]
+    (at / "d").mkdir(mode=0o750)
+    os.chown(at / "d", ann, ann)
+    everything, handed = "0x001f01ff", "0x3"
+    said = smbcacls(host, "lists/d", "--add", f"ACL:S-1-22-1-{bob}:0/{handed}/{everything}")
+    assert "NT_STATUS" not in said, said
+    assert posix_list(at / "d") == {
+        "user::rwx", f"user:{bob}:rwx", "group::r-x", "mask::rwx", "other::---", "default:user::rwx",
+        f"default:user:{bob}:rwx", "default:group::r-x", "default:mask::rwx", "default:other::---",
+    }
+    assert f"S-1-22-1-{bob}" in smbcacls(host, "lists/d")
+    (place / "f").write_bytes(b"x")
+    smb(host, f"put {place}/f lists/d/f", share="photos")
+    assert posix_list(at / "d/f") == {"user::rw-", f"user:{bob}:rwx", "group::r-x", "mask::rw-", "other::---"}
+    smb(host, f"put {place}/f lists/d/f", user="bob", share="photos")
+    refused = smbcacls(host, "lists/d/f", "--add", f"ACL:S-1-22-1-{bob}:1/0x0/0x00010000")
+    assert "NT_STATUS_NOT_SUPPORTED" in refused, refused
+    before = posix_list(at / "d/f")
+    said = smbcacls(host, "lists/d/f", "--delete", f"ACL:S-1-22-1-{bob}:0/0x0/0x001201bf")
+    print(said, posix_list(at / "d/f"), before)
 
 
 @pytest.fixture(params=["ext4", "xfs"])
@@ -116,7 +150,7 @@ def device(request, tmp_path):
     daemon = Host(tmp_path)
     command("truncate", "-s", "400M", tmp_path / "image")
     command(f"mkfs.{request.param}", "-q", tmp_path / "image")
-    command("mount", "-o", "loop", tmp_path / "image", daemon.photos
+    command("mount", "-o", "loop", tmp_path / "image", daemon.photos)
     try:
         daemon.photos.chmod(0o1777)
         daemon.start()
@@ -125,7 +159,7 @@ def device(request, tmp_path):
         yield daemon
         assert daemon.stop() == 0
     finally:
-        command("umount", daemon.photos
+        command("umount", daemon.photos)
 
 
 def test_streams_are_as_large_as_the_filesystem_takes(device, tmp_path):

@@ -40,6 +40,7 @@ use tokio::sync::broadcast;
 
 use bin::Bin;
 use folder::Folder;
+pub use folder::{HostChange, HostChangeKind, HostWatch};
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -206,6 +207,15 @@ impl Files {
     /// How many opens of all doors may write: their clients may have written what they have not sent yet.
     pub fn writers(&self) -> usize {
         self.shared.opens.writers()
+    }
+
+    /// Watches a directory for changes by other programs of the host as well, which no door makes. `None` in a volume, where
+    /// there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
+    pub async fn watch_host(&self, dir: Ino) -> larder_volume::FsResult<Option<HostWatch>> {
+        match &self.tree {
+            Tree::Volume(_) => Ok(None),
+            Tree::Folder(folder) => folder.watch(dir).await.map(Some),
+        }
     }
 
     async fn recall(&self, ino: Ino, what: Recall) {

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use super::Folder;
 use super::host::{Node, by_number, failed};
 use super::streams::is_stream;
+use super::xattrs::bears_user;
+use crate::posix_acl::{self, Expressed};
 
 const S_ISGID: u32 = 0o2000;
 const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
@@ -106,24 +108,33 @@ impl Folder {
         .await
     }
 
-    /// Takes the list away, so that the mode decides. The host has no place for lists as SMB has them.
+    /// Sets a list as the host can have it, mode bits and POSIX lists, or takes it away, so that the mode decides.
+    /// [`FsError::NotSupported`] for a list that these cannot say (`express.never_more`).
     pub(crate) async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
-        if acl.is_some() {
-            return Err(FsError::NotSupported);
-        }
         let cred = cred.clone();
         self.run(move |folder| {
             let node = folder.host.node(ino)?;
+            folder.host.admit()?;
             folder.check_set(&node, &cred, &SetAttr { size: None, mode: Some(node.attr.mode), ..set })?;
-            for name in LISTS {
-                match rustix::fs::removexattr(by_number(node.fd.as_fd()), name) {
-                    Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                    Err(error) => return Err(failed(error)),
-                }
-            }
-            let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
-            let set = like_unmarked(&node, set);
-            folder.set(&cred, node, set)
+            let Some(acl) = acl else {
+                put_lists(&node, [None, None])?;
+                let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
+                let set = like_unmarked(&node, set);
+                return folder.set(&cred, node, set);
+            };
+            let before = PreAttr::of(&node.attr);
+            let (uid, gid) = (set.uid.unwrap_or(node.attr.uid), set.gid.unwrap_or(node.attr.gid));
+            let Expressed { permissions, access, default } =
+                posix_acl::express(&acl, &Attr { uid, gid, ..node.attr }).ok_or(FsError::NotSupported)?;
+            folder.own(&node, set.uid, set.gid)?;
+            let mode = node.attr.mode & !0o777 | permissions;
+            // The bits of the group are the mask of a list: neither list is under the other's.
+            folder.chmod(&node, mode & !0o070)?;
+            put_lists(&node, [access, default])?;
+            let attr = folder.host.again(&node)?;
+            let set = SetAttr { size: None, guard_ctime: None, mode: Some(mode), uid: None, gid: None, ..set };
+            let done = folder.set(&Cred::root(), Node { attr, ..node }, set)?;
+            Ok(Changed { before, ..done })
         })
         .await
     }
@@ -165,6 +176,18 @@ impl Folder {
             folder.set_judged(&cred, node, set)
         })
         .await
+    }
+
+    /// Gives what was just made the list that its directory hands on.
+    pub(super) fn inherit(&self, dir: &Node, made: &Node, mode: u32) -> FsResult<()> {
+        if !bears_user(made) {
+            return Ok(());
+        }
+        let [access, default] = LISTS;
+        let Some(handed) = self.host.list(dir, default)? else { return Ok(()) };
+        let list = posix_acl::inherited(&handed, mode, made.is_dir());
+        let list = list.ok_or_else(|| FsError::Io("the host's default list of the folder is damaged".into()))?;
+        rustix::fs::setxattr(by_number(made.fd.as_fd()), access, &list, XattrFlags::empty()).map_err(failed)
     }
 
     pub(super) fn set_judged(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
@@ -259,6 +282,21 @@ impl Folder {
         }
         rustix::fs::chmod(by_number(node.fd.as_fd()), Mode::from_raw_mode(mode & 0o7777)).map_err(failed)
     }
+}
+
+/// Sets or removes the list for access, and the one that children get.
+fn put_lists(node: &Node, lists: [Option<Vec<u8>>; 2]) -> FsResult<()> {
+    for (name, list) in LISTS.into_iter().zip(lists) {
+        let path = by_number(node.fd.as_fd());
+        match list {
+            Some(list) => rustix::fs::setxattr(path, name, &list, XattrFlags::empty()).map_err(failed)?,
+            None => match rustix::fs::removexattr(path, name) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(failed(error)),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// A file that becomes like one without DOS attributes of its own stays without them: the other's time of creation is the

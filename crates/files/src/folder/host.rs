@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::folded::FoldedNames;
 use super::handle::Shape;
 use super::known::{Known, Place};
+use super::notify::Notices;
 use super::streams::{self, Streams};
 use super::xattrs::xattr;
 use crate::posix_acl;
@@ -85,6 +86,7 @@ pub(super) struct Host {
     pub(super) folded: Mutex<FoldedNames>,
     pub(super) streams: Mutex<Streams>,
     pub(super) has_xattrs: bool,
+    pub(super) notices: Arc<Notices>,
     /// Directories whose changes were answered and are durable with the next commit (`Answers::Ordered`).
     unflushed: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
     /// Of appends, by number.
@@ -193,6 +195,7 @@ impl Host {
             is_sweeping: AtomicBool::new(false),
             folded: Mutex::default(),
             streams: Mutex::default(),
+            notices: Arc::default(),
             has_xattrs: !matches!(xattr(top, b"user.DOSATTRIB", 256), Err(Errno::OPNOTSUPP)),
             unflushed: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::default()),

@@ -27,6 +27,7 @@ mod host;
 mod known;
 mod listing;
 mod names;
+mod notify;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
 
 use host::{Host, failed};
+pub use notify::{HostChange, HostChangeKind, HostWatch};
 
 /// The folders of one filesystem of the host, as a handle of one door.
 #[derive(Clone)]

@@ -141,7 +141,7 @@ impl Folder {
             judge::may_add(&parent, &cred, FileKind::File)?;
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             let fd = rustix::fs::openat(&dir.fd, ".", flags, NOT_YET).map_err(failed)?;
-            let node = folder.dressed(&cred, &parent, fd, &Made::File, &set)?;
+            let node = folder.dressed(&cred, (&dir, &parent), fd, &Made::File, &set)?;
             Ok((node.attr, folder.opened(&node)))
         })
         .await
@@ -226,7 +226,7 @@ impl Folder {
         let parent = self.enter(cred, dir, name, kind)?;
         let before = self.host.again(dir)?;
         let fd = self.make_bare(dir, name, made)?;
-        let node = self.dressed(cred, &parent, fd, made, &set).inspect_err(|_| {
+        let node = self.dressed(cred, (dir, &parent), fd, made, &set).inspect_err(|_| {
             // Nobody was told of it, and it is empty.
             let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             let _ = rustix::fs::unlinkat(&dir.fd, name, flags);
@@ -265,8 +265,15 @@ impl Folder {
         rustix::fs::openat(&dir.fd, name, flags, Mode::empty()).map_err(failed)
     }
 
-    /// With the owner, the mode and the times that it was asked for.
-    fn dressed(&self, cred: &Cred, parent: &Guarded, fd: OwnedFd, made: &Made<'_>, set: &SetAttr) -> FsResult<Node> {
+    /// With the owner, the mode or the list of its directory, and the times that it was asked for.
+    fn dressed(
+        &self,
+        cred: &Cred,
+        (dir, parent): (&Node, &Guarded),
+        fd: OwnedFd,
+        made: &Made<'_>,
+        set: &SetAttr,
+    ) -> FsResult<Node> {
         let attr = self.host.identify(fd.as_fd())?;
         let mut node = Node { fd: Arc::new(fd), attr };
         let wanted = set.mode.unwrap_or(made.default_mode());
@@ -276,6 +283,7 @@ impl Folder {
         }
         self.own(&node, Some(uid), Some(gid))?;
         self.chmod(&node, mode)?;
+        self.inherit(dir, &node, mode)?;
         self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
         node.attr = self.host.again(&node)?;

@@ -578,3 +578,66 @@ async fn streams_are_files_of_a_directory_of_their_own() {
         ));
     }
 }
+
+#[tokio::test]
+async fn changes_by_other_programs_are_heard() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let mut watches =
+        [f.files.watch_host(f.top).await.unwrap().unwrap(), f.files.watch_host(f.top).await.unwrap().unwrap()];
+    std::fs::write(f.path("a"), "1").unwrap();
+    std::fs::rename(f.path("a"), f.path("b")).unwrap();
+    std::fs::create_dir(f.path("d")).unwrap();
+    std::fs::rename(f.path("b"), f.path("d/b")).unwrap();
+    std::fs::set_permissions(f.path("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::remove_dir_all(f.path("d")).unwrap();
+    let heard = async |watch: &mut crate::HostWatch| {
+        let mut all = Vec::new();
+        while !all
+            .iter()
+            .any(|change: &crate::HostChange| change.kind == crate::HostChangeKind::Removed && change.name == "d")
+        {
+            all.extend(tokio::time::timeout(Duration::from_secs(10), watch.next()).await.unwrap());
+        }
+        all.into_iter().map(|change| (change.kind, change.name, change.is_directory)).collect::<Vec<_>>()
+    };
+    use crate::HostChangeKind::{Added, Attributes, Data, Removed, Renamed};
+    let wanted = [
+        (Added, Bytes::from("a"), false),
+        (Data, Bytes::from("a"), false),
+        (Renamed { from: Bytes::from("a") }, Bytes::from("b"), false),
+        (Added, Bytes::from("d"), true),
+        (Removed, Bytes::from("b"), false),
+        (Attributes, Bytes::from("d"), true),
+        (Removed, Bytes::from("d"), true),
+    ];
+    for watch in &mut watches {
+        assert_eq!(heard(watch).await, wanted);
+    }
+    // The last watch takes the descriptor along, and the next one begins anew.
+    drop(watches);
+    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    std::fs::write(f.path("late"), "").unwrap();
+    assert_eq!(watch.next().await[0].name, "late");
+    let file = f.create(f.top, "file").await.id.ino;
+    assert!(matches!(f.files.watch_host(file).await, Err(FsError::NotDirectory)));
+}
+
+#[tokio::test]
+async fn a_watcher_that_does_not_keep_up_hears_that_changes_are_lost() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    for n in 0..5000 {
+        std::fs::write(f.path(&format!("f{n}")), "").unwrap();
+        if n % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let changes = watch.next().await;
+    assert!(
+        changes.len() <= 4097 && changes[0].kind == crate::HostChangeKind::Lost,
+        "{} {:?}",
+        changes.len(),
+        changes[0]
+    );
+}
