@@ -15,6 +15,7 @@ use larder_volume::{FsError, FsResult, Ino};
 use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -162,7 +163,10 @@ impl Notices {
             None => {
                 let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
                 let fd = inotify::init(flags).map_err(full("fs.inotify.max_user_instances"))?;
-                let fd = Arc::new(AsyncFd::new(fd).map_err(|error| FsError::Io(error.to_string().into()))?);
+                // SAFETY: an `OwnedFd` is open, and stays the same until the `AsyncFd` that owns it is dropped.
+                let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+                let fd = fd.map_err(|error| FsError::Io(std::io::Error::from(error).to_string().into()))?;
+                let fd = Arc::new(fd);
                 let reader = tokio::spawn(run(Arc::downgrade(self), fd.clone())).abort_handle();
                 state.inotify.insert(Inotify { fd, reader }).fd.clone()
             }
