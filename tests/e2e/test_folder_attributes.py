@@ -8,14 +8,19 @@ import threading
 import time
 
 import pytest
+from impacket import smb3structs as smb2
+from impacket.smb3 import SessionError
+from impacket.smbconnection import SMBConnection
 
 from test_access import add_user
+from test_acl import DACL, DENIED, EVERYONE, FOR_ALL_BELOW, FULL, READ, SECURITY, descriptor, rule, sid
 from test_folder_share import Host, host, place, top  # noqa: F401 (fixtures)
 from test_smb import smb
 from test_webdav import Dav
 from trees import payload
 from waiting import wait_for
 
+NOT_SUPPORTED = 0xC000_00BB
 # Written by Samba 4.17: version 5, hidden and archive, created 2023-04-09 10:00:00 UTC.
 CREATED = 133255080000000000
 BY_SAMBA = bytes.fromhex("0000050005000000") + struct.pack("<IIQ", 0x11, 0x22, CREATED)
@@ -114,10 +119,34 @@ def command(*args):
     return subprocess.run(args, check=True, capture_output=True)
 
 
-def smbcacls(host, path, *options):
-    done = subprocess.run(["smbcacls", "//127.0.0.1/photos", path, "-p", str(host.smb_port), "-U", f"ann%{host.password}", "-m",
-                           "SMB3", "--numeric", *options], capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout + done.stderr
+@contextlib.contextmanager
+def opened(host, path, access):
+    connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=host.smb_port, preferredDialect=smb2.SMB2_DIALECT_30)
+    connection.login("ann", host.password)
+    low = connection.getSMBServer()
+    tree = low.connectTree("photos")
+    file = low.create(tree, path.replace("/", "\\"), access, 7, 0, smb2.FILE_OPEN, 0)
+    yield low, tree, file
+    low.close(tree, file)
+    connection.close()
+
+
+def rules_of(host, path):
+    """The rules as they came, each a byte string."""
+    with opened(host, path, 0x0002_0000) as (low, tree, file):
+        data = low.queryInfo(tree, file, infoType=SECURITY, fileInfoClass=0, additionalInformation=DACL)
+    at, rules = struct.unpack_from("<I", data, 16)[0], []
+    count, at = struct.unpack_from("<H", data, at + 4)[0], at + 8
+    for _ in range(count):
+        kind, flags, size, mask = struct.unpack_from("<BBHI", data, at)
+        rules.append((kind, flags, mask, data[at + 8:at + size]))
+        at += size
+    return rules
+
+
+def set_rules(host, path, rules):
+    with opened(host, path, 0x0004_0000) as (low, tree, file):
+        assert low.setInfo(tree, file, descriptor(rules), SECURITY, 0, DACL)
 
 
 def posix_list(path):
@@ -129,25 +158,27 @@ def test_lists_that_posix_can_say_are_set_over_smb(host, place):
     at, ann, bob = top(host, "lists"), host.users["ann"], host.users["bob"]
     (at / "d").mkdir(mode=0o750)
     os.chown(at / "d", ann, ann)
-    everything, handed = "0x001f01ff", "0x3"
-    said = smbcacls(host, "lists/d", "--add", f"ACL:S-1-22-1-{bob}:0/{handed}/{everything}")
-    assert "NT_STATUS" not in said, said
+    set_rules(host, "lists/d", [rule(bob, FULL, FOR_ALL_BELOW), *rules_of(host, "lists/d")])
     assert posix_list(at / "d") == {
         "user::rwx", f"user:{bob}:rwx", "group::r-x", "mask::rwx", "other::---", "default:user::rwx",
         f"default:user:{bob}:rwx", "default:group::r-x", "default:mask::rwx", "default:other::---",
     }
-    assert f"S-1-22-1-{bob}" in smbcacls(host, "lists/d")
+    assert sid(bob) in [who for *_, who in rules_of(host, "lists/d")]
+    before = posix_list(at / "d")
+    set_rules(host, "lists/d", rules_of(host, "lists/d"))
+    assert posix_list(at / "d") == before, "what is shown can be set again"
     (place / "f").write_bytes(b"x")
     smb(host, f"put {place}/f lists/d/f", share="photos")
     assert posix_list(at / "d/f") == {"user::rw-", f"user:{bob}:rwx", "group::r-x", "mask::rw-", "other::---"}
     smb(host, f"put {place}/f lists/d/f", user="bob", share="photos")
-    refused = smbcacls(host, "lists/d/f", "--add", f"ACL:S-1-22-1-{bob}:1/0x0/0x00010000")
-    assert "NT_STATUS_NOT_SUPPORTED" in refused, refused
-    kept = posix_list(at / "d/f")
-    assert f"user:{bob}:rwx" in kept, kept
-    # A program of the host that takes bob out again is believed at once.
-    command("setfacl", "-b", at / "d/f")
-    assert f"S-1-22-1-{bob}" not in smbcacls(host, "lists/d/f")
+    # DELETE alone has no bit. The list stays as it was.
+    with pytest.raises(SessionError) as refused:
+        set_rules(host, "lists/d/f", [rule(bob, 0x0001_0000, kind=DENIED), *rules_of(host, "lists/d/f")])
+    assert refused.value.get_error_code() == NOT_SUPPORTED
+    assert f"user:{bob}:rwx" in posix_list(at / "d/f")
+    # A list that bits can say takes the POSIX list away.
+    set_rules(host, "lists/d/f", [rule(ann, FULL), rule(EVERYONE, READ)])
+    assert posix_list(at / "d/f") == {"user::rw-", "group::r--", "other::r--"}
 
 
 def inotify_descriptors(host):
@@ -161,7 +192,7 @@ def inotify_descriptors(host):
 def test_watchers_hear_of_changes_by_programs_of_the_host(host, place):
     at = top(host, "heard")
     (place / "f").write_bytes(b"x")
-    client = subprocess.Popen(["smbclient", "//127.0.0.1/photos", "-p", str(host.smb_port), "-U", f"ann%{host.password}", "-c",
+    client = subprocess.Popen(["stdbuf", "-oL", "smbclient", "//127.0.0.1/photos", "-p", str(host.smb_port), "-U", f"ann%{host.password}", "-c",
                                "notify heard"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = []
     threading.Thread(target=lambda: lines.extend(line.strip() for line in client.stdout), daemon=True).start()

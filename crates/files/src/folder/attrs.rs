@@ -14,9 +14,8 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME
 use rustix::io::Errno;
 
 use super::Folder;
-use super::host::{Node, by_number, failed};
-use super::streams::is_stream;
-use super::xattrs::bears_user;
+use super::host::{Node, bears_user, by_number, failed};
+use super::numbers::is_stream;
 use crate::posix_acl::{self, Expressed};
 
 const S_ISGID: u32 = 0o2000;

@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::host::{Node, failed};
-use super::streams::is_stream;
+use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
 /// IOV_MAX of Linux.

@@ -23,8 +23,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::Folder;
-use super::host::{Node, by_number, failed};
-use super::xattrs::{bears_user, xattr};
+use super::host::{Node, bears_user, by_number, failed};
+use super::kernel::xattr;
 
 pub(super) const NAME: &[u8] = b"user.DOSATTRIB";
 /// Longer than any version with its text. A longer value is none of Samba's.

@@ -1,7 +1,7 @@
 //! One filesystem of the host, and the nodes of its shared folders: from numbers to descriptors. Everything here blocks.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,16 +11,17 @@ use larder_base::Timestamp;
 use larder_volume::judge::Guarded;
 use larder_volume::{Attr, Cred, Events, FileId, FileKind, FsError, FsResult, Ino, WriteVerifier};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use super::folded::FoldedNames;
 use super::handle::Shape;
+use super::kernel::xattr;
+pub(super) use super::kernel::{by_number, failed, statx};
 use super::known::{Known, Place};
 use super::notify::Notices;
-use super::streams::{self, Streams};
-use super::xattrs::xattr;
+use super::numbers::{self, Streams};
 use crate::posix_acl;
 
 /// Calls into the kernel at once; more wait. Disks and network filesystems gain nothing from more.
@@ -71,6 +72,11 @@ impl Node {
     }
 }
 
+/// Whether it can have attributes of users: links and special files have none.
+pub(super) fn bears_user(node: &Node) -> bool {
+    matches!(node.attr.kind, FileKind::File | FileKind::Directory)
+}
+
 /// A filesystem of the host with its shared folders.
 pub(super) struct Host {
     pub(super) id: uuid::Uuid,
@@ -97,40 +103,6 @@ pub(super) struct Host {
     pub(super) workers: Arc<Semaphore>,
 }
 
-/// The path by which a descriptor is opened again, or used where the kernel has no call for it.
-pub(super) fn by_number(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-/// The errors of the host in the words of the doors.
-pub(super) fn failed(error: Errno) -> FsError {
-    match error {
-        Errno::NOENT => FsError::NotFound,
-        Errno::EXIST => FsError::Exists,
-        Errno::NOTDIR => FsError::NotDirectory,
-        Errno::ISDIR => FsError::IsDirectory,
-        Errno::NOTEMPTY => FsError::NotEmpty,
-        Errno::ACCESS => FsError::Access,
-        Errno::PERM => FsError::NotPermitted,
-        Errno::STALE => FsError::Stale,
-        Errno::NOSPC => FsError::NoSpace("the host's filesystem is full".into()),
-        Errno::DQUOT => FsError::Quota,
-        Errno::ROFS => FsError::ReadOnly("the host's filesystem is mounted read-only".into()),
-        Errno::NAMETOOLONG => FsError::NameTooLong,
-        Errno::FBIG => FsError::FileTooLarge,
-        Errno::MLINK => FsError::TooManyLinks,
-        Errno::NODATA => FsError::NoAttribute,
-        Errno::TOOBIG | Errno::RANGE => FsError::TooBig,
-        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => FsError::NotSupported,
-        Errno::BUSY => FsError::Busy("another filesystem is mounted there, or the host uses it"),
-        Errno::TXTBSY => FsError::Busy("the host runs it as a program"),
-        Errno::INVAL => FsError::Invalid("the host's filesystem refuses it"),
-        // What lies behind another mount is not part of the folder (`folder.one_filesystem`).
-        Errno::XDEV => FsError::NotFound,
-        error => FsError::Io(std::io::Error::from(error).to_string().into()),
-    }
-}
-
 fn kind_of(mode: u32) -> FileKind {
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::Directory => FileKind::Directory,
@@ -141,10 +113,6 @@ fn kind_of(mode: u32) -> FileKind {
         rustix::fs::FileType::BlockDevice => FileKind::BlockDevice,
         _ => FileKind::File,
     }
-}
-
-pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
-    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
 fn attr_of(stat: &Statx, generation: u64) -> Attr {
@@ -235,7 +203,7 @@ impl Host {
         if (stat.stx_dev_major, stat.stx_dev_minor) != self.device {
             return Err(FsError::NotFound);
         }
-        if stat.stx_ino >= streams::FIRST_INO {
+        if stat.stx_ino >= numbers::FIRST_INO {
             return Err(FsError::Refused("the host's inode numbers are larger than larder can share".into()));
         }
         Ok(stat)
@@ -461,7 +429,7 @@ impl Host {
     }
 
     pub(super) fn unpin(&self, ino: Ino) {
-        if streams::is_stream(ino) {
+        if numbers::is_stream(ino) {
             return self.streams.lock().unpin(ino);
         }
         let mut pins = self.pins.lock();

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::Folder;
 use super::host::{DEPTH_MAX, Node, failed};
-use super::streams::is_stream;
+use super::numbers::is_stream;
 
 /// As in a volume.
 const PAGE_ENTRIES_MAX: usize = 16384;

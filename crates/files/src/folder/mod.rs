@@ -24,10 +24,12 @@ mod dos;
 mod folded;
 mod handle;
 mod host;
+mod kernel;
 mod known;
 mod listing;
 mod names;
 mod notify;
+mod numbers;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -180,6 +182,15 @@ impl Folder {
 
     pub(crate) async fn sync(&self) -> FsResult<()> {
         self.run(|folder| folder.host.flush_all()).await
+    }
+
+    /// Changes that other programs of the host make in `dir`.
+    pub(crate) async fn watch(&self, dir: Ino) -> FsResult<HostWatch> {
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            folder.host.notices.watch(&dir.fd)
+        })
+        .await
     }
 
     /// Calls into the kernel, on a thread that may block. Once begun it ends, also if nobody waits any more.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::attrs::set_times;
 use super::host::{Node, by_number, failed};
-use super::streams::is_stream;
+use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
 /// How often a create starts over because the name came and went meanwhile.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use larder_volume::{FsError, FsResult, Ino};
+use larder_volume::{FsError, FsResult};
 use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -20,8 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::Folder;
-use super::host::{by_number, failed};
+use super::kernel::{by_number, failed};
 
 /// Directories of a filesystem that are watched at once. The kernel has a bound of its own, for each user
 /// (`fs.inotify.max_user_watches`).
@@ -156,7 +155,7 @@ impl Drop for HostWatch {
 
 impl Notices {
     /// Watches an open directory. [`FsError::Refused`] where larder or the kernel watches as many as they may.
-    fn watch(self: &Arc<Self>, dir: &OwnedFd) -> FsResult<HostWatch> {
+    pub(super) fn watch(self: &Arc<Self>, dir: &OwnedFd) -> FsResult<HostWatch> {
         let mut state = self.0.lock();
         let inotify = match &state.inotify {
             Some(inotify) => inotify.fd.clone(),
@@ -283,16 +282,5 @@ async fn run(notices: Weak<Notices>, inotify: Arc<AsyncFd<OwnedFd>>) {
             return notices.lost();
         }
         ready.clear_ready();
-    }
-}
-
-impl Folder {
-    /// Changes that other programs of the host make in `dir`.
-    pub(crate) async fn watch(&self, dir: Ino) -> FsResult<HostWatch> {
-        self.run(move |folder| {
-            let dir = folder.host.node(dir)?.directory()?;
-            folder.host.notices.watch(&dir.fd)
-        })
-        .await
     }
 }

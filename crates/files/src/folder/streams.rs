@@ -4,11 +4,8 @@
 //!   because an attribute must not be empty.
 //! - `stream.whole_value`: a change reads the value, changes it and sets it again. The host replaces a value whole or not at
 //!   all, so a change that does not fit loses nothing.
-//! - `stream.numbers_for_now`: doors know files by number, so streams and the directories of streams get numbers while larder
-//!   runs. None is a number of the host ([`FIRST_INO`]), and none is given twice: a removed stream's number leads nowhere.
 //! - `stream.attributes_of_the_file`: owner, mode and times are the file's. Size and data are the stream's.
 
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 
 use bytes::Bytes;
@@ -20,8 +17,9 @@ use larder_volume::{
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::host::{Host, Node, by_number, failed};
-use super::xattrs::{bears_user, users, xattr};
+use super::host::{Host, Node, bears_user, by_number, failed};
+use super::kernel::{user_attributes, xattr};
+use super::numbers::Stream;
 use super::{Folder, OpenFile};
 
 pub(super) const PREFIX: &[u8] = b"user.DosStream.";
@@ -30,84 +28,6 @@ const SUFFIX: &[u8] = b":$DATA";
 const VALUE_BYTES_MAX: usize = 65536;
 /// XATTR_NAME_MAX of linux/limits.h.
 const NAME_BYTES_MAX: usize = 255;
-/// The numbers of streams: the last sixteenth of those that mean no snapshot to the doors.
-pub(super) const FIRST_INO: u64 = INO_END - (INO_END >> 4);
-const INO_END: u64 = 1 << 40;
-/// Numbers that are kept although nobody has them open. A client that lost one looks the name up again.
-const NUMBERS_MAX: usize = 1 << 16;
-/// Times that a number is looked for that nobody has.
-const ROUND_MAX: u64 = NUMBERS_MAX as u64;
-
-pub(super) fn is_stream(ino: Ino) -> bool {
-    (FIRST_INO..INO_END).contains(&ino.0)
-}
-
-/// A stream by its attribute's name, or without one the directory of all streams of its owner.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Stream {
-    owner: FileId,
-    attribute: Option<Bytes>,
-}
-
-/// The numbers of streams.
-#[derive(Default)]
-pub(super) struct Streams {
-    by_number: HashMap<Ino, Stream>,
-    numbers: HashMap<Stream, Ino>,
-    opens: HashMap<Ino, usize>,
-    given: u64,
-}
-
-impl Streams {
-    fn number(&mut self, stream: Stream) -> FsResult<Ino> {
-        if let Some(ino) = self.numbers.get(&stream) {
-            return Ok(*ino);
-        }
-        if self.by_number.len() >= NUMBERS_MAX {
-            let opens = &self.opens;
-            self.by_number.retain(|ino, _| opens.contains_key(ino));
-            self.numbers.retain(|_, ino| opens.contains_key(ino));
-        }
-        for _ in 0..ROUND_MAX {
-            let ino = Ino(FIRST_INO + self.given % (INO_END - FIRST_INO));
-            self.given += 1;
-            if !self.by_number.contains_key(&ino) && !self.opens.contains_key(&ino) {
-                self.by_number.insert(ino, stream.clone());
-                self.numbers.insert(stream, ino);
-                return Ok(ino);
-            }
-        }
-        Err(FsError::Busy("too many streams are open"))
-    }
-
-    fn forget(&mut self, stream: &Stream) -> Option<Ino> {
-        let ino = self.numbers.remove(stream)?;
-        self.by_number.remove(&ino);
-        Some(ino)
-    }
-
-    fn renamed(&mut self, from: &Stream, to: Stream) {
-        self.forget(&to);
-        if let Some(ino) = self.forget(from) {
-            self.by_number.insert(ino, to.clone());
-            self.numbers.insert(to, ino);
-        }
-    }
-
-    fn pin(&mut self, ino: Ino) {
-        *self.opens.entry(ino).or_default() += 1;
-    }
-
-    pub(super) fn unpin(&mut self, ino: Ino) {
-        if let Some(count) = self.opens.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
-                self.opens.remove(&ino);
-            }
-        }
-    }
-}
-
 /// A stream as it is found on the host.
 struct Found {
     attribute: Bytes,
@@ -133,7 +53,7 @@ fn streams_of(node: &Node) -> FsResult<Vec<Found>> {
         return Ok(Vec::new());
     }
     let found = |attribute: Bytes| name_of(&attribute).map(|name| Found { attribute, name });
-    Ok(users(node)?.into_iter().filter_map(found).collect())
+    Ok(user_attributes(node.fd.as_fd()).map_err(failed)?.into_iter().filter_map(found).collect())
 }
 
 /// The stream that a client calls `name`: as it is spelled, or else in any case.
@@ -184,7 +104,7 @@ fn unchanged(attr: Attr) -> Changed {
 
 impl Host {
     fn stream(&self, ino: Ino) -> FsResult<(Node, Stream)> {
-        let stream = self.streams.lock().by_number.get(&ino).cloned().ok_or(FsError::Stale)?;
+        let stream = self.streams.lock().get(ino).ok_or(FsError::Stale)?;
         Ok((self.resolve(stream.owner)?, stream))
     }
 

@@ -1,22 +1,19 @@
 //! Extended attributes: those of users, without the ones that stand for something else over SMB.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use bytes::Bytes;
 use larder_volume::judge;
-use larder_volume::{
-    ACCESS_READ, ACCESS_WRITE, Cred, Event, FileKind, FsError, FsResult, Ino, XATTR_BYTES_MAX, XattrMode,
-};
+use larder_volume::{ACCESS_READ, ACCESS_WRITE, Cred, Event, FsError, FsResult, Ino, XATTR_BYTES_MAX, XattrMode};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::Folder;
-use super::host::{Node, by_number, failed};
+use super::host::{bears_user, by_number, failed};
+use super::kernel::{user_attributes, xattr};
 use super::{dos, streams};
 
 const S_ISVTX: u32 = 0o1000;
-/// XATTR_LIST_MAX of linux/limits.h.
-const NAMES_BYTES_MAX: usize = 65536;
 
 impl Folder {
     pub(crate) async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
@@ -45,7 +42,7 @@ impl Folder {
             if !bears_user(&node) {
                 return Ok(Vec::new());
             }
-            let mut names = users(&node)?;
+            let mut names = user_attributes(node.fd.as_fd()).map_err(failed)?;
             names.retain(|name| !is_hidden(name));
             Ok(names)
         })
@@ -126,41 +123,7 @@ fn check_xattr(name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// Links and special files have no attributes of users.
-pub(super) fn bears_user(node: &Node) -> bool {
-    matches!(node.attr.kind, FileKind::File | FileKind::Directory)
-}
-
 /// Whether SMB shows it as something else: DOS attributes, or a stream. No protocol can ask for it as an attribute.
 fn is_hidden(name: &[u8]) -> bool {
     name == dos::NAME || name.starts_with(streams::PREFIX)
-}
-
-/// The names of all attributes of users.
-pub(super) fn users(node: &Node) -> FsResult<Vec<Bytes>> {
-    let mut names = vec![0; NAMES_BYTES_MAX];
-    let len = match rustix::fs::listxattr(by_number(node.fd.as_fd()), &mut names[..]) {
-        Ok(len) => len,
-        Err(Errno::OPNOTSUPP) => 0,
-        Err(error) => return Err(failed(error)),
-    };
-    names.truncate(len);
-    let users = names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
-    Ok(users.map(Bytes::copy_from_slice).collect())
-}
-
-/// An extended attribute of an open node.
-pub(super) fn xattr(fd: BorrowedFd<'_>, name: &[u8], bytes_max: usize) -> Result<Vec<u8>, Errno> {
-    let path = by_number(fd);
-    let mut value = vec![0; 256];
-    loop {
-        match rustix::fs::getxattr(&path, name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(Errno::RANGE) if value.len() < bytes_max => value = vec![0; bytes_max],
-            Err(error) => return Err(error),
-        }
-    }
 }
