@@ -143,6 +143,38 @@ def test_a_full_server_lets_people_in(daemon, folder, many_files, door):
     wait_for(lambda: f"larder_serve_{door}_connections 0\n" in daemon.run("metrics", check=True).stdout, 10)
 
 
+def test_idle_logins_make_room_where_everybody_has_logged_in(daemon, many_files):
+    """The one that was used longest ago ends, and none that was used within a minute."""
+    request = head(daemon, "HEAD", "long", "", "")
+
+    def ask(sockets):
+        for s in sockets:
+            s.sendall(request)
+        for s in sockets:
+            s.settimeout(30)
+            assert b" 200 " in s.recv(4096)
+
+    def newcomer():
+        try:
+            with reach(daemon, "webdav") as s:
+                ask([s])
+            return True
+        except (OSError, AssertionError):
+            return False
+
+    with closing() as held:
+        for _ in range(0, CONNECTIONS_MAX, 128):
+            held += (batch := reach_many(daemon, "webdav", "127.0.0.1", 128))
+            ask(batch)
+        assert not newcomer(), "everybody is at work"
+        time.sleep(62)
+        ask(held[8:])
+        assert newcomer() and newcomer()
+        assert wait_for(lambda: sum(map(is_open, held[:8])) in (6, 7), 10)
+        assert all(map(is_open, held[8:])), "others than the idle ones ended"
+    wait_for(lambda: "larder_serve_webdav_connections 0\n" in daemon.run("metrics", check=True).stdout, 10)
+
+
 def test_heads_and_bodies_that_stall_and_readers_that_do_not_read(daemon, folder):
     before = daemon.rss_bytes()
     with closing() as held:

@@ -40,6 +40,7 @@ use tokio::sync::broadcast;
 
 use bin::Bin;
 use folder::Folder;
+pub use folder::{HostChange, HostChangeKind, HostWatch};
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -135,6 +136,12 @@ impl Files {
         Files { tree: self.tree.with_answers(Answers::Ordered), ..self.clone() }
     }
 
+    /// The same door with DOS attributes and times of creation in all attributes, also where reading them costs a look at each
+    /// file (a folder of the host).
+    pub fn with_dos(&self) -> Files {
+        Files { tree: self.tree.with_dos(), ..self.clone() }
+    }
+
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let tree = self.tree.with_origin(origin).with_answers(answers).with_access_times(access_times);
@@ -200,6 +207,15 @@ impl Files {
     /// How many opens of all doors may write: their clients may have written what they have not sent yet.
     pub fn writers(&self) -> usize {
         self.shared.opens.writers()
+    }
+
+    /// Watches a directory for changes by other programs of the host as well, which no door makes. `None` in a volume, where
+    /// there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
+    pub async fn watch_host(&self, dir: Ino) -> larder_volume::FsResult<Option<HostWatch>> {
+        match &self.tree {
+            Tree::Volume(_) => Ok(None),
+            Tree::Folder(folder) => folder.watch(dir).await.map(Some),
+        }
     }
 
     async fn recall(&self, ino: Ino, what: Recall) {

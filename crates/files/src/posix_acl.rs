@@ -4,11 +4,15 @@
 //! POSIX judges a caller by one class: the owner, a named user, the groups together, or others. A volume takes the first rule
 //! that names a right. So behind the rule of a class stands a denial of the rights that only later classes are granted.
 
+mod express;
+
 use bytes::Bytes;
 use larder_volume::acl::{
     ALWAYS, Acl, CREATOR_GROUP, CREATOR_OWNER, DELETE_CHILD, DIRECTORY_INHERIT, EXECUTE, FILE_INHERIT, INHERIT_ONLY,
     OWNING, READ_DATA, READING, Rights, Rule, WRITING, Who,
 };
+
+pub use express::{Expressed, express, inherited};
 
 /// `struct posix_acl_xattr_header` of linux/posix_acl_xattr.h: the version alone.
 const HEADER_BYTES: usize = 4;

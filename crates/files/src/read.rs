@@ -90,7 +90,7 @@ impl Files {
         self.tree.grounds(cred, ino, wish, by_bits).await
     }
 
-    /// Whether files have named attributes (SMB's streams). A folder of the host has none.
+    /// Whether files have named attributes (SMB's streams). A folder of the host has, where files have extended attributes.
     pub fn keeps_streams(&self) -> bool {
         self.tree.keeps_streams()
     }

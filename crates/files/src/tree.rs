@@ -127,13 +127,24 @@ impl Tree {
     }
 
     pub(crate) fn keeps_streams(&self) -> bool {
-        matches!(self, Tree::Volume(_))
+        match self {
+            Tree::Volume(_) => true,
+            Tree::Folder(tree) => tree.keeps_streams(),
+        }
     }
 
     pub(crate) fn with_origin(&self, origin: u32) -> Tree {
         match self {
             Tree::Volume(tree) => Tree::Volume(tree.with_origin(origin)),
             Tree::Folder(tree) => Tree::Folder(tree.with_origin(origin)),
+        }
+    }
+
+    /// A volume's attributes are whole at every door.
+    pub(crate) fn with_dos(&self) -> Tree {
+        match self {
+            Tree::Volume(_) => self.clone(),
+            Tree::Folder(tree) => Tree::Folder(tree.with_dos()),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod login;
 pub mod nfs;
 pub mod password;
+mod residents;
 pub mod sftp;
 pub mod share;
 pub mod smb;

@@ -3,28 +3,31 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use larder_base::Timestamp;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::judge::{self, Guarded};
 use larder_volume::{
-    ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Changed, Cred, Event, FILE_BYTES_MAX, FileId, FileKind, FsError,
-    FsResult, Grounds, Ino, PreAttr, SetAttr, SetTime, Wish, XATTR_BYTES_MAX, XattrMode,
+    AccessMask, Attr, Changed, Cred, Event, FILE_BYTES_MAX, FileId, FileKind, FsError, FsResult, Grounds, Ino, PreAttr,
+    SetAttr, SetTime, Wish,
 };
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::Folder;
-use super::host::{Node, by_number, failed, xattr};
+use super::host::{Node, bears_user, by_number, failed};
+use super::numbers::is_stream;
+use crate::posix_acl::{self, Expressed};
 
 const S_ISGID: u32 = 0o2000;
-const S_ISVTX: u32 = 0o1000;
 const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
-const NAMES_BYTES_MAX: usize = 65536;
 
 impl Folder {
     pub(crate) async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        self.run(move |folder| Ok(folder.host.node(ino)?.attr)).await
+        self.run(move |folder| match is_stream(ino) {
+            true => folder.host.stream_getattr(ino),
+            false => Ok(folder.shown(&folder.host.node(ino)?)),
+        })
+        .await
     }
 
     pub(crate) async fn resolve(&self, id: FileId) -> FsResult<Attr> {
@@ -97,29 +100,40 @@ impl Folder {
 
     pub(crate) async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
         self.run(move |folder| {
-            let Guarded { attr, acl } = folder.host.with_list(&folder.host.node(ino)?, true)?;
-            Ok((attr, acl))
+            let node = folder.host.node(ino)?;
+            let Guarded { acl, .. } = folder.host.with_list(&node, true)?;
+            Ok((folder.with_dos_of(&node), acl))
         })
         .await
     }
 
-    /// Takes the list away, so that the mode decides. The host has no place for lists as SMB has them.
+    /// Sets a list as the host can have it, mode bits and POSIX lists, or takes it away, so that the mode decides.
+    /// [`FsError::NotSupported`] for a list that these cannot say (`express.never_more`).
     pub(crate) async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
-        if acl.is_some() {
-            return Err(FsError::NotSupported);
-        }
         let cred = cred.clone();
         self.run(move |folder| {
             let node = folder.host.node(ino)?;
+            folder.host.admit()?;
             folder.check_set(&node, &cred, &SetAttr { size: None, mode: Some(node.attr.mode), ..set })?;
-            for name in LISTS {
-                match rustix::fs::removexattr(by_number(node.fd.as_fd()), name) {
-                    Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                    Err(error) => return Err(failed(error)),
-                }
-            }
-            let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
-            folder.set(&cred, node, set)
+            let Some(acl) = acl else {
+                put_lists(&node, [None, None])?;
+                let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
+                let set = like_unmarked(&node, set);
+                return folder.set(&cred, node, set);
+            };
+            let before = PreAttr::of(&node.attr);
+            let (uid, gid) = (set.uid.unwrap_or(node.attr.uid), set.gid.unwrap_or(node.attr.gid));
+            let Expressed { permissions, access, default } =
+                posix_acl::express(&acl, &Attr { uid, gid, ..node.attr }).ok_or(FsError::NotSupported)?;
+            folder.own(&node, set.uid, set.gid)?;
+            let mode = node.attr.mode & !0o777 | permissions;
+            // The bits of the group are the mask of a list: neither list is under the other's.
+            folder.chmod(&node, mode & !0o070)?;
+            put_lists(&node, [access, default])?;
+            let attr = folder.host.again(&node)?;
+            let set = SetAttr { size: None, guard_ctime: None, mode: Some(mode), uid: None, gid: None, ..set };
+            let done = folder.set(&Cred::root(), Node { attr, ..node }, set)?;
+            Ok(Changed { before, ..done })
         })
         .await
     }
@@ -154,10 +168,25 @@ impl Folder {
     pub(crate) async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let cred = cred.clone();
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.stream_setattr(ino, &set);
+            }
             let node = folder.host.node(ino)?;
             folder.set_judged(&cred, node, set)
         })
         .await
+    }
+
+    /// Gives what was just made the list that its directory hands on.
+    pub(super) fn inherit(&self, dir: &Node, made: &Node, mode: u32) -> FsResult<()> {
+        if !bears_user(made) {
+            return Ok(());
+        }
+        let [access, default] = LISTS;
+        let Some(handed) = self.host.list(dir, default)? else { return Ok(()) };
+        let list = posix_acl::inherited(&handed, mode, made.is_dir());
+        let list = list.ok_or_else(|| FsError::Io("the host's default list of the folder is damaged".into()))?;
+        rustix::fs::setxattr(by_number(made.fd.as_fd()), access, &list, XattrFlags::empty()).map_err(failed)
     }
 
     pub(super) fn set_judged(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
@@ -174,8 +203,7 @@ impl Folder {
         }
     }
 
-    /// Carries out a change that was judged, and makes it durable. The host has no place for DOS attributes and times of
-    /// creation, which are left as they are.
+    /// Carries out a change that was judged, and makes it durable.
     fn set(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
         let before = node.attr;
         if let Some(size) = set.size {
@@ -188,8 +216,10 @@ impl Folder {
             let is_member = cred.checked || cred.uid == 0 || cred.in_group(gid);
             self.chmod(&node, if is_member { mode } else { mode & !S_ISGID })?;
         }
+        let is_marked = self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
-        let is_change = set.size.is_some()
+        let is_change = is_marked
+            || set.size.is_some()
             || set.mode.is_some()
             || set.uid.is_some()
             || set.gid.is_some()
@@ -251,115 +281,31 @@ impl Folder {
         }
         rustix::fs::chmod(by_number(node.fd.as_fd()), Mode::from_raw_mode(mode & 0o7777)).map_err(failed)
     }
+}
 
-    // ------------------------------------------------------------------------ extended attributes
-
-    pub(crate) async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
-        check_xattr(name)?;
-        let (cred, name) = (cred.clone(), name.to_vec());
-        self.run(move |folder| {
-            let node = folder.host.node(ino)?;
-            if !bears_user(&node) {
-                return Err(FsError::NoAttribute);
-            }
-            judge::require(&folder.host.guarded(&node, &cred)?, &cred, ACCESS_READ)?;
-            match xattr(node.fd.as_fd(), &name, XATTR_BYTES_MAX) {
-                Err(Errno::OPNOTSUPP) => Err(FsError::NoAttribute),
-                other => other.map(Bytes::from).map_err(failed),
-            }
-        })
-        .await
-    }
-
-    pub(crate) async fn listxattr(&self, _cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
-        self.run(move |folder| {
-            let node = folder.host.node(ino)?;
-            if !bears_user(&node) {
-                return Ok(Vec::new());
-            }
-            let mut names = vec![0; NAMES_BYTES_MAX];
-            let len = match rustix::fs::listxattr(by_number(node.fd.as_fd()), &mut names[..]) {
-                Ok(len) => len,
-                Err(Errno::OPNOTSUPP) => 0,
+/// Sets or removes the list for access, and the one that children get.
+fn put_lists(node: &Node, lists: [Option<Vec<u8>>; 2]) -> FsResult<()> {
+    for (name, list) in LISTS.into_iter().zip(lists) {
+        let path = by_number(node.fd.as_fd());
+        match list {
+            Some(list) => rustix::fs::setxattr(path, name, &list, XattrFlags::empty()).map_err(failed)?,
+            None => match rustix::fs::removexattr(path, name) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(failed(error)),
-            };
-            names.truncate(len);
-            let users = names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
-            Ok(users.map(Bytes::copy_from_slice).collect())
-        })
-        .await
-    }
-
-    pub(crate) async fn setxattr(
-        &self,
-        cred: &Cred,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> FsResult<()> {
-        check_xattr(name)?;
-        if value.len() > XATTR_BYTES_MAX {
-            return Err(FsError::TooBig);
+            },
         }
-        let (name, value) = (name.to_vec(), value.to_vec());
-        let flags = match mode {
-            XattrMode::Set => XattrFlags::empty(),
-            XattrMode::Create => XattrFlags::CREATE,
-            XattrMode::Replace => XattrFlags::REPLACE,
-        };
-        self.change_xattr(cred, ino, move |path| rustix::fs::setxattr(path, &name[..], &value, flags)).await
     }
-
-    pub(crate) async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
-        check_xattr(name)?;
-        let name = name.to_vec();
-        self.change_xattr(cred, ino, move |path| rustix::fs::removexattr(path, &name[..])).await
-    }
-
-    async fn change_xattr(
-        &self,
-        cred: &Cred,
-        ino: Ino,
-        change: impl FnOnce(&str) -> Result<(), Errno> + Send + 'static,
-    ) -> FsResult<()> {
-        let cred = cred.clone();
-        self.run(move |folder| {
-            let node = folder.host.node(ino)?;
-            folder.host.admit()?;
-            let object = folder.host.guarded(&node, &cred)?;
-            let is_sticky = node.is_dir() && node.attr.mode & S_ISVTX != 0;
-            if !bears_user(&node) || is_sticky && !judge::owns(&node.attr, &cred) {
-                return Err(FsError::NotPermitted);
-            }
-            judge::require(&object, &cred, ACCESS_WRITE)?;
-            change(&by_number(node.fd.as_fd())).map_err(failed)?;
-            if folder.is_durable() {
-                folder.host.flush(&node)?;
-            }
-            folder.host.events.send(|| Event::Attr { origin: folder.origin, ino });
-            Ok(())
-        })
-        .await
-    }
+    Ok(())
 }
 
-/// The attributes of users alone: the others mean something to the host.
-fn check_xattr(name: &[u8]) -> FsResult<()> {
-    if name.len() > larder_volume::NAME_BYTES_MAX {
-        return Err(FsError::NameTooLong);
+/// A file that becomes like one without DOS attributes of its own stays without them: the other's time of creation is the
+/// host's (`dos.default_unwritten`).
+fn like_unmarked(node: &Node, set: SetAttr) -> SetAttr {
+    if set.dos.is_some_and(|dos| dos == super::dos::default_of(&node.attr)) {
+        SetAttr { btime: None, ..set }
+    } else {
+        set
     }
-    if name.contains(&0) {
-        return Err(FsError::Invalid("an attribute's name must not hold a zero byte"));
-    }
-    match name.strip_prefix(b"user.") {
-        Some(rest) if !rest.is_empty() => Ok(()),
-        _ => Err(FsError::NotSupported),
-    }
-}
-
-fn bears_user(node: &Node) -> bool {
-    matches!(node.attr.kind, FileKind::File | FileKind::Directory)
 }
 
 fn timespec(time: Timestamp) -> Timespec {

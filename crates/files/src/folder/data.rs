@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::host::{Node, failed};
+use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
 /// IOV_MAX of Linux.
@@ -20,6 +21,9 @@ const SLICES_MAX: usize = 1024;
 impl Folder {
     pub(crate) async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.host.stream_read(ino, offset, len);
+            }
             let node = folder.host.node(ino)?;
             let file = folder.host.data(&node, false)?;
             let left = usize::try_from(node.attr.size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -72,6 +76,9 @@ impl Folder {
         if len > IO_BYTES_MAX as u64 {
             return Err(FsError::Invalid("a write is larger than the largest"));
         }
+        if is_stream(ino) {
+            return self.stream_write(ino, offset, data, stability);
+        }
         host.admit()?;
         // Two appends at once must not be told the same offset.
         let _turn = offset.is_none().then(|| host.turn(ino).lock());
@@ -97,6 +104,9 @@ impl Folder {
 
     pub(crate) async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.stream_commit(ino);
+            }
             let node = folder.host.node(ino)?;
             let before = PreAttr::of(&node.attr);
             folder.host.flush_names()?;
@@ -129,6 +139,9 @@ impl Folder {
         };
         let cred = cred.clone();
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.stream_allocate(ino, offset, len, mode);
+            }
             let node = folder.host.node(ino)?;
             folder.host.admit()?;
             let file = folder.host.data(&node, true)?;
@@ -145,6 +158,9 @@ impl Folder {
 
     pub(crate) async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.host.stream_seek(ino, offset, to);
+            }
             let node = folder.host.node(ino)?;
             if node.attr.kind != FileKind::File {
                 return Err(FsError::Invalid("only regular files have holes"));
@@ -165,6 +181,9 @@ impl Folder {
 
     pub(crate) async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
         self.run(move |folder| {
+            if is_stream(ino) {
+                return folder.stream_open(ino);
+            }
             let node = folder.host.node(ino)?;
             Ok(folder.opened(&node))
         })

@@ -1,7 +1,7 @@
 //! One filesystem of the host, and the nodes of its shared folders: from numbers to descriptors. Everything here blocks.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,106 +11,33 @@ use larder_base::Timestamp;
 use larder_volume::judge::Guarded;
 use larder_volume::{Attr, Cred, Events, FileId, FileKind, FsError, FsResult, Ino, WriteVerifier};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use super::folded::FoldedNames;
 use super::handle::Shape;
+use super::kernel::xattr;
+pub(super) use super::kernel::{by_number, failed, statx};
+use super::known::{Known, Place};
+use super::notify::Notices;
+use super::numbers::{self, Streams};
 use crate::posix_acl;
 
 /// Calls into the kernel at once; more wait. Disks and network filesystems gain nothing from more.
 const WORKERS: usize = 64;
 /// Events that a receiver may fall behind.
 const EVENTS_MAX: usize = 4096;
-/// Files in each of the two generations of their table; one that nobody asked for in a whole generation is forgotten. With
-/// handles it is found again by the client's handle, otherwise the client looks its name up again.
-const KNOWN_FILES_MAX: usize = 1 << 16;
-/// Directories stay for longer: a walk comes back to one after everything below it.
-const KNOWN_DIRS_MAX: usize = 1 << 19;
 /// Files that stay open for the next access.
 const CACHED_FILES_MAX: usize = 256;
 /// An open file that was not used for so long is closed.
 const CACHED_FILE_IDLE: Duration = Duration::from_secs(4);
 /// Deeper than any path of a client.
 pub(super) const DEPTH_MAX: usize = 4096;
-/// Numbers from here on mean snapshots to the doors.
-const INO_END: u64 = 1 << 40;
 const ACL_BYTES_MAX: usize = 65536;
 const LOCKS: usize = 64;
 /// Directories that wait for a commit; with more of them, all are flushed at once.
 const UNFLUSHED_MAX: usize = 256;
-
-/// How a node is found again.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// By its generation, with a handle of the kernel.
-    Handle(u64),
-    /// By its name in a directory. Without handles the generation has to be this one; with handles it is the second choice.
-    Named(Ino, Bytes, Option<u64>),
-}
-
-/// Two generations: what is used moves to the young one.
-struct Generations {
-    young: HashMap<Ino, Place>,
-    old: HashMap<Ino, Place>,
-    max: usize,
-}
-
-impl Generations {
-    fn new(max: usize) -> Generations {
-        Generations { young: HashMap::new(), old: HashMap::new(), max }
-    }
-
-    fn get(&mut self, ino: Ino) -> Option<Place> {
-        if let Some(place) = self.young.get(&ino) {
-            return Some(place.clone());
-        }
-        let place = self.old.remove(&ino)?;
-        self.put(ino, place.clone());
-        Some(place)
-    }
-
-    fn put(&mut self, ino: Ino, place: Place) {
-        if self.young.len() >= self.max {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(ino, place);
-    }
-
-    fn forget(&mut self, ino: Ino) {
-        self.young.remove(&ino);
-        self.old.remove(&ino);
-    }
-}
-
-/// The nodes that somebody was led to.
-struct Known {
-    files: Generations,
-    dirs: Generations,
-}
-
-impl Default for Known {
-    fn default() -> Known {
-        Known { files: Generations::new(KNOWN_FILES_MAX), dirs: Generations::new(KNOWN_DIRS_MAX) }
-    }
-}
-
-impl Known {
-    fn get(&mut self, ino: Ino) -> Option<Place> {
-        self.dirs.get(ino).or_else(|| self.files.get(ino))
-    }
-
-    fn put(&mut self, ino: Ino, kind: FileKind, place: Place) {
-        let (one, other) = match kind {
-            FileKind::Directory => (&mut self.dirs, &mut self.files),
-            _ => (&mut self.files, &mut self.dirs),
-        };
-        // The number may have been another's.
-        other.forget(ino);
-        one.put(ino, place);
-    }
-}
 
 /// An inode that doors have open.
 struct Pin {
@@ -145,6 +72,11 @@ impl Node {
     }
 }
 
+/// Whether it can have attributes of users: links and special files have none.
+pub(super) fn bears_user(node: &Node) -> bool {
+    matches!(node.attr.kind, FileKind::File | FileKind::Directory)
+}
+
 /// A filesystem of the host with its shared folders.
 pub(super) struct Host {
     pub(super) id: uuid::Uuid,
@@ -158,6 +90,9 @@ pub(super) struct Host {
     cached: Mutex<HashMap<Ino, CachedFile>>,
     is_sweeping: AtomicBool,
     pub(super) folded: Mutex<FoldedNames>,
+    pub(super) streams: Mutex<Streams>,
+    pub(super) has_xattrs: bool,
+    pub(super) notices: Arc<Notices>,
     /// Directories whose changes were answered and are durable with the next commit (`Answers::Ordered`).
     unflushed: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
     /// Of appends, by number.
@@ -166,40 +101,6 @@ pub(super) struct Host {
     pub(super) verifier: WriteVerifier,
     poison: OnceLock<Arc<str>>,
     pub(super) workers: Arc<Semaphore>,
-}
-
-/// The path by which a descriptor is opened again, or used where the kernel has no call for it.
-pub(super) fn by_number(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-/// The errors of the host in the words of the doors.
-pub(super) fn failed(error: Errno) -> FsError {
-    match error {
-        Errno::NOENT => FsError::NotFound,
-        Errno::EXIST => FsError::Exists,
-        Errno::NOTDIR => FsError::NotDirectory,
-        Errno::ISDIR => FsError::IsDirectory,
-        Errno::NOTEMPTY => FsError::NotEmpty,
-        Errno::ACCESS => FsError::Access,
-        Errno::PERM => FsError::NotPermitted,
-        Errno::STALE => FsError::Stale,
-        Errno::NOSPC => FsError::NoSpace("the host's filesystem is full".into()),
-        Errno::DQUOT => FsError::Quota,
-        Errno::ROFS => FsError::ReadOnly("the host's filesystem is mounted read-only".into()),
-        Errno::NAMETOOLONG => FsError::NameTooLong,
-        Errno::FBIG => FsError::FileTooLarge,
-        Errno::MLINK => FsError::TooManyLinks,
-        Errno::NODATA => FsError::NoAttribute,
-        Errno::TOOBIG | Errno::RANGE => FsError::TooBig,
-        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => FsError::NotSupported,
-        Errno::BUSY => FsError::Busy("another filesystem is mounted there, or the host uses it"),
-        Errno::TXTBSY => FsError::Busy("the host runs it as a program"),
-        Errno::INVAL => FsError::Invalid("the host's filesystem refuses it"),
-        // What lies behind another mount is not part of the folder (`folder.one_filesystem`).
-        Errno::XDEV => FsError::NotFound,
-        error => FsError::Io(std::io::Error::from(error).to_string().into()),
-    }
 }
 
 fn kind_of(mode: u32) -> FileKind {
@@ -212,10 +113,6 @@ fn kind_of(mode: u32) -> FileKind {
         rustix::fs::FileType::BlockDevice => FileKind::BlockDevice,
         _ => FileKind::File,
     }
-}
-
-pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
-    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
 fn attr_of(stat: &Statx, generation: u64) -> Attr {
@@ -265,6 +162,9 @@ impl Host {
             cached: Mutex::default(),
             is_sweeping: AtomicBool::new(false),
             folded: Mutex::default(),
+            streams: Mutex::default(),
+            notices: Arc::default(),
+            has_xattrs: !matches!(xattr(top, b"user.DOSATTRIB", 256), Err(Errno::OPNOTSUPP)),
             unflushed: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::default()),
             events: Events::new(EVENTS_MAX),
@@ -303,7 +203,7 @@ impl Host {
         if (stat.stx_dev_major, stat.stx_dev_minor) != self.device {
             return Err(FsError::NotFound);
         }
-        if stat.stx_ino >= INO_END {
+        if stat.stx_ino >= numbers::FIRST_INO {
             return Err(FsError::Refused("the host's inode numbers are larger than larder can share".into()));
         }
         Ok(stat)
@@ -529,6 +429,9 @@ impl Host {
     }
 
     pub(super) fn unpin(&self, ino: Ino) {
+        if numbers::is_stream(ino) {
+            return self.streams.lock().unpin(ino);
+        }
         let mut pins = self.pins.lock();
         let Some(pin) = pins.get_mut(&ino) else { return };
         pin.count -= 1;
@@ -678,21 +581,5 @@ impl Host {
     pub(super) fn flush_all(&self) -> FsResult<()> {
         self.admit()?;
         self.flushed(rustix::fs::syncfs(&self.mount))
-    }
-}
-
-/// An extended attribute of an open node.
-pub(super) fn xattr(fd: BorrowedFd<'_>, name: &[u8], bytes_max: usize) -> Result<Vec<u8>, Errno> {
-    let path = by_number(fd);
-    let mut value = vec![0; 256];
-    loop {
-        match rustix::fs::getxattr(&path, name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(Errno::RANGE) if value.len() < bytes_max => value = vec![0; bytes_max],
-            Err(error) => return Err(error),
-        }
     }
 }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::Folder;
 use super::host::{DEPTH_MAX, Node, failed};
+use super::numbers::is_stream;
 
 /// As in a volume.
 const PAGE_ENTRIES_MAX: usize = 16384;
@@ -41,19 +42,22 @@ impl Folder {
         judge::check_name(name)?;
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.host.stream_lookup(dir, &name, how);
+            }
             let dir = folder.host.node(dir)?.directory()?;
             judge::require(&folder.host.guarded(&dir, &cred)?, &cred, ACCESS_EXECUTE)?;
             match &name[..] {
-                b"." => return Ok(dir.attr),
-                b".." => return Ok(folder.host.above(&dir)?.attr),
+                b"." => return Ok(folder.shown(&dir)),
+                b".." => return Ok(folder.shown(&folder.host.above(&dir)?)),
                 _ => {}
             }
             match folder.host.child(&dir, &name) {
                 Err(FsError::NotFound) if how == NameMatch::Folded => {
                     let stored = folder.spelling(&dir, &name)?.ok_or(FsError::NotFound)?;
-                    Ok(folder.host.child(&dir, &stored)?.attr)
+                    Ok(folder.shown(&folder.host.child(&dir, &stored)?))
                 }
-                found => Ok(found?.attr),
+                found => Ok(folder.shown(&found?)),
             }
         })
         .await
@@ -66,6 +70,9 @@ impl Folder {
         }
         let name = name.to_vec();
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.host.stream_stored_name(dir, &name);
+            }
             let dir = folder.host.node(dir)?.directory()?;
             match folder.host.child(&dir, &name) {
                 Ok(_) => Ok(Bytes::from(name)),
@@ -181,6 +188,9 @@ impl Folder {
     ) -> FsResult<Listing> {
         let cred = cred.clone();
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.host.stream_listing(dir, cookie, max);
+            }
             let dir = folder.host.node(dir)?.directory()?;
             judge::require(&folder.host.guarded(&dir, &cred)?, &cred, ACCESS_READ)?;
             let max = max.clamp(1, PAGE_ENTRIES_MAX);
@@ -221,7 +231,7 @@ impl Folder {
         }
         match self.host.child(dir, &raw.name) {
             Ok(node) => {
-                let attr = Some(node.attr).filter(|_| with_attrs);
+                let attr = with_attrs.then(|| self.shown(&node));
                 Ok(Some(DirEntry { cookie: raw.cookie, name: raw.name, ino: node.ino(), kind: node.attr.kind, attr }))
             }
             Err(FsError::NotFound | FsError::Stale) => Ok(None),

@@ -20,13 +20,20 @@
 
 mod attrs;
 mod data;
+mod dos;
 mod folded;
 mod handle;
 mod host;
+mod kernel;
+mod known;
 mod listing;
 mod names;
+mod notify;
+mod numbers;
+mod streams;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,6 +47,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
 
 use host::{Host, failed};
+pub use notify::{HostChange, HostChangeKind, HostWatch};
 
 /// The folders of one filesystem of the host, as a handle of one door.
 #[derive(Clone)]
@@ -49,6 +57,8 @@ pub(crate) struct Folder {
     top: Arc<OwnedFd>,
     origin: u32,
     answers: Answers,
+    /// Attributes come with those of DOS and the time of creation that a client set ([`dos`]).
+    shows_dos: bool,
 }
 
 /// Keeps an inode alive while it is open.
@@ -94,7 +104,7 @@ impl Hosts {
         };
         let ino = host.identify(top.as_fd())?.id.ino;
         host.add_top(ino, top.clone());
-        Ok((Folder { host, top, origin: 0, answers: Answers::Durable }, ino))
+        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false }, ino))
     }
 }
 
@@ -110,6 +120,15 @@ impl Folder {
 
     pub(crate) fn with_answers(&self, answers: Answers) -> Folder {
         Folder { answers, ..self.clone() }
+    }
+
+    pub(crate) fn with_dos(&self) -> Folder {
+        Folder { shows_dos: true, ..self.clone() }
+    }
+
+    /// Whether the host has a place for streams.
+    pub(crate) fn keeps_streams(&self) -> bool {
+        self.host.has_xattrs
     }
 
     /// The host decides about access times.
@@ -163,6 +182,15 @@ impl Folder {
 
     pub(crate) async fn sync(&self) -> FsResult<()> {
         self.run(|folder| folder.host.flush_all()).await
+    }
+
+    /// Changes that other programs of the host make in `dir`.
+    pub(crate) async fn watch(&self, dir: Ino) -> FsResult<HostWatch> {
+        self.run(move |folder| {
+            let dir = folder.host.node(dir)?.directory()?;
+            folder.host.notices.watch(&dir.fd)
+        })
+        .await
     }
 
     /// Calls into the kernel, on a thread that may block. Once begun it ends, also if nobody waits any more.

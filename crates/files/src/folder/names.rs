@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::attrs::set_times;
 use super::host::{Node, by_number, failed};
+use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
 /// How often a create starts over because the name came and went meanwhile.
@@ -73,6 +74,9 @@ impl Folder {
         judge::check_new_name(name)?;
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.stream_create(dir, &name, mode, &set);
+            }
             let set = match mode {
                 CreateMode::Exclusive(verifier) => {
                     let (atime, mtime) = times_of(verifier);
@@ -137,7 +141,7 @@ impl Folder {
             judge::may_add(&parent, &cred, FileKind::File)?;
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             let fd = rustix::fs::openat(&dir.fd, ".", flags, NOT_YET).map_err(failed)?;
-            let node = folder.dressed(&cred, &parent, fd, &Made::File, &set)?;
+            let node = folder.dressed(&cred, (&dir, &parent), fd, &Made::File, &set)?;
             Ok((node.attr, folder.opened(&node)))
         })
         .await
@@ -222,7 +226,7 @@ impl Folder {
         let parent = self.enter(cred, dir, name, kind)?;
         let before = self.host.again(dir)?;
         let fd = self.make_bare(dir, name, made)?;
-        let node = self.dressed(cred, &parent, fd, made, &set).inspect_err(|_| {
+        let node = self.dressed(cred, (dir, &parent), fd, made, &set).inspect_err(|_| {
             // Nobody was told of it, and it is empty.
             let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             let _ = rustix::fs::unlinkat(&dir.fd, name, flags);
@@ -234,7 +238,7 @@ impl Folder {
         let after = self.named(dir)?;
         let event = || Event::Added { origin: self.origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
         self.host.events.send(event);
-        Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
+        Ok((self.shown(&node), Changed { before: PreAttr::of(&before), after }))
     }
 
     /// Makes it so that only larder can use it, and opens it.
@@ -261,8 +265,15 @@ impl Folder {
         rustix::fs::openat(&dir.fd, name, flags, Mode::empty()).map_err(failed)
     }
 
-    /// With the owner, the mode and the times that it was asked for.
-    fn dressed(&self, cred: &Cred, parent: &Guarded, fd: OwnedFd, made: &Made<'_>, set: &SetAttr) -> FsResult<Node> {
+    /// With the owner, the mode or the list of its directory, and the times that it was asked for.
+    fn dressed(
+        &self,
+        cred: &Cred,
+        (dir, parent): (&Node, &Guarded),
+        fd: OwnedFd,
+        made: &Made<'_>,
+        set: &SetAttr,
+    ) -> FsResult<Node> {
         let attr = self.host.identify(fd.as_fd())?;
         let mut node = Node { fd: Arc::new(fd), attr };
         let wanted = set.mode.unwrap_or(made.default_mode());
@@ -272,6 +283,8 @@ impl Folder {
         }
         self.own(&node, Some(uid), Some(gid))?;
         self.chmod(&node, mode)?;
+        self.inherit(dir, &node, mode)?;
+        self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
         node.attr = self.host.again(&node)?;
         Ok(node)
@@ -372,6 +385,9 @@ impl Folder {
         }
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
+            if is_stream(dir) {
+                return folder.stream_unlink(dir, &name);
+            }
             let dir = folder.host.node(dir)?.directory()?;
             let victim = folder.removable(&cred, &dir, &name)?;
             if victim.is_dir() {
@@ -453,6 +469,9 @@ impl Folder {
         }
         let (cred, from_name, to_name) = (cred.clone(), from_name.to_vec(), to_name.to_vec());
         self.run(move |folder| {
+            if is_stream(from) || is_stream(to) {
+                return folder.stream_rename(from, &from_name, to, &to_name, mode);
+            }
             let host = &folder.host;
             let (from, to) = (host.node(from)?.directory()?, host.node(to)?.directory()?);
             judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
@@ -611,14 +630,5 @@ impl Folder {
         }
         let changed = |before: Attr, after| Changed { before: PreAttr::of(&before), after };
         Ok((changed(before.0, after_from), changed(before.1, after_to)))
-    }
-
-    /// The host has no named attributes: SMB's streams are refused.
-    pub(crate) async fn named_dir(&self, _ino: Ino, make: bool) -> FsResult<Option<Ino>> {
-        if make { Err(FsError::NotSupported) } else { Ok(None) }
-    }
-
-    pub(crate) async fn remove_named(&self, _ino: Ino) -> FsResult<()> {
-        Ok(())
     }
 }

@@ -28,7 +28,7 @@ fn both() -> Vec<Fixture> {
     host.without_handles();
     let ino = host.identify(top.as_fd()).unwrap().id.ino;
     host.add_top(ino, top.clone());
-    let folder = Folder { host: Arc::new(host), top, origin: 0, answers: Answers::Durable };
+    let folder = Folder { host: Arc::new(host), top, origin: 0, answers: Answers::Durable, shows_dos: false };
     let files = Services::default().of_folder(folder);
     vec![with, Fixture { dir, files, top: ino }]
 }
@@ -63,22 +63,26 @@ impl Fixture {
     }
 
     async fn names(&self, dir: Ino, page: usize, with_attrs: bool) -> Vec<String> {
-        let (mut names, mut cookie) = (Vec::new(), 0);
-        loop {
-            let listing = self.files.readdir(&Cred::root(), dir, cookie, page, with_attrs).await.unwrap();
-            for entry in &listing.entries {
-                assert!(entry.cookie >= 3 && entry.cookie <= i64::MAX as u64);
-                assert_eq!(entry.attr.is_some(), with_attrs);
-                names.push(String::from_utf8(entry.name.to_vec()).unwrap());
-            }
-            match listing.entries.last() {
-                Some(last) if !listing.eof => cookie = last.cookie,
-                _ => break,
-            }
-        }
-        names.sort();
-        names
+        names_of(&self.files, dir, page, with_attrs).await
     }
+}
+
+async fn names_of(files: &Files, dir: Ino, page: usize, with_attrs: bool) -> Vec<String> {
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let listing = files.readdir(&Cred::root(), dir, cookie, page, with_attrs).await.unwrap();
+        for entry in &listing.entries {
+            assert!(entry.cookie >= 3 && entry.cookie <= i64::MAX as u64);
+            assert_eq!(entry.attr.is_some(), with_attrs);
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        }
+        match listing.entries.last() {
+            Some(last) if !listing.eof => cookie = last.cookie,
+            _ => break,
+        }
+    }
+    names.sort();
+    names
 }
 
 async fn content(files: &Files, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
@@ -468,4 +472,172 @@ async fn other_filesystems_are_not_part_of_it() {
     }
     let proc = found.files.lookup(&Cred::root(), found.top, b"proc", NameMatch::Exact).await;
     assert!(matches!(proc, Err(FsError::NotFound)), "{proc:?}");
+}
+
+/// The fixture as a door that shows DOS attributes, if its filesystem keeps attributes of users.
+fn with_dos(f: &Fixture) -> Option<Files> {
+    f.files.keeps_streams().then(|| f.files.with_dos())
+}
+
+#[tokio::test]
+async fn dos_attributes_are_kept_and_hidden() {
+    for f in both() {
+        let Some(files) = with_dos(&f) else { continue };
+        let (root, owner) = (Cred::root(), Cred::new(7, 8, vec![8]));
+        let ino = f.create(f.top, "f").await.id.ino;
+        let plain = files.getattr(ino).await.unwrap();
+        assert_eq!(plain.dos, 0x20);
+        let hidden = SetAttr { dos: Some(0x22), ..SetAttr::default() };
+        let stranger = files.setattr(&Cred::new(9, 9, vec![9]), ino, hidden).await;
+        assert!(matches!(stranger, Err(FsError::NotPermitted)));
+        let same = SetAttr { dos: Some(0x20), btime: Some(plain.btime), ..SetAttr::default() };
+        files.setattr(&owner, ino, same).await.unwrap();
+        let list = || rustix::fs::listxattr(f.path("f"), &mut [0u8; 256][..]).unwrap();
+        assert_eq!(list(), 0, "nothing is written that says nothing");
+        files.setattr(&owner, ino, hidden).await.unwrap();
+        let born = larder_base::Timestamp::new(1_000_000_000, 700);
+        files.setattr(&owner, ino, SetAttr { btime: Some(born), ..SetAttr::default() }).await.unwrap();
+        let marked = files.lookup(&root, f.top, b"F", NameMatch::Folded).await.unwrap();
+        assert_eq!((marked.dos, marked.btime), (0x22, born));
+        let listed = files.readdir(&root, f.top, 0, 10, true).await.unwrap().entries.remove(0).attr.unwrap();
+        assert_eq!((listed.dos, listed.btime), (0x22, born));
+        assert_eq!(f.files.getattr(ino).await.unwrap().dos, 0, "other doors do not look");
+        assert!(list() > 0 && f.files.listxattr(&root, ino).await.unwrap().is_empty());
+        let name = b"user.DOSATTRIB";
+        assert!(matches!(f.files.getxattr(&root, ino, name).await, Err(FsError::NoAttribute)));
+        assert!(matches!(f.files.removexattr(&root, ino, name).await, Err(FsError::NoAttribute)));
+        let set = f.files.setxattr(&root, ino, name, b"x", XattrMode::Set).await;
+        assert!(matches!(set, Err(FsError::NotSupported)));
+        // What is damaged is as if it were not there.
+        rustix::fs::setxattr(f.path("f"), "user.DOSATTRIB", b"\0\0\x04", rustix::fs::XattrFlags::empty()).unwrap();
+        assert_eq!(files.getattr(ino).await.unwrap().dos, 0x20);
+    }
+}
+
+#[tokio::test]
+async fn streams_are_files_of_a_directory_of_their_own() {
+    for f in both() {
+        let Some(files) = with_dos(&f) else { continue };
+        let root = Cred::root();
+        let ino = f.create(f.top, "f").await.id.ino;
+        assert_eq!(files.named_dir(ino, false).await.unwrap(), None);
+        let dir = files.named_dir(ino, true).await.unwrap().unwrap();
+        let guarded = CreateMode::Guarded;
+        let (made, is_new, _) = files.create(&root, dir, b"One", guarded, SetAttr::default()).await.unwrap();
+        assert!(is_new && made.size == 0 && made.uid == 7);
+        let twice = files.create(&root, dir, b"One", guarded, SetAttr::default()).await;
+        assert!(matches!(twice, Err(FsError::Exists)));
+        let one = made.id.ino;
+        let open = files.open(one, crate::Uses::NOTHING).await.unwrap();
+        let write = |at: u64, data: &'static [u8]| {
+            let (files, data) = (files.clone(), vec![Bytes::from_static(data)]);
+            async move { files.write(&Cred::root(), one, at, data, Stability::Unstable).await }
+        };
+        assert_eq!(write(3, b"defg").await.unwrap().changed.after.size, 7);
+        write(0, b"abc").await.unwrap();
+        files.commit(one).await.unwrap();
+        assert_eq!(content(&files, one, 2, 100).await, b"cdefg");
+        let value = |name: &str| {
+            let mut value = [0u8; 4096];
+            let len = rustix::fs::getxattr(f.path("f"), name, &mut value[..]).ok()?;
+            Some(value[..len].to_vec())
+        };
+        assert_eq!(value("user.DosStream.One:$DATA").unwrap(), b"abcdefg\0");
+        let found = files.lookup(&root, dir, b"oNE", NameMatch::Folded).await.unwrap();
+        assert_eq!((found.id, found.size), (made.id, 7));
+        // Too much for the host, or for any: what was there stays.
+        assert!(matches!(write(0, &[7; 65_536]).await, Err(FsError::NoSpace(_))));
+        let far = files.setattr(&root, one, SetAttr { size: Some(1 << 40), ..SetAttr::default() }).await;
+        assert!(matches!(far, Err(FsError::NoSpace(_))));
+        assert!(matches!(write(u64::MAX - 5, b"far off").await, Err(FsError::NoSpace(_) | FsError::FileTooLarge)));
+        assert_eq!(content(&files, one, 0, 100).await, b"abcdefg");
+        files.setattr(&root, one, SetAttr { size: Some(2), ..SetAttr::default() }).await.unwrap();
+        files.rename(&root, dir, b"One", dir, b"two", RenameMode::NoReplace).await.unwrap();
+        assert_eq!(
+            (value("user.DosStream.One:$DATA"), value("user.DosStream.two:$DATA").unwrap()),
+            (None, b"ab\0".to_vec())
+        );
+        assert_eq!(content(&files, one, 0, 100).await, b"ab", "an open stream goes with its name");
+        files.create(&root, dir, b"three", guarded, SetAttr::default()).await.unwrap();
+        assert_eq!(names_of(&files, dir, 1, true).await, ["three", "two"]);
+        assert!(files.listxattr(&root, ino).await.unwrap().is_empty());
+        files.unlink(&root, dir, b"two").await.unwrap();
+        assert!(matches!(files.read(one, 0, 1).await, Err(FsError::Stale)));
+        let (again, ..) = files.create(&root, dir, b"two", guarded, SetAttr::default()).await.unwrap();
+        assert_ne!(again.id.ino, one, "a number is not given twice");
+        drop(open);
+        files.remove_named(ino).await.unwrap();
+        assert_eq!((value("user.DosStream.two:$DATA"), value("user.DosStream.three:$DATA")), (None, None));
+        for name in [&b""[..], b"a:b", b"a/b", &[b'x'; 250]] {
+            assert!(files.create(&root, dir, name, guarded, SetAttr::default()).await.is_err());
+        }
+        std::fs::remove_file(f.path("f")).unwrap();
+        assert!(matches!(
+            files.lookup(&root, dir, b"two", NameMatch::Exact).await,
+            Err(FsError::Stale | FsError::NotFound)
+        ));
+    }
+}
+
+#[tokio::test]
+async fn changes_by_other_programs_are_heard() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let mut watches =
+        [f.files.watch_host(f.top).await.unwrap().unwrap(), f.files.watch_host(f.top).await.unwrap().unwrap()];
+    std::fs::write(f.path("a"), "1").unwrap();
+    std::fs::rename(f.path("a"), f.path("b")).unwrap();
+    std::fs::create_dir(f.path("d")).unwrap();
+    std::fs::rename(f.path("b"), f.path("d/b")).unwrap();
+    std::fs::set_permissions(f.path("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::remove_dir_all(f.path("d")).unwrap();
+    let heard = async |watch: &mut crate::HostWatch| {
+        let mut all = Vec::new();
+        while !all
+            .iter()
+            .any(|change: &crate::HostChange| change.kind == crate::HostChangeKind::Removed && change.name == "d")
+        {
+            all.extend(tokio::time::timeout(Duration::from_secs(10), watch.next()).await.unwrap());
+        }
+        all.into_iter().map(|change| (change.kind, change.name, change.is_directory)).collect::<Vec<_>>()
+    };
+    use crate::HostChangeKind::{Added, Attributes, Data, Removed, Renamed};
+    let wanted = [
+        (Added, Bytes::from("a"), false),
+        (Data, Bytes::from("a"), false),
+        (Renamed { from: Bytes::from("a") }, Bytes::from("b"), false),
+        (Added, Bytes::from("d"), true),
+        (Removed, Bytes::from("b"), false),
+        (Attributes, Bytes::from("d"), true),
+        (Removed, Bytes::from("d"), true),
+    ];
+    for watch in &mut watches {
+        assert_eq!(heard(watch).await, wanted);
+    }
+    // The last watch takes the descriptor along, and the next one begins anew.
+    drop(watches);
+    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    std::fs::write(f.path("late"), "").unwrap();
+    assert_eq!(watch.next().await[0].name, "late");
+    let file = f.create(f.top, "file").await.id.ino;
+    assert!(matches!(f.files.watch_host(file).await, Err(FsError::NotDirectory)));
+}
+
+#[tokio::test]
+async fn a_watcher_that_does_not_keep_up_hears_that_changes_are_lost() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    for n in 0..5000 {
+        std::fs::write(f.path(&format!("f{n}")), "").unwrap();
+        if n % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let changes = watch.next().await;
+    assert!(
+        changes.len() <= 4097 && changes[0].kind == crate::HostChangeKind::Lost,
+        "{} {:?}",
+        changes.len(),
+        changes[0]
+    );
 }

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use russh::keys::{Certificate, PublicKey};
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session as Ssh, VerifiedPublicKey,
@@ -21,6 +22,7 @@ use crate::certificate;
 use crate::door::{Stranger, shown};
 use crate::login::DoorUser;
 use crate::password;
+use crate::residents::Resident;
 
 /// Sessions of one connection, as OpenSSH has it.
 const CHANNELS_MAX: usize = 10;
@@ -42,6 +44,8 @@ pub enum ConnError {
     UserChanged,
     #[error("the time of its token is over")]
     TokenOver,
+    #[error("it was idle, and a newcomer needed its place")]
+    MakesRoom,
 }
 
 impl From<Bad> for ConnError {
@@ -68,6 +72,10 @@ pub struct Conn {
     /// Until somebody has logged in.
     stranger: Option<Stranger>,
     user: Option<(Arc<DoorUser>, LoggedIn)>,
+    /// Since then.
+    resident: Option<Resident>,
+    /// Those of `channels`.
+    flows: Arc<Mutex<Vec<Weak<Flow>>>>,
     /// Who was let in and is not yet told so.
     accepted: Option<Admitted>,
     channels: HashMap<ChannelId, Open>,
@@ -82,7 +90,18 @@ impl Conn {
         known: CancellationToken,
     ) -> Self {
         let (address, channels) = (address.to_canonical(), HashMap::new());
-        Self { shared, address, cut, known, stranger: Some(stranger), user: None, accepted: None, channels }
+        Self {
+            shared,
+            address,
+            cut,
+            known,
+            stranger: Some(stranger),
+            user: None,
+            resident: None,
+            flows: Arc::default(),
+            accepted: None,
+            channels,
+        }
     }
 
     /// After a refusal other methods, and the same one again, may be tried.
@@ -242,6 +261,9 @@ impl Handler for Conn {
         self.shared.door.came_in(address, || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
         self.user = Some((user, logged_in));
+        let flows = Arc::clone(&self.flows);
+        let is_busy = move || flows.lock().iter().filter_map(Weak::upgrade).any(|flow| !flow.is_idle());
+        self.resident = Some(self.shared.residents.enter(self.cut.clone(), Box::new(is_busy)));
         self.stranger = None;
         self.known.cancel();
         Ok(())
@@ -273,6 +295,11 @@ impl Handler for Conn {
         }
         let session = Session::new(Arc::clone(&self.shared), Arc::clone(user), self.address);
         let flow = Flow::new(session, channel, ssh.handle(), open.window);
+        {
+            let mut flows = self.flows.lock();
+            flows.retain(|flow| flow.strong_count() > 0);
+            flows.push(Arc::downgrade(&flow));
+        }
         open.sftp = Some((Frames::default(), flow));
         Ok(ssh.channel_success(channel)?)
     }
@@ -314,6 +341,9 @@ impl Handler for Conn {
         let token = self.user.as_ref().and_then(|(user, _)| user.token.as_ref());
         if token.is_some_and(|token| token.is_over(SystemTime::now())) {
             return Err(ConnError::TokenOver);
+        }
+        if self.resident.as_ref().is_some_and(|resident| !resident.used().touch()) {
+            return Err(ConnError::MakesRoom);
         }
         let Some((frames, flow)) = self.channels.get_mut(&channel).and_then(|open| open.sftp.as_mut()) else {
             return Ok(());

@@ -212,6 +212,15 @@ impl Flow {
         }
     }
 
+    /// Nothing is open or under way.
+    pub fn is_idle(&self) -> bool {
+        let is_still = {
+            let state = self.state.lock();
+            state.waiting.is_empty() && state.running == 0 && state.held_bytes == 0
+        };
+        is_still && self.session.handles.is_empty()
+    }
+
     /// Nothing begins any more.
     pub fn end(&self) {
         let mut state = self.state.lock();

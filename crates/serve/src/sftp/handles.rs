@@ -126,6 +126,10 @@ impl Handles {
         self.0.lock().open.retain(|_, handle| !shares.iter().any(|share| handle.is_of(share)));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().open.is_empty()
+    }
+
     pub fn close_all(&self) {
         self.0.lock().open.clear();
     }

@@ -198,7 +198,10 @@ fn admit(
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
     let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
-    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
+    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full).or_else(|| {
+        // Everybody has logged in.
+        (is_full && shared.residents.make_room()).then(|| shared.strangers.admit(peer.ip()))?
+    }) else {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
         shared.door.refused(address, || format!("SFTP: a connection from {address} was refused: there are too many"));

@@ -16,6 +16,7 @@ use super::list::People;
 use super::packet::Request;
 use crate::door::{Door, Strangers};
 use crate::login::{CaKey, DoorUser, Guard, Users};
+use crate::residents::Residents;
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
@@ -87,6 +88,7 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
+    pub residents: Arc<Residents>,
     pub guard: Guard,
     /// The time of the directory of shares.
     pub started: Timestamp,
@@ -128,6 +130,7 @@ impl Shared {
             stats: stats(),
             door: Door::default(),
             strangers: Arc::default(),
+            residents: Arc::default(),
             guard: Guard::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),

@@ -16,18 +16,22 @@
 //!   renamed since its open, or that is below a renamed folder. Only the name of the open is
 //!   followed: the delete was not meant for another link to the same file.
 //!
+//! - `feed.host_by_itself`: the watchers of a folder of the host hear of its changes from the host, whoever makes them. The
+//!   library leaves out those that its own clients made. Where the host watches no more, the volume's events remain.
+//!
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_files::Files;
+use larder_files::{Files, HostChange, HostChangeKind, HostWatch};
 use larder_smb::{DirChange, DirChangeKind, DirWatch};
-use larder_volume::{Event, FileKind, Ino};
+use larder_volume::{Event, FileKind, FsError, Ino};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
@@ -47,6 +51,8 @@ pub struct Feed {
     files: Files,
     door: Arc<VolumeDoor>,
     state: Mutex<State>,
+    /// It was logged that the host watches no more.
+    is_blind: AtomicBool,
 }
 
 #[derive(Default)]
@@ -98,7 +104,7 @@ impl Drop for FeedHold {
 
 impl Feed {
     pub fn new(files: Files, door: Arc<VolumeDoor>) -> Arc<Self> {
-        Arc::new(Self { files, door, state: Mutex::default() })
+        Arc::new(Self { files, door, state: Mutex::default(), is_blind: AtomicBool::new(false) })
     }
 
     pub fn hold(self: &Arc<Self>) -> FeedHold {
@@ -111,14 +117,27 @@ impl Feed {
         FeedHold(Arc::clone(self))
     }
 
-    pub fn watch(self: &Arc<Self>, dir: Ino) -> impl DirWatch + use<> {
+    pub async fn watch(self: &Arc<Self>, dir: Ino) -> Box<dyn DirWatch> {
+        match self.files.watch_host(dir).await {
+            Ok(Some(watch)) => return Box::new(WatchOnHost { watch, is_over: false, _hold: self.hold() }),
+            Ok(None) => {}
+            Err(error) => self.watch_failed(&error),
+        }
         let watcher = Arc::new(Watcher::default());
         let hold = self.hold();
         let mut state = self.state.lock();
         let of_dir = state.watchers.entry(dir).or_default();
         of_dir.retain(|w| w.strong_count() > 0);
         of_dir.push(Arc::downgrade(&watcher));
-        Watch { watcher, _hold: hold, feed: Arc::clone(self), dir }
+        Box::new(Watch { watcher, _hold: hold, feed: Arc::clone(self), dir })
+    }
+
+    fn watch_failed(&self, error: &FsError) {
+        if !self.is_blind.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "SMB clients hear of no changes that programs of this machine make in a shared folder: {error}"
+            );
+        }
     }
 
     async fn run(feed: Weak<Self>, mut events: tokio::sync::broadcast::Receiver<Event>, own: u32) {
@@ -295,6 +314,39 @@ impl Drop for Watch {
             }
         }
     }
+}
+
+/// A directory of the host (`feed.host_by_itself`).
+struct WatchOnHost {
+    watch: HostWatch,
+    is_over: bool,
+    _hold: FeedHold,
+}
+
+#[async_trait]
+impl DirWatch for WatchOnHost {
+    async fn next(&mut self) -> Option<Vec<DirChange>> {
+        if self.is_over {
+            return None;
+        }
+        let changes: Vec<DirChange> = self.watch.next().await.into_iter().map(by_host).collect();
+        self.is_over = changes.iter().any(|change| change.kind == DirChangeKind::Deleted);
+        Some(changes)
+    }
+}
+
+fn by_host(change: HostChange) -> DirChange {
+    let kind = match change.kind {
+        HostChangeKind::Added => DirChangeKind::Added,
+        HostChangeKind::Removed => DirChangeKind::Removed,
+        HostChangeKind::Renamed { from } => DirChangeKind::Renamed { from: names::shown(&from) },
+        HostChangeKind::Data => DirChangeKind::Modified,
+        HostChangeKind::Attributes => DirChangeKind::AttributesChanged,
+        HostChangeKind::Lost => DirChangeKind::Lost,
+        HostChangeKind::DirectoryMoved => DirChangeKind::Moved,
+        HostChangeKind::DirectoryGone => DirChangeKind::Deleted,
+    };
+    DirChange::new(names::shown(&change.name), kind, change.is_directory)
 }
 
 fn fold(name: &[u8]) -> String {

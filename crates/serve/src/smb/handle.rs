@@ -271,7 +271,7 @@ impl Handle for FileHandle {
     }
 
     async fn watch(&self) -> SmbResult<Option<Box<dyn DirWatch>>> {
-        Ok(Some(Box::new(self.core.feed.watch(self.ino))))
+        Ok(Some(self.core.feed.watch(self.ino).await))
     }
 }
 

@@ -46,7 +46,7 @@ impl VolumeDoors {
         });
         let origin = NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed);
         door.origins.write().insert(origin);
-        let part = door.files.for_part(origin).as_in(files);
+        let part = door.files.for_part(origin).as_in(files).with_dos();
         (door, part)
     }
 }

@@ -16,6 +16,7 @@ use super::config::WebConfig;
 use super::locks::Locks;
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
+use crate::residents::Residents;
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
@@ -67,6 +68,7 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
+    pub residents: Arc<Residents>,
     pub guard: Guard,
     pub remembered: Remembered,
     pub locks: Locks,
@@ -88,6 +90,7 @@ impl Shared {
             stats: stats(),
             door: Door::default(),
             strangers: Arc::default(),
+            residents: Arc::default(),
             guard: Guard::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),
