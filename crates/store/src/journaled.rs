@@ -15,8 +15,8 @@
 //! - `journaled.nothing_ahead`: no object of the bucket that is replaced or deleted speaks of entries that are not in the bucket
 //!   ([`crate::after_log`]).
 //! - `journaled.recovered_first`: what an earlier process left in the journal is put into the bucket before any stream is read.
-//! - `journaled.failed_is_undrained`: a stream that failed before the bucket had all of it counts as waiting until the process ends. So
-//!   the store is not given back, and its record never at rest.
+//! - `journaled.failed_is_undrained`: a stream that failed before the bucket had all of it counts as waiting, so that the store is not
+//!   given back, and its record not at rest. Its next opening, in this process too, puts what is left into the bucket before it reads.
 //! - `journaled.never_dropped`: entries that cannot follow what the bucket has, because another machine has written since, are kept
 //!   as objects of the pool until a person lets them go.
 //! - `journaled.holds_no_journal`: entries that wait while others fill the journal are moved into an object of the pool, so that they
@@ -439,11 +439,19 @@ impl Inner {
     }
 
     /// `journaled.failed_is_undrained`
-    fn end_before_the_next(&self, name: &str) {
-        // Locked first, so that nobody looks in between and sees the stream nowhere.
-        let mut failed = self.failed.lock();
-        let before = self.end(name, "the stream was opened anew");
-        failed.extend(before.filter(|before| !before.state.lock().waiting.is_empty()));
+    async fn end_before_the_next(&self, name: &str) -> Result<(), LogError> {
+        {
+            // Locked first, so that nobody looks in between and sees the stream nowhere.
+            let mut failed = self.failed.lock();
+            let before = self.end(name, "the stream was opened anew");
+            failed.extend(before.filter(|before| !before.state.lock().waiting.is_empty()));
+            if failed.iter().all(|stream| stream.name != name) {
+                return Ok(());
+            }
+        }
+        self.recover_stream(name).await?;
+        self.failed.lock().retain(|stream| stream.name != name);
+        Ok(())
     }
 }
 
@@ -718,7 +726,7 @@ impl LogStore for JournaledLog {
         if let Some(before) = before.filter(|before| before.failed().is_none()) {
             before.drained().await?;
         }
-        self.0.end_before_the_next(name);
+        self.0.end_before_the_next(name).await?;
         let entries = self.0.bucket.replay(name, after).await?;
         let local = self.0.local.stream(name);
         // Reading ends the poison of an earlier failure, too.
