@@ -340,7 +340,8 @@ impl JournaledLog {
         let inner = Arc::clone(&self.0);
         move || {
             let now = now_ms();
-            let oldest = inner.all().into_iter().filter_map(|stream| Some(stream.state.lock().waiting.front()?.entry.ms)).min();
+            let oldest =
+                inner.all().into_iter().filter_map(|stream| Some(stream.state.lock().waiting.front()?.entry.ms)).min();
             oldest.map_or(now, |oldest| oldest.min(now))
         }
     }
@@ -372,9 +373,10 @@ impl Inner {
         let Some(first) = entries.first() else { return Ok(()) };
         let mut lost = entries.len();
         // Entries of several terms are of several openings: none but the first can follow what the bucket has.
-        let same = entries.iter().take_while(|entry| entry.term == first.term);
+        let end = entries.iter().position(|entry| entry.term != first.term).unwrap_or(entries.len());
+        let same = entries.get(..end).unwrap_or_default().to_vec();
         let may_follow = self.bucket.may_follow(name, first.id, first.term).await?;
-        let puts = futures::stream::iter(same.cloned()).map(|entry| async move {
+        let puts = futures::stream::iter(same).map(|entry| async move {
             self.bucket.put_again(name, (entry.id, entry.term), entry.payload, may_follow).await
         });
         let mut puts = puts.buffered(RECOVERED_AT_ONCE);

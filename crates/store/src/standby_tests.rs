@@ -46,7 +46,10 @@ impl Line {
         Duration::from_millis(random.random_range(1..most_ms))
     }
 
-    async fn send<T: Send + 'static>(self: &Arc<Self>, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    async fn send<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let (there, back) = (self.pause(), self.pause());
         let line = self.clone();
         let gone = || Error::Generic { store: "S3", source: "no answer".into() };
@@ -156,7 +159,11 @@ fn teller(log: &JournaledLog) -> crate::JournalTeller {
 }
 
 /// A process that has the store, as the daemon opens it.
-async fn opened(line: &Arc<Line>, disks: &Disks, beats: bool) -> std::result::Result<(Owner, JournaledLog), BucketError> {
+async fn opened(
+    line: &Arc<Line>,
+    disks: &Disks,
+    beats: bool,
+) -> std::result::Result<(Owner, JournaledLog), BucketError> {
     let store: Arc<dyn ObjectStore> = Arc::new(Client(line.clone()));
     let owner = Owner::take(store.clone(), &url(), machine("a"), TakeOver::No).await?;
     if beats {

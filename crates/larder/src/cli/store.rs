@@ -82,14 +82,17 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     };
     let served_here = served_here(&name).await;
     let here: String = served_here.iter().map(|note| format!("\nhere: {note}")).collect();
-    global.out().answer(&Ownership { url: name.clone(), owner, silent_since_ms, served_here }, |seen| match &seen.owner {
-        None => format!("{name} has no owner: nothing was kept there yet{here}"),
-        Some(owner) => {
-            let (state, journal) = (state_of(owner, seen.silent_since_ms), journal_of(&name, owner, seen.silent_since_ms));
-            format!(
-                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
-                owner.machine.name, owner.epoch
-            )
+    global.out().answer(&Ownership { url: name.clone(), owner, silent_since_ms, served_here }, |seen| {
+        match &seen.owner {
+            None => format!("{name} has no owner: nothing was kept there yet{here}"),
+            Some(owner) => {
+                let (state, journal) =
+                    (state_of(owner, seen.silent_since_ms), journal_of(&name, owner, seen.silent_since_ms));
+                format!(
+                    "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
+                    owner.machine.name, owner.epoch
+                )
+            }
         }
     })?;
     Ok(Outcome::Done)
@@ -98,7 +101,9 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
 fn state_of(owner: &OwnerRecord, silent_since_ms: Option<u64>) -> String {
     match (owner.released, owner.beat, silent_since_ms) {
         (true, ..) => "given back: any machine may take it".to_owned(),
-        (false, Some(_), Some(since)) => format!("in use, and silent since {} (the bucket's clock)", times::local(since)),
+        (false, Some(_), Some(since)) => {
+            format!("in use, and silent since {} (the bucket's clock)", times::local(since))
+        }
         (false, Some(_), None) => "in use, renewed for a standby".to_owned(),
         (false, None, _) => "in use".to_owned(),
     }
@@ -132,20 +137,26 @@ async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) 
 async fn ask(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Failure> {
     let name = bucket.url.to_string();
     let handed = larder_store::hand_over(&*bucket.store, &by).await.map_err(|error| bucket_failure(&name, &error))?;
-    let now = match handed {
-        HandOver::Free => None,
-        HandOver::Done(now) => now,
+    let (now, text) = match handed {
+        HandOver::Free => (None, format!("{name} is free: whoever starts next, or stands by, has it")),
+        HandOver::Done(None) => {
+            (None, format!("{name} was given back, and nothing is missing: whoever starts next, or stands by, has it"))
+        }
+        HandOver::Done(Some(now)) => {
+            let text = format!("{name} was given back, nothing is missing, and {now} has it now");
+            (Some(now), text)
+        }
         HandOver::Unheard(owner) => {
-            return Err(not_given(&name, &owner, "it looks for no such request, because its [[store]] has no standby = true"));
+            return Err(not_given(
+                &name,
+                &owner,
+                "it looks for no such request, because its [[store]] has no standby = true",
+            ));
         }
         HandOver::Silent(owner) => return Err(not_given(&name, &owner, "it shows no sign of life")),
         HandOver::Slow(owner) => return Err(not_given(&name, &owner, "it was asked, and has not given it back yet")),
     };
-    let text = match &now {
-        None => format!("{name} is free: whoever starts next, or stands by, has it; nothing is missing"),
-        Some(now) => format!("{name} was given back, nothing is missing, and {now} has it now"),
-    };
-    global.out().answer(&serde_json::json!({ "url": name, "owner": now, "missing": "" }), |_| text)?;
+    global.out().answer(&serde_json::json!({ "url": name, "owner": now }), |_| text)?;
     Ok(Outcome::Done)
 }
 

@@ -70,7 +70,8 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 
     let folder = DataFolder::claim(&data)?;
-    let stood_by = stand_by(&config, &folder).await?;
+    // Who says --force does not wait for the owner.
+    let stood_by = if args.force { None } else { stand_by(&config, &folder).await? };
     let file = folder.path().join(folder::CONFIG_NAME);
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
     let served = serve(global, &args, &daemon, config, first).await;

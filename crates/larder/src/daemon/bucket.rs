@@ -10,8 +10,8 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::{LogStore, SystemClock};
 use larder_store::{
-    AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner, OwnerRecord,
-    Prices, ReadOnly, TakeOver, Use,
+    AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner,
+    OwnerRecord, Prices, ReadOnly, TakeOver, Use,
 };
 use larder_volume::{Backing, Space};
 
