@@ -12,6 +12,7 @@ mod config;
 mod daemon;
 mod folder;
 mod machine;
+mod missing;
 mod out;
 mod render;
 mod render_explain;

@@ -5,8 +5,9 @@
 //!        \--> queue --> bucket, in order       --> the entry's place in the journal is free
 //! ```
 //!
-//! - `journaled.durable_in_either`: a receipt resolves when the journal has the entry, or, where the journal fails, when the bucket
-//!   has it and all before it. Fences go to the bucket alone: whoever opens a stream has it there first.
+//! - `journaled.durable_in_either`: a receipt resolves when the journal has the entry and the owner's record says so
+//!   (`owner.said_before_early`), or when the bucket has it and all before it. Fences go to the bucket alone: whoever opens a stream
+//!   has it there first.
 //! - `journaled.in_order`: entries leave for the bucket in their order, within the bounds of [`crate::log`]. What the bucket has is
 //!   always a prefix of what was acknowledged.
 //! - `journaled.bounded`: no more than [`WAITING_BYTES_MAX`] and [`WAITING_ENTRIES_MAX`] of a stream wait for the bucket. Writers wait
@@ -14,6 +15,8 @@
 //! - `journaled.nothing_ahead`: no object of the bucket that is replaced or deleted speaks of entries that are not in the bucket
 //!   ([`crate::after_log`]).
 //! - `journaled.recovered_first`: what an earlier process left in the journal is put into the bucket before any stream is read.
+//! - `journaled.failed_is_undrained`: a stream that failed before the bucket had all of it counts as waiting, so that the store is not
+//!   given back, and its record not at rest. Its next opening, in this process too, puts what is left into the bucket before it reads.
 //! - `journaled.never_dropped`: entries that cannot follow what the bucket has, because another machine has written since, are kept
 //!   as objects of the pool until a person lets them go.
 //! - `journaled.holds_no_journal`: entries that wait while others fill the journal are moved into an object of the pool, so that they
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use larder_base::checksum::checksum;
@@ -36,8 +39,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::early::Early;
+use crate::kept::{Kept, RECORD_HEAD_BYTES, decode_parked, encode_parked};
 use crate::log::{BucketLog, FLYING_MAX, await_progress};
-use crate::owner::now_ms;
+use crate::owner::Owner;
+use crate::owner_record::now_ms;
 
 /// Bytes of a stream that wait for the bucket. They are in memory, too.
 pub const WAITING_BYTES_MAX: u64 = 48 << 20;
@@ -63,6 +69,9 @@ struct Inner {
     bucket: Arc<BucketLog>,
     local: Local,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
+    /// Streams that ended with entries that the bucket does not have (`journaled.failed_is_undrained`).
+    failed: Mutex<Vec<Arc<Stream>>>,
+    early: Arc<Early>,
 }
 
 /// The part of a pool that entries wait in.
@@ -145,82 +154,16 @@ pub struct LostEntries {
     pub to_ms: u64,
 }
 
-// --------------------------------------------------------------------------------------------- codec
-
-const RECORD_VERSION: u8 = 1;
-const RECORD_HEAD_BYTES: usize = 32;
-const PARKED_MAGIC: &[u8; 8] = b"LRDWBCK1";
-
-/// One entry as the journal keeps it.
-///
-/// ```text
-///   0 version 1 | 1 zeros | 8 term u64 | 16 id u64 | 24 acknowledged, ms since 1970 u64 | 32 the entry      little-endian
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
-    term: u64,
-    id: u64,
-    ms: u64,
-    payload: Vec<Bytes>,
-}
-
-impl Kept {
-    fn head(&self) -> Bytes {
-        let mut head = BytesMut::with_capacity(RECORD_HEAD_BYTES);
-        head.put_slice(&[RECORD_VERSION, 0, 0, 0, 0, 0, 0, 0]);
-        [self.term, self.id, self.ms].iter().for_each(|number| head.put_u64_le(*number));
-        head.freeze()
-    }
-
-    fn record(&self) -> Vec<Bytes> {
-        std::iter::once(self.head()).chain(self.payload.iter().cloned()).collect()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.payload.iter().map(|piece| piece.len() as u64).sum()
-    }
-
-    fn parse(mut record: Bytes) -> Option<Kept> {
-        if record.len() < RECORD_HEAD_BYTES || record.first() != Some(&RECORD_VERSION) {
-            return None;
+impl LostEntries {
+    fn of(object: &Path, entries: &[Kept]) -> Self {
+        Self {
+            object: object.to_string(),
+            entries: entries.len() as u64,
+            bytes: entries.iter().map(Kept::bytes).sum(),
+            from_ms: entries.iter().map(|entry| entry.ms).min().unwrap_or(0),
+            to_ms: entries.iter().map(|entry| entry.ms).max().unwrap_or(0),
         }
-        let head = record.split_to(RECORD_HEAD_BYTES);
-        let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        Some(Kept { term: number(8)?, id: number(16)?, ms: number(24)?, payload: vec![record] })
     }
-}
-
-/// Records in one object: each behind its length (u32), and the checksum of all at the end.
-fn encode_parked<'a>(entries: impl Iterator<Item = &'a Kept>) -> Bytes {
-    let mut out = BytesMut::from(&PARKED_MAGIC[..]);
-    for entry in entries {
-        out.put_u32_le(u32::try_from(entry.bytes()).unwrap_or(u32::MAX).saturating_add(RECORD_HEAD_BYTES as u32));
-        entry.record().iter().for_each(|piece| out.put_slice(piece));
-    }
-    let sum = checksum(0, &out);
-    out.put_u64_le(sum);
-    out.freeze()
-}
-
-fn decode_parked(mut bytes: Bytes) -> Option<Vec<Kept>> {
-    let body = bytes.len().checked_sub(8)?;
-    let sum = bytes.split_off(body);
-    if !bytes.starts_with(PARKED_MAGIC) || sum[..] != checksum(0, &bytes).to_le_bytes() {
-        return None;
-    }
-    let mut rest = bytes.split_off(PARKED_MAGIC.len());
-    let mut entries = Vec::new();
-    while !rest.is_empty() {
-        if rest.len() < 4 {
-            return None;
-        }
-        let length = u32::from_le_bytes(rest.split_to(4)[..].try_into().ok()?) as usize;
-        if rest.len() < length {
-            return None;
-        }
-        entries.push(Kept::parse(rest.split_to(length))?);
-    }
-    Some(entries)
 }
 
 fn io(what: &str, error: impl std::fmt::Display) -> LogError {
@@ -325,19 +268,19 @@ impl Local {
     }
 
     /// Moves what is left in the journal into objects, for a process that cannot have the store now: it keeps nobody from using the
-    /// journal there. Returns how many entries wait.
-    pub async fn park(&self) -> Result<u64, LogError> {
-        let mut count = 0;
+    /// journal there. Returns what waits.
+    pub async fn park(&self) -> Result<Vec<LostEntries>, LogError> {
+        let mut parked = Vec::new();
         for name in self.left().await? {
             let (entries, objects) = self.entries(&name).await?;
             let (Some(first), Some(_)) = (entries.first(), entries.last()) else { continue };
-            count += entries.len() as u64;
             let at = self.folder(&name).join(format!("{:016x}-{:016x}", first.term, first.id));
             self.put(&at, entries.iter()).await?;
             let others: Vec<Path> = objects.into_iter().filter(|object| *object != at).collect();
             self.clear(&name, &others).await?;
+            parked.push(LostEntries::of(&at, &entries));
         }
-        Ok(count)
+        Ok(parked)
     }
 
     /// What never reached the bucket, and cannot any more.
@@ -345,13 +288,7 @@ impl Local {
         let mut lost = Vec::new();
         for object in self.objects_of(&self.lost_folder()).await? {
             let entries = self.read(&object).await?;
-            lost.push(LostEntries {
-                object: object.to_string(),
-                entries: entries.len() as u64,
-                bytes: entries.iter().map(Kept::bytes).sum(),
-                from_ms: entries.iter().map(|entry| entry.ms).min().unwrap_or(0),
-                to_ms: entries.iter().map(|entry| entry.ms).max().unwrap_or(0),
-            });
+            lost.push(LostEntries::of(&object, &entries));
         }
         Ok(lost)
     }
@@ -370,7 +307,9 @@ impl Local {
 impl JournaledLog {
     /// Puts what an earlier process has left into the bucket (`journaled.recovered_first`).
     pub async fn recover(bucket: BucketLog, local: Local) -> Result<JournaledLog, LogError> {
-        let log = Inner { bucket: Arc::new(bucket), local, streams: Mutex::default() };
+        let early = bucket.owner.as_ref().map_or_else(|| Arc::new(Early::unowned()), Owner::early);
+        let (bucket, streams, failed) = (Arc::new(bucket), Mutex::default(), Mutex::default());
+        let log = Inner { bucket, local, streams, failed, early };
         for name in log.local.left().await? {
             log.recover_stream(&name).await?;
         }
@@ -401,8 +340,8 @@ impl JournaledLog {
         let inner = Arc::clone(&self.0);
         move || {
             let now = now_ms();
-            let streams: Vec<_> = inner.streams.lock().values().cloned().collect();
-            let oldest = streams.iter().filter_map(|stream| Some(stream.state.lock().waiting.front()?.entry.ms)).min();
+            let oldest =
+                inner.all().into_iter().filter_map(|stream| Some(stream.state.lock().waiting.front()?.entry.ms)).min();
             oldest.map_or(now, |oldest| oldest.min(now))
         }
     }
@@ -434,9 +373,10 @@ impl Inner {
         let Some(first) = entries.first() else { return Ok(()) };
         let mut lost = entries.len();
         // Entries of several terms are of several openings: none but the first can follow what the bucket has.
-        let same = entries.iter().take_while(|entry| entry.term == first.term);
+        let end = entries.iter().position(|entry| entry.term != first.term).unwrap_or(entries.len());
+        let same = entries.get(..end).unwrap_or_default().to_vec();
         let may_follow = self.bucket.may_follow(name, first.id, first.term).await?;
-        let puts = futures::stream::iter(same.cloned()).map(|entry| async move {
+        let puts = futures::stream::iter(same).map(|entry| async move {
             self.bucket.put_again(name, (entry.id, entry.term), entry.payload, may_follow).await
         });
         let mut puts = puts.buffered(RECOVERED_AT_ONCE);
@@ -467,18 +407,23 @@ impl Inner {
         known.ok_or_else(|| LogError::Poisoned(format!("stream {name} was not read before it is written")))
     }
 
+    /// The streams that are open, and those that failed.
+    fn all(&self) -> Vec<Arc<Stream>> {
+        let mut all: Vec<_> = self.failed.lock().clone();
+        all.extend(self.streams.lock().values().cloned());
+        all
+    }
+
     async fn drained(&self) -> Result<(), LogError> {
-        let streams: Vec<_> = self.streams.lock().values().cloned().collect();
-        for stream in streams {
+        for stream in self.all() {
             stream.drained().await?;
         }
         Ok(())
     }
 
     fn undrained(&self) -> Undrained {
-        let streams: Vec<_> = self.streams.lock().values().cloned().collect();
         let mut sum = Undrained::default();
-        for stream in streams {
+        for stream in self.all() {
             let state = stream.state.lock();
             sum.entries += state.waiting.len() as u64;
             sum.bytes += state.waiting_bytes;
@@ -488,11 +433,27 @@ impl Inner {
         sum
     }
 
-    /// Ends an opening of the stream, with its tasks.
-    fn end(&self, name: &str, why: &str) {
-        if let Some(before) = self.streams.lock().remove(name) {
-            before.fail(LogError::Poisoned(why.to_owned()));
+    /// Ends an opening of the stream, with its tasks. Returns it.
+    fn end(&self, name: &str, why: &str) -> Option<Arc<Stream>> {
+        let before = self.streams.lock().remove(name)?;
+        before.fail(LogError::Poisoned(why.to_owned()));
+        Some(before)
+    }
+
+    /// `journaled.failed_is_undrained`
+    async fn end_before_the_next(&self, name: &str) -> Result<(), LogError> {
+        {
+            // Locked first, so that nobody looks in between and sees the stream nowhere.
+            let mut failed = self.failed.lock();
+            let before = self.end(name, "the stream was opened anew");
+            failed.extend(before.filter(|before| !before.state.lock().waiting.is_empty()));
+            if failed.iter().all(|stream| stream.name != name) {
+                return Ok(());
+            }
         }
+        self.recover_stream(name).await?;
+        self.failed.lock().retain(|stream| stream.name != name);
+        Ok(())
     }
 }
 
@@ -740,13 +701,18 @@ impl LogStore for JournaledLog {
         }
         stream.wake.notify_one();
         stream.came.notify_one();
-        let waits = Arc::clone(&stream);
+        inner.early.begun();
+        let (waits, early) = (Arc::clone(&stream), Arc::clone(&inner.early));
         Ok(Box::pin(async move {
             match journaled.await {
-                // Another machine has the store: nobody is answered any more.
-                Ok(()) => match waits.failed() {
-                    Some(error) if waits.progress.borrow().through < id => Err(error),
-                    _ => Ok(()),
+                Ok(()) => tokio::select! {
+                    biased;
+                    () = early.opened() => match waits.failed() {
+                        // Another machine has the store: nobody is answered any more.
+                        Some(error) if waits.progress.borrow().through < id => Err(error),
+                        _ => Ok(()),
+                    },
+                    arrived = waits.wait_through(id) => arrived,
                 },
                 Err(error) => {
                     tracing::debug!(stream = waits.name, %error, "the journal does not take entries; they wait for the bucket");
@@ -762,7 +728,7 @@ impl LogStore for JournaledLog {
         if let Some(before) = before.filter(|before| before.failed().is_none()) {
             before.drained().await?;
         }
-        self.0.end(name, "the stream was opened anew");
+        self.0.end_before_the_next(name).await?;
         let entries = self.0.bucket.replay(name, after).await?;
         let local = self.0.local.stream(name);
         // Reading ends the poison of an earlier failure, too.
@@ -793,6 +759,7 @@ impl LogStore for JournaledLog {
 
     async fn remove(&self, name: &str) -> Result<(), LogError> {
         self.0.end(name, "the stream was removed");
+        self.0.failed.lock().retain(|stream| stream.name != name);
         self.0.bucket.remove(name).await?;
         let parked = self.0.local.objects_of(&self.0.local.folder(name)).await?;
         self.0.local.clear(name, &parked).await?;

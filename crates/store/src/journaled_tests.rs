@@ -195,6 +195,22 @@ async fn recovery_may_begin_again() {
     assert_eq!((places.local().lost().await.unwrap(), places.waiting()), (vec![], 0));
 }
 
+/// `journaled.failed_is_undrained`: the volume is opened again by the process that acknowledged them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_failed_is_recovered_by_its_next_opening() {
+    let places = Places::new().await;
+    let (log, _, next) = places.opened().await;
+    places.server.hold("log/v/");
+    append(&log, next..next + 20).await;
+    log.0.stream("v").unwrap().fail(LogError::Poisoned("a bad answer".into()));
+    assert!(log.undrained().entries > 0 && log.drained().await.is_err(), "nobody takes them for drained");
+    places.server.let_go();
+    let (read, _) = begun(&log).await;
+    assert_eq!(read, (next..next + 20).map(|id| id.to_string()).collect::<Vec<_>>());
+    log.drained().await.unwrap();
+    assert_eq!((log.undrained(), places.waiting()), (Undrained::default(), 0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_wait_when_the_bucket_is_far_behind() {
     let places = Places::new().await;

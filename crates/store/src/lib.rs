@@ -21,20 +21,26 @@ mod bucket;
 mod cache;
 mod check;
 mod credentials;
+mod early;
 mod follow;
 #[cfg(test)]
 mod follow_tests;
 mod health;
 mod journaled;
+mod kept;
 pub mod log;
 mod names;
 pub mod owner;
+mod owner_record;
 mod requests;
 mod retried;
 #[cfg(test)]
 #[path = "bin/larder-test-bucket/server.rs"]
 mod server;
 mod settings;
+pub mod standby;
+#[cfg(test)]
+mod standby_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -49,10 +55,12 @@ pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
 pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;
-pub use owner::{JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look};
+pub use owner::{BEAT, Beating, JournalTeller, Owner, TakeOver};
+pub use owner_record::{JournalMark, Machine, OwnerRecord, look};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};
+pub use standby::{HandOver, Look, Silence, Watched, hand_over};
 
 /// Why a bucket cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -66,7 +66,7 @@ const READ_TRIES_MAX: u32 = 4;
 /// A log in a bucket.
 pub struct BucketLog {
     store: Arc<dyn ObjectStore>,
-    owner: Option<Owner>,
+    pub(crate) owner: Option<Owner>,
     capacity_bytes: u64,
     streams: Mutex<HashMap<String, Arc<Stream>>>,
 }

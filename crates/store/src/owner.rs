@@ -23,33 +23,33 @@
 //! - `owner.young_at_the_answer`: a proof that took longer than [`TENURE_MAX`] to come is none.
 //! - `owner.each_renewal_differs`: no two renewals write the same record, tried again or not: a standby would see one that changes
 //!   nothing as silence, while the owner takes it for a proof.
-//! - `owner.unchanged_is_silent`: a standby takes the store when it has seen one and the same record for [`SILENCE_MAX`] by its own
-//!   clock. The write is conditional on that record, so an owner that renews it in time keeps the store. Where the owner renews, it
-//!   takes only its renewals for proofs: the last one is older than [`TENURE_WAIT`] then, and nobody waits again.
 //! - `owner.journal_is_named`: an owner that answers from a local journal says so in the record, and up to which moment the bucket has
 //!   everything. It renews that with each proof. The mark stays until the journal has been emptied, or its owner has ended in order:
 //!   whoever takes the store without that journal knows what may be missing.
+//! - `owner.said_before_early`: an answer leaves from the journal only while the record is known to say that changes may be missing.
+//!   A gate ([`Early`]) is shut before a record leaves that says otherwise (`at_rest`), and only when the bucket has all that passed
+//!   the gate. It is opened when a record that says so is stored. Each record is conditional on the one before it. So whoever
+//!   replaces a record at rest lacks nothing: what passed before it is in the bucket, and nothing passes after it.
 //! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
-use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use object_store::{ObjectStore, UpdateVersion};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::BucketError;
+use crate::early::Early;
 use crate::names::OWNER;
+use crate::owner_record::{JournalMark, Machine, OwnerRecord, ago, read, write};
 use crate::settings::BucketUrl;
 
-const FORMAT: u32 = 1;
-const RECORD_BYTES_MAX: u64 = 64 << 10;
 const TRIES_MAX: usize = 16;
 /// Proofs in a row that come too late (`owner.young_at_the_answer`).
 const PROOFS_MAX: usize = 4;
@@ -61,64 +61,11 @@ const TENURE_RENEWED: Duration = Duration::from_millis(2500);
 pub const TENURE_WAIT: Duration = Duration::from_secs(6);
 /// How often an owner with a standby renews its record.
 pub const BEAT: Duration = Duration::from_secs(3);
-/// How often a standby looks.
-const LOOK: Duration = Duration::from_secs(2);
-/// `owner.unchanged_is_silent`
-pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often an owner that has given the store back looks whether another has taken it.
+const SUCCESSOR_LOOK: Duration = Duration::from_millis(500);
 
 const _: () = assert!(TENURE_MAX.as_millis() + 500 < TENURE_WAIT.as_millis());
-const _: () = assert!(TENURE_WAIT.as_millis() < SILENCE_MAX.as_millis());
 const _: () = assert!(BEAT.as_millis() < TENURE_MAX.as_millis());
-
-/// A machine that serves a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Its name, for people.
-    pub name: String,
-    /// Tells it from all others, with the data folder of its daemon.
-    pub id: String,
-}
-
-/// `owner.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnerRecord {
-    format: u32,
-    /// How often the store was taken.
-    pub epoch: u64,
-    /// Who has it, or had it last.
-    pub machine: Machine,
-    /// When it was taken, in milliseconds of that machine's clock since 1970. Nothing but words depends on it.
-    pub taken_ms: u64,
-    /// It was given back.
-    pub released: bool,
-    /// How often the owner has renewed the record. `None`: it does not, and its silence says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beat: Option<u64>,
-    /// The owner answers from a journal of its own, which only its disks have (`owner.journal_is_named`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journal: Option<JournalMark>,
-    /// The owner has not yet waited until no earlier one answers any more (`owner.wait_is_inherited`).
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub waits: bool,
-}
-
-/// The journal that an owner answers from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalMark {
-    /// The pool that has it: its name and its id.
-    pub pool: String,
-    /// See `pool`.
-    pub pool_id: String,
-    /// Everything acknowledged before this moment is in the bucket, in milliseconds of that machine's clock since 1970.
-    pub drained_ms: u64,
-    /// Counts renewals, so that each differs from the one before (`owner.each_renewal_differs`).
-    #[serde(default)]
-    pub renewed: u64,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
 
 /// What a store is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +79,15 @@ pub enum TakeOver {
 /// A process that has a store.
 #[derive(Clone)]
 pub struct Owner(Arc<Held>);
+
+/// Renews the record of an owner until it is dropped.
+pub struct Beating(JoinHandle<()>);
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// Says how far a journal is drained.
 pub type JournalTeller = Box<dyn Fn() -> JournalMark + Send + Sync>;
@@ -159,6 +115,12 @@ struct Held {
     lost_to: OnceLock<String>,
     on_loss: OnceLock<OnLoss>,
     journal: OnceLock<Option<JournalTeller>>,
+    /// What the record said of an earlier owner's journal when it was taken.
+    inherited: Option<JournalMark>,
+    /// `owner.said_before_early`
+    early: Arc<Early>,
+    /// Who asks for the store (`owner.asked_in_the_record`).
+    asked: watch::Sender<Option<String>>,
 }
 
 impl Owner {
@@ -181,7 +143,7 @@ impl Owner {
             }
             let waits = !is_free || old.as_ref().is_some_and(|old| old.waits);
             let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
-            if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), wait).await? {
+            if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), (take_over, wait)).await? {
                 return Ok(owner);
             }
             // Somebody else was quicker. Whoever that is has it now, and is asked about as any other.
@@ -189,78 +151,18 @@ impl Owner {
         Err(BucketError::Invalid(format!("others keep taking the store {url}")))
     }
 
-    /// Waits until the store is given back or its owner is silent, and takes it then (`owner.unchanged_is_silent`).
-    /// `told` hears of each change of what there is to wait for.
-    pub async fn stand_by(
-        store: Arc<dyn ObjectStore>,
-        url: &BucketUrl,
-        machine: Machine,
-        mut told: impl FnMut(&Watched),
-    ) -> Result<Owner, BucketError> {
-        let mut seen: Option<(OwnerRecord, Instant)> = None;
-        let mut before: Option<Watched> = None;
-        loop {
-            let asked = Instant::now();
-            match read(&*store).await {
-                Ok(read) => {
-                    let (old, version) = read.unzip();
-                    let since = match (&seen, &old) {
-                        (Some((record, since)), Some(old)) if record == old => *since,
-                        // What was read may have been renewed since: its silence begins with the answer.
-                        _ => Instant::now(),
-                    };
-                    seen = old.clone().map(|old| (old, since));
-                    let is_free = old.as_ref().is_none_or(|old| old.released || old.machine.id == machine.id);
-                    let is_silent = old.as_ref().is_some_and(|old| old.beat.is_some())
-                        && asked.saturating_duration_since(since) >= SILENCE_MAX;
-                    if is_free || is_silent {
-                        // Silent for longer than any proof lasts (`owner.unchanged_is_silent`), that of its predecessor too.
-                        let waits = !is_silent && old.as_ref().is_some_and(|old| old.waits);
-                        let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
-                        let taken = Self::replace(&store, url, &machine, old.zip(version), wait).await?;
-                        if let Some(owner) = taken {
-                            return Ok(owner);
-                        }
-                        seen = None;
-                    } else if let Some(old) = &old {
-                        let now = Watched { machine: old.machine.clone(), epoch: old.epoch, beats: old.beat.is_some() };
-                        if before.as_ref() != Some(&now) {
-                            told(&now);
-                            before = Some(now);
-                        }
-                    }
-                }
-                // While the store does not answer, nobody has been seen: silence is counted anew.
-                Err(error) => {
-                    tracing::warn!(%error, "the standby cannot read the owner");
-                    seen = None;
-                }
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
     /// `None`: somebody else wrote in between.
-    async fn replace(
+    pub(crate) async fn replace(
         store: &Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: &Machine,
         old: Option<(OwnerRecord, UpdateVersion)>,
-        wait: Duration,
+        (take_over, wait): (TakeOver, Duration),
     ) -> Result<Option<Owner>, BucketError> {
         let (old, version) = old.unzip();
-        let journal = old.as_ref().filter(|old| !old.released).and_then(|old| old.journal.clone());
-        let epoch = old.map_or(1, |old| old.epoch.saturating_add(1));
-        let record = OwnerRecord {
-            format: FORMAT,
-            epoch,
-            machine: machine.clone(),
-            taken_ms: now_ms(),
-            released: false,
-            beat: None,
-            journal,
-            waits: !wait.is_zero(),
-        };
+        let is_forced = take_over == TakeOver::Forced;
+        let record = OwnerRecord::taken(old, machine.clone(), is_forced, !wait.is_zero());
+        let (epoch, inherited) = (record.epoch, record.journal.clone());
         let asked_ms = boot_ms();
         let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
         Ok(Some(Owner(Arc::new(Held {
@@ -277,6 +179,9 @@ impl Owner {
             lost_to: OnceLock::new(),
             on_loss: OnceLock::new(),
             journal: OnceLock::new(),
+            inherited,
+            early: Arc::default(),
+            asked: watch::Sender::default(),
         }))))
     }
 
@@ -288,6 +193,11 @@ impl Owner {
     /// Whether the record is renewed, so that a standby can take over.
     pub fn beats(&self) -> bool {
         self.0.beats.load(Ordering::Relaxed)
+    }
+
+    /// The journal of an earlier owner, which has changes that the bucket may lack.
+    pub fn inherited(&self) -> Option<&JournalMark> {
+        self.0.inherited.as_ref()
     }
 
     /// Waits until no earlier owner answers any more (`owner.taker_waits`).
@@ -332,13 +242,28 @@ impl Owner {
         }
     }
 
-    /// Renews the record until the owner is dropped or has lost the store, so that a standby sees it live.
+    /// Lets a standby see this owner live ([`Owner::beat`]), in a task of its own.
+    pub fn beating(&self) -> Beating {
+        let owner = self.clone();
+        Beating(tokio::spawn(async move { owner.beat().await }))
+    }
+
+    /// The gate before answers from a journal.
+    pub(crate) fn early(&self) -> Arc<Early> {
+        Arc::clone(&self.0.early)
+    }
+
+    /// Renews the record until the owner is dropped or has lost the store, so that a standby sees it live. Renews it at once when an
+    /// answer waits for that (`owner.said_before_early`).
     pub async fn beat(&self) {
         self.0.beats.store(true, Ordering::Relaxed);
         let mut ticks = tokio::time::interval(BEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.0.early.wanted() => {}
+            }
             // A request that hangs is not waited for: the next one may arrive before a standby loses its patience.
             match tokio::time::timeout(BEAT, self.renew()).await {
                 Ok(Err(BucketError::Lost { .. })) => return,
@@ -348,18 +273,50 @@ impl Owner {
         }
     }
 
-    /// Says that another machine may have it; not if it is another's already.
+    /// Says that another machine may have it; not if it is another's already. A journal that was settled has to be empty.
     pub async fn release(&self) -> Result<(), BucketError> {
         if self.check_lost().is_err() {
             return Ok(());
         }
+        self.0.early.end();
+        if let Some(Some(teller)) = self.0.journal.get()
+            && teller().entries > 0
+        {
+            return Err(BucketError::Invalid(format!("{} does not have all that was acknowledged", self.0.url)));
+        }
         self.0.is_released.store(true, Ordering::Release);
         let mut newest = self.0.newest.lock().await;
-        let record = OwnerRecord { released: true, journal: None, ..newest.0.clone() };
+        // What an earlier owner left unsettled is the next one's to say.
+        let journal = newest.0.journal.clone().filter(|_| self.0.journal.get().is_none());
+        let record = OwnerRecord { released: true, journal, ..newest.0.clone() };
         match self.replace_own(&mut newest, record).await {
             Err(BucketError::Lost { .. }) => Ok(()),
             released => released,
         }
+    }
+
+    /// Waits until somebody asks for the store; their name (`owner.asked_in_the_record`).
+    pub async fn asked(&self) -> String {
+        let mut asked = self.0.asked.subscribe();
+        match asked.wait_for(Option::is_some).await.ok().and_then(|by| by.clone()) {
+            Some(by) => by,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until another machine has what was given back, and no longer than `wait_max`. Returns its name.
+    pub async fn await_successor(&self, wait_max: Duration) -> Option<String> {
+        let taken = async {
+            loop {
+                if let Ok(Some((now, _))) = read(&*self.0.store).await
+                    && !self.is_own(&now)
+                {
+                    return now.machine.name;
+                }
+                tokio::time::sleep(SUCCESSOR_LOOK).await;
+            }
+        };
+        tokio::time::timeout(wait_max, taken).await.ok()
     }
 
     async fn renew(&self) -> Result<(), BucketError> {
@@ -371,16 +328,24 @@ impl Owner {
         if self.beats() {
             newest.0.beat = Some(newest.0.beat.map_or(1, |beat| beat.wrapping_add(1)));
         }
+        let mut opens = false;
         match self.0.journal.get() {
             None => {}
             Some(None) => newest.0.journal = None,
             Some(Some(teller)) => {
                 let renewed = newest.0.journal.as_ref().map_or(1, |mark| mark.renewed.wrapping_add(1));
-                newest.0.journal = Some(JournalMark { renewed, ..teller() });
+                // Without a standby nobody takes the store by himself, and the gate stays open.
+                let at_rest = self.beats() && self.0.early.try_rest(|| teller().entries == 0);
+                newest.0.journal = Some(JournalMark { renewed, at_rest, ..teller() });
+                opens = !at_rest;
             }
         }
         let record = newest.0.clone();
         self.replace_own(&mut newest, record).await?;
+        // Under the lock of the record, so that none that says otherwise is on its way (`owner.said_before_early`).
+        if opens {
+            self.0.early.open();
+        }
         self.0.proven_ms.fetch_max(asked_ms, Ordering::AcqRel);
         Ok(())
     }
@@ -397,7 +362,12 @@ impl Owner {
             }
             // Another's, or our own of a try that got no answer.
             match read(&*self.0.store).await? {
-                Some((now, version)) if self.is_own(&now) => newest.1 = version,
+                Some((now, version)) if self.is_own(&now) => {
+                    if now.asked.is_some() {
+                        self.0.asked.send_replace(now.asked);
+                    }
+                    newest.1 = version;
+                }
                 now => return Err(self.lost(now.map(|(now, _)| now))),
             }
         }
@@ -500,75 +470,7 @@ impl Tenure for Owner {
     }
 }
 
-/// What a standby waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watched {
-    /// The owner.
-    pub machine: Machine,
-    /// How often the store was taken.
-    pub epoch: u64,
-    /// Whether it renews its record. If not, its silence says nothing, and the standby waits until the store is given back.
-    pub beats: bool,
-}
-
-/// The record as it is now.
-pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
-    Ok(read(store).await?.map(|(record, _)| record))
-}
-
-async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
-    let failed = |source| BucketError::Store { what: format!("reading {OWNER}"), source };
-    let got = match store.get(&Path::from(OWNER)).await {
-        Ok(got) => got,
-        Err(object_store::Error::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    let damaged = |why: String| BucketError::Damaged(OWNER.to_owned(), why);
-    if got.meta.size > RECORD_BYTES_MAX {
-        return Err(damaged("it is longer than such a record can be".to_owned()));
-    }
-    let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
-    let bytes = got.bytes().await.map_err(failed)?;
-    let record: OwnerRecord = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-    if record.format != FORMAT {
-        return Err(damaged(format!("it has format {}, this larder knows {FORMAT}", record.format)));
-    }
-    Ok(Some((record, version)))
-}
-
-/// The version of the record as it is now; `None`: somebody else wrote in between.
-async fn write(
-    store: &dyn ObjectStore,
-    record: &OwnerRecord,
-    old: Option<UpdateVersion>,
-) -> Result<Option<UpdateVersion>, BucketError> {
-    let text =
-        serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(OWNER.into(), error.to_string()))?;
-    let mode = old.map_or(PutMode::Create, PutMode::Update);
-    match store.put_opts(&Path::from(OWNER), PutPayload::from(text), mode.into()).await {
-        Ok(put) => Ok(Some(UpdateVersion { e_tag: put.e_tag, version: put.version })),
-        Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(None),
-        // The record that was to be replaced is gone: some servers say so this way.
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(source) => Err(BucketError::Store { what: format!("writing {OWNER}"), source }),
-    }
-}
-
 /// In milliseconds. Some while before the boot, so that no proof is younger than one that there never was.
 fn boot_ms() -> u64 {
     u64::try_from((since_boot() + TENURE_WAIT).as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn ago(then_ms: u64) -> String {
-    match Duration::from_millis(now_ms().saturating_sub(then_ms)).as_secs() {
-        secs @ 0..120 => format!("{secs} seconds ago"),
-        secs @ 120..7200 => format!("{} minutes ago", secs / 60),
-        secs @ 7200..172_800 => format!("{} hours ago", secs / 3600),
-        secs => format!("{} days ago", secs / 86400),
-    }
 }

@@ -210,20 +210,20 @@ async fn a_standby_takes_over_from_a_silent_owner_alone() {
     let standby = tokio::spawn(async move {
         Owner::stand_by(store, &url, machine("b"), |watched| hears.lock().unwrap().push(watched.beats)).await
     });
-    tokio::time::sleep(crate::owner::SILENCE_MAX + Duration::from_secs(3)).await;
+    tokio::time::sleep(crate::standby::SILENCE_MAX + Duration::from_secs(3)).await;
     assert!(!standby.is_finished(), "the silence of an owner that does not renew says nothing");
     let beating = tokio::spawn({
         let a = a.clone();
         async move { a.beat().await }
     });
-    tokio::time::sleep(crate::owner::SILENCE_MAX + Duration::from_secs(3)).await;
+    tokio::time::sleep(crate::standby::SILENCE_MAX + Duration::from_secs(3)).await;
     assert!(!standby.is_finished(), "it lives");
     assert_eq!(*told.lock().unwrap(), [false, true]);
     a.verify().await.unwrap();
     beating.abort();
     let begun = Instant::now();
     let b = standby.await.unwrap().unwrap();
-    assert!(begun.elapsed() >= crate::owner::SILENCE_MAX - crate::owner::BEAT, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= crate::standby::SILENCE_MAX - crate::owner::BEAT, "{:?}", begun.elapsed());
     assert!(b.epoch() == 2 && a.prove().await.is_err());
 }
 

@@ -147,14 +147,14 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         reach: Reach,
     },
-    /// Take a store from the machine that has it, so that any other may start or stand in. That machine ends its larder
+    /// Have the machine that has a store give it back in order, so that any other may start or stand in. That machine ends its larder
     Takeover {
         /// s3://BUCKET/PREFIX
         #[arg(value_name = "URL")]
         url: larder_store::BucketUrl,
         #[command(flatten)]
         reach: Reach,
-        /// Take it although its owner has not given it back
+        /// Take it without asking its owner: changes that only its journal has may be missing then
         #[arg(long)]
         force: bool,
     },

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
 use crate::config::Config;
-use crate::daemon::bucket::stand_by;
+use crate::daemon::bucket::LOST_EXIT;
+use crate::daemon::standby::stand_by;
 use crate::daemon::{
     Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule,
     run_snapshot_schedule,
@@ -44,9 +45,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
         config.data = data.clone();
         set(config);
     });
-    stand_by(&config, &folder).await?;
+    let stood_by = stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;
     daemon.open_pools(false).await?;
+    drop(stood_by);
     daemon.apply_config().await?;
     let json = global.json;
     until_stopped(daemon, async |daemon| {
@@ -90,11 +92,16 @@ pub(super) async fn until_stopped(
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
     };
+    let mut asked = None;
     let outcome = match started {
         Err(failure) => Err(failure),
         Ok(()) => loop {
             tokio::select! {
                 why = serving.broken() => break Err(Failure::internal(why)),
+                by = daemon.asked() => {
+                    asked = Some(by);
+                    break Ok(());
+                }
                 word = signals.next() => match word {
                     Word::Stop => break Ok(()),
                     Word::Reload => reload(&daemon).await,
@@ -117,7 +124,12 @@ pub(super) async fn until_stopped(
             std::process::exit(130);
         }
     };
-    outcome.and(stopped)
+    outcome.and(stopped)?;
+    if let Some(asked) = asked {
+        asked.given_back().await;
+        std::process::exit(LOST_EXIT);
+    }
+    Ok(())
 }
 
 async fn reload(daemon: &Daemon) {

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use larder_api::{Done, Failure, PoolStatus};
-use larder_store::{Bucket, BucketError, BucketUrl, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver};
+use larder_api::{Done, Failure, FailureKind, PoolStatus};
+use larder_store::{
+    BEAT, Bucket, BucketError, BucketUrl, HandOver, Look, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver,
+};
 use serde::Serialize;
 
 use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
 use crate::daemon::bucket::bucket_failure;
+use crate::missing::may_be_missing;
 use crate::{machine, render, times};
 
+/// An owner with a standby has renewed its record by then.
+const BETWEEN_LOOKS: Duration = BEAT.saturating_add(Duration::from_secs(2));
 /// A daemon that hangs is left out.
 const DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 
@@ -49,6 +54,9 @@ struct Ownership {
     url: String,
     /// `None`: nobody ever had the store.
     owner: Option<OwnerRecord>,
+    /// The owner should renew its record and does not: since when, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_since_ms: Option<u64>,
     /// What the larders of this machine that serve it say of it, its bill among that.
     served_here: Vec<String>,
 }
@@ -68,66 +76,115 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     let name = url.to_string();
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
-    let owner = larder_store::look(&*bucket.store).await.map_err(failed)?;
+    let (owner, silent_since_ms) = match Look::at(&*bucket.store, BETWEEN_LOOKS).await.map_err(failed)? {
+        None => (None, None),
+        Some(look) => (Some(look.record), look.silent_since_ms),
+    };
     let served_here = served_here(&name).await;
     let here: String = served_here.iter().map(|note| format!("\nhere: {note}")).collect();
-    global.out().answer(&Ownership { url: name.clone(), owner, served_here }, |seen| match &seen.owner {
-        None => format!("{name} has no owner: nothing was kept there yet{here}"),
-        Some(owner) => {
-            let state = match (owner.released, owner.beat) {
-                (true, _) => "given back: any machine may take it",
-                (false, Some(_)) => "in use, renewed for a standby",
-                (false, None) => "in use",
-            };
-            let journal = owner.journal.as_ref().map(|mark| {
+    global.out().answer(&Ownership { url: name.clone(), owner, silent_since_ms, served_here }, |seen| {
+        match &seen.owner {
+            None => format!("{name} has no owner: nothing was kept there yet{here}"),
+            Some(owner) => {
+                let (state, journal) =
+                    (state_of(owner, seen.silent_since_ms), journal_of(&name, owner, seen.silent_since_ms));
                 format!(
-                    "\ndurability: the journal of the pool '{}' there; the bucket has all changes up to {}",
-                    mark.pool,
-                    times::local(mark.drained_ms)
+                    "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
+                    owner.machine.name, owner.epoch
                 )
-            });
-            let journal = journal.unwrap_or_default();
-            format!(
-                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
-                owner.machine.name, owner.epoch
-            )
+            }
         }
     })?;
     Ok(Outcome::Done)
 }
 
-/// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
-async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) -> Result<Outcome, Failure> {
-    let name = url.to_string();
-    let failed = |error: BucketError| {
-        let failure = bucket_failure(&name, &error);
-        match error {
-            BucketError::Owned { .. } => Failure { action: None, ..failure }.action(format!(
-                "stop larder there; if it is gone, or has to give way: larder store takeover {name} --force"
-            )),
-            _ => failure,
+fn state_of(owner: &OwnerRecord, silent_since_ms: Option<u64>) -> String {
+    match (owner.released, owner.beat, silent_since_ms) {
+        (true, ..) => "given back: any machine may take it".to_owned(),
+        (false, Some(_), Some(since)) => {
+            format!("in use, and silent since {} (the bucket's clock)", times::local(since))
         }
+        (false, Some(_), None) => "in use, renewed for a standby".to_owned(),
+        (false, None, _) => "in use".to_owned(),
+    }
+}
+
+/// What is to be said of a journal that answers, or answered, for the store `url`.
+fn journal_of(url: &str, owner: &OwnerRecord, silent_since_ms: Option<u64>) -> String {
+    let Some(mark) = &owner.journal else { return String::new() };
+    if owner.released || mark.given_up {
+        return format!("\n{}", may_be_missing(mark, &owner.machine.name));
+    }
+    let durability = format!("\ndurability: the journal of the pool '{}' there", mark.pool);
+    match silent_since_ms {
+        _ if mark.at_rest => format!("{durability}; the bucket has everything"),
+        None => format!("{durability}; the bucket has all changes up to {}", times::local(mark.drained_ms)),
+        Some(_) => format!(
+            "{durability}\n{}\nno standby takes over: start larder there, and nothing is lost; if that machine is gone for good, go on \
+             without them: larder store takeover {url} --force",
+            may_be_missing(mark, &owner.machine.name)
+        ),
+    }
+}
+
+async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) -> Result<Outcome, Failure> {
+    let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_failure("", &error))?;
+    let by = format!("larder store takeover on {}", machine::host_name());
+    if force { take_by_force(global, bucket, by).await } else { ask(global, bucket, by).await }
+}
+
+/// Asks the owner to end in order and to give the store back.
+async fn ask(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Failure> {
+    let name = bucket.url.to_string();
+    let handed = larder_store::hand_over(&*bucket.store, &by).await.map_err(|error| bucket_failure(&name, &error))?;
+    let (now, text) = match handed {
+        HandOver::Free => (None, format!("{name} is free: whoever starts next, or stands by, has it")),
+        HandOver::Done(None) => {
+            (None, format!("{name} was given back, and nothing is missing: whoever starts next, or stands by, has it"))
+        }
+        HandOver::Done(Some(now)) => {
+            let text = format!("{name} was given back, nothing is missing, and {now} has it now");
+            (Some(now), text)
+        }
+        HandOver::Unheard(owner) => {
+            return Err(not_given(
+                &name,
+                &owner,
+                "it looks for no such request, because its [[store]] has no standby = true",
+            ));
+        }
+        HandOver::Silent(owner) => return Err(not_given(&name, &owner, "it shows no sign of life")),
+        HandOver::Slow(owner) => return Err(not_given(&name, &owner, "it was asked, and has not given it back yet")),
     };
-    let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
-    let id = format!("takeover:{}", uuid::Uuid::new_v4().simple());
-    let machine = Machine { name: format!("larder store takeover on {}", machine::host_name()), id };
-    let how = if force { TakeOver::Forced } else { TakeOver::No };
-    let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
-    let missing = before.filter(|before| !before.released).and_then(|before| {
-        let mark = before.journal?;
-        let (since, pool, machine) = (times::local(mark.drained_ms), mark.pool, before.machine.name);
-        Some(format!(
-            "\nchanges after {since} may be missing: only the pool '{pool}' of {machine} has what the bucket does not; when larder \
-             starts there again, it keeps them and says so"
-        ))
+    global.out().answer(&serde_json::json!({ "url": name, "owner": now }), |_| text)?;
+    Ok(Outcome::Done)
+}
+
+fn not_given(url: &str, owner: &OwnerRecord, why: &str) -> Failure {
+    let machine = &owner.machine.name;
+    let missing = owner.journal.as_ref().filter(|mark| mark.may_miss());
+    let missing = missing.map(|mark| format!(", which says then what is missing: {}", may_be_missing(mark, machine)));
+    Failure::new(FailureKind::Busy, format!("the store {url} belongs to {machine}: {why}")).action(format!(
+        "stop larder there; if it is gone, or has to give way: larder store takeover {url} --force{}",
+        missing.unwrap_or_default()
+    ))
+}
+
+/// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
+async fn take_by_force(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Failure> {
+    let name = bucket.url.to_string();
+    let failed = |error: BucketError| bucket_failure(&name, &error);
+    let machine = Machine { name: by, id: format!("takeover:{}", uuid::Uuid::new_v4().simple()) };
+    let owner = Owner::take(bucket.store, &bucket.url, machine, TakeOver::Forced).await.map_err(failed)?;
+    let missing = owner.inherited().map_or_else(String::new, |mark| {
+        format!("{}; when larder starts there again, it keeps them and says so", may_be_missing(mark, ""))
     });
-    let owner = Owner::take(bucket.store, &bucket.url, machine, how).await.map_err(failed)?;
     owner.await_silence().await;
     owner.release().await.map_err(failed)?;
     let epoch = owner.epoch();
-    let missing = missing.unwrap_or_default();
-    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it{missing}");
-    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch, "missing": missing.trim() }), |_| text)?;
+    let lines = if missing.is_empty() { String::new() } else { format!("\n{missing}") };
+    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it{lines}");
+    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch, "missing": missing }), |_| text)?;
     Ok(Outcome::Done)
 }
 

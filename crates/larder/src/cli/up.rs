@@ -27,8 +27,9 @@ use crate::config::{
     BEHIND_SECONDS, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT,
     SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
 };
-use crate::daemon::bucket::{stand_by, this_machine};
+use crate::daemon::bucket::this_machine;
 use crate::daemon::people::fit_password;
+use crate::daemon::standby::stand_by;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
@@ -69,10 +70,12 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 
     let folder = DataFolder::claim(&data)?;
-    stand_by(&config, &folder).await?;
+    // Who says --force does not wait for the owner.
+    let stood_by = if args.force { None } else { stand_by(&config, &folder).await? };
     let file = folder.path().join(folder::CONFIG_NAME);
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
     let served = serve(global, &args, &daemon, config, first).await;
+    drop(stood_by);
     match served {
         Ok((user, password)) => {
             until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, password, first).await).await

@@ -49,7 +49,7 @@ pub(crate) use schedule::Schedule;
 pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
 };
-pub(crate) use store::{BEHIND_SECONDS, CacheConfig, NO_STANDBY, StoreConfig, parse_cache_bytes};
+pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;

@@ -147,7 +147,6 @@ fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, Wrong
         ("journal", ..) if raw.read_only => wrong(
             "a store that is only read has nothing to answer for: leave out durability, or read_only = true".to_owned(),
         ),
-        ("journal", ..) if raw.standby => wrong(NO_STANDBY.to_owned()),
         ("journal", Some(pool), _) if pools.contains(&pool.get_ref().as_str()) => Ok(Some(pool.get_ref().clone())),
         ("journal", Some(pool), _) => {
             Err((pool.span(), format!("there is no pool '{}' in this file (pools: {})", pool.get_ref(), known())))
@@ -159,9 +158,6 @@ fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, Wrong
         (other, ..) => wrong(format!("'{other}' is no durability: write \"bucket\" or \"journal\"")),
     }
 }
-
-pub(crate) const NO_STANDBY: &str = "a store with a standby cannot answer from the journal of this machine, which the standby does not \
-     have: leave out standby = true, or write durability = \"bucket\"";
 
 impl StoreConfig {
     /// What is wrong comes with its place.

@@ -228,12 +228,13 @@ fn the_journal_that_answers_for_a_store() {
         (pool("a") + &store(&named), "there is no pool 'b'"),
         (pool("a") + &store("durability = \"both\""), "'both' is no durability"),
         (pool("a") + &store("journal = \"a\""), "journal is for durability"),
-        (pool("a") + &store(&format!("standby = true\n{wanted}")), "a store with a standby cannot answer"),
     ] {
         let got = parse(&text).unwrap_err();
         assert!(got.contains(want), "{text}: {got}");
     }
     let config = parse(&(pool("a") + &store(wanted))).unwrap();
+    let both = parse(&(pool("a") + &store(&format!("standby = true\n{wanted}")))).unwrap();
+    assert!(both.stores[0].standby && both.stores[0].journal.is_some(), "a standby may answer from a journal");
     let written = format!("{}[[store]]\n{}", pool("a"), config.stores[0].table());
     assert_eq!(parse(&written).unwrap().stores, config.stores);
 }

@@ -3,24 +3,20 @@
 //! - `bucket.loser_ends`: a process whose store was taken over ends at once, before it answers anything. What it has in memory is
 //!   no longer true, its clients find their store elsewhere, and a crash is what every other part is made for. Whatever started it
 //!   may start it again: it stands by then, or says who has the store.
-//! - `bucket.standby_has_no_doors`: a process that stands by listens to nobody until it has the store. So a port that answers is a
-//!   sign that this machine serves.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
-use larder_base::units::ByteSize;
-use larder_base::{LogStore, SystemClock, log::LogError};
+use larder_base::{LogStore, SystemClock};
 use larder_store::{
-    AfterLog, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, JournalMark, JournalTeller,
-    JournaledLog, Local, LostEntries, Machine, Owner, OwnerRecord, Prices, ReadOnly, TakeOver, Use, Watched,
+    AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner,
+    OwnerRecord, Prices, ReadOnly, TakeOver, Use,
 };
 use larder_volume::{Backing, Space};
-use tokio::task::JoinHandle;
 
-use super::storage::Storage;
-use crate::config::{Config, NO_STANDBY, StoreConfig};
+use super::journal_place::{JournalPlace, OpenJournal, log_failure, missing_failure, what_is_missing};
+use crate::config::StoreConfig;
 use crate::folder::DataFolder;
 use crate::machine;
 
@@ -35,7 +31,7 @@ pub(crate) struct OpenBucket {
     /// `None`: another machine writes the store, and this one only reads it.
     owner: Option<Owner>,
     /// Renews the owner's record, where there is a standby.
-    beating: Option<JoinHandle<()>>,
+    beating: parking_lot::Mutex<Option<Beating>>,
     /// As the volumes see it.
     store: Arc<dyn object_store::ObjectStore>,
     cache: Option<Arc<DiskCache>>,
@@ -48,45 +44,11 @@ pub(crate) struct OpenBucket {
     prices: Option<Prices>,
 }
 
-/// The pool whose journal answers for a store.
-pub(crate) struct JournalPlace {
-    pool: String,
-    pool_id: String,
-    local: Local,
-}
-
-struct OpenJournal {
-    place: JournalPlace,
-    log: JournaledLog,
-    /// Entries that found no place in the bucket any more.
-    lost: parking_lot::Mutex<Vec<LostEntries>>,
-}
-
-impl JournalPlace {
-    pub(super) fn of(storage: &Storage, store: &StoreConfig, pool: &str) -> Result<Self, Failure> {
-        let closed = |why: &str| {
-            Failure::new(
-                FailureKind::Unavailable,
-                format!("the store '{}' answers from the journal of the pool '{pool}', which {why}", store.name),
-            )
-            .action(format!("see what is wrong with the pool: larder pool status {pool}"))
-        };
-        let open = storage.pool(Some(pool)).map_err(|_| closed("is not open"))?;
-        let disks = open.disk_pool().ok_or_else(|| closed("has no disks"))?;
-        let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
-        Ok(Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), local })
-    }
-
-    fn is(&self, mark: &JournalMark) -> bool {
-        self.pool_id == mark.pool_id
-    }
-}
-
 /// How long ago a follower last looked, and the bound.
 type Behind = (Option<Duration>, Duration);
 
-/// The exit code of a process that lost its store (`bucket.loser_ends`).
-const LOST_EXIT: i32 = 5;
+/// The exit code of a process that lost its store (`bucket.loser_ends`), or gave it up when it was asked (`bucket.asked_ends`).
+pub(crate) const LOST_EXIT: i32 = 5;
 /// Tells this data folder from a copy on a machine that has the same name and id, as containers may.
 const FOLDER_ID: &str = "store-id";
 
@@ -115,37 +77,6 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
     Ok(Machine { id: format!("{}:{own}:{}", id.trim(), folder.path().display()), name })
 }
 
-/// Waits until this machine may have the store, if its configuration says that another machine stands in for it. Takes it then;
-/// opening it takes it once more.
-pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(), Failure> {
-    let Some(store) = config.stores.iter().find(|store| store.standby) else { return Ok(()) };
-    if config.stores.len() > 1 || !config.pools.is_empty() {
-        return Err(Failure::invalid(format!(
-            "the store '{}' has a standby, and this daemon has other pools or stores: they would wait with it",
-            store.name
-        ))
-        .action("serve them by a daemon of their own: larder serve --data ANOTHER-DIR"));
-    }
-    if store.journal.is_some() {
-        return Err(Failure::invalid(format!("the store '{}': {NO_STANDBY}", store.name)));
-    }
-    let bucket = Bucket::open(&store.bucket).map_err(|error| bucket_failure(&store.name, &error))?;
-    let name = store.name.clone();
-    let told = move |watched: &Watched| match watched.beats {
-        true => tracing::info!(store = name, owner = watched.machine.name, epoch = watched.epoch, "stands by"),
-        false => tracing::warn!(
-            store = name,
-            owner = watched.machine.name,
-            epoch = watched.epoch,
-            "stands by until the owner gives the store back: it shows no sign of life, because its [[store]] has no standby = true"
-        ),
-    };
-    let taken = Owner::stand_by(bucket.store, &bucket.url, this_machine(folder)?, told).await;
-    let owner = taken.map_err(|error| bucket_failure(&store.name, &error))?;
-    tracing::info!(store = store.name, epoch = owner.epoch(), "took the store");
-    Ok(())
-}
-
 impl OpenBucket {
     /// Takes the store. With `take_over` also from a machine that has not given it back.
     pub(super) async fn take(
@@ -154,21 +85,11 @@ impl OpenBucket {
         take_over: bool,
         journal: Option<JournalPlace>,
     ) -> Result<Self, Failure> {
-        let local = journal.as_ref().map(|place| (place.local.clone(), place.pool.clone()));
+        let place = journal.clone();
         let taken = Self::take_with(config, machine, take_over, journal).await;
-        let (Err(_), Some((local, pool))) = (&taken, local) else { return taken };
-        // Nobody knows when it can be had: the journal is for others, too.
-        match local.park().await {
-            Ok(0) => {}
-            Ok(entries) => tracing::warn!(
-                store = config.name,
-                pool,
-                entries,
-                "changes that were acknowledged here are not in the bucket: they are kept in the pool until this machine has the store"
-            ),
-            Err(error) => {
-                tracing::error!(store = config.name, pool, %error, "what waits for the store stays in the journal")
-            }
+        if let (Err(_), Some(place)) = (&taken, place) {
+            // Nobody knows when it can be had.
+            place.keep(&config.name).await;
         }
         taken
     }
@@ -182,23 +103,16 @@ impl OpenBucket {
         let failed = |error| bucket_failure(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
         let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
-        let missing = what_is_missing(config, &machine, before.as_ref(), journal.as_ref());
-        if let (Some(missing), Some(before)) = (&missing, &before)
-            && before.machine.id == machine.id
-            && !take_over
-        {
-            return Err(missing_failure(&config.name, missing, before));
-        }
+        refuse_without_own_journal(config, &machine, before.as_ref().filter(|_| !take_over), journal.as_ref())?;
         let how = if take_over { TakeOver::Forced } else { TakeOver::No };
         let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, how).await.map_err(failed)?;
         let name = config.name.clone();
         owner.on_loss(move |error| end_loser(&name, error));
+        let beating = config.standby.then(|| owner.beating());
         // Before the volumes are opened: an old owner that lives has ended by then, and its log holds still.
         owner.await_silence().await;
-        let beating = config.standby.then(|| {
-            let owner = owner.clone();
-            tokio::spawn(async move { owner.beat().await })
-        });
+        // As the record said when it was taken: its owner may have renewed it since it was looked at.
+        let missing = what_is_missing(&config.name, owner.inherited(), "", journal.as_ref());
         let mut open = Self::of(config, bucket, Some(owner.clone()), beating);
         if let Some(place) = journal {
             let log = BucketLog::new(Arc::clone(&open.bucket.store), Some(owner.clone()));
@@ -208,7 +122,7 @@ impl OpenBucket {
             open.journal = Some(journal);
         }
         // The record says so before anything is answered from the journal.
-        if open.journal.is_some() || before.is_some_and(|before| before.journal.is_some()) {
+        if open.journal.is_some() || owner.inherited().is_some() {
             owner.settle_journal(open.journal.as_ref().map(OpenJournal::teller)).await.map_err(failed)?;
         }
         if let Some(missing) = &missing {
@@ -225,7 +139,7 @@ impl OpenBucket {
         Ok(Self::of(config, bucket, None, None))
     }
 
-    fn of(config: &StoreConfig, bucket: Bucket, owner: Option<Owner>, beating: Option<JoinHandle<()>>) -> Self {
+    fn of(config: &StoreConfig, bucket: Bucket, owner: Option<Owner>, beating: Option<Beating>) -> Self {
         let (cache, cache_fault) = match open_cache(config).transpose() {
             Ok(cache) => (cache, None),
             Err(fault) => (None, Some(fault)),
@@ -240,12 +154,16 @@ impl OpenBucket {
             None => Arc::new(FollowedLog::new(bucket_store)),
         };
         let (name, prices) = (config.name.clone(), config.prices.clone());
-        let (journal, missing) = (None, None);
+        let (journal, missing, beating) = (None, None, parking_lot::Mutex::new(beating));
         OpenBucket { name, bucket, owner, beating, store, cache, log, journal, missing, cache_fault, prices }
     }
 
     pub(super) fn is_read_only(&self) -> bool {
         self.owner.is_none()
+    }
+
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
     }
 
     /// What volumes stand on here.
@@ -364,9 +282,6 @@ impl OpenBucket {
 
     /// Gives the store back. If that fails, its next user has to say that this machine is gone.
     pub(super) async fn close(&self) {
-        if let Some(beating) = &self.beating {
-            beating.abort();
-        }
         if let Some(journal) = &self.journal
             && !matches!(tokio::time::timeout(CLOSE_WAIT_MAX, journal.log.drained()).await, Ok(Ok(())))
         {
@@ -377,6 +292,8 @@ impl OpenBucket {
             );
             return;
         }
+        // A standby saw it live until here.
+        drop(self.beating.lock().take());
         let Some(owner) = &self.owner else { return };
         match tokio::time::timeout(CLOSE_WAIT_MAX, owner.release()).await {
             Ok(Ok(())) => {}
@@ -384,92 +301,6 @@ impl OpenBucket {
             Err(_) => tracing::warn!(store = self.name, "the store could not be given back: it does not answer"),
         }
     }
-}
-
-impl OpenJournal {
-    async fn open(store: &str, log: BucketLog, place: JournalPlace) -> Result<Self, Failure> {
-        let failed = |error| log_failure(store, &error);
-        let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
-        let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
-        Ok(Self { place, log, lost })
-    }
-
-    fn teller(&self) -> JournalTeller {
-        let (pool, pool_id, drained_ms) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.drained_ms());
-        Box::new(move || JournalMark {
-            pool: pool.clone(),
-            pool_id: pool_id.clone(),
-            drained_ms: drained_ms(),
-            renewed: 0,
-        })
-    }
-
-    fn note(&self) -> String {
-        let (waits, pool) = (self.log.undrained(), &self.place.pool);
-        match waits.entries {
-            0 => format!("answers from the journal of the pool '{pool}'; the bucket has all of it"),
-            _ => format!(
-                "answers from the journal of the pool '{pool}'; the changes of the last {:.1} s, {}, are not in the bucket yet, and lost if that pool is",
-                waits.oldest.as_secs_f64(),
-                ByteSize(waits.bytes)
-            ),
-        }
-    }
-
-    /// What a person has to hear of, and what to do.
-    fn told(&self, store: &str) -> Option<(String, String)> {
-        let lost = self.lost.lock();
-        let (from, to) = (lost.iter().map(|one| one.from_ms).min()?, lost.iter().map(|one| one.to_ms).max()?);
-        let (entries, bytes): (u64, u64) =
-            (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
-        Some((
-            format!(
-                "Changes acknowledged here from {} to {} ({entries} log entries, {}) never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
-                crate::times::local(from),
-                crate::times::local(to),
-                ByteSize(bytes),
-                self.place.pool
-            ),
-            format!(
-                "Look at what was written then, and write it again where it is missing; when nobody needs them: larder store forget {store}"
-            ),
-        ))
-    }
-}
-
-fn log_failure(store: &str, error: &LogError) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the store '{store}': {error}"))
-}
-
-/// What this machine would serve without. `None`: nothing is known to be missing.
-fn what_is_missing(
-    config: &StoreConfig,
-    machine: &Machine,
-    before: Option<&OwnerRecord>,
-    journal: Option<&JournalPlace>,
-) -> Option<String> {
-    let before = before.filter(|before| !before.released)?;
-    let mark = before.journal.as_ref()?;
-    let place = journal.filter(|place| before.machine.id == machine.id && place.is(mark));
-    let since = crate::times::local(mark.drained_ms);
-    match place {
-        Some(place) if place.local.is_proven() => None,
-        Some(place) => Some(format!(
-            "the journal of the pool '{}' has lost changes: those of the store '{}' after {since} may be missing",
-            place.pool, config.name
-        )),
-        None => Some(format!(
-            "changes after {since} may be missing: {} answered from the journal of its pool '{}', and only that pool has what the bucket does not",
-            before.machine.name, mark.pool
-        )),
-    }
-}
-
-fn missing_failure(store: &str, missing: &str, before: &OwnerRecord) -> Failure {
-    let pool = before.journal.as_ref().map_or("", |mark| mark.pool.as_str());
-    Failure::new(FailureKind::Unavailable, format!("the store '{store}' is not served: {missing}")).action(format!(
-        "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"
-    ))
 }
 
 /// Whether an object of a store is written once, whole, and never changed: segments and tables (FORMAT.md, "Volume").
@@ -492,6 +323,23 @@ fn open_cache(config: &StoreConfig) -> Option<Result<Arc<DiskCache>, String>> {
         tracing::warn!(store = config.name, "{fault}");
         fault
     }))
+}
+
+/// A machine that lost its own journal does not serve the store without what it had, unless a person has said so.
+fn refuse_without_own_journal(
+    config: &StoreConfig,
+    machine: &Machine,
+    before: Option<&OwnerRecord>,
+    journal: Option<&JournalPlace>,
+) -> Result<(), Failure> {
+    let Some(before) = before.filter(|before| !before.released && before.machine.id == machine.id) else {
+        return Ok(());
+    };
+    let Some(mark) = before.journal.as_ref().filter(|mark| !mark.given_up) else { return Ok(()) };
+    match what_is_missing(&config.name, Some(mark), &before.machine.name, journal) {
+        None => Ok(()),
+        Some(missing) => Err(missing_failure(&config.name, &missing, mark)),
+    }
 }
 
 /// `bucket.loser_ends`

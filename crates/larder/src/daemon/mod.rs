@@ -40,6 +40,7 @@ pub(crate) mod export;
 pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
+mod journal_place;
 pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
@@ -66,6 +67,7 @@ pub(crate) mod sharing;
 mod snapshot_runs;
 mod snapshot_schedule;
 mod snapshots;
+pub(crate) mod standby;
 pub(crate) mod storage;
 pub(crate) mod tokens;
 pub(crate) mod translate;
@@ -167,7 +169,7 @@ impl Daemon {
     async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
         let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
             None => None,
-            Some(pool) => Some(bucket::JournalPlace::of(&self.storage, store, pool)?),
+            Some(pool) => Some(self.journal_place(store, pool)?),
         };
         OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
     }

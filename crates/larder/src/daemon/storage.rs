@@ -22,7 +22,8 @@ use larder_store::Machine;
 use larder_volume::{Backing, Cred, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
-use super::bucket::{CLOSE_WAIT_MAX, JournalPlace, OpenBucket};
+use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
+use super::journal_place::JournalPlace;
 use super::translate;
 use crate::config::{StoreConfig, VolumeName};
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use larder_store::{BucketError, BucketLog, BucketUrl, Health, Machine, Owner, Requests, Retried, TakeOver};
+use larder_store::{
+    BucketError, BucketLog, BucketUrl, Health, JournaledLog, Machine, Owner, Requests, Retried, TakeOver,
+};
 use larder_volume::{
     Backing, CreateMode, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
     Stability, SyncMode, Volume,
@@ -15,6 +17,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use rand::Rng;
 
+use super::journal::{Disks, Ground};
 use super::known::{Known, Models};
 use super::net::{Line, WAY_MS_MAX, Weather};
 use super::run::Shape;
@@ -56,6 +59,8 @@ pub struct Life {
     pub known: Arc<Known>,
     pub line: Line,
     pub how: How,
+    /// The pool whose journal answers.
+    pub disks: Option<Disks>,
     pub shape: Shape,
     pub is_last: bool,
     pub epoch: AtomicU64,
@@ -67,6 +72,7 @@ struct Open {
     registry: Registry,
     volume: Volume,
     sync: SyncMode,
+    journal: Option<JournaledLog>,
 }
 
 struct Room {
@@ -90,6 +96,10 @@ fn url() -> BucketUrl {
 fn machine(host: usize) -> Machine {
     let name = ["a", "b", "c"].get(host).copied().unwrap_or("z");
     Machine { name: name.to_owned(), id: format!("id-{name}") }
+}
+
+fn plain(store: &Arc<dyn ObjectStore>, log: BucketLog) -> Ground {
+    Ground { store: store.clone(), log: Arc::new(log), journal: None }
 }
 
 impl Life {
@@ -146,7 +156,8 @@ impl Life {
             drop(tokio::spawn(async move { owner.beat().await }));
         }
         let begun = elapsed();
-        let opened = self.run.powered(self.open(&store, &owner)).await?;
+        let ground = self.ground(&store, &owner).await?;
+        let opened = self.run.powered(self.open(ground, &owner)).await?;
         let open = match opened {
             Ok(open) => open,
             Err(error) => return self.gives_up("opening", error),
@@ -186,12 +197,27 @@ impl Life {
         }
     }
 
-    async fn open(&self, store: &Arc<dyn ObjectStore>, owner: &Owner) -> Result<Open, FsError> {
-        let log = BucketLog::new(store.clone(), Some(owner.clone())).with_room_for(self.shape.log_entries);
+    fn log(&self, store: &Arc<dyn ObjectStore>, owner: &Owner) -> BucketLog {
+        BucketLog::new(store.clone(), Some(owner.clone())).with_room_for(self.shape.log_entries)
+    }
+
+    /// The bucket, and the journal before it if this machine has one.
+    async fn ground(&self, store: &Arc<dyn ObjectStore>, owner: &Owner) -> Outcome<Ground> {
+        let log = self.log(store, owner);
+        let Some(disks) = self.disks.clone() else { return Ok(plain(store, log)) };
+        match self.run.powered(disks.answer(store.clone(), owner.clone(), log)).await? {
+            Ok(ground) => Ok(ground),
+            // What a successor has taken is nobody's fault; what has no place in its own bucket is.
+            Err(error @ BucketError::Invalid(_)) => self.contradicts(owner, format!("the journal: {error}")).await,
+            Err(error) => self.gives_up("opening the journal", error),
+        }
+    }
+
+    async fn open(&self, ground: Ground, owner: &Owner) -> Result<Open, FsError> {
         let keys = SimKeys::new(self.run.seed, self.known.next_opening(), Arc::clone(&self.run.ring));
         let backing = Backing {
-            store: store.clone(),
-            log: Some(Arc::new(log)),
+            store: ground.store,
+            log: Some(ground.log),
             space: Arc::new(Room { line: self.line.clone(), bytes: self.shape.room_bytes }),
             clock: Arc::new(SimClock),
         };
@@ -216,7 +242,7 @@ impl Life {
         if let Some(properties) = listed.map(|info| info.properties).filter(|properties| properties.sync != sync) {
             registry.set(VOLUME, Properties { sync, ..properties }).await?;
         }
-        Ok(Open { owner: owner.clone(), registry, volume, sync })
+        Ok(Open { owner: owner.clone(), registry, volume, sync, journal: ground.journal })
     }
 
     async fn make_directories(&self, volume: &Volume) -> Result<Vec<FileId>, FsError> {
@@ -381,13 +407,18 @@ impl Life {
     }
 
     async fn close(&self, open: Open) -> Outcome<()> {
-        let Open { owner, registry, volume, .. } = open;
+        let Open { owner, registry, volume, journal, .. } = open;
         drop(volume);
         let is_exact = self.is_last;
         match self.run.powered(registry.close()).await? {
             Err(error) if is_exact => return self.gives_up("closing", error),
             Err(error) => self.run.world.note(|| format!("closing: {error}")),
             Ok(()) => self.run.world.note(|| "has closed the volume".to_owned()),
+        }
+        if let Some(journal) = journal
+            && let Err(error) = self.run.powered(journal.drained()).await?
+        {
+            return self.gives_up("emptying the journal", error);
         }
         match self.run.powered(owner.release()).await? {
             Err(error) => self.gives_up("giving the store back", error),
@@ -428,7 +459,8 @@ impl Life {
             Ok(owner) => owner,
             Err(error) => return self.gives_up("taking what was given back", error),
         };
-        match run.powered(self.open(store, &owner)).await? {
+        let ground = plain(store, self.log(store, &owner));
+        match run.powered(self.open(ground, &owner)).await? {
             Ok(open) => {
                 self.verify(&open).await?;
                 self.close(open).await

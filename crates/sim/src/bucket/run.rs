@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use object_store::GetOptions;
+use object_store::path::Path;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::journal::Disks;
 use super::known::Known;
 use super::life::{How, Life};
 use super::net::{Line, Net, Weather};
 use super::process::Process;
-use super::s3::S3;
+use super::s3::{Got, S3};
 use crate::chance;
 use crate::disk::World;
 use crate::plan::{Plan, Trouble};
@@ -20,6 +23,8 @@ use crate::session::Run;
 
 /// Machines that serve. One process runs on each at most: its data folder has a lock.
 const HOSTS: usize = 2;
+/// What was late has arrived by then.
+const ALL_ARRIVED_MS: u64 = 700_000;
 /// No schedule lasts longer: something hangs.
 const END_MS: u64 = 12 * 3600 * 1000;
 
@@ -28,6 +33,8 @@ const END_MS: u64 = 12 * 3600 * 1000;
 pub struct Shape {
     /// Owners renew their record, and others stand by.
     pub has_standby: bool,
+    /// Owners answer from journals of their own, and nobody takes a store by force.
+    pub has_journals: bool,
     pub log_entries: u64,
     pub room_bytes: Option<u64>,
     pub record_bytes: u32,
@@ -38,8 +45,10 @@ pub struct Shape {
 impl Shape {
     fn new(seed: u64) -> Self {
         let random = &mut chance::generator(seed, "bucket");
+        let has_standby = random.random();
         Self {
-            has_standby: random.random(),
+            has_standby,
+            has_journals: has_standby && chance::generator(seed, "bucket journals").random(),
             log_entries: 1 << random.random_range(4..11),
             room_bytes: (random.random_range(0..4) == 0).then(|| random.random_range(8..40u64) << 20),
             record_bytes: 4096 << random.random_range(0..6),
@@ -70,6 +79,7 @@ struct Schedule<'a> {
     ring: Arc<Ring>,
     random: StdRng,
     hosts: [Option<Running>; HOSTS],
+    disks: [Disks; HOSTS],
     now_ms: u64,
     lives: u32,
     failure: Option<String>,
@@ -95,6 +105,7 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
         ring: Arc::default(),
         random: chance::generator(seed, "machines"),
         hosts: [None, None],
+        disks: [Disks::new("a"), Disks::new("b")],
         now_ms: 0,
         lives: 0,
         failure: None,
@@ -174,6 +185,7 @@ impl Schedule<'_> {
 
     fn start(&mut self, host: usize) {
         let how = match (self.shape.has_standby, self.random.random_range(0..4)) {
+            _ if self.shape.has_journals => How::StandBy,
             (true, 0..3) => How::StandBy,
             (false, 0) => How::Free,
             _ => How::Forced,
@@ -197,6 +209,7 @@ impl Schedule<'_> {
             known: self.known.clone(),
             line: line.clone(),
             how,
+            disks: self.shape.has_journals.then(|| self.disks[host].clone()),
             shape: self.shape.clone(),
             is_last,
             epoch: AtomicU64::new(0),
@@ -256,15 +269,33 @@ impl Schedule<'_> {
     /// The weather is good. One machine takes the store, whatever others do; then it is the only one.
     fn conclude(&mut self) {
         (0..HOSTS).for_each(|host| self.net.set_weather(host, Weather::default()));
+        if self.shape.has_journals {
+            return self.conclude_with_journals();
+        }
         let host = self.random.random_range(0..HOSTS);
         let other = (host + 1) % HOSTS;
         self.begin(host, How::Forced, true);
         let with_other_ms = self.draw_ms(1000.0, 120_000.0);
         self.run_until(self.now_ms + with_other_ms, Some(host));
         self.kill(other);
+        self.run_last(host);
+    }
+
+    fn run_last(&mut self, host: usize) {
         self.run_until(END_MS, Some(host));
         if self.failure.is_none() && self.hosts[host].is_some() {
             self.failure = Some("the last life does not end".to_owned());
         }
+    }
+
+    /// The machine that the record names may have what the bucket lacks. Nobody else takes the store.
+    fn conclude_with_journals(&mut self) {
+        (0..HOSTS).for_each(|host| self.kill(host));
+        self.run_until(self.now_ms + ALL_ARRIVED_MS, None);
+        let record = self.net.look(|s3| s3.get(&Path::from("owner.json"), &GetOptions::default()).ok());
+        let is_second = |record: Got| String::from_utf8_lossy(&record.body).contains(r#""id": "id-b""#);
+        let host = usize::from(record.is_some_and(is_second));
+        self.begin(host, How::Free, true);
+        self.run_last(host);
     }
 }

@@ -1,0 +1,152 @@
+//! The pool whose journal answers for a store: what waits in it, what is missing without it, and how that is said.
+
+use larder_api::{Failure, FailureKind};
+use larder_base::log::LogError;
+use larder_base::units::ByteSize;
+use larder_pool::Pool;
+use larder_store::{BucketLog, JournalMark, JournalTeller, JournaledLog, Local, LostEntries};
+
+use crate::config::StoreConfig;
+use crate::machine;
+use crate::missing::may_be_missing;
+
+/// The pool whose journal answers for a store.
+#[derive(Clone)]
+pub(crate) struct JournalPlace {
+    pub(super) pool: String,
+    pool_id: String,
+    pub(super) local: Local,
+}
+
+pub(super) struct OpenJournal {
+    pub(super) place: JournalPlace,
+    pub(super) log: JournaledLog,
+    /// Entries that found no place in the bucket any more.
+    pub(super) lost: parking_lot::Mutex<Vec<LostEntries>>,
+}
+
+impl JournalPlace {
+    pub(super) fn on(disks: &Pool, store: &StoreConfig, pool: &str) -> Self {
+        let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
+        Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), local }
+    }
+
+    /// Moves what an earlier process left into objects, while this machine cannot have the store: the journal is for others, too. Says
+    /// what is kept.
+    pub(super) async fn keep(&self, store: &str) {
+        let parked = match self.local.park().await {
+            Ok(parked) => parked,
+            Err(error) => {
+                return tracing::error!(store, pool = self.pool, %error, "what waits for the store stays in the journal");
+            }
+        };
+        let (Some(from), Some(to)) =
+            (parked.iter().map(|one| one.from_ms).min(), parked.iter().map(|one| one.to_ms).max())
+        else {
+            return;
+        };
+        tracing::warn!(
+            store,
+            pool = self.pool,
+            entries = parked.iter().map(|one| one.entries).sum::<u64>(),
+            bytes = parked.iter().map(|one| one.bytes).sum::<u64>(),
+            from = crate::times::local(from),
+            to = crate::times::local(to),
+            "changes that were acknowledged here may not be in the bucket: they are kept in the pool until this machine has the store"
+        );
+    }
+
+    fn is(&self, mark: &JournalMark) -> bool {
+        self.pool_id == mark.pool_id
+    }
+}
+
+impl OpenJournal {
+    pub(super) async fn open(store: &str, log: BucketLog, place: JournalPlace) -> Result<Self, Failure> {
+        let failed = |error| log_failure(store, &error);
+        let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
+        let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
+        Ok(Self { place, log, lost })
+    }
+
+    pub(super) fn teller(&self) -> JournalTeller {
+        let (pool, pool_id, log) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.clone());
+        let (drained_ms, machine) = (self.log.drained_ms(), machine::host_name());
+        Box::new(move || {
+            let waits = log.undrained();
+            JournalMark {
+                pool: pool.clone(),
+                pool_id: pool_id.clone(),
+                drained_ms: drained_ms(),
+                renewed: 0,
+                machine: machine.clone(),
+                entries: waits.entries,
+                bytes: waits.bytes,
+                at_rest: false,
+                given_up: false,
+            }
+        })
+    }
+
+    pub(super) fn note(&self) -> String {
+        let (waits, pool) = (self.log.undrained(), &self.place.pool);
+        match waits.entries {
+            0 => format!("answers from the journal of the pool '{pool}'; the bucket has all of it"),
+            _ => format!(
+                "answers from the journal of the pool '{pool}'; the changes of the last {:.1} s, {}, are not in the bucket yet, and lost if that pool is",
+                waits.oldest.as_secs_f64(),
+                ByteSize(waits.bytes)
+            ),
+        }
+    }
+
+    /// What a person has to hear of, and what to do.
+    pub(super) fn told(&self, store: &str) -> Option<(String, String)> {
+        let lost = self.lost.lock();
+        let (from, to) = (lost.iter().map(|one| one.from_ms).min()?, lost.iter().map(|one| one.to_ms).max()?);
+        let (entries, bytes): (u64, u64) =
+            (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
+        Some((
+            format!(
+                "Changes acknowledged here from {} to {} ({entries} log entries, {}) never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
+                crate::times::local(from),
+                crate::times::local(to),
+                ByteSize(bytes),
+                self.place.pool
+            ),
+            format!(
+                "Look at what was written then, and write it again where it is missing; when nobody needs them: larder store forget {store}"
+            ),
+        ))
+    }
+}
+
+pub(super) fn log_failure(store: &str, error: &LogError) -> Failure {
+    Failure::new(FailureKind::Unavailable, format!("the store '{store}': {error}"))
+}
+
+/// What this machine would serve without. `None`: nothing is known to be missing.
+pub(super) fn what_is_missing(
+    store: &str,
+    mark: Option<&JournalMark>,
+    owner: &str,
+    journal: Option<&JournalPlace>,
+) -> Option<String> {
+    let mark = mark.filter(|mark| mark.may_miss())?;
+    match journal.filter(|place| place.is(mark)) {
+        Some(place) if place.local.is_proven() => None,
+        Some(place) => Some(format!(
+            "the journal of the pool '{}' has lost changes: those of the store '{store}' after {} may be missing",
+            place.pool,
+            crate::times::local(mark.drained_ms)
+        )),
+        None => Some(may_be_missing(mark, owner)),
+    }
+}
+
+pub(super) fn missing_failure(store: &str, missing: &str, mark: &JournalMark) -> Failure {
+    let pool = &mark.pool;
+    Failure::new(FailureKind::Unavailable, format!("the store '{store}' is not served: {missing}")).action(format!(
+        "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"
+    ))
+}
