@@ -29,6 +29,8 @@
 //! - `owner.journal_is_named`: an owner that answers from a local journal says so in the record, and up to which moment the bucket has
 //!   everything. It renews that with each proof. The mark stays until the journal has been emptied, or its owner has ended in order:
 //!   whoever takes the store without that journal knows what may be missing.
+//! - `owner.one_record_a_seat`: machines that share a store sit at different seats, each with a record of its own (`owners/NAME.json`
+//!   beside `owner.json`). All of the above is about one seat; which volumes are whose, the registry says.
 //! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +38,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use futures::TryStreamExt;
+use larder_base::Seat;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
 use object_store::path::Path;
@@ -45,12 +49,14 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::BucketError;
-use crate::names::OWNER;
+use crate::names;
 use crate::settings::BucketUrl;
 
 const FORMAT: u32 = 1;
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 const TRIES_MAX: usize = 16;
+/// More seats at a store are not listed.
+const SEATS_MAX: usize = 256;
 /// Proofs in a row that come too late (`owner.young_at_the_answer`).
 const PROOFS_MAX: usize = 4;
 /// A proof older than this is none (`owner.answers_on_proof`).
@@ -142,6 +148,8 @@ type OnLoss = Box<dyn Fn(&BucketError) + Send + Sync>;
 struct Held {
     store: Arc<dyn ObjectStore>,
     url: BucketUrl,
+    /// Where the record lies.
+    at: Path,
     machine: Machine,
     epoch: u64,
     /// Nothing is answered before (`owner.taker_waits`).
@@ -162,31 +170,43 @@ struct Held {
 }
 
 impl Owner {
-    /// Takes the store.
+    /// Takes the store, at the first seat.
     pub async fn take(
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: Machine,
         take_over: TakeOver,
     ) -> Result<Owner, BucketError> {
+        Self::take_seat(store, url, &Seat::default(), machine, take_over).await
+    }
+
+    /// Takes a seat at the store (`owner.one_record_a_seat`).
+    pub async fn take_seat(
+        store: Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        seat: &Seat,
+        machine: Machine,
+        take_over: TakeOver,
+    ) -> Result<Owner, BucketError> {
+        let at = names::owner(seat);
         for _ in 0..TRIES_MAX {
-            let (old, version) = read(&*store).await?.unzip();
+            let (old, version) = read(&*store, &at).await?.unzip();
             let is_free = old.as_ref().is_none_or(|old| old.released || old.machine.id == machine.id);
             if let Some(old) = old.as_ref().filter(|_| !is_free && take_over == TakeOver::No) {
                 return Err(BucketError::Owned {
-                    url: url.to_string(),
+                    url: worded(url, &at),
                     machine: old.machine.name.clone(),
                     since: ago(old.taken_ms),
                 });
             }
             let waits = !is_free || old.as_ref().is_some_and(|old| old.waits);
             let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
-            if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), wait).await? {
+            if let Some(owner) = Self::replace((&store, &at), url, &machine, old.zip(version), wait).await? {
                 return Ok(owner);
             }
             // Somebody else was quicker. Whoever that is has it now, and is asked about as any other.
         }
-        Err(BucketError::Invalid(format!("others keep taking the store {url}")))
+        Err(BucketError::Invalid(format!("others keep taking the store {}", worded(url, &at))))
     }
 
     /// Waits until the store is given back or its owner is silent, and takes it then (`owner.unchanged_is_silent`).
@@ -195,13 +215,25 @@ impl Owner {
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: Machine,
+        told: impl FnMut(&Watched),
+    ) -> Result<Owner, BucketError> {
+        Self::stand_by_seat(store, url, &Seat::default(), machine, told).await
+    }
+
+    /// As [`Owner::stand_by`], for a seat.
+    pub async fn stand_by_seat(
+        store: Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        seat: &Seat,
+        machine: Machine,
         mut told: impl FnMut(&Watched),
     ) -> Result<Owner, BucketError> {
+        let at = names::owner(seat);
         let mut seen: Option<(OwnerRecord, Instant)> = None;
         let mut before: Option<Watched> = None;
         loop {
             let asked = Instant::now();
-            match read(&*store).await {
+            match read(&*store, &at).await {
                 Ok(read) => {
                     let (old, version) = read.unzip();
                     let since = match (&seen, &old) {
@@ -217,7 +249,7 @@ impl Owner {
                         // Silent for longer than any proof lasts (`owner.unchanged_is_silent`), that of its predecessor too.
                         let waits = !is_silent && old.as_ref().is_some_and(|old| old.waits);
                         let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
-                        let taken = Self::replace(&store, url, &machine, old.zip(version), wait).await?;
+                        let taken = Self::replace((&store, &at), url, &machine, old.zip(version), wait).await?;
                         if let Some(owner) = taken {
                             return Ok(owner);
                         }
@@ -242,7 +274,7 @@ impl Owner {
 
     /// `None`: somebody else wrote in between.
     async fn replace(
-        store: &Arc<dyn ObjectStore>,
+        (store, at): (&Arc<dyn ObjectStore>, &Path),
         url: &BucketUrl,
         machine: &Machine,
         old: Option<(OwnerRecord, UpdateVersion)>,
@@ -262,10 +294,11 @@ impl Owner {
             waits: !wait.is_zero(),
         };
         let asked_ms = boot_ms();
-        let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
+        let Some(version) = write(&**store, at, &record, version).await? else { return Ok(None) };
         Ok(Some(Owner(Arc::new(Held {
             store: Arc::clone(store),
             url: url.clone(),
+            at: at.clone(),
             machine: machine.clone(),
             epoch,
             answers_from: Instant::now() + wait,
@@ -325,7 +358,7 @@ impl Owner {
     /// Fails if another has taken the store.
     pub async fn verify(&self) -> Result<(), BucketError> {
         self.check_lost()?;
-        let now = read(&*self.0.store).await?.map(|(now, _)| now);
+        let now = read(&*self.0.store, &self.0.at).await?.map(|(now, _)| now);
         match now {
             Some(now) if self.is_own(&now) => Ok(()),
             now => Err(self.lost(now)),
@@ -391,17 +424,18 @@ impl Owner {
         record: OwnerRecord,
     ) -> Result<(), BucketError> {
         for _ in 0..2 {
-            if let Some(version) = write(&*self.0.store, &record, Some(newest.1.clone())).await? {
+            if let Some(version) = write(&*self.0.store, &self.0.at, &record, Some(newest.1.clone())).await? {
                 *newest = (record, version);
                 return Ok(());
             }
             // Another's, or our own of a try that got no answer.
-            match read(&*self.0.store).await? {
+            match read(&*self.0.store, &self.0.at).await? {
                 Some((now, version)) if self.is_own(&now) => newest.1 = version,
                 now => return Err(self.lost(now.map(|(now, _)| now))),
             }
         }
-        Err(BucketError::Invalid(format!("{OWNER} of {} is changed by somebody who is not its owner", self.0.url)))
+        let (at, url) = (&self.0.at, &self.0.url);
+        Err(BucketError::Invalid(format!("{at} of {url} is changed by somebody who is not its owner")))
     }
 
     /// A proof, by the way that a standby does not overlook (`owner.unchanged_is_silent`).
@@ -447,23 +481,28 @@ impl Owner {
 
     fn check_lost(&self) -> Result<(), BucketError> {
         if self.0.is_released.load(Ordering::Acquire) {
-            return Err(BucketError::Lost { url: self.0.url.to_string(), machine: "nobody: it was given back".into() });
+            return Err(BucketError::Lost { url: self.worded(), machine: "nobody: it was given back".into() });
         }
         match self.0.lost_to.get() {
             None => Ok(()),
-            Some(machine) => Err(BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() }),
+            Some(machine) => Err(BucketError::Lost { url: self.worded(), machine: machine.clone() }),
         }
     }
 
     fn lost(&self, now: Option<OwnerRecord>) -> BucketError {
-        let machine = now.map_or_else(|| "nobody: its owner.json is gone".to_owned(), |now| now.machine.name);
-        let error = BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() };
+        let gone = || format!("nobody: its {} is gone", self.0.at);
+        let machine = now.map_or_else(gone, |now| now.machine.name);
+        let error = BucketError::Lost { url: self.worded(), machine: machine.clone() };
         if self.0.lost_to.set(machine).is_ok()
             && let Some(call) = self.0.on_loss.get()
         {
             call(&error);
         }
         error
+    }
+
+    fn worded(&self) -> String {
+        worded(&self.0.url, &self.0.at)
     }
 
     /// Some sign says that another may have the store: the next answer needs a new proof.
@@ -511,19 +550,44 @@ pub struct Watched {
     pub beats: bool,
 }
 
-/// The record as it is now.
-pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
-    Ok(read(store).await?.map(|(record, _)| record))
+/// A store, and the seat at it unless that is the first.
+fn worded(url: &BucketUrl, at: &Path) -> String {
+    names::parse_owner(at).map_or_else(|| url.to_string(), |seat| format!("{url} (seat '{seat}')"))
 }
 
-async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
-    let failed = |source| BucketError::Store { what: format!("reading {OWNER}"), source };
-    let got = match store.get(&Path::from(OWNER)).await {
+/// The record of the first seat as it is now.
+pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
+    look_at(store, &Seat::default()).await
+}
+
+/// The record of a seat as it is now.
+pub async fn look_at(store: &dyn ObjectStore, seat: &Seat) -> Result<Option<OwnerRecord>, BucketError> {
+    Ok(read(store, &names::owner(seat)).await?.map(|(record, _)| record))
+}
+
+/// The owners of all seats.
+pub async fn look_at_all(store: &dyn ObjectStore) -> Result<Vec<(Seat, OwnerRecord)>, BucketError> {
+    let listed: Vec<_> = store.list(Some(&names::owners())).try_collect().await.map_err(|source| {
+        BucketError::Store { what: "listing the owners".to_owned(), source }
+    })?;
+    let others = listed.iter().filter_map(|object| names::parse_owner(&object.location)).take(SEATS_MAX);
+    let mut found = Vec::new();
+    for seat in std::iter::once(Seat::default()).chain(others) {
+        if let Some(record) = look_at(store, &seat).await? {
+            found.push((seat, record));
+        }
+    }
+    Ok(found)
+}
+
+async fn read(store: &dyn ObjectStore, at: &Path) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
+    let failed = |source| BucketError::Store { what: format!("reading {at}"), source };
+    let got = match store.get(at).await {
         Ok(got) => got,
         Err(object_store::Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let damaged = |why: String| BucketError::Damaged(OWNER.to_owned(), why);
+    let damaged = |why: String| BucketError::Damaged(at.to_string(), why);
     if got.meta.size > RECORD_BYTES_MAX {
         return Err(damaged("it is longer than such a record can be".to_owned()));
     }
@@ -539,18 +603,19 @@ async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVers
 /// The version of the record as it is now; `None`: somebody else wrote in between.
 async fn write(
     store: &dyn ObjectStore,
+    at: &Path,
     record: &OwnerRecord,
     old: Option<UpdateVersion>,
 ) -> Result<Option<UpdateVersion>, BucketError> {
     let text =
-        serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(OWNER.into(), error.to_string()))?;
+        serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(at.to_string(), error.to_string()))?;
     let mode = old.map_or(PutMode::Create, PutMode::Update);
-    match store.put_opts(&Path::from(OWNER), PutPayload::from(text), mode.into()).await {
+    match store.put_opts(at, PutPayload::from(text), mode.into()).await {
         Ok(put) => Ok(Some(UpdateVersion { e_tag: put.e_tag, version: put.version })),
         Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(None),
         // The record that was to be replaced is gone: some servers say so this way.
         Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(source) => Err(BucketError::Store { what: format!("writing {OWNER}"), source }),
+        Err(source) => Err(BucketError::Store { what: format!("writing {at}"), source }),
     }
 }
 

@@ -65,6 +65,8 @@ pub use missing_objects::MissingObjects;
 pub use names::SNAPSHOTS_NAME;
 pub use permit::{Grounds, ModeClass, Wish};
 pub use properties::{Compression, OwnerQuota, OwnerQuotas, Properties, Sealing, SyncMode, VolumeInfo};
+pub use registry::followed::Outdated;
+pub use registry::seats::{Handover, HandoverStage, Seated};
 pub use registry::{HAS_CLONES, Registry};
 pub use types::*;
 pub use volume::{OpenFile, Volume};

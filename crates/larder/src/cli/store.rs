@@ -1,8 +1,10 @@
 //! `larder store check`, `status` and `takeover`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_api::{Done, Failure, PoolStatus};
+use larder_base::Seat;
 use larder_store::{Bucket, BucketError, BucketUrl, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver};
 use serde::Serialize;
 
@@ -33,7 +35,9 @@ pub(super) async fn run(global: &Global, command: StoreCommand) -> Result<Outcom
     match command {
         StoreCommand::Check { url, reach } => check(global, url, &reach).await,
         StoreCommand::Status { url, reach } => status(global, url, &reach).await,
-        StoreCommand::Takeover { url, reach, force } => take_over(global, url, &reach, force).await,
+        StoreCommand::Takeover { url, reach, seat, force } => {
+            take_over(global, url, &reach, &seat.unwrap_or_default(), force).await
+        }
         StoreCommand::Forget { name } => {
             let client = super::reach::daemon(global).await?;
             let done: Done = client.post(&format!("/v1/stores/{name}/forget"), &Done {}).await?;
@@ -49,6 +53,8 @@ struct Ownership {
     url: String,
     /// `None`: nobody ever had the store.
     owner: Option<OwnerRecord>,
+    /// The machines at other seats, by the names of these.
+    seats: BTreeMap<String, OwnerRecord>,
     /// What the larders of this machine that serve it say of it, its bill among that.
     served_here: Vec<String>,
 }
@@ -68,17 +74,17 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     let name = url.to_string();
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
-    let owner = larder_store::look(&*bucket.store).await.map_err(failed)?;
+    let (first, others): (Vec<_>, Vec<_>) =
+        larder_store::look_at_all(&*bucket.store).await.map_err(failed)?.into_iter().partition(|(seat, _)| seat.is_first());
+    let owner = first.into_iter().next().map(|(_, owner)| owner);
+    let seats: BTreeMap<_, _> = others.into_iter().map(|(seat, owner)| (seat.to_string(), owner)).collect();
     let served_here = served_here(&name).await;
     let here: String = served_here.iter().map(|note| format!("\nhere: {note}")).collect();
-    global.out().answer(&Ownership { url: name.clone(), owner, served_here }, |seen| match &seen.owner {
-        None => format!("{name} has no owner: nothing was kept there yet{here}"),
+    global.out().answer(&Ownership { url: name.clone(), owner, seats, served_here }, |seen| match &seen.owner {
+        None if seen.seats.is_empty() => format!("{name} has no owner: nothing was kept there yet{here}"),
+        None => format!("store: {name}{}{here}", seats_text(&seen.seats)),
         Some(owner) => {
-            let state = match (owner.released, owner.beat) {
-                (true, _) => "given back: any machine may take it",
-                (false, Some(_)) => "in use, renewed for a standby",
-                (false, None) => "in use",
-            };
+            let state = state_of(owner);
             let journal = owner.journal.as_ref().map(|mark| {
                 format!(
                     "\ndurability: the journal of the pool '{}' there; the bucket has all changes up to {}",
@@ -88,22 +94,46 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
             });
             let journal = journal.unwrap_or_default();
             format!(
-                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
-                owner.machine.name, owner.epoch
+                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{}{here}",
+                owner.machine.name,
+                owner.epoch,
+                seats_text(&seen.seats)
             )
         }
     })?;
     Ok(Outcome::Done)
 }
 
+fn state_of(owner: &OwnerRecord) -> &'static str {
+    match (owner.released, owner.beat) {
+        (true, _) => "given back: any machine may take it",
+        (false, Some(_)) => "in use, renewed for a standby",
+        (false, None) => "in use",
+    }
+}
+
+fn seats_text(seats: &BTreeMap<String, OwnerRecord>) -> String {
+    let line = |(seat, owner): (&String, &OwnerRecord)| {
+        format!("\nseat '{seat}': {}, epoch {}, {}", owner.machine.name, owner.epoch, state_of(owner))
+    };
+    seats.iter().map(line).collect()
+}
+
 /// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
-async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) -> Result<Outcome, Failure> {
+async fn take_over(
+    global: &Global,
+    url: BucketUrl,
+    reach: &Reach,
+    seat: &Seat,
+    force: bool,
+) -> Result<Outcome, Failure> {
     let name = url.to_string();
     let failed = |error: BucketError| {
         let failure = bucket_failure(&name, &error);
         match error {
             BucketError::Owned { .. } => Failure { action: None, ..failure }.action(format!(
-                "stop larder there; if it is gone, or has to give way: larder store takeover {name} --force"
+                "stop larder there; if it is gone, or has to give way: larder store takeover {name}{} --force",
+                seat_option(seat)
             )),
             _ => failure,
         }
@@ -112,7 +142,7 @@ async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) 
     let id = format!("takeover:{}", uuid::Uuid::new_v4().simple());
     let machine = Machine { name: format!("larder store takeover on {}", machine::host_name()), id };
     let how = if force { TakeOver::Forced } else { TakeOver::No };
-    let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
+    let before = larder_store::look_at(&*bucket.store, seat).await.map_err(failed)?;
     let missing = before.filter(|before| !before.released).and_then(|before| {
         let mark = before.journal?;
         let (since, pool, machine) = (times::local(mark.drained_ms), mark.pool, before.machine.name);
@@ -121,14 +151,19 @@ async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) 
              starts there again, it keeps them and says so"
         ))
     });
-    let owner = Owner::take(bucket.store, &bucket.url, machine, how).await.map_err(failed)?;
+    let owner = Owner::take_seat(bucket.store, &bucket.url, seat, machine, how).await.map_err(failed)?;
     owner.await_silence().await;
     owner.release().await.map_err(failed)?;
     let epoch = owner.epoch();
     let missing = missing.unwrap_or_default();
-    let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it{missing}");
+    let at = seat.name().map(|seat| format!(" (seat '{seat}')")).unwrap_or_default();
+    let text = format!("{name}{at} is free (epoch {epoch}): whoever starts next, or stands by, has it{missing}");
     global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch, "missing": missing.trim() }), |_| text)?;
     Ok(Outcome::Done)
+}
+
+fn seat_option(seat: &Seat) -> String {
+    seat.name().map(|name| format!(" --seat {name}")).unwrap_or_default()
 }
 
 async fn check(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {

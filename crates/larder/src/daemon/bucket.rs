@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
+use larder_base::Seat;
 use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock, log::LogError};
 use larder_store::{
@@ -140,7 +141,7 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(),
             "stands by until the owner gives the store back: it shows no sign of life, because its [[store]] has no standby = true"
         ),
     };
-    let taken = Owner::stand_by(bucket.store, &bucket.url, this_machine(folder)?, told).await;
+    let taken = Owner::stand_by_seat(bucket.store, &bucket.url, &store.seat, this_machine(folder)?, told).await;
     let owner = taken.map_err(|error| bucket_failure(&store.name, &error))?;
     tracing::info!(store = store.name, epoch = owner.epoch(), "took the store");
     Ok(())
@@ -181,7 +182,7 @@ impl OpenBucket {
     ) -> Result<Self, Failure> {
         let failed = |error| bucket_failure(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
-        let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
+        let before = larder_store::look_at(&*bucket.store, &config.seat).await.map_err(failed)?;
         let missing = what_is_missing(config, &machine, before.as_ref(), journal.as_ref());
         if let (Some(missing), Some(before)) = (&missing, &before)
             && before.machine.id == machine.id
@@ -190,7 +191,8 @@ impl OpenBucket {
             return Err(missing_failure(&config.name, missing, before));
         }
         let how = if take_over { TakeOver::Forced } else { TakeOver::No };
-        let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, how).await.map_err(failed)?;
+        let owner = Owner::take_seat(Arc::clone(&bucket.store), &bucket.url, &config.seat, machine, how);
+        let owner = owner.await.map_err(failed)?;
         let name = config.name.clone();
         owner.on_loss(move |error| end_loser(&name, error));
         // Before the volumes are opened: an old owner that lives has ended by then, and its log holds still.
@@ -242,6 +244,12 @@ impl OpenBucket {
         let (name, prices) = (config.name.clone(), config.prices.clone());
         let (journal, missing) = (None, None);
         OpenBucket { name, bucket, owner, beating, store, cache, log, journal, missing, cache_fault, prices }
+    }
+
+    /// The machines that sit at the store, this one among them.
+    pub(super) async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, Failure> {
+        let seats = larder_store::look_at_all(&*self.bucket.store).await;
+        seats.map_err(|error| bucket_failure(&self.name, &error))
     }
 
     pub(super) fn is_read_only(&self) -> bool {

@@ -37,7 +37,8 @@ pub(crate) mod erase;
 mod explain;
 mod explain_words;
 pub(crate) mod export;
-pub(crate) mod groups;
+pub(crate) mod followed;
+mod groups;
 mod import_tasks;
 pub(crate) mod imports;
 pub(crate) mod keyrings;
@@ -59,6 +60,7 @@ mod rollback;
 mod schedule;
 mod scrub;
 mod sealing;
+mod seats;
 mod secrets;
 mod servers;
 mod shares;
@@ -77,6 +79,7 @@ pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
 pub(crate) use recycle::run as run_recycle;
+pub(crate) use seats::run as run_seats;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
@@ -231,6 +234,12 @@ impl Daemon {
         }
         state.noted = notes;
         for volume in &state.config.volumes {
+            // `handing.configured_twice`
+            if let Ok(pool) = self.storage.pool(Some(&volume.name.pool))
+                && pool.is_elsewhere(&volume.name.volume).await
+            {
+                continue;
+            }
             let ensured = match &volume.key {
                 // It is made by `volume create --encrypt` alone: never in clear because it is not there.
                 Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
@@ -261,6 +270,8 @@ impl Daemon {
                 );
             } else if self.storage.is_closed_for_now(&share.volume) {
                 tracing::info!("share '{}' waits until its volume is back in a moment", share.name);
+            } else if self.storage.is_elsewhere(&share.volume).await {
+                tracing::info!("share '{}' rests: another machine serves its volume", share.name);
             } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }

@@ -99,7 +99,8 @@ impl OpenPool {
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over, journal).await?);
         let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
-        match Registry::open_sealed(bucket.backing(), memory, Arc::clone(&unlocked) as _).await {
+        let opened = Registry::open_seat(bucket.backing(), memory, Arc::clone(&unlocked) as _, config.seat.clone());
+        match opened.await {
             Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
             Err(error) => {
                 bucket.close().await;
@@ -185,6 +186,15 @@ impl OpenPool {
             Ground::Bucket(bucket) => bucket.status(self.used(), self.registry.behind()),
         };
         PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
+    }
+
+    /// Whether a machine at another seat of the store has the volume.
+    pub(super) async fn is_elsewhere(&self, volume: &str) -> bool {
+        !self.is_read_only()
+            && self.registry.has_seats()
+            && self.registry.seated().await.is_ok_and(|all| {
+                all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat())
+            })
     }
 
     fn used(&self) -> larder_store::Use {
@@ -609,6 +619,14 @@ impl Storage {
     /// The disks of all pools.
     pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
         self.all().iter().flat_map(|pool| pool.disks()).collect()
+    }
+
+    /// Whether a machine at another seat of its store has the volume.
+    pub(super) async fn is_elsewhere(&self, name: &str) -> bool {
+        match self.named(name) {
+            Ok((pool, volume)) => pool.is_elsewhere(&volume).await,
+            Err(_) => false,
+        }
     }
 
     /// Whether the volume is closed and comes back by itself.

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use larder_base::LogStore;
+use larder_base::{LogStore, Seat};
 use larder_base::features::{Access, Features, Known};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::features;
 use crate::layout::VOLUMES;
 use crate::lineage::{Ancestor, Origin};
+use super::seats::Handover;
 use crate::properties::{Sealing, VolumeInfo};
 use crate::types::*;
 
@@ -54,6 +55,12 @@ pub(crate) struct VolumeEntry {
     /// The id in handles that clients keep, if it is not the volume's own: that of the volume whose place it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handles: Option<Uuid>,
+    /// See `seats.entry_decides`.
+    #[serde(default, skip_serializing_if = "Seat::is_first")]
+    pub(crate) seat: Seat,
+    /// It is on its way to another seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handover: Option<Handover>,
 }
 
 impl VolumeEntry {
