@@ -552,6 +552,9 @@ pub struct ShareStatus {
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub locked: bool,
+    /// Another machine serves its volume: no fault of this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
     /// What helps against that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,

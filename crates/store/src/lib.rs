@@ -32,10 +32,10 @@ pub mod owner;
 mod requests;
 mod retried;
 #[cfg(test)]
+mod seat_tests;
+#[cfg(test)]
 #[path = "bin/larder-test-bucket/server.rs"]
 mod server;
-#[cfg(test)]
-mod seat_tests;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -51,7 +51,9 @@ pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};
 pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;
-pub use owner::{JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look, look_at, look_at_all};
+pub use owner::{
+    JournalMark, JournalTeller, Machine, Owner, OwnerRecord, TakeOver, Watched, look, look_at, look_at_all,
+};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

@@ -567,9 +567,11 @@ pub async fn look_at(store: &dyn ObjectStore, seat: &Seat) -> Result<Option<Owne
 
 /// The owners of all seats.
 pub async fn look_at_all(store: &dyn ObjectStore) -> Result<Vec<(Seat, OwnerRecord)>, BucketError> {
-    let listed: Vec<_> = store.list(Some(&names::owners())).try_collect().await.map_err(|source| {
-        BucketError::Store { what: "listing the owners".to_owned(), source }
-    })?;
+    let listed: Vec<_> = store
+        .list(Some(&names::owners()))
+        .try_collect()
+        .await
+        .map_err(|source| BucketError::Store { what: "listing the owners".to_owned(), source })?;
     let others = listed.iter().filter_map(|object| names::parse_owner(&object.location)).take(SEATS_MAX);
     let mut found = Vec::new();
     for seat in std::iter::once(Seat::default()).chain(others) {

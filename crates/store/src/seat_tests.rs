@@ -49,7 +49,8 @@ async fn a_volume_goes_from_seat_to_seat_and_back() {
     assert_eq!(b.list().await.unwrap(), []);
     let refused = b.volume("v").await.unwrap_err().to_string();
     assert!(refused.contains("the seat 'first'"), "{refused}");
-    for refused in [b.destroy("v").await, b.set("v", Properties::default()).await.map(drop), b.close_volume("v").await] {
+    for refused in [b.destroy("v").await, b.set("v", Properties::default()).await.map(drop), b.close_volume("v").await]
+    {
         assert!(refused.unwrap_err().to_string().contains("the seat 'first'"));
     }
     assert!(b.create("v", Properties::default()).await.is_err(), "names are the store's");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_base::{Seat, SystemClock};
 use larder_base::log::MemLog;
+use larder_base::{Seat, SystemClock};
 use larder_volume::{
     Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Stability, Volume,
 };

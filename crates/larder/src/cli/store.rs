@@ -74,8 +74,11 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     let name = url.to_string();
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
-    let (first, others): (Vec<_>, Vec<_>) =
-        larder_store::look_at_all(&*bucket.store).await.map_err(failed)?.into_iter().partition(|(seat, _)| seat.is_first());
+    let (first, others): (Vec<_>, Vec<_>) = larder_store::look_at_all(&*bucket.store)
+        .await
+        .map_err(failed)?
+        .into_iter()
+        .partition(|(seat, _)| seat.is_first());
     let owner = first.into_iter().next().map(|(_, owner)| owner);
     let seats: BTreeMap<_, _> = others.into_iter().map(|(seat, owner)| (seat.to_string(), owner)).collect();
     let served_here = served_here(&name).await;

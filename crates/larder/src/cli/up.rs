@@ -478,7 +478,7 @@ async fn greet(
     }
     // Served, or why not: where nothing can be, the start has failed. What fails beside others is in the log (`daemon.faults_are_named`).
     let shares = daemon.shares().await;
-    let is_served = shares.iter().any(|share| share.locked || share.fault.is_none());
+    let is_served = shares.iter().any(|share| share.locked || share.rests || share.fault.is_none());
     let faults = shares.into_iter().filter_map(|share| Some((share.fault?, share.action)));
     if let Some((fault, action)) = faults.into_iter().next().filter(|_| !is_served) {
         let failure = Failure::new(FailureKind::Unavailable, fault);

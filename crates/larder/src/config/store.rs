@@ -199,7 +199,10 @@ impl StoreConfig {
         let seat = match seat {
             None => Seat::default(),
             Some(raw) if read_only => {
-                return Err((raw.span(), "a store that is only read has no seat: leave out seat, or read_only = true".to_owned()));
+                return Err((
+                    raw.span(),
+                    "a store that is only read has no seat: leave out seat, or read_only = true".to_owned(),
+                ));
             }
             Some(raw) => match raw.get_ref().parse::<Seat>() {
                 Ok(seat) => seat,

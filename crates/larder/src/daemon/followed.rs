@@ -103,7 +103,9 @@ impl Daemon {
         self.open_doors(state, pool, &name, &name).await;
         let infos = pool.registry.list().await.unwrap_or_default();
         if infos.iter().any(|info| info.id == one.id && pool.is_locked(info)) {
-            tracing::warn!("'{name}' is encrypted with a key that this machine does not have: open it with: larder volume unlock {name}");
+            tracing::warn!(
+                "'{name}' is encrypted with a key that this machine does not have: open it with: larder volume unlock {name}"
+            );
         }
     }
 }

@@ -37,8 +37,8 @@ pub(crate) mod erase;
 mod explain;
 mod explain_words;
 pub(crate) mod export;
-pub(crate) mod followed;
-mod groups;
+mod followed;
+pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
 pub(crate) mod keyrings;
@@ -79,9 +79,9 @@ pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
 pub(crate) use recycle::run as run_recycle;
-pub(crate) use seats::run as run_seats;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
+pub(crate) use seats::run as run_seats;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
 pub(crate) use shares::{default_share, take_in};
@@ -261,6 +261,9 @@ impl Daemon {
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
+        for share in state.shares.iter_mut().filter(|share| share.fault.is_some() && !share.locked) {
+            share.rests = self.storage.is_elsewhere(&share.volume).await;
+        }
         for share in &state.shares {
             if share.locked {
                 tracing::info!(
@@ -270,7 +273,7 @@ impl Daemon {
                 );
             } else if self.storage.is_closed_for_now(&share.volume) {
                 tracing::info!("share '{}' waits until its volume is back in a moment", share.name);
-            } else if self.storage.is_elsewhere(&share.volume).await {
+            } else if share.rests {
                 tracing::info!("share '{}' rests: another machine serves its volume", share.name);
             } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);

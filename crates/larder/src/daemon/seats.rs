@@ -111,10 +111,13 @@ fn resolve(text: &str, own: &Seat, seats: &[(Seat, OwnerRecord)]) -> Result<(Sea
     let others = || seats.iter().filter(|(seat, _)| seat != own);
     let listed = || match seats {
         [] => "none".to_owned(),
-        seats => seats.iter().map(|(seat, owner)| format!("{seat} ({})", owner.machine.name)).collect::<Vec<_>>().join(", "),
+        seats => {
+            seats.iter().map(|(seat, owner)| format!("{seat} ({})", owner.machine.name)).collect::<Vec<_>>().join(", ")
+        }
     };
     let by_seat: Vec<_> = seats.iter().filter(|(seat, _)| seat.to_string() == text).collect();
-    let found = if by_seat.is_empty() { others().filter(|(_, owner)| owner.machine.name == text).collect() } else { by_seat };
+    let found =
+        if by_seat.is_empty() { others().filter(|(_, owner)| owner.machine.name == text).collect() } else { by_seat };
     let (seat, owner) = match found[..] {
         [one] => (&one.0, &one.1),
         [] => {
@@ -160,7 +163,9 @@ impl Handing {
             match seated.handover {
                 Some(Handover { stage: HandoverStage::Accepted, told, .. }) => return Ok(told),
                 Some(Handover { stage: HandoverStage::Offered, .. }) => tokio::time::sleep(PAUSE).await,
-                _ => return Err(Failure::new(FailureKind::Busy, format!("the offer of '{}' was taken back", self.name))),
+                _ => {
+                    return Err(Failure::new(FailureKind::Busy, format!("the offer of '{}' was taken back", self.name)));
+                }
             }
         }
         Err(Failure::new(
@@ -211,9 +216,13 @@ impl Handing {
         let until = Instant::now() + TAKEN_MAX;
         while Instant::now() < until {
             match self.pool.seated(self.id).await {
-                Ok(Seated { handover: Some(Handover { stage: HandoverStage::Given, told, to, .. }), .. }) if to == self.to => {
+                Ok(Seated { handover: Some(Handover { stage: HandoverStage::Given, told, to, .. }), .. })
+                    if to == self.to =>
+                {
                     // What it said before is known; a fault is all that it says now.
-                    if let Some(fault) = told.iter().find(|line| self.told.as_ref().is_none_or(|known| !known.contains(line))) {
+                    if let Some(fault) =
+                        told.iter().find(|line| self.told.as_ref().is_none_or(|known| !known.contains(line)))
+                    {
                         return Some(fault.clone());
                     }
                 }
@@ -256,11 +265,14 @@ impl Daemon {
         let (pool, volume) = self.storage.named(&request.volume)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         let Some(bucket) = pool.bucket().filter(|_| !pool.is_read_only()) else {
-            return Err(Failure::invalid(format!("'{name}' is not in a store that this machine writes"))
-                .action("name another pool or store of this larder, as POOL/NAME; between machines: larder replicate"));
+            return Err(Failure::invalid(format!("'{name}' is not in a store that this machine writes")).action(
+                "name another pool or store of this larder, as POOL/NAME; between machines: larder replicate",
+            ));
         };
         if request.keep || request.limit_bytes.is_some() {
-            return Err(Failure::invalid("a volume that is handed over is not copied: --keep and --limit mean nothing"));
+            return Err(Failure::invalid(
+                "a volume that is handed over is not copied: --keep and --limit mean nothing",
+            ));
         }
         if bucket.journal_pool().is_some() {
             return Err(Failure::invalid(format!("the store '{}' answers from a journal of this machine", pool.name))
@@ -321,7 +333,8 @@ impl Daemon {
     async fn close_for_handing(&self, one: &Handing) -> Result<Option<Uuid>, Failure> {
         let mut state = self.state.lock().await;
         if !one.force {
-            let unused = self.check_unused(&one.pool, &one.name, "hand it over", format!("{} --force", one.again())).await;
+            let unused =
+                self.check_unused(&one.pool, &one.name, "hand it over", format!("{} --force", one.again())).await;
             if let Err(failure) = unused {
                 let _ = one.pool.registry.settle(one.id).await;
                 return Err(failure);
@@ -352,9 +365,14 @@ impl Daemon {
             return Ok(());
         }
         let own = pool.registry.seat().clone();
-        let coming = pool.registry.seated().await?.into_iter().filter_map(|one| Some((one.handover?, one.seat, one.info)));
+        let coming =
+            pool.registry.seated().await?.into_iter().filter_map(|one| Some((one.handover?, one.seat, one.info)));
         let coming: Vec<_> = coming.filter(|(handover, ..)| handover.to == own).collect();
-        watch.tried.retain(|id| coming.iter().any(|(.., info)| info.id == *id));
+        // One that comes again is another occasion.
+        let is_here = |seat: &Seat, stage: HandoverStage| *seat == own && stage == HandoverStage::Given;
+        watch
+            .tried
+            .retain(|id| coming.iter().any(|(handover, seat, info)| info.id == *id && is_here(seat, handover.stage)));
         for (handover, seat, info) in coming {
             let name = VolumeName { pool: pool.name.clone(), volume: info.name.clone() };
             match handover.stage {
@@ -396,7 +414,9 @@ impl Daemon {
         }
         let has_key = state.config.volumes.iter().any(|volume| volume.name == *name && volume.key.is_some());
         if sealed && !has_key {
-            told.push(format!("it is encrypted, and locked there until somebody opens it: larder volume unlock {name}"));
+            told.push(format!(
+                "it is encrypted, and locked there until somebody opens it: larder volume unlock {name}"
+            ));
         }
         told
     }

@@ -192,9 +192,11 @@ impl OpenPool {
     pub(super) async fn is_elsewhere(&self, volume: &str) -> bool {
         !self.is_read_only()
             && self.registry.has_seats()
-            && self.registry.seated().await.is_ok_and(|all| {
-                all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat())
-            })
+            && self
+                .registry
+                .seated()
+                .await
+                .is_ok_and(|all| all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat()))
     }
 
     fn used(&self) -> larder_store::Use {

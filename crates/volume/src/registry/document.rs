@@ -8,16 +8,16 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use larder_base::{LogStore, Seat};
 use larder_base::features::{Access, Features, Known};
+use larder_base::{LogStore, Seat};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use uuid::Uuid;
 
+use super::seats::Handover;
 use crate::features;
 use crate::layout::VOLUMES;
 use crate::lineage::{Ancestor, Origin};
-use super::seats::Handover;
 use crate::properties::{Sealing, VolumeInfo};
 use crate::types::*;
 

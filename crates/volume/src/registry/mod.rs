@@ -323,7 +323,10 @@ impl Registry {
     /// opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
-        for entry in living.filter(|entry| self.is_own(entry)).filter(|entry| entry.has(features::RESERVED_RANGES) && !entry.info().replica) {
+        for entry in living
+            .filter(|entry| self.is_own(entry))
+            .filter(|entry| entry.has(features::RESERVED_RANGES) && !entry.info().replica)
+        {
             if open.contains_key(&entry.info.id) || self.giving.lock().contains(&entry.info.id) {
                 continue;
             }

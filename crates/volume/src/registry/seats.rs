@@ -99,9 +99,13 @@ impl Document {
                 "'{name}' is a clone and shares data with another volume: make it independent first with larder volume promote {name}"
             ),
             None if entry.info().replica => {
-                format!("'{name}' is a replica: it only receives. Make a volume of it first with larder volume promote {name}")
+                format!(
+                    "'{name}' is a replica: it only receives. Make a volume of it first with larder volume promote {name}"
+                )
             }
-            None if !entry.formatted => format!("'{name}' was never opened: unlock it first with larder volume unlock {name}"),
+            None if !entry.formatted => {
+                format!("'{name}' was never opened: unlock it first with larder volume unlock {name}")
+            }
             None => match self.clones_of(entry.info.id).first() {
                 None => return Ok(()),
                 Some((_, clone)) => format!(
@@ -139,7 +143,8 @@ impl Registry {
         match self.is_own(entry) {
             true => Ok(entry),
             false => {
-                let why = format!("the volume '{name}' is served by the machine at the seat '{}' of this store", entry.seat);
+                let why =
+                    format!("the volume '{name}' is served by the machine at the seat '{}' of this store", entry.seat);
                 Err(FsError::Refused(why.into()))
             }
         }
@@ -211,7 +216,8 @@ impl Registry {
 
     /// Answers an offer to this seat. Whether there is one.
     pub async fn accept(&self, id: Uuid, told: &[String]) -> FsResult<bool> {
-        let told: Vec<String> = told.iter().take(TOLD_MAX).map(|line| line.chars().take(TOLD_BYTES_MAX).collect()).collect();
+        let told: Vec<String> =
+            told.iter().take(TOLD_MAX).map(|line| line.chars().take(TOLD_BYTES_MAX).collect()).collect();
         let mut is_offered = false;
         self.update(|document| {
             is_offered = false;
@@ -240,7 +246,11 @@ impl Registry {
         let given = self.update(|document| {
             let entry = find_id(document, id)?.clone();
             // Ours, of a try whose answer was lost.
-            if entry.handover.as_ref().is_some_and(|handover| handover.stage == HandoverStage::Given && handover.from == self.seat) {
+            if entry
+                .handover
+                .as_ref()
+                .is_some_and(|handover| handover.stage == HandoverStage::Given && handover.from == self.seat)
+            {
                 return Ok(());
             }
             if !self.is_own(&entry) {
