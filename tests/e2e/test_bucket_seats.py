@@ -11,7 +11,7 @@ import pytest
 from conftest import payload
 from larderd import Larder
 from nfs3 import FILE_SYNC, JUKEBOX, NfsError, Nfs3
-from test_bucket import KEYS, Bucket
+from test_bucket import KEYS, Bucket, env
 from waiting import wait_for
 
 CUTS = int(os.environ.get("LARDER_HANDOVER_CUTS", "20"))
@@ -181,7 +181,8 @@ def test_a_volume_is_handed_over_and_back(bucket, pair):
     assert nfs.read_all(file) == big
     assert pair["first"].run("check", "store/stays", check=True)
     pair["b"].run("check", "store/files", "--read-data", check=True)
-    seats = first.run("store", "status", bucket.url, "--endpoint", bucket.endpoint, env=KEYS).stdout
+    asked = [first.program, "store", "status", bucket.url, "--endpoint", bucket.endpoint]
+    seats = subprocess.run(asked, capture_output=True, text=True, env=env(), check=True).stdout
     assert "seat 'b'" in seats, seats
     for seat in ("first", "b"):
         assert pair[seat].stop() == 0, pair.log()

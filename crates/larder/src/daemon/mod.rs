@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -167,14 +167,6 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
-    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
-        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
-            None => None,
-            Some(pool) => Some(bucket::JournalPlace::of(&self.storage, store, pool)?),
-        };
-        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
-    }
-
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
@@ -235,9 +227,7 @@ impl Daemon {
         state.noted = notes;
         for volume in &state.config.volumes {
             // `handing.configured_twice`
-            if let Ok(pool) = self.storage.pool(Some(&volume.name.pool))
-                && pool.is_elsewhere(&volume.name.volume).await
-            {
+            if self.storage.is_elsewhere(&volume.name.to_string()).await {
                 continue;
             }
             let ensured = match &volume.key {

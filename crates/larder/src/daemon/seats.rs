@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::followed::Sight;
-use super::storage::OpenPool;
+use super::storage::{OpenPool, Storage};
 use super::uses::Patience;
 use super::{Daemon, State};
 use crate::config::VolumeName;
@@ -139,6 +139,17 @@ impl OpenPool {
         all.into_iter().find(|one| one.info.id == id).ok_or(FsError::NotFound)
     }
 
+    /// Whether a machine at another seat of the store has the volume.
+    pub(super) async fn is_elsewhere(&self, volume: &str) -> bool {
+        !self.is_read_only()
+            && self.registry.has_seats()
+            && self
+                .registry
+                .seated()
+                .await
+                .is_ok_and(|all| all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat()))
+    }
+
     /// Volumes of the store that machines at other seats have, by name and seat.
     pub(crate) async fn elsewhere(&self) -> Result<Vec<(String, Seat)>, Failure> {
         if !self.registry.has_seats() || self.is_read_only() {
@@ -147,6 +158,16 @@ impl OpenPool {
         let all = self.registry.seated().await.map_err(|error| self.failure("", &error))?;
         let others = all.into_iter().filter(|one| one.seat != *self.registry.seat());
         Ok(others.map(|one| (one.info.name, one.seat)).collect())
+    }
+}
+
+impl Storage {
+    /// Whether a machine at another seat of its store has the volume.
+    pub(super) async fn is_elsewhere(&self, name: &str) -> bool {
+        match self.named(name) {
+            Ok((pool, volume)) => pool.is_elsewhere(&volume).await,
+            Err(_) => false,
+        }
     }
 }
 
@@ -164,7 +185,10 @@ impl Handing {
                 Some(Handover { stage: HandoverStage::Accepted, told, .. }) => return Ok(told),
                 Some(Handover { stage: HandoverStage::Offered, .. }) => tokio::time::sleep(PAUSE).await,
                 _ => {
-                    return Err(Failure::new(FailureKind::Busy, format!("the offer of '{}' was taken back", self.name)));
+                    return Err(Failure::new(
+                        FailureKind::Busy,
+                        format!("the offer of '{}' was taken back", self.name),
+                    ));
                 }
             }
         }
@@ -279,7 +303,8 @@ impl Daemon {
                 .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"));
         }
         let own = pool.registry.seat();
-        let (to, machine) = resolve(&request.to, own, &bucket.seats().await?)?;
+        let seats = bucket.seats().await?;
+        let (to, machine) = resolve(&request.to, own, &seats)?;
         let all = pool.registry.seated().await.map_err(|error| pool.failure(&name.volume, &error))?;
         let Some(seated) = all.into_iter().find(|one| one.info.name == name.volume) else {
             return Err(pool.failure(&name.volume, &FsError::NotFound));
@@ -294,6 +319,10 @@ impl Daemon {
         if seated.seat != *own && seated.seat != to {
             return Err(Failure::invalid(format!("'{name}' is served at the seat '{}'", seated.seat))
                 .action(format!("say on that machine: larder volume move {name} {to}")));
+        }
+        if seated.seat == *own && seats.iter().any(|(seat, owner)| *seat == to && owner.released) {
+            return Err(Failure::new(FailureKind::Unavailable, format!("larder has stopped at {}", at(&to, &machine)))
+                .action("start it there; then try again"));
         }
         let told = (seated.seat == *own).then(Vec::new);
         Ok(Handing { pool, name, id: seated.info.id, to, machine, force: request.force, told, _alone: alone })

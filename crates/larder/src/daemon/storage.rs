@@ -188,17 +188,6 @@ impl OpenPool {
         PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
     }
 
-    /// Whether a machine at another seat of the store has the volume.
-    pub(super) async fn is_elsewhere(&self, volume: &str) -> bool {
-        !self.is_read_only()
-            && self.registry.has_seats()
-            && self
-                .registry
-                .seated()
-                .await
-                .is_ok_and(|all| all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat()))
-    }
-
     fn used(&self) -> larder_store::Use {
         let totals = self.registry.totals();
         let stored_bytes = totals.map(|(_, stored)| stored).filter(|_| !self.is_read_only());
@@ -621,14 +610,6 @@ impl Storage {
     /// The disks of all pools.
     pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
         self.all().iter().flat_map(|pool| pool.disks()).collect()
-    }
-
-    /// Whether a machine at another seat of its store has the volume.
-    pub(super) async fn is_elsewhere(&self, name: &str) -> bool {
-        match self.named(name) {
-            Ok((pool, volume)) => pool.is_elsewhere(&volume).await,
-            Err(_) => false,
-        }
     }
 
     /// Whether the volume is closed and comes back by itself.

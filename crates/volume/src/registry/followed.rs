@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::document::VolumeEntry;
+use super::document::Terms;
 use super::{Registry, close_unused};
 use crate::types::*;
 
@@ -20,33 +20,6 @@ pub struct Outdated {
     pub id: Uuid,
     /// Its name when it was opened.
     pub name: String,
-}
-
-/// The terms that a reader opens a volume on (`followed.reopened`).
-#[derive(Clone, PartialEq)]
-pub(crate) struct Terms {
-    name: String,
-    is_sealed: bool,
-    is_sealing: bool,
-    is_replica: bool,
-    source: Option<Uuid>,
-    handles: Option<Uuid>,
-    ancestors: Vec<Uuid>,
-}
-
-impl Terms {
-    pub(super) fn of(entry: &VolumeEntry) -> Self {
-        let info = entry.info();
-        Self {
-            name: info.name,
-            is_sealed: info.sealed,
-            is_sealing: info.sealing.is_some(),
-            is_replica: info.replica,
-            source: entry.source,
-            handles: entry.handles,
-            ancestors: entry.lineage().iter().map(|ancestor| ancestor.volume).collect(),
-        }
-    }
 }
 
 impl Registry {
@@ -67,6 +40,9 @@ impl Registry {
             match entry {
                 Some(entry) if terms.is_none_or(|terms| terms == Terms::of(entry)) => {
                     volume.state.set_properties(&entry.info.properties);
+                }
+                None if document.volumes.iter().all(|entry| entry.doomed || entry.info.name != volume.state.name) => {
+                    // It was destroyed. Whoever reads there hears it from the objects that are missing.
                 }
                 _ => outdated.push(Outdated { id: *id, name: volume.state.name.clone() }),
             }

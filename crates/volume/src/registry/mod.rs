@@ -13,6 +13,7 @@
 mod clone;
 pub(crate) mod document;
 pub(crate) mod followed;
+pub(crate) mod handover;
 mod sealing;
 pub(crate) mod seats;
 
@@ -44,7 +45,7 @@ use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, check_features, find_id, is_empty, store_error};
+use document::{Document, Terms, check_features, find_id, is_empty, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";
@@ -73,7 +74,7 @@ pub struct Registry {
     /// Another process writes the store: its volumes are at most so far behind (`follow.bounded_age`).
     follows: Option<Duration>,
     /// See `followed.reopened`.
-    terms: parking_lot::Mutex<HashMap<Uuid, followed::Terms>>,
+    terms: parking_lot::Mutex<HashMap<Uuid, Terms>>,
     /// Names of replicas that are received into or promoted just now.
     pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
 }
@@ -313,7 +314,7 @@ impl Registry {
         }
         let volume = handle(state);
         if self.follows.is_some() {
-            self.terms.lock().insert(entry.info.id, followed::Terms::of(&entry));
+            self.terms.lock().insert(entry.info.id, Terms::of(&entry));
         }
         open.insert(entry.info.id, volume.clone());
         Ok(volume)

@@ -29,10 +29,10 @@ use std::sync::atomic::Ordering;
 use larder_base::Seat;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::document::{self, Document, REGISTRY, VolumeEntry, find_id, store_error};
+use super::handover::{Handover, HandoverStage};
 use super::{Registry, close_unused};
 use crate::features;
 use crate::properties::VolumeInfo;
@@ -41,32 +41,6 @@ use crate::types::*;
 /// Words of the taker are cut off there.
 const TOLD_MAX: usize = 16;
 const TOLD_BYTES_MAX: usize = 400;
-
-/// How far a volume is on its way to another seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HandoverStage {
-    /// The giver asks whether somebody sits there.
-    Offered,
-    /// The taker has answered, and looks often.
-    Accepted,
-    /// It is the taker's, who has not opened it yet.
-    Given,
-}
-
-/// A volume on its way to another seat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handover {
-    /// Whose it was.
-    pub from: Seat,
-    /// Whose it will be.
-    pub to: Seat,
-    /// See [`HandoverStage`].
-    pub stage: HandoverStage,
-    /// What the taker says to whoever asked for this.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<String>,
-}
 
 /// A volume with its seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
