@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::keys::keyring;
 use super::storage::OpenPool;
-use super::uses::Patience;
 use super::{Daemon, State};
 use crate::config::VolumeName;
 
@@ -87,16 +86,8 @@ impl Daemon {
         let name = VolumeName { pool: pool.name.clone(), volume: one.name.clone() };
         tracing::info!("the owner of '{name}' has changed what it is: it is opened anew");
         self.close_doors(state, pool, &name).await;
-        let patience = Patience::new();
-        loop {
-            match pool.registry.close_outdated(one.id).await {
-                Ok(()) => break,
-                Err(larder_volume::FsError::Busy(_)) if patience.is_left() => patience.pause().await,
-                Err(error) => {
-                    tracing::warn!("'{name}' is still open as it was: {error}; restart larder");
-                    break;
-                }
-            }
+        if let Err(error) = pool.registry.let_go(one.id).await {
+            tracing::warn!("'{name}' did not close: {error}");
         }
         pool.open_again(&one.name);
         self.apply(state).await;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::Registry;
 use super::document::Terms;
-use super::{Registry, close_unused};
 use crate::types::*;
 
 /// An open volume that is not any more as it was opened.
@@ -50,12 +50,17 @@ impl Registry {
         Ok(outdated)
     }
 
-    /// Closes a volume that may have another name by now, or none. [`FsError::Busy`] while somebody uses it.
-    pub async fn close_outdated(&self, id: Uuid) -> FsResult<()> {
+    /// Lets a volume go that has to be opened anew. Whoever uses it now ends with what it was: nothing of it can be written.
+    pub async fn let_go(&self, id: Uuid) -> FsResult<()> {
+        if self.follows.is_none() {
+            return Err(FsError::Busy("this machine writes the volume"));
+        }
         let mut open = self.open.lock().await;
-        close_unused(&mut open, id).await?;
         self.terms.lock().remove(&id);
-        Ok(())
+        match open.remove(&id) {
+            Some(volume) => volume.state.close().await,
+            None => Ok(()),
+        }
     }
 }
 
