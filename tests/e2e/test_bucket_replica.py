@@ -358,3 +358,81 @@ def test_what_makes_no_sense_is_refused(bucket, folder):
         assert not [one for one in objects(bucket) if "nothing/" in one]
     finally:
         owner.end()
+
+
+def test_what_the_owner_does_to_volumes_is_noticed(bucket, folder):
+    """Quotas, new and promoted volumes, encryption and new keys, by a replica that nobody starts again."""
+    key, config = folder / "key", folder / "replica" / "larder.toml"
+    key.write_bytes(os.urandom(64))
+    owner = bucket.larder(folder / "owner")
+    replica = None
+    took = {}
+
+    def noticed(what, is_so, used):
+        """While somebody uses `used`, as clients do."""
+        begun = time.monotonic()
+
+        def now():
+            with contextlib.suppress(NfsError, OSError):
+                used()
+            with contextlib.suppress(NfsError, OSError):
+                return is_so()
+
+        wait_for(now, BEHIND + SLACK + 10, told=lambda: f"{what}\n{replica.log()[-3000:]}")
+        took[what] = time.monotonic() - begun
+
+    def mounted(name):
+        return Nfs3.mount("127.0.0.1", replica.nfs_port, f"/{name}")
+
+    try:
+        with client(owner) as nfs:
+            file = nfs.create(nfs.root, "file").handle
+            nfs.write_all(file, b"once " * 40_000)
+            nfs.commit(file)
+            replica = reader(bucket, folder / "replica")
+            first = mounted("files")
+            look = lambda: first.getattr(first.root)  # noqa: E731
+            assert first.fsstat(first.root).total_bytes > 1 << 40
+            owner.run("volume", "set", "store/files", "--quota", "1GiB", check=True)
+            noticed("quota", lambda: first.fsstat(first.root).total_bytes == 1 << 30, look)
+            # Shares for what is not there yet. Nobody reads meanwhile.
+            shares = "".join(f'\n[[share]]\nname = "{name}"\nvolume = "store/{name}"\n' for name in ("later", "copy"))
+            config.write_text(config.read_text() + shares)
+            replica.run("reload", check=True)
+            owner.run("volume", "create", "store/later", check=True)
+            noticed("a new volume", lambda: mounted("later").list is not None, lambda: None)
+            owner.run("snap", "create", "store/files@monday", check=True)
+            owner.run("replicate", "store/files", "store/copy", check=True)
+            owner.run("volume", "promote", "store/copy", check=True)
+            noticed("a promoted volume", lambda: whole(mounted("copy"), "file") == b"once " * 40_000, lambda: None)
+            # Encrypted: nobody here has the key.
+            owner.run("volume", "encrypt", "store/files", "--key-file", str(key), "--no-recovery-key", "--wait", check=True)
+            is_locked = lambda: "does not have: open it with: larder volume unlock store/files" in replica.log()  # noqa: E731
+            noticed("encryption", is_locked, look)
+            with pytest.raises(NfsError):
+                first.read(file, 0, 100)
+            replica.run("volume", "unlock", "store/files", "--key-file", str(key), check=True)
+            assert first.read(file, 0, 5).data == b"once ", "the handle from before"
+            # New keys: those in memory are good no more.
+            told = replica.log().count("does not have: open it with")
+            owner.run("volume", "rekey", "store/files", "--key-file", str(key), "--wait", check=True)
+            noticed("new keys", lambda: replica.log().count("does not have: open it with") > told, look)
+            replica.run("volume", "unlock", "store/files", "--key-file", str(key), check=True)
+            nfs.write(file, 0, b"twice", FILE_SYNC)
+            noticed("a change after that", lambda: first.read(file, 0, 5).data == b"twice", look)
+            # A key that larder.toml names is read again without a word.
+            config.write_text(config.read_text() + f'\n[[volume]]\nname = "store/files"\nkey_file = "{key}"\n')
+            replica.run("reload", check=True)
+            told = replica.log().count("does not have: open it with")
+            owner.run("volume", "rekey", "store/files", "--key-file", str(key), "--wait", check=True)
+            nfs.write(file, 0, b"third", FILE_SYNC)
+            noticed("new keys, with a key file", lambda: first.read(file, 0, 5).data == b"third", look)
+            assert replica.log().count("does not have: open it with") == told, replica.log()[-3000:]
+        print("seconds until noticed:", ", ".join(f"{what} {secs:.1f}" for what, secs in took.items()))
+        # It rests again.
+        quiet(bucket, 2 * BEHIND + 5, 90)
+        assert replica.stop() == 0
+    finally:
+        owner.end()
+        if replica:
+            replica.end()

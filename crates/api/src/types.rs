@@ -409,11 +409,12 @@ pub struct VolumeCreate {
     pub encrypt: Option<crate::Encrypt>,
 }
 
-/// Move a volume with its snapshots to another pool or store of this daemon, and answer when it is done.
+/// Move a volume with its snapshots to another pool or store of this daemon, or to another machine at the same store, and answer when
+/// it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeMove {
     pub volume: String,
-    /// POOL/NAME.
+    /// POOL/NAME; or, without a slash, the seat or the host name of another machine.
     pub to: String,
     /// The old volume stays, and nobody uses it.
     pub keep: bool,
@@ -436,6 +437,12 @@ pub struct VolumeMoved {
     /// The reason why, unless somebody asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// It was given to another machine at the same store, `to`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handed_over: bool,
+    /// The words of that machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -545,6 +552,9 @@ pub struct ShareStatus {
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub locked: bool,
+    /// Another machine serves its volume: no fault of this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
     /// What helps against that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,

@@ -35,6 +35,8 @@ mod owner_record;
 mod requests;
 mod retried;
 #[cfg(test)]
+mod seat_tests;
+#[cfg(test)]
 #[path = "bin/larder-test-bucket/server.rs"]
 mod server;
 mod settings;
@@ -56,7 +58,7 @@ pub use health::{Health, Trouble};
 pub use journaled::{JournaledLog, Local, LostEntries, Undrained};
 pub use log::BucketLog;
 pub use owner::{BEAT, Beating, JournalTeller, Owner, TakeOver};
-pub use owner_record::{JournalMark, Machine, OwnerRecord, look};
+pub use owner_record::{JournalMark, Machine, OwnerRecord, look, look_at, look_at_all};
 pub use requests::{Kind, Requests};
 pub use retried::Retried;
 pub use settings::{BucketSettings, BucketUrl};

@@ -1,10 +1,31 @@
 //! Where larder's own objects lie in a bucket, beside the volumes.
 
+use larder_base::Seat;
 use object_store::path::Path;
 
-pub(crate) const OWNER: &str = "owner.json";
+const OWNER: &str = "owner.json";
+const OWNERS: &str = "owners";
 const LOG: &str = "log";
 const PROBES: &str = "larder-check";
+
+/// The record of the owner of a seat.
+pub(crate) fn owner(seat: &Seat) -> Path {
+    match seat.name() {
+        None => Path::from(OWNER),
+        Some(name) => owners().join(format!("{name}.json")),
+    }
+}
+
+/// The folder of the owners of all seats but the first.
+pub(crate) fn owners() -> Path {
+    Path::from(OWNERS)
+}
+
+/// The seat whose owner's record this is, below [`owners`].
+pub(crate) fn parse_owner(path: &Path) -> Option<Seat> {
+    let seat: Seat = path.filename()?.strip_suffix(".json")?.parse().ok()?;
+    (!seat.is_first()).then_some(seat)
+}
 
 /// The folder of a stream of the log.
 pub(crate) fn log_folder(stream: &str) -> Path {

@@ -30,6 +30,8 @@
 //!   A gate ([`Early`]) is shut before a record leaves that says otherwise (`at_rest`), and only when the bucket has all that passed
 //!   the gate. It is opened when a record that says so is stored. Each record is conditional on the one before it. So whoever
 //!   replaces a record at rest lacks nothing: what passed before it is in the bucket, and nothing passes after it.
+//! - `owner.one_record_a_seat`: machines that share a store sit at different seats, each with a record of its own (`owners/NAME.json`
+//!   beside `owner.json`). All of the above is about one seat; which volumes are whose, the registry says.
 //! - `owner.end_is_final`: who lost the store never has it again in this process, whatever the record says later.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +39,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use larder_base::Seat;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
+use object_store::path::Path;
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -46,8 +50,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::BucketError;
 use crate::early::Early;
-use crate::names::OWNER;
-use crate::owner_record::{JournalMark, Machine, OwnerRecord, ago, read, write};
+use crate::names;
+use crate::owner_record::{JournalMark, Machine, OwnerRecord, ago, read, worded, write};
 use crate::settings::BucketUrl;
 
 const TRIES_MAX: usize = 16;
@@ -98,6 +102,8 @@ type OnLoss = Box<dyn Fn(&BucketError) + Send + Sync>;
 struct Held {
     store: Arc<dyn ObjectStore>,
     url: BucketUrl,
+    /// Where the record lies.
+    at: Path,
     machine: Machine,
     epoch: u64,
     /// Nothing is answered before (`owner.taker_waits`).
@@ -124,36 +130,50 @@ struct Held {
 }
 
 impl Owner {
-    /// Takes the store.
+    /// Takes the store, at the first seat.
     pub async fn take(
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: Machine,
         take_over: TakeOver,
     ) -> Result<Owner, BucketError> {
+        Self::take_seat(store, url, &Seat::default(), machine, take_over).await
+    }
+
+    /// Takes a seat at the store (`owner.one_record_a_seat`).
+    pub async fn take_seat(
+        store: Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        seat: &Seat,
+        machine: Machine,
+        take_over: TakeOver,
+    ) -> Result<Owner, BucketError> {
+        let at = names::owner(seat);
         for _ in 0..TRIES_MAX {
-            let (old, version) = read(&*store).await?.unzip();
+            let (old, version) = read(&*store, &at).await?.unzip();
             let is_free = old.as_ref().is_none_or(|old| old.released || old.machine.id == machine.id);
             if let Some(old) = old.as_ref().filter(|_| !is_free && take_over == TakeOver::No) {
                 return Err(BucketError::Owned {
-                    url: url.to_string(),
+                    url: worded(url, &at),
                     machine: old.machine.name.clone(),
                     since: ago(old.taken_ms),
                 });
             }
             let waits = !is_free || old.as_ref().is_some_and(|old| old.waits);
             let wait = if waits { TENURE_WAIT } else { Duration::ZERO };
-            if let Some(owner) = Self::replace(&store, url, &machine, old.zip(version), (take_over, wait)).await? {
+            if let Some(owner) =
+                Self::replace((&store, &at), url, &machine, old.zip(version), (take_over, wait)).await?
+            {
                 return Ok(owner);
             }
             // Somebody else was quicker. Whoever that is has it now, and is asked about as any other.
         }
-        Err(BucketError::Invalid(format!("others keep taking the store {url}")))
+        Err(BucketError::Invalid(format!("others keep taking the store {}", worded(url, &at))))
     }
 
     /// `None`: somebody else wrote in between.
     pub(crate) async fn replace(
-        store: &Arc<dyn ObjectStore>,
+        (store, at): (&Arc<dyn ObjectStore>, &Path),
         url: &BucketUrl,
         machine: &Machine,
         old: Option<(OwnerRecord, UpdateVersion)>,
@@ -164,10 +184,11 @@ impl Owner {
         let record = OwnerRecord::taken(old, machine.clone(), is_forced, !wait.is_zero());
         let (epoch, inherited) = (record.epoch, record.journal.clone());
         let asked_ms = boot_ms();
-        let Some(version) = write(&**store, &record, version).await? else { return Ok(None) };
+        let Some(version) = write(&**store, at, &record, version).await? else { return Ok(None) };
         Ok(Some(Owner(Arc::new(Held {
             store: Arc::clone(store),
             url: url.clone(),
+            at: at.clone(),
             machine: machine.clone(),
             epoch,
             answers_from: Instant::now() + wait,
@@ -235,7 +256,7 @@ impl Owner {
     /// Fails if another has taken the store.
     pub async fn verify(&self) -> Result<(), BucketError> {
         self.check_lost()?;
-        let now = read(&*self.0.store).await?.map(|(now, _)| now);
+        let now = read(&*self.0.store, &self.0.at).await?.map(|(now, _)| now);
         match now {
             Some(now) if self.is_own(&now) => Ok(()),
             now => Err(self.lost(now)),
@@ -308,7 +329,7 @@ impl Owner {
     pub async fn await_successor(&self, wait_max: Duration) -> Option<String> {
         let taken = async {
             loop {
-                if let Ok(Some((now, _))) = read(&*self.0.store).await
+                if let Ok(Some((now, _))) = read(&*self.0.store, &self.0.at).await
                     && !self.is_own(&now)
                 {
                     return now.machine.name;
@@ -356,12 +377,12 @@ impl Owner {
         record: OwnerRecord,
     ) -> Result<(), BucketError> {
         for _ in 0..2 {
-            if let Some(version) = write(&*self.0.store, &record, Some(newest.1.clone())).await? {
+            if let Some(version) = write(&*self.0.store, &self.0.at, &record, Some(newest.1.clone())).await? {
                 *newest = (record, version);
                 return Ok(());
             }
             // Another's, or our own of a try that got no answer.
-            match read(&*self.0.store).await? {
+            match read(&*self.0.store, &self.0.at).await? {
                 Some((now, version)) if self.is_own(&now) => {
                     if now.asked.is_some() {
                         self.0.asked.send_replace(now.asked);
@@ -371,7 +392,8 @@ impl Owner {
                 now => return Err(self.lost(now.map(|(now, _)| now))),
             }
         }
-        Err(BucketError::Invalid(format!("{OWNER} of {} is changed by somebody who is not its owner", self.0.url)))
+        let (at, url) = (&self.0.at, &self.0.url);
+        Err(BucketError::Invalid(format!("{at} of {url} is changed by somebody who is not its owner")))
     }
 
     /// A proof, by the way that a standby does not overlook (`owner.unchanged_is_silent`).
@@ -417,23 +439,28 @@ impl Owner {
 
     fn check_lost(&self) -> Result<(), BucketError> {
         if self.0.is_released.load(Ordering::Acquire) {
-            return Err(BucketError::Lost { url: self.0.url.to_string(), machine: "nobody: it was given back".into() });
+            return Err(BucketError::Lost { url: self.worded(), machine: "nobody: it was given back".into() });
         }
         match self.0.lost_to.get() {
             None => Ok(()),
-            Some(machine) => Err(BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() }),
+            Some(machine) => Err(BucketError::Lost { url: self.worded(), machine: machine.clone() }),
         }
     }
 
     fn lost(&self, now: Option<OwnerRecord>) -> BucketError {
-        let machine = now.map_or_else(|| "nobody: its owner.json is gone".to_owned(), |now| now.machine.name);
-        let error = BucketError::Lost { url: self.0.url.to_string(), machine: machine.clone() };
+        let gone = || format!("nobody: its {} is gone", self.0.at);
+        let machine = now.map_or_else(gone, |now| now.machine.name);
+        let error = BucketError::Lost { url: self.worded(), machine: machine.clone() };
         if self.0.lost_to.set(machine).is_ok()
             && let Some(call) = self.0.on_loss.get()
         {
             call(&error);
         }
         error
+    }
+
+    fn worded(&self) -> String {
+        worded(&self.0.url, &self.0.at)
     }
 
     /// Some sign says that another may have the store: the next answer needs a new proof.

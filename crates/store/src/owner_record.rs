@@ -1,16 +1,22 @@
-//! `owner.json`: who has a store. Read whole, and replaced by conditional writes alone (FORMAT.md, "Buckets").
+//! `owner.json`, and `owners/NAME.json` of other seats: who has a store. Read whole, and replaced by conditional writes alone
+//! (FORMAT.md, "Buckets").
 
 use std::time::{Duration, SystemTime};
 
+use futures::TryStreamExt;
+use larder_base::Seat;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::BucketError;
-use crate::names::OWNER;
+use crate::names;
+use crate::settings::BucketUrl;
 
 const FORMAT: u32 = 1;
 const RECORD_BYTES_MAX: u64 = 64 << 10;
+/// More seats at a store are not listed.
+const SEATS_MAX: usize = 256;
 
 /// A machine that serves a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,26 +108,57 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The record as it is now.
+/// The record of the first seat as it is now.
 pub async fn look(store: &dyn ObjectStore) -> Result<Option<OwnerRecord>, BucketError> {
-    Ok(read(store).await?.map(|(record, _)| record))
+    look_at(store, &Seat::default()).await
 }
 
-pub(crate) async fn read(store: &dyn ObjectStore) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
-    Ok(read_dated(store).await?.map(|(record, version, _)| (record, version)))
+/// The record of a seat as it is now.
+pub async fn look_at(store: &dyn ObjectStore, seat: &Seat) -> Result<Option<OwnerRecord>, BucketError> {
+    Ok(read(store, &names::owner(seat)).await?.map(|(record, _)| record))
+}
+
+/// The owners of all seats.
+pub async fn look_at_all(store: &dyn ObjectStore) -> Result<Vec<(Seat, OwnerRecord)>, BucketError> {
+    let listed: Vec<_> = store
+        .list(Some(&names::owners()))
+        .try_collect()
+        .await
+        .map_err(|source| BucketError::Store { what: "listing the owners".to_owned(), source })?;
+    let others = listed.iter().filter_map(|object| names::parse_owner(&object.location)).take(SEATS_MAX);
+    let mut found = Vec::new();
+    for seat in std::iter::once(Seat::default()).chain(others) {
+        if let Some(record) = look_at(store, &seat).await? {
+            found.push((seat, record));
+        }
+    }
+    Ok(found)
+}
+
+/// A store, and the seat at it unless that is the first.
+pub(crate) fn worded(url: &BucketUrl, at: &Path) -> String {
+    names::parse_owner(at).map_or_else(|| url.to_string(), |seat| format!("{url} (seat '{seat}')"))
+}
+
+pub(crate) async fn read(
+    store: &dyn ObjectStore,
+    at: &Path,
+) -> Result<Option<(OwnerRecord, UpdateVersion)>, BucketError> {
+    Ok(read_dated(store, at).await?.map(|(record, version, _)| (record, version)))
 }
 
 /// With the moment at which it was written, in milliseconds of the bucket's clock since 1970.
 pub(crate) async fn read_dated(
     store: &dyn ObjectStore,
+    at: &Path,
 ) -> Result<Option<(OwnerRecord, UpdateVersion, u64)>, BucketError> {
-    let failed = |source| BucketError::Store { what: format!("reading {OWNER}"), source };
-    let got = match store.get(&Path::from(OWNER)).await {
+    let failed = |source| BucketError::Store { what: format!("reading {at}"), source };
+    let got = match store.get(at).await {
         Ok(got) => got,
         Err(object_store::Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let damaged = |why: String| BucketError::Damaged(OWNER.to_owned(), why);
+    let damaged = |why: String| BucketError::Damaged(at.to_string(), why);
     if got.meta.size > RECORD_BYTES_MAX {
         return Err(damaged("it is longer than such a record can be".to_owned()));
     }
@@ -138,18 +175,19 @@ pub(crate) async fn read_dated(
 /// The version of the record as it is now; `None`: somebody else wrote in between.
 pub(crate) async fn write(
     store: &dyn ObjectStore,
+    at: &Path,
     record: &OwnerRecord,
     old: Option<UpdateVersion>,
 ) -> Result<Option<UpdateVersion>, BucketError> {
     let text =
-        serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(OWNER.into(), error.to_string()))?;
+        serde_json::to_vec_pretty(record).map_err(|error| BucketError::Damaged(at.to_string(), error.to_string()))?;
     let mode = old.map_or(PutMode::Create, PutMode::Update);
-    match store.put_opts(&Path::from(OWNER), PutPayload::from(text), mode.into()).await {
+    match store.put_opts(at, PutPayload::from(text), mode.into()).await {
         Ok(put) => Ok(Some(UpdateVersion { e_tag: put.e_tag, version: put.version })),
         Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(None),
         // The record that was to be replaced is gone: some servers say so this way.
         Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(source) => Err(BucketError::Store { what: format!("writing {OWNER}"), source }),
+        Err(source) => Err(BucketError::Store { what: format!("writing {at}"), source }),
     }
 }
 

@@ -11,10 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::Seat;
+use object_store::path::Path;
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::time::Instant;
 
 use crate::BucketError;
+use crate::names;
 use crate::owner::{Owner, TENURE_WAIT, TakeOver};
 use crate::owner_record::{JournalMark, Machine, OwnerRecord, now_ms, read, read_dated, write};
 use crate::settings::BucketUrl;
@@ -93,18 +96,32 @@ impl Owner {
         store: Arc<dyn ObjectStore>,
         url: &BucketUrl,
         machine: Machine,
+        told: impl FnMut(&Watched),
+    ) -> Result<Owner, BucketError> {
+        Self::stand_by_seat(store, url, &Seat::default(), machine, told).await
+    }
+
+    /// As [`Owner::stand_by`], for a seat.
+    pub async fn stand_by_seat(
+        store: Arc<dyn ObjectStore>,
+        url: &BucketUrl,
+        seat: &Seat,
+        machine: Machine,
         mut told: impl FnMut(&Watched),
     ) -> Result<Owner, BucketError> {
+        let at = names::owner(seat);
         let mut seen: Option<Seen> = None;
         let mut before: Option<Watched> = None;
         loop {
             let asked = Instant::now();
-            match read(&*store).await {
+            match read(&*store, &at).await {
                 Ok(read) => {
                     seen = read.as_ref().map(|(old, _)| Seen::again(seen.take(), old));
                     let watched = seen.as_ref().map(|seen| seen.watched(asked));
                     if let Some(wait) = may_take(seen.as_ref(), &machine, asked) {
-                        if let Some(owner) = Self::replace(&store, url, &machine, read, (TakeOver::No, wait)).await? {
+                        if let Some(owner) =
+                            Self::replace((&store, &at), url, &machine, read, (TakeOver::No, wait)).await?
+                        {
                             return Ok(owner);
                         }
                         seen = None;
@@ -149,13 +166,14 @@ pub enum HandOver {
     Slow(OwnerRecord),
 }
 
-/// Asks the owner to end in order and to give the store back, and waits for that (`owner.asked_in_the_record`). `by` is for people.
-pub async fn hand_over(store: &dyn ObjectStore, by: &str) -> Result<HandOver, BucketError> {
+/// Asks the owner of a seat to end in order and to give the store back, and waits for that (`owner.asked_in_the_record`). `by` is for people.
+pub async fn hand_over(store: &dyn ObjectStore, seat: &Seat, by: &str) -> Result<HandOver, BucketError> {
+    let at = names::owner(seat);
     let begun = Instant::now();
     let mut asked: Option<(OwnerRecord, Instant)> = None;
     let mut epoch = None;
     loop {
-        let Some((record, version)) = read(store).await? else { return Ok(HandOver::Free) };
+        let Some((record, version)) = read(store, &at).await? else { return Ok(HandOver::Free) };
         let had = *epoch.get_or_insert(record.epoch);
         match (&asked, record.released || record.epoch != had) {
             (None, true) => return Ok(HandOver::Free),
@@ -163,7 +181,9 @@ pub async fn hand_over(store: &dyn ObjectStore, by: &str) -> Result<HandOver, Bu
                 return Ok(HandOver::Done((!record.released).then_some(record.machine.name)));
             }
             (None, false) if record.beat.is_none() => return Ok(HandOver::Unheard(record)),
-            (None, false) => asked = ask(store, record, version, by).await?.map(|record| (record, Instant::now())),
+            (None, false) => {
+                asked = ask((store, &at), record, version, by).await?.map(|record| (record, Instant::now()))
+            }
             (Some((own, since)), false) if record == *own && since.elapsed() >= SILENCE_MAX => {
                 return Ok(HandOver::Silent(record));
             }
@@ -176,13 +196,13 @@ pub async fn hand_over(store: &dyn ObjectStore, by: &str) -> Result<HandOver, Bu
 
 /// The record with the question; `None`: the owner wrote in between.
 async fn ask(
-    store: &dyn ObjectStore,
+    (store, at): (&dyn ObjectStore, &Path),
     record: OwnerRecord,
     version: UpdateVersion,
     by: &str,
 ) -> Result<Option<OwnerRecord>, BucketError> {
     let record = OwnerRecord { asked: Some(by.to_owned()), ..record };
-    Ok(write(store, &record, Some(version)).await?.map(|_| record))
+    Ok(write(store, at, &record, Some(version)).await?.map(|_| record))
 }
 
 /// An owner as somebody sees it who looks twice.
@@ -195,10 +215,11 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks at the record; a second time, after `between`, if the owner should have renewed it by now. `None`: there is none.
+    /// Looks at the record of a seat; a second time, after `between`, if the owner should have renewed it by now. `None`: there is none.
     /// `between` is longer than an owner takes from one renewal to the next.
-    pub async fn at(store: &dyn ObjectStore, between: Duration) -> Result<Option<Look>, BucketError> {
-        let Some((record, _, written_ms)) = read_dated(store).await? else { return Ok(None) };
+    pub async fn at(store: &dyn ObjectStore, seat: &Seat, between: Duration) -> Result<Option<Look>, BucketError> {
+        let at = names::owner(seat);
+        let Some((record, _, written_ms)) = read_dated(store, &at).await? else { return Ok(None) };
         let silence_ms = u64::try_from(SILENCE_MAX.as_millis()).unwrap_or(u64::MAX);
         // The clocks may differ: then it is looked at twice for nothing.
         let is_young = now_ms().checked_sub(written_ms).is_some_and(|age| age < silence_ms);
@@ -206,7 +227,7 @@ impl Look {
             return Ok(Some(Look { record, silent_since_ms: None }));
         }
         tokio::time::sleep(between).await;
-        let again = read_dated(store).await?;
+        let again = read_dated(store, &at).await?;
         Ok(again.map(|(now, _, now_written_ms)| {
             let is_silent = now == record;
             Look { record: now, silent_since_ms: is_silent.then_some(now_written_ms) }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use larder_base::Seat;
 use larder_base::log::{LogStore, MemLog};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -355,7 +356,7 @@ async fn a_journal_that_is_given_up_is_named_to_the_next_owner() {
     });
     tokio::time::sleep(SILENCE_MAX * 3).await;
     assert!(!standby.is_finished(), "only the journal has it");
-    assert!(matches!(hand_over(&*store, "c").await.unwrap(), HandOver::Silent(_)), "nobody hears");
+    assert!(matches!(hand_over(&*store, &Seat::default(), "c").await.unwrap(), HandOver::Silent(_)), "nobody hears");
     let c = Owner::take(store.clone(), &url(), machine("c"), TakeOver::Forced).await.unwrap();
     assert_eq!(c.inherited().unwrap().pool, "tank");
     c.await_silence().await;
@@ -380,9 +381,9 @@ async fn a_journal_that_is_given_up_is_named_to_the_next_owner() {
 async fn an_owner_hears_who_asks_for_the_store() {
     let bucket = Arc::new(InMemory::new());
     let store: Arc<dyn ObjectStore> = Arc::new(Client(Line::new(&bucket, 1)));
-    assert_eq!(hand_over(&*store, "me").await.unwrap(), HandOver::Free);
+    assert_eq!(hand_over(&*store, &Seat::default(), "me").await.unwrap(), HandOver::Free);
     let a = Owner::take(store.clone(), &url(), machine("a"), TakeOver::No).await.unwrap();
-    assert!(matches!(hand_over(&*store, "me").await.unwrap(), HandOver::Unheard(_)));
+    assert!(matches!(hand_over(&*store, &Seat::default(), "me").await.unwrap(), HandOver::Unheard(_)));
     let beating = a.beating();
     tokio::time::sleep(BEAT).await;
     let standby = tokio::spawn({
@@ -391,7 +392,7 @@ async fn an_owner_hears_who_asks_for_the_store() {
     });
     let asks = tokio::spawn({
         let store = store.clone();
-        async move { hand_over(&*store, "me").await }
+        async move { hand_over(&*store, &Seat::default(), "me").await }
     });
     assert_eq!(a.asked().await, "me");
     drop(beating);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_base::SystemClock;
 use larder_base::log::MemLog;
+use larder_base::{Seat, SystemClock};
 use larder_volume::{
     Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Stability, Volume,
 };
@@ -39,8 +39,13 @@ impl Machines {
     }
 
     pub(crate) async fn registry(&self, name: &str) -> (Registry, Owner) {
+        self.registry_at(name, &Seat::default()).await
+    }
+
+    pub(crate) async fn registry_at(&self, name: &str, seat: &Seat) -> (Registry, Owner) {
         let machine = Machine { name: name.to_owned(), id: name.to_owned() };
-        let owner = Owner::take(Arc::clone(&self.bucket.store), &self.bucket.url, machine, TakeOver::Forced);
+        let (store, url) = (Arc::clone(&self.bucket.store), &self.bucket.url);
+        let owner = Owner::take_seat(store, url, seat, machine, TakeOver::Forced);
         let owner = owner.await.unwrap();
         owner.await_silence().await;
         let backing = Backing {
@@ -49,7 +54,8 @@ impl Machines {
             space: Arc::new(Endless),
             clock: Arc::new(SystemClock::default()),
         };
-        (Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap(), owner)
+        let budget = MemoryBudget { total_bytes: 64 << 20 };
+        (Registry::open_seat(backing, budget, Arc::new(NoKeys), seat.clone()).await.unwrap(), owner)
     }
 
     pub(crate) async fn first(&self) -> (Registry, Volume) {

@@ -41,12 +41,16 @@ pub(crate) const CLONE: &str = "clone";
 /// Its objects are being sealed anew (`registry::sealing`). Who does not know would take those that are not yet for damage.
 pub(crate) const SEALING: &str = "sealing";
 
+/// Of a registry: machines at several seats serve volumes of the store (`registry::seats`). A program that does not know them would
+/// serve volumes that others have.
+pub(crate) const SEATS: &str = "seats";
+
 /// Those that others can still read around.
 pub(crate) const KNOWN: [&str; 6] = [ACCESS_LISTS, CLONES, NAMED_ATTRIBUTES, REPLICA_HOLDS, RESERVED_RANGES, SNAPSHOTS];
 /// Incompatible features of objects that a stream of a snapshot has as they are (`replica`).
 pub(crate) const OF_OBJECTS: [&str; 1] = [PIECES];
 /// Those that a program must know to do anything.
-pub(crate) const INCOMPATIBLE: [&str; 5] = [CLONE, ENCRYPTION, PIECES, REPLICA, SEALING];
+pub(crate) const INCOMPATIBLE: [&str; 6] = [CLONE, ENCRYPTION, PIECES, REPLICA, SEALING, SEATS];
 
 /// The features that a stream names: a receiver that does not know one refuses the stream.
 pub(crate) fn to_send(features: &Features) -> Vec<String> {

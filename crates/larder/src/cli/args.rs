@@ -81,6 +81,9 @@ pub(crate) struct UpArgs {
     pub(crate) store_name: String,
     #[command(flatten)]
     pub(crate) reach: Reach,
+    /// Sit beside other machines at the store, each of which serves volumes of its own: a name for this seat
+    #[arg(long, value_name = "NAME", requires = "store", conflicts_with = "read_only")]
+    pub(crate) seat: Option<larder_base::Seat>,
     /// Share the store with another machine: wait while that one has it, and take over when it ends or falls silent
     #[arg(long, requires = "store")]
     pub(crate) standby: bool,
@@ -154,6 +157,9 @@ pub(crate) enum StoreCommand {
         url: larder_store::BucketUrl,
         #[command(flatten)]
         reach: Reach,
+        /// The seat at the store to take [default: the first]
+        #[arg(long, value_name = "NAME")]
+        seat: Option<larder_base::Seat>,
         /// Take it without asking its owner: changes that only its journal has may be missing then
         #[arg(long)]
         force: bool,
@@ -526,11 +532,13 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         disks: Disks,
     },
-    /// Move a volume with its snapshots to another pool or store of this larder while it is served; it closes for a moment at the end
+    /// Move a volume with its snapshots to another pool or store of this larder while it is served; it closes for a moment at the end.
+    /// Or hand it over to another machine at the same store, without copying
     Move {
         /// NAME or POOL/NAME
         name: String,
-        /// POOL/NAME: where it is from then on
+        /// POOL/NAME: where it is from then on; or MACHINE, the seat or the host name of another machine at the same store
+        #[arg(value_name = "TO")]
         to: String,
         /// Leave the old volume there, unused
         #[arg(long)]

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
-    Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule,
+    Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule, run_seats,
     run_snapshot_schedule,
 };
 use crate::folder::{self, DataFolder};
@@ -88,6 +88,7 @@ pub(super) async fn until_stopped(
     let replication = tokio::spawn(run_replication(daemon.clone()));
     let recycle = tokio::spawn(run_recycle(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
+    let seats = tokio::spawn(run_seats(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
@@ -115,6 +116,7 @@ pub(super) async fn until_stopped(
     memory.abort();
     replication.abort();
     recycle.abort();
+    seats.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {

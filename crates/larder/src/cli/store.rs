@@ -1,8 +1,10 @@
 //! `larder store check`, `status` and `takeover`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_api::{Done, Failure, FailureKind, PoolStatus};
+use larder_base::Seat;
 use larder_store::{
     BEAT, Bucket, BucketError, BucketUrl, HandOver, Look, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver,
 };
@@ -38,7 +40,9 @@ pub(super) async fn run(global: &Global, command: StoreCommand) -> Result<Outcom
     match command {
         StoreCommand::Check { url, reach } => check(global, url, &reach).await,
         StoreCommand::Status { url, reach } => status(global, url, &reach).await,
-        StoreCommand::Takeover { url, reach, force } => take_over(global, url, &reach, force).await,
+        StoreCommand::Takeover { url, reach, seat, force } => {
+            take_over(global, url, &reach, &seat.unwrap_or_default(), force).await
+        }
         StoreCommand::Forget { name } => {
             let client = super::reach::daemon(global).await?;
             let done: Done = client.post(&format!("/v1/stores/{name}/forget"), &Done {}).await?;
@@ -57,6 +61,8 @@ struct Ownership {
     /// The owner should renew its record and does not: since when, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_since_ms: Option<u64>,
+    /// The machines at other seats, by the names of these.
+    seats: BTreeMap<String, OwnerRecord>,
     /// What the larders of this machine that serve it say of it, its bill among that.
     served_here: Vec<String>,
 }
@@ -76,26 +82,41 @@ async fn status(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcom
     let name = url.to_string();
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let bucket = Bucket::open(&reach.settings(url)).map_err(failed)?;
-    let (owner, silent_since_ms) = match Look::at(&*bucket.store, BETWEEN_LOOKS).await.map_err(failed)? {
+    let first = Seat::default();
+    let (owner, silent_since_ms) = match Look::at(&*bucket.store, &first, BETWEEN_LOOKS).await.map_err(failed)? {
         None => (None, None),
         Some(look) => (Some(look.record), look.silent_since_ms),
     };
+    let all = larder_store::look_at_all(&*bucket.store).await.map_err(failed)?;
+    let others = all.into_iter().filter(|(seat, _)| !seat.is_first());
+    let seats: BTreeMap<_, _> = others.map(|(seat, owner)| (seat.to_string(), owner)).collect();
     let served_here = served_here(&name).await;
     let here: String = served_here.iter().map(|note| format!("\nhere: {note}")).collect();
-    global.out().answer(&Ownership { url: name.clone(), owner, silent_since_ms, served_here }, |seen| {
-        match &seen.owner {
-            None => format!("{name} has no owner: nothing was kept there yet{here}"),
-            Some(owner) => {
-                let (state, journal) =
-                    (state_of(owner, seen.silent_since_ms), journal_of(&name, owner, seen.silent_since_ms));
-                format!(
-                    "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{here}",
-                    owner.machine.name, owner.epoch
-                )
-            }
+    let answer = Ownership { url: name.clone(), owner, silent_since_ms, seats, served_here };
+    global.out().answer(&answer, |seen| match &seen.owner {
+        None if seen.seats.is_empty() => format!("{name} has no owner: nothing was kept there yet{here}"),
+        None => format!("store: {name}{}{here}", seats_text(&name, &seen.seats)),
+        Some(owner) => {
+            let (state, journal) =
+                (state_of(owner, seen.silent_since_ms), journal_of(&name, owner, seen.silent_since_ms));
+            format!(
+                "store: {name}\nowner: {}\nepoch: {}\nstate: {state}{journal}{}{here}",
+                owner.machine.name,
+                owner.epoch,
+                seats_text(&name, &seen.seats)
+            )
         }
     })?;
     Ok(Outcome::Done)
+}
+
+/// A line for each seat but the first. Whether their owners are silent is not looked for.
+fn seats_text(url: &str, seats: &BTreeMap<String, OwnerRecord>) -> String {
+    let line = |(seat, owner): (&String, &OwnerRecord)| {
+        let (machine, epoch, state) = (&owner.machine.name, owner.epoch, state_of(owner, None));
+        format!("\nseat '{seat}': {machine}, epoch {epoch}, {state}{}", journal_of(url, owner, None))
+    };
+    seats.iter().map(line).collect()
 }
 
 fn state_of(owner: &OwnerRecord, silent_since_ms: Option<u64>) -> String {
@@ -127,16 +148,25 @@ fn journal_of(url: &str, owner: &OwnerRecord, silent_since_ms: Option<u64>) -> S
     }
 }
 
-async fn take_over(global: &Global, url: BucketUrl, reach: &Reach, force: bool) -> Result<Outcome, Failure> {
+async fn take_over(
+    global: &Global,
+    url: BucketUrl,
+    reach: &Reach,
+    seat: &Seat,
+    force: bool,
+) -> Result<Outcome, Failure> {
     let bucket = Bucket::open(&reach.settings(url)).map_err(|error| bucket_failure("", &error))?;
     let by = format!("larder store takeover on {}", machine::host_name());
-    if force { take_by_force(global, bucket, by).await } else { ask(global, bucket, by).await }
+    if force { take_by_force(global, bucket, seat, by).await } else { ask(global, bucket, seat, by).await }
 }
 
 /// Asks the owner to end in order and to give the store back.
-async fn ask(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Failure> {
-    let name = bucket.url.to_string();
-    let handed = larder_store::hand_over(&*bucket.store, &by).await.map_err(|error| bucket_failure(&name, &error))?;
+async fn ask(global: &Global, bucket: Bucket, seat: &Seat, by: String) -> Result<Outcome, Failure> {
+    let url = bucket.url.to_string();
+    let name = worded(&url, seat);
+    let handed = larder_store::hand_over(&*bucket.store, seat, &by).await;
+    let handed = handed.map_err(|error| bucket_failure(&name, &error))?;
+    let not_given = |owner: &OwnerRecord, why: &str| Err(not_given(&url, seat, owner, why));
     let (now, text) = match handed {
         HandOver::Free => (None, format!("{name} is free: whoever starts next, or stands by, has it")),
         HandOver::Done(None) => {
@@ -147,35 +177,35 @@ async fn ask(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Fai
             (Some(now), text)
         }
         HandOver::Unheard(owner) => {
-            return Err(not_given(
-                &name,
-                &owner,
-                "it looks for no such request, because its [[store]] has no standby = true",
-            ));
+            return not_given(&owner, "it looks for no such request, because its [[store]] has no standby = true");
         }
         HandOver::Silent(owner) => return Err(not_given(&name, &owner, "it shows no sign of life")),
         HandOver::Slow(owner) => return Err(not_given(&name, &owner, "it was asked, and has not given it back yet")),
     };
-    global.out().answer(&serde_json::json!({ "url": name, "owner": now }), |_| text)?;
+    global.out().answer(&serde_json::json!({ "url": url, "owner": now }), |_| text)?;
     Ok(Outcome::Done)
 }
 
-fn not_given(url: &str, owner: &OwnerRecord, why: &str) -> Failure {
+fn not_given(url: &str, seat: &Seat, owner: &OwnerRecord, why: &str) -> Failure {
     let machine = &owner.machine.name;
     let missing = owner.journal.as_ref().filter(|mark| mark.may_miss());
     let missing = missing.map(|mark| format!(", which says then what is missing: {}", may_be_missing(mark, machine)));
-    Failure::new(FailureKind::Busy, format!("the store {url} belongs to {machine}: {why}")).action(format!(
-        "stop larder there; if it is gone, or has to give way: larder store takeover {url} --force{}",
-        missing.unwrap_or_default()
-    ))
+    Failure::new(FailureKind::Busy, format!("the store {} belongs to {machine}: {why}", worded(url, seat))).action(
+        format!(
+            "stop larder there; if it is gone, or has to give way: larder store takeover {url}{} --force{}",
+            seat_option(seat),
+            missing.unwrap_or_default()
+        ),
+    )
 }
 
 /// Takes the store and gives it back, so that the owner before ends and the next one need not be told.
-async fn take_by_force(global: &Global, bucket: Bucket, by: String) -> Result<Outcome, Failure> {
-    let name = bucket.url.to_string();
+async fn take_by_force(global: &Global, bucket: Bucket, seat: &Seat, by: String) -> Result<Outcome, Failure> {
+    let url = bucket.url.to_string();
+    let name = worded(&url, seat);
     let failed = |error: BucketError| bucket_failure(&name, &error);
     let machine = Machine { name: by, id: format!("takeover:{}", uuid::Uuid::new_v4().simple()) };
-    let owner = Owner::take(bucket.store, &bucket.url, machine, TakeOver::Forced).await.map_err(failed)?;
+    let owner = Owner::take_seat(bucket.store, &bucket.url, seat, machine, TakeOver::Forced).await.map_err(failed)?;
     let missing = owner.inherited().map_or_else(String::new, |mark| {
         format!("{}; when larder starts there again, it keeps them and says so", may_be_missing(mark, ""))
     });
@@ -184,8 +214,17 @@ async fn take_by_force(global: &Global, bucket: Bucket, by: String) -> Result<Ou
     let epoch = owner.epoch();
     let lines = if missing.is_empty() { String::new() } else { format!("\n{missing}") };
     let text = format!("{name} is free (epoch {epoch}): whoever starts next, or stands by, has it{lines}");
-    global.out().answer(&serde_json::json!({ "url": name, "epoch": epoch, "missing": missing }), |_| text)?;
+    global.out().answer(&serde_json::json!({ "url": url, "epoch": epoch, "missing": missing }), |_| text)?;
     Ok(Outcome::Done)
+}
+
+/// A store, and the seat at it unless that is the first.
+fn worded(url: &str, seat: &Seat) -> String {
+    seat.name().map_or_else(|| url.to_owned(), |name| format!("{url} (seat '{name}')"))
+}
+
+fn seat_option(seat: &Seat) -> String {
+    seat.name().map(|name| format!(" --seat {name}")).unwrap_or_default()
 }
 
 async fn check(global: &Global, url: BucketUrl, reach: &Reach) -> Result<Outcome, Failure> {

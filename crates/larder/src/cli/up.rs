@@ -248,6 +248,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         .map(|url| StoreConfig {
             name: args.store_name.clone(),
             bucket: args.reach.settings(url.clone()),
+            seat: args.seat.clone().unwrap_or_default(),
             standby: args.standby,
             cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
             journal: None,
@@ -437,13 +438,16 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
                 Failure::not_found(message).action("make one on the machine that writes it: larder volume create NAME")
             );
         }
-        if names.is_empty() {
+        let elsewhere = pool.elsewhere().await?;
+        if names.is_empty() && elsewhere.is_empty() {
             names.push(VOLUME.to_owned());
         }
-        for volume in names {
+        // The volumes of other machines may come here one day: their shares are ready, and rest until then.
+        let own = names.len();
+        for (at, volume) in names.into_iter().chain(elsewhere.into_iter().map(|(name, _)| name)).enumerate() {
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
-            if !pool.is_read_only() {
+            if !pool.is_read_only() && at < own {
                 config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
             }
             // A pool and a bucket side by side have a volume of the same name each.
@@ -477,7 +481,7 @@ async fn greet(
     }
     // Served, or why not: where nothing can be, the start has failed. What fails beside others is in the log (`daemon.faults_are_named`).
     let shares = daemon.shares().await;
-    let is_served = shares.iter().any(|share| share.locked || share.fault.is_none());
+    let is_served = shares.iter().any(|share| share.locked || share.rests || share.fault.is_none());
     let faults = shares.into_iter().filter_map(|share| Some((share.fault?, share.action)));
     if let Some((fault, action)) = faults.into_iter().next().filter(|_| !is_served) {
         let failure = Failure::new(FailureKind::Unavailable, fault);

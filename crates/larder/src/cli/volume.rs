@@ -132,9 +132,29 @@ async fn move_to(global: &Global, request: &VolumeMove) -> Result<(), Failure> {
     global.out().answer(&moved, moved_text)
 }
 
+fn handed_over_text(moved: &VolumeMoved) -> String {
+    let VolumeMoved { volume, to, .. } = moved;
+    let mut text = match (&moved.fault, moved.closed_ms) {
+        (Some(fault), _) => format!("'{volume}' was handed over to {to}: {fault}"),
+        (None, 0) => format!("'{volume}' is served by {to}"),
+        (None, ms) => format!(
+            "handed '{volume}' over to {to}; nobody could use it for {:.1} s\n\
+             NFS clients go on there with the handles that they have; others connect again",
+            ms as f64 / 1000.0
+        ),
+    };
+    for note in &moved.notes {
+        text.push_str(&format!("\n{note}"));
+    }
+    text
+}
+
 fn moved_text(moved: &VolumeMoved) -> String {
     let VolumeMoved { volume, to, .. } = moved;
     let secs = moved.closed_ms as f64 / 1000.0;
+    if moved.handed_over {
+        return handed_over_text(moved);
+    }
     let mut text = format!(
         "moved '{volume}' to '{to}'; it was closed for {secs:.1} s\n\
          NFS clients go on with the handles that they have; SMB, SFTP and WebDAV clients connect again"

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use larder_base::Seat;
 use larder_base::units::ByteSize;
 use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN, Nanos, Prices};
 use serde::Deserialize;
@@ -15,6 +16,8 @@ use super::names::check_name;
 pub(crate) struct StoreConfig {
     pub(crate) name: String,
     pub(crate) bucket: BucketSettings,
+    /// Machines at other seats serve other volumes of the store.
+    pub(crate) seat: Seat,
     /// Another machine takes over when this one is silent, and this one waits while another has the store.
     pub(crate) standby: bool,
     /// Another machine writes the store: its volumes are served read-only, at most so many seconds behind.
@@ -114,6 +117,7 @@ pub(super) struct RawStore {
     allow_http: bool,
     #[serde(default)]
     virtual_hosted: bool,
+    seat: Option<Spanned<String>>,
     #[serde(default)]
     standby: bool,
     #[serde(default)]
@@ -175,6 +179,7 @@ impl StoreConfig {
             region,
             allow_http,
             virtual_hosted,
+            seat,
             standby,
             read_only,
             behind_seconds,
@@ -186,6 +191,19 @@ impl StoreConfig {
             None => None,
             Some((Ok(bytes), cache)) => Some(CacheConfig { dir: cache.dir, bytes }),
             Some((Err(what), cache)) => return Err((cache.bytes.span(), what)),
+        };
+        let seat = match seat {
+            None => Seat::default(),
+            Some(raw) if read_only => {
+                return Err((
+                    raw.span(),
+                    "a store that is only read has no seat: leave out seat, or read_only = true".to_owned(),
+                ));
+            }
+            Some(raw) => match raw.get_ref().parse::<Seat>() {
+                Ok(seat) => seat,
+                Err(error) => return Err((raw.span(), error.to_string())),
+            },
         };
         let behind = match behind_seconds {
             None => BEHIND_SECONDS,
@@ -205,7 +223,7 @@ impl StoreConfig {
         let read_only = read_only.then_some(behind);
         let prices = prices.map(RawPrices::parse).transpose()?;
         let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket, standby, read_only, cache, journal, prices })
+        Ok(StoreConfig { name: raw.name.into_inner(), bucket, seat, standby, read_only, cache, journal, prices })
     }
 
     /// Options of the command line for this run.
@@ -225,6 +243,9 @@ impl StoreConfig {
             if let Some(said) = said {
                 table.insert(name, value(said));
             }
+        }
+        if let Some(seat) = self.seat.name() {
+            table.insert("seat", value(seat));
         }
         let flags = [
             ("allow_http", self.bucket.allow_http),

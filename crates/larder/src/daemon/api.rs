@@ -201,6 +201,11 @@ async fn volume_move(
     State(daemon): Shared,
     Json(request): Json<larder_api::VolumeMove>,
 ) -> Answer<larder_api::VolumeMoved> {
+    // A volume has a name that follows that of its pool. A machine has none.
+    if !request.to.contains('/') {
+        let offered = daemon.offer_volume(&request).await?;
+        return ok(finish(async move { daemon.hand_over(offered).await }).await?);
+    }
     let copied = daemon.copy_volume(&request).await?;
     ok(finish(async move { daemon.change_places(copied).await }).await?)
 }

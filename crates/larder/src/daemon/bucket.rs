@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
+use larder_base::Seat;
+use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock};
 use larder_store::{
     AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner,
@@ -15,7 +17,9 @@ use larder_store::{
 };
 use larder_volume::{Backing, Space};
 
+use super::Daemon;
 use super::journal_place::{JournalPlace, OpenJournal, log_failure, missing_failure, what_is_missing};
+use super::storage::OpenPool;
 use crate::config::StoreConfig;
 use crate::folder::DataFolder;
 use crate::machine;
@@ -77,6 +81,21 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
     Ok(Machine { id: format!("{}:{own}:{}", id.trim(), folder.path().display()), name })
 }
 
+impl Daemon {
+    pub(super) async fn start_bucket(
+        &self,
+        store: &StoreConfig,
+        force: bool,
+        memory: ByteSize,
+    ) -> Result<OpenPool, Failure> {
+        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
+            None => None,
+            Some(pool) => Some(self.journal_place(store, pool)?),
+        };
+        OpenPool::start_bucket(store, this_machine(&self.folder)?, force, memory, journal).await
+    }
+}
+
 impl OpenBucket {
     /// Takes the store. With `take_over` also from a machine that has not given it back.
     pub(super) async fn take(
@@ -102,10 +121,11 @@ impl OpenBucket {
     ) -> Result<Self, Failure> {
         let failed = |error| bucket_failure(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
-        let before = larder_store::look(&*bucket.store).await.map_err(failed)?;
+        let before = larder_store::look_at(&*bucket.store, &config.seat).await.map_err(failed)?;
         refuse_without_own_journal(config, &machine, before.as_ref().filter(|_| !take_over), journal.as_ref())?;
         let how = if take_over { TakeOver::Forced } else { TakeOver::No };
-        let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, how).await.map_err(failed)?;
+        let owner = Owner::take_seat(Arc::clone(&bucket.store), &bucket.url, &config.seat, machine, how);
+        let owner = owner.await.map_err(failed)?;
         let name = config.name.clone();
         owner.on_loss(move |error| end_loser(&name, error));
         let beating = config.standby.then(|| owner.beating());
@@ -156,6 +176,12 @@ impl OpenBucket {
         let (name, prices) = (config.name.clone(), config.prices.clone());
         let (journal, missing, beating) = (None, None, parking_lot::Mutex::new(beating));
         OpenBucket { name, bucket, owner, beating, store, cache, log, journal, missing, cache_fault, prices }
+    }
+
+    /// The machines that sit at the store, this one among them.
+    pub(super) async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, Failure> {
+        let seats = larder_store::look_at_all(&*self.bucket.store).await;
+        seats.map_err(|error| bucket_failure(&self.name, &error))
     }
 
     pub(super) fn is_read_only(&self) -> bool {

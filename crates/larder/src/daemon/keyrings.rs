@@ -55,6 +55,11 @@ impl Unlocked {
         self.keys.lock().get(&id).cloned()
     }
 
+    pub(super) fn forget(&self, id: Uuid) {
+        self.keys.lock().remove(&id);
+        self.locked.lock().remove(&id);
+    }
+
     pub(super) fn put(&self, id: Uuid, keys: Arc<Keys>) {
         self.keys.lock().insert(id, keys);
     }

@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -37,6 +37,7 @@ pub(crate) mod erase;
 mod explain;
 mod explain_words;
 pub(crate) mod export;
+mod followed;
 pub(crate) mod groups;
 mod import_tasks;
 pub(crate) mod imports;
@@ -60,6 +61,7 @@ mod rollback;
 mod schedule;
 mod scrub;
 mod sealing;
+mod seats;
 mod secrets;
 mod servers;
 mod shares;
@@ -81,6 +83,7 @@ pub(crate) use mounts::is_dead;
 pub(crate) use recycle::run as run_recycle;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
+pub(crate) use seats::run as run_seats;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
 pub(crate) use shares::{default_share, take_in};
@@ -166,14 +169,6 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
-    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
-        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
-            None => None,
-            Some(pool) => Some(self.journal_place(store, pool)?),
-        };
-        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
-    }
-
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
@@ -233,6 +228,10 @@ impl Daemon {
         }
         state.noted = notes;
         for volume in &state.config.volumes {
+            // `handing.configured_twice`
+            if self.storage.is_elsewhere(&volume.name.to_string()).await {
+                continue;
+            }
             let ensured = match &volume.key {
                 // It is made by `volume create --encrypt` alone: never in clear because it is not there.
                 Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
@@ -254,6 +253,9 @@ impl Daemon {
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
+        for share in state.shares.iter_mut().filter(|share| share.fault.is_some() && !share.locked) {
+            share.rests = self.storage.is_elsewhere(&share.volume).await;
+        }
         for share in &state.shares {
             if share.locked {
                 tracing::info!(
@@ -263,6 +265,8 @@ impl Daemon {
                 );
             } else if self.storage.is_closed_for_now(&share.volume) {
                 tracing::info!("share '{}' waits until its volume is back in a moment", share.name);
+            } else if share.rests {
+                tracing::info!("share '{}' rests: another machine serves its volume", share.name);
             } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }

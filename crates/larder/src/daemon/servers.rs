@@ -168,6 +168,13 @@ impl Servers {
         }
     }
 
+    /// The same for a volume that is another machine's now, for so long.
+    pub(super) fn linger(&self, volume: uuid::Uuid, lasts: std::time::Duration) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.linger(volume, lasts);
+        }
+    }
+
     pub(super) fn resume(&self) {
         if let Some(nfs) = &self.nfs {
             nfs.handle.pause(None);

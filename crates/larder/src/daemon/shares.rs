@@ -139,6 +139,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
         recycle_days: share.recycle_days,
         snapshots_shown: share.snapshots_shown,
         fault: None,
+        rests: false,
         locked: false,
         action: None,
     }

@@ -46,6 +46,10 @@ impl Daemon {
         let schedules = self.schedules_of_file().await;
         self.snapshot_runs.forget(|name| schedules.iter().all(|(wanted, _)| wanted != name));
         for (name, keep) in schedules {
+            // `handing.configured_twice`
+            if self.storage.is_elsewhere(&name.to_string()).await {
+                continue;
+            }
             let run = self.snapshot_runs.of(&name);
             if run.volume.is_none() && run.waits_for_a_change() && !woken {
                 continue;

@@ -37,15 +37,15 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<Opt
     let failed = |error| bucket_failure(&store.name, &error);
     let bucket = Bucket::open(&store.bucket).map_err(failed)?;
     let machine = this_machine(folder)?;
-    if let Ok(Some(owner)) = larder_store::look(&*bucket.store).await
+    if let Ok(Some(owner)) = larder_store::look_at(&*bucket.store, &store.seat).await
         && !owner.released
         && owner.machine.id != machine.id
     {
         keep_what_waits(config, store).await;
     }
     let url = bucket.url.to_string();
-    let told = |watched: &Watched| say(&store.name, &url, watched);
-    let owner = Owner::stand_by(bucket.store, &bucket.url, machine, told).await.map_err(failed)?;
+    let told = |watched: &Watched| say(store, &url, watched);
+    let owner = Owner::stand_by_seat(bucket.store, &bucket.url, &store.seat, machine, told).await.map_err(failed)?;
     tracing::info!(store = store.name, epoch = owner.epoch(), "took the store");
     Ok(Some(owner.beating()))
 }
@@ -69,7 +69,9 @@ async fn keep_what_waits(config: &Config, store: &StoreConfig) {
     }
 }
 
-fn say(store: &str, url: &str, watched: &Watched) {
+fn say(store: &StoreConfig, url: &str, watched: &Watched) {
+    let seat = store.seat.name().map(|name| format!(" --seat {name}")).unwrap_or_default();
+    let store = &store.name;
     let (owner, epoch) = (&watched.machine.name, watched.epoch);
     match (&watched.silence, watched.beats) {
         (Some(silence), _) => tracing::error!(
@@ -77,7 +79,7 @@ fn say(store: &str, url: &str, watched: &Watched) {
             owner,
             epoch,
             "the owner has been silent since {}, and the store is not taken over: changes after {} may be missing, which only its pool '{}' has ({}). \
-             Start larder there, and nothing is lost; if that machine is gone for good, go on without them: larder store takeover {url} --force",
+             Start larder there, and nothing is lost; if that machine is gone for good, go on without them: larder store takeover {url}{seat} --force",
             times::local(silence.since_ms),
             times::local(silence.journal.drained_ms),
             silence.journal.pool,

@@ -100,7 +100,8 @@ impl OpenPool {
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over, journal).await?);
         let unlocked = Arc::<super::keyrings::Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
-        match Registry::open_sealed(bucket.backing(), memory, Arc::clone(&unlocked) as _).await {
+        let opened = Registry::open_seat(bucket.backing(), memory, Arc::clone(&unlocked) as _, config.seat.clone());
+        match opened.await {
             Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
             Err(error) => {
                 bucket.close().await;

@@ -77,6 +77,11 @@ impl NfsHandle {
         self.shared.pause(volume);
     }
 
+    /// As [`NfsHandle::pause`], for a volume that has gone to another machine: until its address has followed it, or for so long.
+    pub fn linger(&self, volume: uuid::Uuid, lasts: std::time::Duration) {
+        self.shared.linger(volume, lasts);
+    }
+
     /// The counters at this moment.
     pub fn stats(&self) -> NfsStats {
         self.shared.stats.snapshot()

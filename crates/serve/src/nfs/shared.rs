@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use larder_base::metrics::{Latency, Metrics};
@@ -53,6 +53,8 @@ pub struct Shared {
     exports_version: AtomicU64,
     /// A volume that is back in a moment.
     paused: RwLock<Option<uuid::Uuid>>,
+    /// Volumes that have gone to another machine, and until when their clients are asked to wait.
+    gone: RwLock<Vec<(uuid::Uuid, Instant)>>,
     pub drc: drc::Cache,
     pub stats: Stats,
     pub buffers: Buffers,
@@ -72,6 +74,7 @@ impl Shared {
             exports: RwLock::default(),
             exports_version: AtomicU64::new(0),
             paused: RwLock::default(),
+            gone: RwLock::default(),
             drc: drc::Cache::default(),
             stats: Stats::default(),
             buffers: Buffers::default(),
@@ -93,8 +96,19 @@ impl Shared {
         *self.paused.write() = volume;
     }
 
+    pub fn linger(&self, volume: uuid::Uuid, lasts: Duration) {
+        let now = Instant::now();
+        let mut gone = self.gone.write();
+        gone.retain(|(other, until)| *other != volume && *until > now);
+        gone.push((volume, now + lasts));
+    }
+
     pub fn is_paused(&self, volume: &[u8; 16]) -> bool {
-        self.paused.read().is_some_and(|paused| paused.as_bytes() == volume)
+        let is_gone = || {
+            let now = Instant::now();
+            self.gone.read().iter().any(|(gone, until)| gone.as_bytes() == volume && *until > now)
+        };
+        self.paused.read().is_some_and(|paused| paused.as_bytes() == volume) || is_gone()
     }
 
     pub fn exports(&self) -> Arc<Exports> {

@@ -56,6 +56,8 @@ pub(crate) struct Followed {
     generation: AtomicU64,
     /// When the newest look began, in milliseconds since the boot.
     looked_ms: AtomicU64,
+    /// When somebody asked for the newest look.
+    pub(crate) asked_ms: AtomicU64,
     is_looking: AtomicBool,
     caches: OnceLock<Weak<dyn Caches>>,
     counts: EngineCounts,
@@ -79,7 +81,7 @@ pub(crate) fn superseded() -> FsError {
     FsError::Io("the file has changed on the machine that writes it; read it again".into())
 }
 
-fn boot_ms() -> u64 {
+pub(crate) fn boot_ms() -> u64 {
     u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -94,6 +96,7 @@ impl Followed {
             turning: RwLock::new(()),
             generation: AtomicU64::new(0),
             looked_ms: AtomicU64::new(asked),
+            asked_ms: AtomicU64::new(asked),
             is_looking: AtomicBool::new(false),
             caches: OnceLock::new(),
             counts: EngineCounts::default(),

@@ -14,6 +14,7 @@ impl Followed {
     /// Who waits for a look that fails, fails with it: a store that does not answer is not asked once for each of them.
     pub(super) async fn look(&self, why: Look) -> FsResult<()> {
         let came_ms = boot_ms();
+        self.asked_ms.fetch_max(came_ms, Ordering::AcqRel);
         let mut tail = self.tail.lock().await;
         if let Some((failed_ms, error)) = &tail.failed
             && *failed_ms > came_ms

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use uuid::Uuid;
 
-use super::document::{VolumeEntry, find, find_id, store_error};
+use super::document::{VolumeEntry, find_id, store_error};
 use super::{Registry, check_volume_name};
 use crate::backing::Beneath;
 use crate::data::{Segment, SegmentId, Tally, encode_segment, object_path, segment_key};
@@ -114,7 +114,7 @@ impl Registry {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
             }
-            let entry = find(document, volume)?;
+            let entry = self.find(document, volume)?;
             entry.check_not_sealing()?;
             let mut lineage = entry.lineage().to_vec();
             lineage.push(Ancestor { volume: entry.info.id, newest: newest.max(lineage::newest(&lineage)) });
@@ -191,7 +191,7 @@ impl Registry {
         let _alone = self.receive_alone(name)?;
         let volume = self.volume(name).await?;
         let (mut document, _) = self.read().await?;
-        let entry = find(&mut document, name)?.clone();
+        let entry = self.find(&mut document, name)?.clone();
         let Some(origin) = &entry.origin else {
             let why = format!("'{name}' is a volume of its own already");
             return Err(FsError::Refused(why.into()));
@@ -205,7 +205,7 @@ impl Registry {
             copied?;
         }
         self.update(|document| {
-            let entry = find(document, name)?;
+            let entry = self.find(document, name)?;
             let id = entry.info.id;
             entry.origin = None;
             entry.features.incompatible.retain(|feature| feature != features::CLONE);
@@ -278,6 +278,8 @@ fn entry_of(parent: &VolumeEntry, name: &str, origin: Origin) -> VolumeEntry {
         former_sources: Vec::new(),
         sealing: None,
         origin: Some(origin),
+        seat: parent.seat.clone(),
+        handover: None,
     }
 }
 

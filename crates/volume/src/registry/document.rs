@@ -8,12 +8,13 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use larder_base::LogStore;
 use larder_base::features::{Access, Features, Known};
+use larder_base::{LogStore, Seat};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use uuid::Uuid;
 
+use super::handover::Handover;
 use crate::features;
 use crate::layout::VOLUMES;
 use crate::lineage::{Ancestor, Origin};
@@ -54,6 +55,12 @@ pub(crate) struct VolumeEntry {
     /// The id in handles that clients keep, if it is not the volume's own: that of the volume whose place it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handles: Option<Uuid>,
+    /// See `seats.entry_decides`.
+    #[serde(default, skip_serializing_if = "Seat::is_first")]
+    pub(crate) seat: Seat,
+    /// It is on its way to another seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handover: Option<Handover>,
 }
 
 impl VolumeEntry {
@@ -85,6 +92,33 @@ impl VolumeEntry {
             let is_incompatible = features::INCOMPATIBLE.contains(&mark);
             let set = if is_incompatible { &mut features.incompatible } else { &mut features.read_only_compatible };
             set.push(mark.to_owned());
+        }
+    }
+}
+
+/// The terms that a reader opens a volume on (`followed.reopened`).
+#[derive(Clone, PartialEq)]
+pub(crate) struct Terms {
+    name: String,
+    is_sealed: bool,
+    is_sealing: bool,
+    is_replica: bool,
+    source: Option<Uuid>,
+    handles: Option<Uuid>,
+    ancestors: Vec<Uuid>,
+}
+
+impl Terms {
+    pub(super) fn of(entry: &VolumeEntry) -> Self {
+        let info = entry.info();
+        Self {
+            name: info.name,
+            is_sealed: info.sealed,
+            is_sealing: info.sealing.is_some(),
+            is_replica: info.replica,
+            source: entry.source,
+            handles: entry.handles,
+            ancestors: entry.lineage().iter().map(|ancestor| ancestor.volume).collect(),
         }
     }
 }

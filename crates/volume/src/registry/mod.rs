@@ -12,14 +12,18 @@
 
 mod clone;
 pub(crate) mod document;
+pub(crate) mod followed;
+pub(crate) mod handover;
 mod sealing;
+pub(crate) mod seats;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
+use larder_base::Seat;
 use larder_base::features::Features;
 use larder_base::log::Tenure;
 use object_store::{ObjectStore, UpdateVersion};
@@ -41,7 +45,7 @@ use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, check_features, find, find_id, is_empty, store_error};
+use document::{Document, Terms, check_features, find_id, is_empty, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";
@@ -62,8 +66,15 @@ pub struct Registry {
     /// The lock is held while a volume opens or closes, so that each is open once.
     open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
     pub(crate) next_tag: AtomicU32,
+    /// See `seats.entry_decides`.
+    seat: Seat,
+    has_seats: AtomicBool,
+    /// Given, perhaps: nobody opens them before it is known (`seats.late_puts_fail`).
+    giving: parking_lot::Mutex<HashSet<Uuid>>,
     /// Another process writes the store: its volumes are at most so far behind (`follow.bounded_age`).
     follows: Option<Duration>,
+    /// See `followed.reopened`.
+    terms: parking_lot::Mutex<HashMap<Uuid, Terms>>,
     /// Names of replicas that are received into or promoted just now.
     pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
 }
@@ -78,10 +89,24 @@ impl Registry {
 
     /// [`Registry::open`] with the keys of encrypted volumes.
     pub async fn open_sealed(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>) -> FsResult<Registry> {
-        let registry = Self::of(backing, memory, seals, None);
+        Self::open_seat(backing, memory, seals, Seat::default()).await
+    }
+
+    /// The volumes of one seat (`seats.entry_decides`), which nobody else may open meanwhile.
+    pub async fn open_seat(
+        backing: Backing,
+        memory: MemoryBudget,
+        seals: Arc<dyn Seals>,
+        seat: Seat,
+    ) -> FsResult<Registry> {
+        let registry = Self::of(backing, memory, seals, None, seat);
         if registry.backing.log.as_ref().is_some_and(|log| log.is_shared()) {
             // `document.successors_are_not_overwritten`
-            match registry.update(|_| Ok(())).await {
+            let begin = |document: &mut Document| {
+                registry.begin_seat(document);
+                Ok(())
+            };
+            match registry.update(begin).await {
                 // Nobody changes it then.
                 Ok(()) | Err(FsError::ReadOnly(_)) => {}
                 Err(error) => return Err(error),
@@ -90,7 +115,8 @@ impl Registry {
         let (document, _) = registry.read().await?;
         // A clone that was not finished holds nothing.
         let is_unfinished = |entry: &VolumeEntry| entry.origin.is_some() && !entry.formatted;
-        for entry in document.volumes.iter().filter(|entry| entry.doomed || is_unfinished(entry)) {
+        let own = document.volumes.iter().filter(|entry| registry.is_own(entry));
+        for entry in own.filter(|entry| entry.doomed || is_unfinished(entry)) {
             registry.delete_doomed(entry.info.id).await?;
         }
         Ok(registry)
@@ -104,12 +130,18 @@ impl Registry {
         seals: Arc<dyn Seals>,
         behind_max: Duration,
     ) -> FsResult<Registry> {
-        let registry = Self::of(backing, memory, seals, Some(behind_max));
+        let registry = Self::of(backing, memory, seals, Some(behind_max), Seat::default());
         registry.read().await?;
         Ok(registry)
     }
 
-    fn of(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>, follows: Option<Duration>) -> Registry {
+    fn of(
+        backing: Backing,
+        memory: MemoryBudget,
+        seals: Arc<dyn Seals>,
+        follows: Option<Duration>,
+        seat: Seat,
+    ) -> Registry {
         let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
         Registry {
             backing,
@@ -120,7 +152,11 @@ impl Registry {
             entries: Arc::new(EntryCache::new(total / 16)),
             open: tokio::sync::Mutex::new(HashMap::new()),
             next_tag: AtomicU32::new(1),
+            seat,
+            has_seats: AtomicBool::new(false),
+            giving: Default::default(),
             follows,
+            terms: Default::default(),
             receiving: Default::default(),
         }
     }
@@ -170,6 +206,8 @@ impl Registry {
                 former_sources: Vec::new(),
                 sealing: None,
                 origin: None,
+                seat: self.seat.clone(),
+                handover: None,
             });
             Ok(())
         })
@@ -177,10 +215,10 @@ impl Registry {
         Ok(info)
     }
 
-    /// The volumes of the store, those being removed left out.
+    /// The volumes of this seat, those being removed left out.
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
-        let living = document.volumes.iter().filter(|entry| !entry.doomed);
+        let living = document.volumes.iter().filter(|entry| !entry.doomed && self.is_own(entry));
         let origin = |entry: &VolumeEntry| {
             let origin = entry.origin.as_ref()?;
             let volume = document.volumes.iter().find(|other| other.info.id == origin.volume)?;
@@ -194,7 +232,7 @@ impl Registry {
         check_properties(&properties)?;
         let mut changed = None;
         self.update(|document| {
-            let entry = find(document, name)?;
+            let entry = self.find(document, name)?;
             entry.info.properties = properties.clone();
             changed = Some(entry.info());
             Ok(())
@@ -220,7 +258,7 @@ impl Registry {
         let _alone = self.receive_alone(name)?;
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
-        let entry = find(&mut document, name)?.clone();
+        let entry = self.find(&mut document, name)?.clone();
         let id = entry.info.id;
         if !document.clones_of(id).is_empty() {
             return Err(FsError::Busy(HAS_CLONES));
@@ -244,7 +282,7 @@ impl Registry {
     pub async fn volume(&self, name: &str) -> FsResult<Volume> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
-        let entry = find(&mut document, name)?.clone();
+        let entry = self.find(&mut document, name)?.clone();
         if entry.info().replica {
             return Err(FsError::Replica);
         }
@@ -253,6 +291,9 @@ impl Registry {
         }
         if let Some(volume) = open.get(&entry.info.id) {
             return Ok(volume.clone());
+        }
+        if self.giving.lock().contains(&entry.info.id) {
+            return Err(FsError::Busy("the volume is being handed over"));
         }
         if entry.origin.is_some() && !entry.formatted {
             return Err(FsError::Busy("the clone is being made"));
@@ -272,6 +313,9 @@ impl Registry {
             .await?;
         }
         let volume = handle(state);
+        if self.follows.is_some() {
+            self.terms.lock().insert(entry.info.id, Terms::of(&entry));
+        }
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
     }
@@ -280,8 +324,11 @@ impl Registry {
     /// opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
-        for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES) && !entry.info().replica) {
-            if open.contains_key(&entry.info.id) {
+        for entry in living
+            .filter(|entry| self.is_own(entry))
+            .filter(|entry| entry.has(features::RESERVED_RANGES) && !entry.info().replica)
+        {
+            if open.contains_key(&entry.info.id) || self.giving.lock().contains(&entry.info.id) {
                 continue;
             }
             match self.open_state(document, entry).await {
@@ -357,7 +404,7 @@ impl Registry {
     /// place. Counts from its next opening on.
     pub async fn take_handles(&self, name: &str, of: Uuid) -> FsResult<()> {
         self.update(|document| {
-            let entry = find(document, name)?;
+            let entry = self.find(document, name)?;
             entry.handles = (entry.info.id != of).then_some(of);
             Ok(())
         })
@@ -368,7 +415,7 @@ impl Registry {
     pub async fn close_volume(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
-        let id = find(&mut document, name)?.info.id;
+        let id = self.find(&mut document, name)?.info.id;
         close_unused(&mut open, id).await.map(drop)
     }
 
@@ -499,7 +546,9 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     pub(crate) async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        document::read(&*self.backing.store).await
+        let read = document::read(&*self.backing.store).await?;
+        self.note_seats(&read.0);
+        Ok(read)
     }
 
     pub(crate) async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {

@@ -15,7 +15,7 @@
 
 use uuid::Uuid;
 
-use super::document::{VolumeEntry, find};
+use super::document::VolumeEntry;
 use super::{Registry, close_unused};
 use crate::features;
 use crate::keys::{self, Superblock};
@@ -102,12 +102,12 @@ impl Registry {
             }
         }
         let (mut document, _) = self.read().await?;
-        Ok(find(&mut document, name)?.info())
+        Ok(self.find(&mut document, name)?.info())
     }
 
     async fn check_may_be_sealed(&self, name: &str, sealing: Sealing) -> FsResult<()> {
         let (mut document, _) = self.read().await?;
-        let entry = find(&mut document, name)?.clone();
+        let entry = self.find(&mut document, name)?.clone();
         entry.check_may_be_sealed(sealing)?;
         let clones = document.clones_of(entry.info.id);
         let Some((_, clone)) = clones.first() else { return Ok(()) };
@@ -120,13 +120,13 @@ impl Registry {
     /// `sealing.marked_before_written`
     async fn mark_sealing(&self, name: &str, sealing: Sealing) -> FsResult<()> {
         self.update(|document| {
-            let entry = find(document, name)?;
+            let entry = self.find(document, name)?;
             let id = entry.info.id;
             entry.check_may_be_sealed(sealing)?;
             if !document.clones_of(id).is_empty() {
                 return Err(FsError::Busy(super::HAS_CLONES));
             }
-            let entry = find(document, name)?;
+            let entry = self.find(document, name)?;
             entry.sealing = Some(sealing);
             entry.add(features::ENCRYPTION);
             entry.add(features::SEALING);

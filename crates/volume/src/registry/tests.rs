@@ -2,7 +2,7 @@
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use super::document::{FORMAT, REGISTRY, decode_document, read_document};
+use super::document::{FORMAT, REGISTRY, decode_document, find, read_document};
 use super::*;
 use crate::tests::{Box_, err, file, fresh};
 
@@ -192,6 +192,8 @@ fn golden_document() {
         former_sources: Vec::new(),
         sealing: None,
         origin: None,
+        seat: Seat::default(),
+        handover: None,
     };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry], changes: 0 };
     let golden = concat!(

@@ -21,7 +21,7 @@ use super::{ReplicaInfo, ReplicaSnapshot, Resume, image_path, numbers_of, ranges
 use crate::features;
 use crate::layout::prefix_of;
 use crate::properties::VolumeInfo;
-use crate::registry::document::{VolumeEntry, check_features, find, mark, store_error};
+use crate::registry::document::{VolumeEntry, check_features, mark, store_error};
 use crate::registry::{HAS_CLONES, Registry, check_properties, check_volume_name};
 use crate::snapshots::holds::{self, is_active, is_held};
 use crate::types::*;
@@ -110,7 +110,7 @@ impl Registry {
         check_features("the snapshot", &features, true)?;
         check_properties(&header.properties)?;
         let (mut registry, _) = self.read().await?;
-        let entry = match find(&mut registry, name) {
+        let entry = match self.find(&mut registry, name) {
             Ok(entry) => entry.clone(),
             Err(_) if header.from.is_none() => self.enter_replica(name, header, features.clone()).await?,
             Err(error) => return Err(error),
@@ -140,7 +140,7 @@ impl Registry {
             return Ok(());
         }
         self.update(|document| {
-            let known = find(document, &entry.info.name)?;
+            let known = self.find(document, &entry.info.name)?;
             names().for_each(|name| known.add(name));
             Ok(())
         })
@@ -171,6 +171,8 @@ impl Registry {
             former_sources: Vec::new(),
             sealing: None,
             origin: None,
+            seat: self.seat().clone(),
+            handover: None,
         };
         self.update(|document| {
             if document.volumes.iter().any(|other| other.info.name == name && !other.doomed) {
@@ -280,7 +282,7 @@ impl Registry {
 
     pub(crate) async fn replica_document(&self, name: &str) -> FsResult<(VolumeEntry, Option<Document>)> {
         let (mut registry, _) = self.read().await?;
-        let entry = find(&mut registry, name)?.clone();
+        let entry = self.find(&mut registry, name)?.clone();
         if !entry.info().replica {
             return Err(refused(format!("'{name}' is a volume of its own, not a replica")));
         }

@@ -79,7 +79,7 @@ impl Registry {
             open => open?,
         };
         let (mut document, _) = self.read().await?;
-        let entry = find(&mut document, volume)?.clone();
+        let entry = self.find(&mut document, volume)?.clone();
         entry.check_not_sealing()?;
         let state = Arc::clone(&open.state);
         let (to, row) = state.sent_row(snapshot).await?;

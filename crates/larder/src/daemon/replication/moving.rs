@@ -449,6 +449,8 @@ impl Daemon {
             closed_ms: u64::try_from(closed.as_millis()).unwrap_or(u64::MAX),
             kept: one.keep || fault.is_some(),
             fault,
+            handed_over: false,
+            notes: Vec::new(),
         })
     }
 
