@@ -179,8 +179,8 @@ async fn ask(global: &Global, bucket: Bucket, seat: &Seat, by: String) -> Result
         HandOver::Unheard(owner) => {
             return not_given(&owner, "it looks for no such request, because its [[store]] has no standby = true");
         }
-        HandOver::Silent(owner) => return Err(not_given(&name, &owner, "it shows no sign of life")),
-        HandOver::Slow(owner) => return Err(not_given(&name, &owner, "it was asked, and has not given it back yet")),
+        HandOver::Silent(owner) => return not_given(&owner, "it shows no sign of life"),
+        HandOver::Slow(owner) => return not_given(&owner, "it was asked, and has not given it back yet"),
     };
     global.out().answer(&serde_json::json!({ "url": url, "owner": now }), |_| text)?;
     Ok(Outcome::Done)
