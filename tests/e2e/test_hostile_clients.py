@@ -143,38 +143,6 @@ def test_a_full_server_lets_people_in(daemon, folder, many_files, door):
     wait_for(lambda: f"larder_serve_{door}_connections 0\n" in daemon.run("metrics", check=True).stdout, 10)
 
 
-def test_idle_logins_make_room_where_everybody_has_logged_in(daemon, many_files):
-    """The one that was used longest ago ends, and none that was used within a minute."""
-    request = head(daemon, "HEAD", "long", "", "")
-
-    def ask(sockets):
-        for s in sockets:
-            s.sendall(request)
-        for s in sockets:
-            s.settimeout(30)
-            assert b" 200 " in s.recv(4096)
-
-    def newcomer():
-        try:
-            with reach(daemon, "webdav") as s:
-                ask([s])
-            return True
-        except (OSError, AssertionError):
-            return False
-
-    with closing() as held:
-        for _ in range(0, CONNECTIONS_MAX, 128):
-            held += (batch := reach_many(daemon, "webdav", "127.0.0.1", 128))
-            ask(batch)
-        assert not newcomer(), "everybody is at work"
-        time.sleep(62)
-        ask(held[8:])
-        assert newcomer() and newcomer()
-        assert wait_for(lambda: sum(map(is_open, held[:8])) in (6, 7), 10)
-        assert all(map(is_open, held[8:])), "others than the idle ones ended"
-    wait_for(lambda: "larder_serve_webdav_connections 0\n" in daemon.run("metrics", check=True).stdout, 10)
-
-
 def test_heads_and_bodies_that_stall_and_readers_that_do_not_read(daemon, folder):
     before = daemon.rss_bytes()
     with closing() as held:
@@ -254,3 +222,49 @@ def test_garbage_and_half_handshakes(daemon, folder):
         honest(daemon, folder)
         assert daemon.rss_bytes() - before < 100 << 20
     honest(daemon, folder)
+
+
+def test_an_idle_login_makes_room_where_everybody_has_logged_in(tmp_path):
+    """Of SFTP: the one that was used longest ago ends, not one with a file open. WebDAV ends idle connections by itself."""
+    limit = 16
+    daemon = make(tmp_path, extra=["--sftp", "127.0.0.1:0"])
+    daemon.start().stop()
+    config = daemon.data / "larder.toml"
+    config.write_text(config.read_text().replace("\n[limits]\n", f"\n[limits]\nconnections = {limit}\n"))
+    daemon.start()
+    keeper, held = Client(daemon, tmp_path), []
+
+    def packet(kind, *fields):
+        body = bytes([kind]) + b"".join(struct.pack(">I", f) if isinstance(f, int) else struct.pack(">I", len(f)) + f for f in fields)
+        return struct.pack(">I", len(body)) + body
+
+    def ask(ssh, request):
+        ssh.stdin.write(request)
+        ssh.stdin.flush()
+        return os.read(ssh.stdout.fileno(), 4096)
+
+    def log_in():
+        command = ["ssh", *keeper.options(), "-p", str(keeper.port), "keeper@127.0.0.1", "-s", "sftp"]
+        ssh = subprocess.Popen(command, env=keeper.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        held.append(ssh)
+        return ssh if ask(ssh, packet(1, 3)) else None
+
+    try:
+        keeper.sftp(f"put {keeper.ask} /{daemon.share}/file")
+        for _ in range(limit):
+            assert log_in()
+        assert ask(held[0], packet(3, 1, f"/{daemon.share}/file".encode(), 1, 0))[4] == 102, "a handle"
+        assert not log_in(), "everybody was at work a moment ago"
+        time.sleep(62)
+        for ssh in held[3:limit]:
+            assert ask(ssh, packet(16, 1, b"/"))
+        assert log_in()
+        assert wait_for(lambda: held[1].poll() is not None, 10)
+        assert all(held[n].poll() is None for n in (0, *range(2, limit))), "others than the idle one ended"
+        assert ask(held[0], packet(17, 2, f"/{daemon.share}/file".encode()))
+    finally:
+        for ssh in held:
+            ssh.kill()
+            ssh.wait()
+        log = daemon.log()
+        assert daemon.stop() == 0 and "panicked" not in log, log[-4000:]

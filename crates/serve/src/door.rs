@@ -9,7 +9,7 @@
 //! - `door.strangers_make_room`: SFTP and WebDAV admit a newcomer even so. The oldest stranger of its
 //!   address ends, or the oldest of all if the server has all the connections it may have. Idle
 //!   connections thus keep nobody out. At most [`STRANGERS_MAX`] evicted ones are still ending.
-//!   Where everybody has logged in, one who is idle does ([`crate::residents`]).
+//!   Over SFTP one who is idle does where everybody has logged in ([`crate::residents`]); WebDAV ends idle connections by itself.
 //! - `door.tables_bounded`: all tables are bounded. The entry that was used longest ago is dropped
 //!   first.
 

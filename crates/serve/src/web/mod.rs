@@ -38,8 +38,8 @@ mod xml;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -170,10 +170,7 @@ fn admit(
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
     let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
-    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full).or_else(|| {
-        // Everybody has logged in.
-        (is_full && shared.residents.make_room()).then(|| shared.strangers.admit(peer.ip()))?
-    }) else {
+    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
         shared.door.refused(address, || format!("WebDAV: a connection from {address} was refused: there are too many"));
@@ -228,8 +225,7 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: CancellationToken,
 ) {
     let shared = Arc::clone(&open.0);
-    let (known, makes_room) = (CancellationToken::new(), CancellationToken::new());
-    let used = Arc::new(OnceLock::new());
+    let known = CancellationToken::new();
     let address = peer.ip().to_canonical();
     let client = Peer { shared: Arc::clone(&shared), address, tls, known: known.clone() };
     let mut builder = http1::Builder::new();
@@ -239,7 +235,7 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_headers(HEADERS_MAX)
         .max_buf_size(READ_BYTES_MAX);
     let service = service_fn(move |request| service::answer(client.clone(), request));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream, Arc::clone(&used))), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream)), service));
     // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`), and earlier
     // if a newcomer needs its place (`door.strangers_make_room`).
     let evicted = stranger.evicted();
@@ -249,21 +245,11 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             () = evicted.cancelled() => {}
         }
     });
-    let (mut stranger, mut resident, mut is_stopping) = (Some(stranger), None, false);
+    let (mut stranger, mut is_stopping) = (Some(stranger), false);
     let ended = loop {
         tokio::select! {
             ended = connection.as_mut() => break ended,
-            () = known.cancelled(), if stranger.is_some() => {
-                stranger = None;
-                // A request under way ends first (hyper's graceful shutdown), so it needs no look.
-                let entered = shared.residents.enter(makes_room.clone(), Box::new(|| false));
-                let _ = used.set(entered.used());
-                resident = Some(entered);
-            }
-            () = makes_room.cancelled(), if resident.is_some() && !is_stopping => {
-                is_stopping = true;
-                connection.as_mut().graceful_shutdown();
-            }
+            () = known.cancelled(), if stranger.is_some() => stranger = None,
             () = &mut end, if stranger.is_some() => {
                 shared.stats.connections_dropped.add(1);
                 return;

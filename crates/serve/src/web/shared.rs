@@ -16,7 +16,6 @@ use super::config::WebConfig;
 use super::locks::Locks;
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
-use crate::residents::Residents;
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
@@ -68,7 +67,6 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
-    pub residents: Arc<Residents>,
     pub guard: Guard,
     pub remembered: Remembered,
     pub locks: Locks,
@@ -90,7 +88,6 @@ impl Shared {
             stats: stats(),
             door: Door::default(),
             strangers: Arc::default(),
-            residents: Arc::default(),
             guard: Guard::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),

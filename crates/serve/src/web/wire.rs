@@ -3,14 +3,11 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-
-use crate::residents::Use;
 
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -18,24 +15,15 @@ pub struct Timed<S> {
     inner: S,
     /// Runs while a write waits.
     patience: Option<Pin<Box<Sleep>>>,
-    /// Set once somebody has logged in.
-    used: Arc<OnceLock<Arc<Use>>>,
 }
 
 impl<S> Timed<S> {
-    pub fn new(inner: S, used: Arc<OnceLock<Arc<Use>>>) -> Self {
-        Self { inner, patience: None, used }
-    }
-
-    fn touch(&self) {
-        if let Some(used) = self.used.get() {
-            used.touch();
-        }
+    pub fn new(inner: S) -> Self {
+        Self { inner, patience: None }
     }
 
     fn waited<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            self.touch();
             self.patience = None;
             return done;
         }
@@ -47,11 +35,7 @@ impl<S> Timed<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let done = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if done.is_ready() {
-            self.touch();
-        }
-        done
+        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
