@@ -147,7 +147,7 @@ struct Told {
     next: AtomicUsize,
 }
 
-fn teller(log: &JournaledLog) -> crate::JournalTeller {
+pub(crate) fn teller(log: &JournaledLog) -> crate::JournalTeller {
     let (log, drained_ms) = (log.clone(), log.drained_ms());
     Box::new(move || JournalMark {
         pool: "tank".to_owned(),

@@ -473,8 +473,9 @@ async fn work_from_a_journal(url: String, newest: Arc<AtomicU64>) {
     let machine = Machine { name: "a".to_owned(), id: "a".to_owned() };
     let owner = Owner::take(Arc::clone(&bucket.store), &bucket.url, machine, TakeOver::No).await.unwrap();
     let local = Local::new(&bucket.url.to_string(), Arc::new(MemLog::default()), Arc::new(InMemory::new()));
-    let log = BucketLog::new(Arc::clone(&bucket.store), Some(owner));
+    let log = BucketLog::new(Arc::clone(&bucket.store), Some(owner.clone()));
     let log = JournaledLog::recover(log, local).await.unwrap();
+    owner.settle_journal(Some(crate::standby_tests::teller(&log))).await.unwrap();
     let backing = Backing {
         store: Arc::new(AfterLog::new(Arc::clone(&bucket.store), log.barrier(), is_immutable)),
         log: Some(Arc::new(log)),
