@@ -20,8 +20,7 @@ use larder_store::{
 use larder_volume::{Backing, Space};
 use tokio::task::JoinHandle;
 
-use super::Daemon;
-use super::storage::{OpenPool, Storage};
+use super::storage::Storage;
 use crate::config::{Config, NO_STANDBY, StoreConfig};
 use crate::folder::DataFolder;
 use crate::machine;
@@ -146,21 +145,6 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<(),
     let owner = taken.map_err(|error| bucket_failure(&store.name, &error))?;
     tracing::info!(store = store.name, epoch = owner.epoch(), "took the store");
     Ok(())
-}
-
-impl Daemon {
-    pub(super) async fn start_bucket(
-        &self,
-        store: &StoreConfig,
-        force: bool,
-        memory: ByteSize,
-    ) -> Result<OpenPool, Failure> {
-        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
-            None => None,
-            Some(pool) => Some(JournalPlace::of(&self.storage, store, pool)?),
-        };
-        OpenPool::start_bucket(store, this_machine(&self.folder)?, force, memory, journal).await
-    }
 }
 
 impl OpenBucket {
