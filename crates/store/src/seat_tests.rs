@@ -47,7 +47,7 @@ async fn a_volume_goes_from_seat_to_seat_and_back() {
     assert_eq!(look_at(&*machines.bucket.store, &seat("c")).await.unwrap(), None);
     add(&a.volume("v").await.unwrap(), 0).await;
     assert_eq!(b.list().await.unwrap(), []);
-    let refused = b.volume("v").await.unwrap_err().to_string();
+    let refused = b.volume("v").await.err().unwrap().to_string();
     assert!(refused.contains("the seat 'first'"), "{refused}");
     for refused in [b.destroy("v").await, b.set("v", Properties::default()).await.map(drop), b.close_volume("v").await]
     {
@@ -69,7 +69,7 @@ async fn a_volume_goes_from_seat_to_seat_and_back() {
     let mut files = 2;
     for (from, to) in [(&a, &b), (&b, &a), (&a, &b)] {
         hand_over(from, to).await;
-        assert!(from.volume("v").await.unwrap_err().to_string().contains("seat"));
+        assert!(from.volume("v").await.err().unwrap().to_string().contains("seat"));
         assert_eq!(from.list().await.unwrap(), []);
         let seated = to.seated().await.unwrap();
         assert_eq!(seated[0].handover.as_ref().map(|handover| handover.stage), Some(HandoverStage::Given));
@@ -108,7 +108,7 @@ async fn a_change_that_arrives_late_gives_nothing_away() {
         if is_killed {
             a = Arc::new(machines.registry("a").await.0);
         } else {
-            let busy = a.volume("v").await.unwrap_err().to_string();
+            let busy = a.volume("v").await.err().unwrap().to_string();
             assert!(busy.contains("handed over"), "{busy}");
             assert_eq!(a.settle(id).await.unwrap(), *a.seat());
         }

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use larder_base::log::MemLog;
 use larder_base::{Seat, SystemClock};
 use larder_volume::{
-    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Stability, Volume,
+    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, NoKeys, Properties, Registry, SetAttr, Space, Stability,
+    Volume,
 };
 
 use object_store::memory::InMemory;

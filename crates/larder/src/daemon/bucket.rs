@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, PoolStatus};
 use larder_base::Seat;
-use larder_base::units::ByteSize;
 use larder_base::{LogStore, SystemClock};
 use larder_store::{
     AfterLog, Beating, Bill, Bucket, BucketError, BucketLog, Bypass, Cached, DiskCache, FollowedLog, Machine, Owner,
@@ -17,9 +16,7 @@ use larder_store::{
 };
 use larder_volume::{Backing, Space};
 
-use super::Daemon;
 use super::journal_place::{JournalPlace, OpenJournal, log_failure, missing_failure, what_is_missing};
-use super::storage::OpenPool;
 use crate::config::StoreConfig;
 use crate::folder::DataFolder;
 use crate::machine;
@@ -81,19 +78,6 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
     Ok(Machine { id: format!("{}:{own}:{}", id.trim(), folder.path().display()), name })
 }
 
-impl Daemon {
-    pub(super) async fn start_bucket(
-        &self,
-        store: &StoreConfig,
-        force: bool,
-        memory: ByteSize,
-    ) -> Result<OpenPool, Failure> {
-        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
-            None => None,
-            Some(pool) => Some(self.journal_place(store, pool)?),
-        };
-        OpenPool::start_bucket(store, this_machine(&self.folder)?, force, memory, journal).await
-    }
 }
 
 impl OpenBucket {

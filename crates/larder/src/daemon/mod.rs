@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -167,6 +167,14 @@ impl Daemon {
     /// Each pool's part of the memory.
     fn memory_per_pool(&self, pools: usize) -> ByteSize {
         ByteSize(self.memory.0 / pools.max(1) as u64)
+    }
+
+    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
+        let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
+            None => None,
+            Some(pool) => Some(self.journal_place(store, pool)?),
+        };
+        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered
