@@ -78,8 +78,6 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
     Ok(Machine { id: format!("{}:{own}:{}", id.trim(), folder.path().display()), name })
 }
 
-}
-
 impl OpenBucket {
     /// Takes the store. With `take_over` also from a machine that has not given it back.
     pub(super) async fn take(
