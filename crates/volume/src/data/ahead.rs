@@ -129,6 +129,7 @@ impl Inner {
         if range.is_empty() {
             return;
         }
+        self.load_ahead(inode, range.end..range.end.saturating_add(FAR_WINDOW_MAX).min(size));
         let Some(wanted) = self.cold_records(inode, &range) else {
             let (this, inode) = (Arc::clone(self), Arc::clone(inode));
             tokio::spawn(async move {
@@ -142,6 +143,21 @@ impl Inner {
             return;
         };
         self.fetch_ahead(inode, range.end, wanted);
+    }
+
+    /// Loads the extents of `range`, so that read-ahead need not wait for them when it gets there.
+    fn load_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>) {
+        let mut state = inode.file.state.lock();
+        let Some(at) = state.extents.missing(range).filter(|_| !state.loads_ahead) else { return };
+        state.loads_ahead = true;
+        drop(state);
+        let (this, inode) = (Arc::clone(self), Arc::clone(inode));
+        tokio::spawn(async move {
+            let _loading = inode.file.extents_lock.read().await;
+            // Whoever needs them hears of the failure.
+            let _ = this.ensure_loaded(&inode, at..at + 1).await;
+            inode.file.state.lock().loads_ahead = false;
+        });
     }
 
     /// Fetches as many of `wanted` as there is room for (`ahead.bounded`), which the reader believes

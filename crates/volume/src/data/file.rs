@@ -67,6 +67,8 @@ pub(super) struct FileData {
     /// Sequential readers, most recent last.
     pub(super) streams: Vec<Stream>,
     pub(super) scattered: Scattered,
+    /// Extents that read-ahead will need are being loaded.
+    pub(super) loads_ahead: bool,
     /// How many extents it has counted in the volume's total.
     pub(super) counted: Counted,
 }
