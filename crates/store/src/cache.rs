@@ -538,7 +538,7 @@ impl Drop for Bypass {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use object_store::{ObjectStore, ObjectStoreExt};
+    use object_store::ObjectStoreExt;
     use rand::{Rng, SeedableRng};
 
     use super::*;

@@ -35,8 +35,6 @@ const FAR_FETCH_BYTES_MAX: u64 = super::ahead::RANGE + super::ahead::RANGE / 32;
 const FETCH_GAP_MAX: u64 = 32 << 10;
 /// The same beside a piece, whose reader wants few bytes from the disks.
 const PIECE_GAP_MAX: u64 = 4 << 10;
-/// Shorter bodies say little of a line's rate.
-const MEASURED_BYTES_MIN: u64 = 256 << 10;
 
 impl Inner {
     /// Joins the fetches under way and starts the others, neighbours together
@@ -239,9 +237,7 @@ impl FetchRun {
         }
         if body.failed.is_none() {
             let lasted = clock.elapsed().saturating_sub(answered);
-            self.inner
-                .line
-                .measured(answered.saturating_sub(begun), (bytes >= MEASURED_BYTES_MIN).then_some((bytes, lasted)));
+            self.inner.line.measured(answered.saturating_sub(begun), bytes, lasted);
         }
         for (part, fetch) in damaged {
             let again = self.inner.fetch_again(part).await;

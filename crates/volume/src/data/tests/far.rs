@@ -50,14 +50,35 @@ impl Network {
     }
 }
 
-/// A file of `len` bytes that do not compress in a store behind `network`, cold.
+/// The time of tests that do not wait for it.
+pub(super) struct PausedClock(tokio::time::Instant);
+
+impl Default for PausedClock {
+    fn default() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl larder_base::Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(2, 0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Files of `len` bytes that do not compress in a store behind `network`, cold.
 async fn world_with(len: usize, memory_bytes: u64, files: u64, network: Arc<Network>) -> World {
     let store = TestStore { network: Some(network), ..TestStore::default() };
     let settings = Arc::new(DataSettings::new(&Properties::default()));
     let world = World::open(Arc::new(store), Arc::default(), settings, (memory_bytes, true)).await.unwrap();
     for n in 0..files {
         let inode = world.create(2 + n).await;
-        world.write(&inode, 0, &noise(n, len)).await;
+        for (at, part) in (0..).step_by(1 << 20).zip(noise(n, len).chunks(1 << 20)) {
+            world.write(&inode, at, part).await;
+        }
     }
     let world = world.reopen().await;
     world.store.gets.store(0, Ordering::Relaxed);

@@ -150,7 +150,7 @@ pub(super) struct TestStore {
     pub(super) lying_gets: AtomicU32,
     pub(super) failing_gets: AtomicU32,
     /// Bodies come in pieces, as from a network. `None`: at once.
-    pub(super) network: Option<Arc<far::Network>>,
+    network: Option<Arc<far::Network>>,
 }
 
 impl std::fmt::Display for TestStore {
@@ -368,7 +368,7 @@ impl World {
             meta: Arc::clone(&meta) as Arc<dyn Meta>,
             settings: Arc::clone(&settings),
             memory: Memory::new(memory_bytes),
-            clock: Arc::new(SystemClock::default()),
+            clock: if shared { Arc::new(far::PausedClock::default()) } else { Arc::new(SystemClock::default()) },
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
