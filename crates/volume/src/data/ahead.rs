@@ -77,7 +77,7 @@ impl Inner {
         if !self.parts.is_far() {
             return advance_streams(streams, range, WINDOW_MAX.min(memory.cache_bytes() / 16));
         }
-        let window_max = FAR_WINDOW_MAX.min(memory.cache_bytes() / 8).min(memory.ahead_left() / 2);
+        let window_max = FAR_WINDOW_MAX.min(memory.cache_bytes() / 16).min(memory.ahead_left() / 2);
         advance_far(streams, range, window_max)
     }
 
