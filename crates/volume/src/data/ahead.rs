@@ -174,7 +174,8 @@ impl Inner {
         wanted.truncate(count);
         let permit = self.permit_for(&wanted);
         // The reader asks again for what is not fetched now.
-        if let Some(at) = if permit.is_some() { cut } else { wanted.first().map(|(_, at)| *at) } {
+        let left_out = if permit.is_some() { cut } else { wanted.first().map(|(_, at)| *at) };
+        if let Some(at) = left_out {
             let mut state = inode.file.state.lock();
             state.streams.iter_mut().filter(|stream| stream.ahead == end).for_each(|stream| stream.ahead = at);
         }

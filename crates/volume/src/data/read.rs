@@ -54,15 +54,17 @@ impl Data {
         let inner = &self.0;
         let mut fetched: HashMap<RecordKey, Record> = HashMap::new();
         let mut failed: Option<(RecordKey, FsError)> = None;
-        let (mut is_sequential, mut ahead) = (None, None);
+        let (mut is_sequential, mut later) = (None, None);
         let mut may_be_scattered = inner.parts.is_far();
         for _ in 0..PLANS_MAX {
-            let (plan, due) = inner.plan(inode, offset..end, &fetched, &mut is_sequential);
-            ahead = ahead.or(due);
+            let (plan, ahead) = inner.plan(inode, offset..end, &fetched, &mut is_sequential);
             // `ahead.one_request`: that needs to know where the bytes of this read lie.
-            let is_placed = !inner.parts.is_far() || !matches!(plan, ReadPlan::Unknown);
-            if let Some(range) = ahead.take_if(|_| is_placed) {
-                inner.read_ahead(inode, range);
+            match ahead.or_else(|| later.take().map(|range: Box<Range<u64>>| *range)) {
+                Some(range) if inner.parts.is_far() && matches!(plan, ReadPlan::Unknown) => {
+                    later = Some(Box::new(range))
+                }
+                Some(range) => inner.read_ahead(inode, range),
+                None => {}
             }
             match plan {
                 ReadPlan::Ready(chunks) => return Ok(chunks),
