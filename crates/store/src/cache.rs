@@ -26,27 +26,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use larder_base::checksum::{checksum_slices, seed};
 use larder_base::metrics::{Counter, Metrics};
 use object_store::path::Path;
-use object_store::{
-    Attributes, CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
 use parking_lot::Mutex;
 
 const MAGIC: &[u8; 8] = b"LRDCACHE";
 const VERSION: u32 = 1;
-const BLOCK_BYTES: u64 = 64 << 10;
+pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 const ENTRY_BYTES: usize = 64;
 /// A cache smaller than this is refused.
 pub const CACHE_BYTES_MIN: u64 = 16 << 20;
-/// Reads of more than this pass by: a file that is read from end to end would take the place of all that is read often.
-const READ_BYTES_MAX: u64 = 4 << 20;
 /// What is on its way to the disk. More is not kept: the disk is slower than the bucket then.
 const QUEUE_BYTES_MAX: usize = 32 << 20;
 /// A disk that takes longer than the bucket is no cache.
@@ -107,7 +98,7 @@ fn unsealed(bytes: &[u8], place: u64) -> Option<&[u8]> {
     (u64::from_le_bytes(*sum) == want).then_some(body)
 }
 
-fn name_of(path: &Path) -> u128 {
+pub(crate) fn name_of(path: &Path) -> u128 {
     let half = |n| checksum_slices(seed(MAGIC, n), std::iter::once(path.as_ref().as_bytes()));
     u128::from(half(u64::MAX)) << 64 | u128::from(half(u64::MAX - 1))
 }
@@ -234,11 +225,11 @@ struct Queue {
 }
 
 /// What one read has brought, from the beginning of a block on.
-struct Read {
-    name: u128,
-    first: u32,
-    bytes: Bytes,
-    object_bytes: u64,
+pub(crate) struct Read {
+    pub(crate) name: u128,
+    pub(crate) first: u32,
+    pub(crate) bytes: Bytes,
+    pub(crate) object_bytes: u64,
 }
 
 /// A cache of objects in a folder.
@@ -252,8 +243,8 @@ pub struct DiskCache {
     fault: Mutex<Option<String>>,
     bypasses: AtomicUsize,
     queue: Mutex<Queue>,
-    hits: Counter,
-    misses: Counter,
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
 }
 
 impl fmt::Debug for DiskCache {
@@ -340,7 +331,7 @@ impl DiskCache {
         Bypass(Arc::clone(self))
     }
 
-    fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.is_on.load(Ordering::Acquire) && self.bypasses.load(Ordering::Acquire) == 0
     }
 
@@ -360,12 +351,12 @@ impl DiskCache {
         let _ = self.data.set_len(0);
     }
 
-    fn forget(&self, path: &Path) {
+    pub(crate) fn forget(&self, path: &Path) {
         self.map.lock().remove_object(name_of(path));
     }
 
     /// The bytes of a range, if all of it is here, and the length of the object.
-    async fn read(self: &Arc<Self>, name: u128, range: Range<u64>) -> Option<(Bytes, u64)> {
+    pub(crate) async fn read(self: &Arc<Self>, name: u128, range: Range<u64>) -> Option<(Bytes, u64)> {
         let blocks = blocks_of(&range)?;
         let (slots, object_bytes) = {
             let mut map = self.map.lock();
@@ -394,6 +385,17 @@ impl DiskCache {
             false => (start + length <= whole.len()).then(|| whole.slice(start..start + length))?,
         };
         Some((bytes, object_bytes))
+    }
+
+    /// For each of the blocks whether it is here, and the length of the object if any is.
+    pub(crate) fn present(&self, name: u128, blocks: Range<u32>) -> (Vec<bool>, Option<u64>) {
+        let (mut map, mut object_bytes) = (self.map.lock(), None);
+        let present = blocks.map(|block| {
+            let found = map.find(name, block);
+            object_bytes = object_bytes.or(found.map(|(_, entry)| entry.object_bytes));
+            found.is_some()
+        });
+        (present.collect(), object_bytes)
     }
 
     fn read_slots(&self, slots: &[(u32, Entry)]) -> Option<Bytes> {
@@ -430,7 +432,7 @@ impl DiskCache {
     }
 
     /// Keeps the blocks of a read, without anybody's waiting.
-    fn keep(self: &Arc<Self>, read: Read) {
+    pub(crate) fn keep(self: &Arc<Self>, read: Read) {
         {
             let mut queue = self.queue.lock();
             if queue.bytes + read.bytes.len() > QUEUE_BYTES_MAX {
@@ -518,7 +520,7 @@ fn load(index: &File, map: &mut Map) -> io::Result<()> {
     Ok(())
 }
 
-fn blocks_of(range: &Range<u64>) -> Option<Range<u32>> {
+pub(crate) fn blocks_of(range: &Range<u64>) -> Option<Range<u32>> {
     let first = u32::try_from(range.start / BLOCK_BYTES).ok()?;
     let end = u32::try_from(range.end.div_ceil(BLOCK_BYTES)).ok()?;
     (first < end).then_some(first..end)
@@ -533,138 +535,6 @@ impl Drop for Bypass {
     }
 }
 
-/// A store whose unchanging objects are read from a cache where that has them.
-#[derive(Debug)]
-pub struct Cached {
-    store: Arc<dyn ObjectStore>,
-    cache: Arc<DiskCache>,
-    is_immutable: IsImmutable,
-}
-
-impl Cached {
-    /// Reads of `store` through `cache`.
-    pub fn new(store: Arc<dyn ObjectStore>, cache: Arc<DiskCache>, is_immutable: IsImmutable) -> Self {
-        Self { store, cache, is_immutable }
-    }
-
-    /// The range, if the cache may have it.
-    fn cacheable(&self, at: &Path, options: &GetOptions) -> Option<Range<u64>> {
-        let Some(GetRange::Bounded(range)) = &options.range else { return None };
-        let is_plain = !options.head
-            && options.if_match.is_none()
-            && options.if_none_match.is_none()
-            && options.if_modified_since.is_none()
-            && options.if_unmodified_since.is_none()
-            && options.version.is_none();
-        let fits = range.start < range.end && range.end - range.start <= READ_BYTES_MAX;
-        (is_plain && fits && self.cache.is_used() && (self.is_immutable)(at)).then(|| range.clone())
-    }
-
-    fn forget(&self, at: &Path) {
-        if (self.is_immutable)(at) {
-            self.cache.forget(at);
-        }
-    }
-}
-
-impl fmt::Display for Cached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cached({})", self.store)
-    }
-}
-
-fn result(at: &Path, bytes: Bytes, range: Range<u64>, meta: Option<ObjectMeta>, object_bytes: u64) -> GetResult {
-    let meta = meta.unwrap_or_else(|| ObjectMeta {
-        location: at.clone(),
-        last_modified: Default::default(),
-        size: object_bytes,
-        e_tag: None,
-        version: None,
-    });
-    GetResult {
-        payload: GetResultPayload::Stream(futures::stream::once(async move { Ok(bytes) }).boxed()),
-        meta,
-        range,
-        attributes: Attributes::default(),
-        extensions: Default::default(),
-    }
-}
-
-#[async_trait]
-impl ObjectStore for Cached {
-    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.forget(at);
-        self.store.put_opts(at, payload, options).await
-    }
-
-    async fn put_multipart_opts(&self, at: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.forget(at);
-        self.store.put_multipart_opts(at, options).await
-    }
-
-    async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        let Some(range) = self.cacheable(at, &options) else { return self.store.get_opts(at, options).await };
-        let name = name_of(at);
-        if let Some((bytes, object_bytes)) = self.cache.read(name, range.clone()).await {
-            self.cache.hits.add(1);
-            let range = range.start..range.start + bytes.len() as u64;
-            return Ok(result(at, bytes, range, None, object_bytes));
-        }
-        self.cache.misses.add(1);
-        let Some(blocks) = blocks_of(&range) else { return self.store.get_opts(at, options).await };
-        let aligned = u64::from(blocks.start) * BLOCK_BYTES..u64::from(blocks.end) * BLOCK_BYTES;
-        let options = GetOptions { range: Some(GetRange::Bounded(aligned.clone())), ..options };
-        let got = self.store.get_opts(at, options.clone()).await?;
-        let meta = got.meta.clone();
-        // Behind the object's end: the store has its own words for that.
-        if got.range.start != aligned.start || range.start >= got.range.end {
-            let options = GetOptions { range: Some(GetRange::Bounded(range)), ..options };
-            return self.store.get_opts(at, options).await;
-        }
-        let whole = got.bytes().await?;
-        self.cache.keep(Read { name, first: blocks.start, bytes: whole.clone(), object_bytes: meta.size });
-        let start = (range.start - aligned.start) as usize;
-        let end = whole.len().min((range.end - aligned.start) as usize);
-        // A copy where much would stay in memory for the sake of little.
-        let bytes = match (end.saturating_sub(start)) * 2 < whole.len() {
-            true => Bytes::copy_from_slice(whole.get(start..end).unwrap_or_default()),
-            false => whole.slice(start.min(end)..end),
-        };
-        let range = range.start..range.start + bytes.len() as u64;
-        let object_bytes = meta.size;
-        Ok(result(at, bytes, range, Some(meta), object_bytes))
-    }
-
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let (cache, is_immutable) = (Arc::clone(&self.cache), self.is_immutable);
-        let paths = paths.inspect(move |path| {
-            if let Ok(path) = path
-                && is_immutable(path)
-            {
-                cache.forget(path);
-            }
-        });
-        self.store.delete_stream(paths.boxed())
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(prefix)
-    }
-
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.store.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.forget(to);
-        self.store.copy_opts(from, to, options).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -672,7 +542,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     use super::*;
-    use crate::{Bucket, Kind, tests};
+    use crate::{Bucket, Cached, Kind, tests};
 
     const OBJECT_BYTES: usize = 1_000_000;
 
@@ -799,6 +669,36 @@ mod tests {
         assert_eq!(bucket.requests.of(Kind::Get), before + 1);
         assert!(cache.status().contains("is not used"), "{}", cache.status());
         assert_eq!(std::fs::metadata(folder.path().join("data")).unwrap().len(), 0, "its room is given back");
+    }
+
+    /// A long range is one request for what is not here, and then none; a part that is here is not asked for again.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn long_reads_ask_for_what_is_not_here() {
+        const LONG: usize = 7_000_000;
+        let (server, bucket) = tests::fresh().await;
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, store) = opened(&bucket, folder.path());
+        let at = Path::from("seg/long");
+        let object: Vec<u8> = (0..LONG).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8).collect();
+        bucket.store.put(&at, object.clone().into()).await.unwrap();
+        let requests = async |range: Range<usize>| {
+            let before = (server.requests(), bucket.requests.bytes().1);
+            let got = read(&store, &at, range.start as u64..range.end as u64).await;
+            assert!(got == object[range.start..range.end.min(LONG)], "{range:?}");
+            settled(&cache).await;
+            (server.requests() - before.0, bucket.requests.bytes().1 - before.1)
+        };
+        // Blocks in the middle, then all around them: two requests, and nothing twice.
+        assert_eq!(requests(3_000_000..4_000_000).await.0, 1);
+        let (count, bytes) = requests(100_000..LONG + 5).await;
+        assert!(count == 2 && bytes <= (LONG - 900_000) as u64, "{count} requests, {bytes} bytes");
+        assert_eq!(requests(100_000..LONG).await, (0, 0));
+        assert_eq!(requests(1_234_567..6_999_999).await, (0, 0));
+        // The first block is not here yet, and little between two gaps is fetched along.
+        assert_eq!(requests(0..5_000_000).await.0, 1);
+        assert_eq!(requests(0..LONG).await, (0, 0));
+        assert!(store.get_range(&at, 7_100_000..9_000_000).await.is_err(), "behind the end");
+        assert!(store.get_range(&Path::from("seg/none"), 0..3_000_000).await.is_err());
     }
 
     #[test]

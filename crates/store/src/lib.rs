@@ -3,7 +3,7 @@
 //! ```text
 //!   volumes                     the log of volumes
 //!      |  ObjectStore              |  LogStore (one object an entry)
-//!   Cached: ranges on a local disk  |                                                     cache.rs
+//!   Cached: ranges on a local disk  |                                                     cached.rs, cache.rs
 //!   Retried: time limits, tries, pauses, conditional writes that know their own work      retried.rs
 //!      |
 //!   object_store's client of S3, each of whose requests is counted                        requests.rs
@@ -19,6 +19,7 @@ mod after_log;
 mod bill;
 mod bucket;
 mod cache;
+mod cached;
 mod check;
 mod credentials;
 mod early;
@@ -51,7 +52,8 @@ mod volume_tests;
 pub use after_log::AfterLog;
 pub use bill::{Bill, Nanos, Prices, Use};
 pub use bucket::Bucket;
-pub use cache::{Bypass, CACHE_BYTES_MIN, Cached, DiskCache};
+pub use cache::{Bypass, CACHE_BYTES_MIN, DiskCache};
+pub use cached::Cached;
 pub use check::{Probe, ProbeState, check};
 pub use follow::{FollowedLog, ReadOnly, left_of_log};
 pub use health::{Health, Trouble};

@@ -22,6 +22,7 @@ mod clock;
 pub(crate) mod engine;
 mod filter;
 mod frozen;
+mod load_pins;
 pub(crate) mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;

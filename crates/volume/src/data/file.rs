@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
@@ -65,6 +66,9 @@ pub(super) struct FileData {
     pub(super) failure: Option<FsError>,
     /// Sequential readers, most recent last.
     pub(super) streams: Vec<Stream>,
+    pub(super) scattered: Scattered,
+    /// Extents that read-ahead will need are being loaded.
+    pub(super) loads_ahead: bool,
     /// How many extents it has counted in the volume's total.
     pub(super) counted: Counted,
 }
@@ -78,6 +82,17 @@ pub(super) struct Stream {
     pub(super) ahead: u64,
     /// How far to read ahead.
     pub(super) window: u64,
+    /// Bytes that it has read; counted where the store is far.
+    pub(super) read: u64,
+}
+
+/// Reads at scattered places of a file, one soon after another (`ahead.around_dense_reads`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scattered {
+    /// Those that the store had to answer.
+    pub(super) misses: u32,
+    /// When the newest of them came.
+    pub(super) last: Duration,
 }
 
 /// An inode's part in the number of extents in memory; given back when the inode is dropped.

@@ -8,6 +8,8 @@
 //!   the bound at full speed.
 //! - `memory.records_never_stale`: records are immutable and named by segment and position, so the
 //!   cache never holds a stale one.
+//! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
+//!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
 //! - `memory.unused_is_given_back`: a record that was not used for [`ROUNDS_KEPT`] rounds (minutes,
 //!   see [`Memory::give_back`]) is dropped.
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use larder_base::slots::{Slot, Slots, Use};
 use quick_cache::Weighter;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::place::SegmentId;
 use crate::counts::CacheCounts;
@@ -30,6 +32,8 @@ const DIRTY_BYTES_MIN: u64 = 24 << 20;
 const DIRTY_BYTES_MAX: u64 = 1 << 30;
 // Charges are permits, counted in 32 bits, and the largest write fits the smallest bound.
 const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
+/// See `memory.ahead_is_bounded`: more than a fast line has on its way.
+const AHEAD_BYTES_MAX: u64 = 256 << 20;
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
@@ -165,6 +169,7 @@ pub(crate) struct Memory {
     /// See `memory.unused_is_given_back`.
     round: AtomicU32,
     cache_bytes: u64,
+    ahead: Arc<Semaphore>,
     pub(crate) counts: CacheCounts,
     volumes: AtomicU32,
     /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
@@ -205,6 +210,7 @@ impl Memory {
             cache,
             round: AtomicU32::new(0),
             cache_bytes,
+            ahead: Arc::new(Semaphore::new((cache_bytes / 4).min(AHEAD_BYTES_MAX) as usize)),
             counts: CacheCounts::default(),
             volumes: AtomicU32::new(0),
             debt_us: AtomicU64::new(0),
@@ -233,6 +239,16 @@ impl Memory {
 
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.cache_bytes
+    }
+
+    /// Bytes that may still be fetched ahead of readers (`memory.ahead_is_bounded`).
+    pub(crate) fn ahead_left(&self) -> u64 {
+        self.ahead.available_permits() as u64
+    }
+
+    /// `None`: so many bytes are not left.
+    pub(crate) fn try_acquire_ahead(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.ahead).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
     /// Acquires `charge` without waiting and without delay, if that is possible.
@@ -301,6 +317,12 @@ impl Memory {
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
         let used = Arc::new(AtomicU32::new(self.round.load(Ordering::Relaxed)));
         self.cache.insert(key, CachedRecord { record, used });
+    }
+
+    /// As if it had been used: what is read ahead would else be the first to go where the cache is
+    /// full of records that were used.
+    pub(crate) fn keep(&self, key: &RecordKey) {
+        let _ = self.cache.get(key);
     }
 
     /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given

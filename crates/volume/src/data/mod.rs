@@ -20,10 +20,11 @@
 //!   there is no timer.
 //!
 //! Rooms: `dirty`, `extents`, `pieces`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
-//! `shared` holds what operations and tasks share; `write`, `read`, `flush`, `small_commit`,
+//! `shared` holds what operations and tasks share; `write`, `read`, `fetching`, `ahead`, `flush`, `small_commit`,
 //! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
 //! come; `cut` and `patch` are the data's part of a snapshot.
 
+mod ahead;
 mod allocate;
 mod blocking;
 mod check;
@@ -34,11 +35,13 @@ mod cut;
 mod dirty;
 mod extents;
 mod fetch;
+mod fetching;
 mod file;
 mod flush;
 mod gate;
 mod gc;
 mod intents;
+mod line;
 mod memory;
 mod open;
 mod patch;

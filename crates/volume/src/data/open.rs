@@ -71,6 +71,7 @@ impl Data {
             poison: Mutex::new(None),
             fetches: Mutex::default(),
             fetch_bytes: AtomicU64::new(0),
+            line: Default::default(),
             gate: Default::default(),
             removals: AtomicUsize::new(0),
             extents_total: Arc::new(AtomicUsize::new(0)),

@@ -17,6 +17,7 @@ use super::copies::Cut;
 use super::extents::{SegmentId, WINDOW_BYTES};
 use super::fetch::Fetch;
 use super::gate::{Gate, set_aside};
+use super::line::Line;
 use super::memory::{Memory, RecordKey};
 use super::queue::Queue;
 use super::segments::Segments;
@@ -95,6 +96,14 @@ pub(crate) struct DataParts {
     pub(crate) followed: bool,
 }
 
+impl DataParts {
+    /// The store lies behind a network: a request is dear, and a large one is little dearer than a
+    /// small one.
+    pub(super) fn is_far(&self) -> bool {
+        self.shared
+    }
+}
+
 /// Bytes in memory beyond the engine's `Usage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataUsage {
@@ -146,6 +155,7 @@ pub(super) struct Inner {
     pub(super) poison: Mutex<Option<Arc<str>>>,
     pub(super) fetches: Mutex<HashMap<RecordKey, Arc<Fetch>>>,
     pub(super) fetch_bytes: AtomicU64,
+    pub(super) line: Line,
     pub(super) gate: Gate,
     /// Inodes whose data is being removed: its room is on its way back.
     pub(super) removals: std::sync::atomic::AtomicUsize,

@@ -37,10 +37,19 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
     FsError::Io(format!("metadata engine: {text}").into())
 }
 
-/// Read-ahead of scans, in bytes: a page of a listing is one or two blocks.
-pub(super) fn scan_options(limit: usize, order: IterationOrder) -> ScanOptions {
-    let read_ahead = if limit > 64 { 64 << 10 } else { 1 };
-    ScanOptions::default().with_cache_blocks(true).with_read_ahead_bytes(read_ahead).with_order(order)
+/// Rows of more than a few blocks.
+const LONG_SCAN_MIN: usize = 64;
+
+/// Read-ahead of scans: a page of a listing is one or two blocks. A store behind a network is asked
+/// for more at a time, and for several parts at once: each takes about as long as a block.
+pub(super) fn scan_options(limit: usize, order: IterationOrder, is_far: bool) -> ScanOptions {
+    let (bytes, tasks) = match (limit > LONG_SCAN_MIN, is_far) {
+        (false, _) => (1, 1),
+        (true, false) => (64 << 10, 1),
+        (true, true) => (256 << 10, 4),
+    };
+    let options = ScanOptions::default().with_cache_blocks(true).with_order(order);
+    options.with_read_ahead_bytes(bytes).with_max_fetch_tasks(tasks)
 }
 
 pub(super) async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {

@@ -33,6 +33,7 @@ pub(super) struct FrozenParts {
     pub(super) cache: Arc<dyn DbCache>,
     pub(super) cache_id: u64,
     pub(super) clock: Arc<EngineClock>,
+    pub(super) is_far: bool,
 }
 
 /// The folder of manifests of an engine at `path`.
@@ -47,6 +48,7 @@ pub(crate) fn manifest_path(path: &Path, id: u64) -> Path {
 
 struct FrozenDb {
     reader: Arc<DbReader>,
+    is_far: bool,
     runtime: tokio::runtime::Handle,
 }
 
@@ -89,7 +91,8 @@ pub(super) async fn open(parts: &FrozenParts, id: u64, manifest: Bytes) -> FsRes
         .build()
         .await
         .map_err(engine_error)?;
-    Ok(Arc::new(FrozenDb { reader: Arc::new(reader), runtime: tokio::runtime::Handle::current() }))
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Arc::new(FrozenDb { reader: Arc::new(reader), is_far: parts.is_far, runtime }))
 }
 
 #[async_trait]
@@ -103,7 +106,7 @@ impl Frozen for FrozenDb {
             return Ok(Vec::new());
         }
         let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
-        let options = scan_options(limit, IterationOrder::Ascending);
+        let options = scan_options(limit, IterationOrder::Ascending, self.is_far);
         let mut rows = self.reader.scan_with_options(range, &options).await.map_err(engine_error)?;
         let mut pairs = Vec::new();
         while pairs.len() < limit

@@ -35,6 +35,7 @@ use super::clock::EngineClock;
 use super::engine::{engine_error, next_pair, scan_options};
 use super::filter;
 use super::frozen::{self, FrozenParts};
+use super::load_pins::load_pins;
 use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
 use super::pins::Pins;
@@ -43,7 +44,6 @@ use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
 use super::{Batch, EngineCounts, EngineState, Meta, Owners, Ticket, Usage};
 use crate::keys;
-use crate::snapshots::row;
 use crate::types::{FsError, FsResult};
 
 /// The parts that engines of one process share.
@@ -53,6 +53,8 @@ pub(crate) struct Engine {
     /// See `wal.relieved_under_pressure`.
     pub(crate) pressure: Arc<Notify>,
     memtable_bytes: usize,
+    /// The store lies behind a network.
+    is_far: bool,
 }
 
 impl Engine {
@@ -65,7 +67,8 @@ impl Engine {
         (manifest_id, manifest): (u64, Bytes),
     ) -> FsResult<Arc<dyn Frozen>> {
         let (cache, clock) = (Arc::clone(&self.cache), Arc::new(EngineClock::new(clock)));
-        frozen::open(&FrozenParts { store, path, cache, cache_id, clock }, manifest_id, manifest).await
+        let is_far = self.is_far;
+        frozen::open(&FrozenParts { store, path, cache, cache_id, clock, is_far }, manifest_id, manifest).await
     }
 
     /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come
@@ -75,7 +78,13 @@ impl Engine {
             cache: cache::block_cache(cache_bytes),
             pressure: Arc::new(Notify::new()),
             memtable_bytes: memtable_bytes.clamp(2 << 20, 64 << 20) as usize,
+            is_far: false,
         }
+    }
+
+    /// For stores behind a network, if `is_far`.
+    pub(crate) fn for_far(self, is_far: bool) -> Self {
+        Self { is_far, ..self }
     }
 }
 
@@ -142,6 +151,7 @@ impl SlateMeta {
                 cache: Arc::clone(&parts.engine.cache),
                 cache_id: parts.cache_id,
                 clock: Arc::clone(&clock),
+                is_far: parts.engine.is_far,
             };
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
@@ -250,17 +260,6 @@ async fn carry(
 async fn begin_checkpoint(db: &Db) -> FsResult<CheckpointHandle> {
     let options = CheckpointOptions { lifetime: Some(POINT_LIFETIME), ..CheckpointOptions::default() };
     db.begin_checkpoint(CheckpointScope::All, &options).await.map_err(engine_error)
-}
-
-/// The tables that the snapshots of the last life read (`pins.before_collection`).
-async fn load_pins(db: &Db, pins: &Pins) -> FsResult<()> {
-    let (from, to) = keys::table_range(keys::tag::SNAPSHOT);
-    let mut rows = db.scan(from..to).await.map_err(engine_error)?;
-    while let Some((key, value)) = next_pair(&mut rows).await? {
-        let Some(epoch) = row::decode_key(&key)? else { continue };
-        pins.add(epoch, row::decode(&key, &value)?.tables.iter().map(|table| (table.id, table.bytes)));
-    }
-    Ok(())
 }
 
 fn write_batch(group: &Group) -> WriteBatch {
@@ -395,7 +394,7 @@ async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
 impl SlateMeta {
     async fn iterate(&self, from: &[u8], to: &[u8], limit: usize, order: IterationOrder) -> FsResult<DbIterator> {
         use std::ops::Bound;
-        let options = scan_options(limit, order);
+        let options = scan_options(limit, order, self.frozen.is_far);
         let iterator = match filter::within_inode(from, to) {
             Some((prefix, start, end)) => {
                 let end = end.map_or(Bound::Unbounded, Bound::Excluded);

@@ -143,10 +143,11 @@ impl Registry {
         seat: Seat,
     ) -> Registry {
         let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
+        let is_far = backing.log.as_ref().is_some_and(|log| log.is_shared());
         Registry {
             backing,
             seals,
-            engine: Engine::new(total / 8, total / 64),
+            engine: Engine::new(total / 8, total / 64).for_far(is_far),
             memory: Memory::new(total / 2),
             inodes: Arc::new(InodeBudget::new(total / 8)),
             entries: Arc::new(EntryCache::new(total / 16)),

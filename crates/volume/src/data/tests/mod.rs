@@ -1,6 +1,7 @@
 //! The data half by itself: against a model, through crashes, faults and full stores.
 #![allow(clippy::unwrap_used)]
 
+mod far;
 mod model;
 mod reserving;
 mod scenarios;
@@ -148,6 +149,8 @@ pub(super) struct TestStore {
     pub(super) failing_puts: AtomicU32,
     pub(super) lying_gets: AtomicU32,
     pub(super) failing_gets: AtomicU32,
+    /// Bodies come in pieces, as from a network. `None`: at once.
+    network: Option<Arc<far::Network>>,
 }
 
 impl std::fmt::Display for TestStore {
@@ -194,7 +197,10 @@ impl ObjectStore for TestStore {
         if count_down(&self.failing_gets) {
             return Err(fault("get fails"));
         }
-        let got = self.inner.get_opts(at, options).await?;
+        let mut got = self.inner.get_opts(at, options).await?;
+        if let Some(network) = &self.network {
+            got = network.slow(got).await;
+        }
         self.got_bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
         if !count_down(&self.lying_gets) {
             return Ok(got);
@@ -336,6 +342,7 @@ pub(super) struct World {
     pub(super) data: Arc<Data>,
     pub(super) settings: Arc<DataSettings>,
     memory_bytes: u64,
+    shared: bool,
 }
 
 impl World {
@@ -344,14 +351,14 @@ impl World {
         store.total.store(total, Ordering::Relaxed);
         let properties = Properties { record_bytes, compression, ..Properties::default() };
         let settings = Arc::new(DataSettings::new(&properties));
-        Self::open(store, Arc::new(TestMeta::default()), settings, memory_bytes).await.unwrap()
+        Self::open(store, Arc::new(TestMeta::default()), settings, (memory_bytes, false)).await.unwrap()
     }
 
     async fn open(
         store: Arc<TestStore>,
         meta: Arc<TestMeta>,
         settings: Arc<DataSettings>,
-        memory_bytes: u64,
+        (memory_bytes, shared): (u64, bool),
     ) -> FsResult<World> {
         let inodes = Arc::new(TestInodes::default());
         *inodes.meta.lock() = Some(Arc::clone(&meta));
@@ -361,11 +368,11 @@ impl World {
             meta: Arc::clone(&meta) as Arc<dyn Meta>,
             settings: Arc::clone(&settings),
             memory: Memory::new(memory_bytes),
-            clock: Arc::new(SystemClock::default()),
+            clock: if shared { Arc::new(far::PausedClock::default()) } else { Arc::new(SystemClock::default()) },
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
-            shared: false,
+            shared,
             marks: crate::marks::Marks::without_registry(),
             inherited: 0,
             epoch: 1,
@@ -373,12 +380,12 @@ impl World {
             followed: false,
         };
         let data = Data::open(parts).await?;
-        Ok(World { store, meta, inodes, data, settings, memory_bytes })
+        Ok(World { store, meta, inodes, data, settings, memory_bytes, shared })
     }
 
     /// Drops everything in memory; what is left is what was durable and `extra` batches more.
     pub(super) async fn crash(self, extra: usize) -> World {
-        let World { store, meta, inodes, data, settings, memory_bytes } = self;
+        let World { store, meta, inodes, data, settings, memory_bytes, shared } = self;
         data.0.stop.cancel();
         let tasks = std::mem::take(&mut *data.0.tasks.lock());
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
@@ -387,13 +394,13 @@ impl World {
         }
         let after = Arc::new(meta.crash(extra));
         drop((data, inodes));
-        Self::open(store, after, settings, memory_bytes).await.unwrap()
+        Self::open(store, after, settings, (memory_bytes, shared)).await.unwrap()
     }
 
     pub(super) async fn reopen(self) -> World {
         self.data.close().await.unwrap();
-        let World { store, meta, settings, memory_bytes, .. } = self;
-        Self::open(store, meta, settings, memory_bytes).await.unwrap()
+        let World { store, meta, settings, memory_bytes, shared, .. } = self;
+        Self::open(store, meta, settings, (memory_bytes, shared)).await.unwrap()
     }
 
     pub(super) async fn create(&self, ino: u64) -> Arc<Inode> {
