@@ -67,7 +67,7 @@ VERSITYGW_VERSION := v1.8.0
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 GARAGE_VERSION := 2.5.0
 
-# How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
+# How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 60 by default.
 SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
