@@ -22,7 +22,7 @@
 //! - `journaled.holds_no_journal`: entries that wait while others fill the journal are moved into an object of the pool, so that they
 //!   keep nobody from using it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub struct JournaledLog(Arc<Inner>);
 struct Inner {
     bucket: Arc<BucketLog>,
     local: Local,
-    streams: Mutex<HashMap<String, Arc<Stream>>>,
+    streams: Mutex<BTreeMap<String, Arc<Stream>>>,
     /// Streams that ended with entries that the bucket does not have (`journaled.failed_is_undrained`).
     failed: Mutex<Vec<Arc<Stream>>>,
     early: Arc<Early>,
@@ -607,6 +607,7 @@ async fn drain(inner: Arc<Inner>, stream: Arc<Stream>) {
             }
         };
         tokio::select! {
+            biased;
             arrived = oldest => {
                 flying.pop_front();
                 match arrived {
@@ -632,6 +633,7 @@ async fn make_room(inner: Arc<Inner>, stream: Arc<Stream>) {
         if !waits {
             // An idle stream wakes nobody.
             tokio::select! {
+                biased;
                 () = stream.came.notified() => {}
                 () = until_failed(&mut progress) => {}
             }

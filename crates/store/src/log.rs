@@ -364,6 +364,7 @@ impl Stream {
             // The last one on its way may return before: then nothing is shared by waiting.
             let mut progress = self.progress.subscribe();
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(next) => return,
                 _ = progress.changed() => {}
             }

@@ -282,6 +282,7 @@ impl Owner {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = ticks.tick() => {}
                 () = self.0.early.wanted() => {}
             }
