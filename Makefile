@@ -120,8 +120,8 @@ build-bucket: check-cargo
 
 # Owners that end or stop under load, again and again; then the same volumes in buckets of real servers.
 bucket: packages-test build build-bucket servers
-	LARDER_FAILOVERS=100 LARDER_S3_WANTED="versitygw minio garage" LARDER_S3_SERVERS=$(S3_SERVERS) \
-	  /usr/bin/python3 -m pytest tests/e2e/test_bucket.py tests/e2e/test_bucket_servers.py --timeout 3600
+	LARDER_FAILOVERS=100 LARDER_HANDOVER_CUTS=100 LARDER_S3_WANTED="versitygw minio garage" LARDER_S3_SERVERS=$(S3_SERVERS) \
+	  /usr/bin/python3 -m pytest tests/e2e/test_bucket.py tests/e2e/test_bucket_seats.py tests/e2e/test_bucket_servers.py --timeout 3600
 
 # One after another: each is 3 to 15 minutes of both cores.
 servers: | check-cargo

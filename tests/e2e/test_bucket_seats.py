@@ -14,7 +14,7 @@ from nfs3 import FILE_SYNC, JUKEBOX, NfsError, Nfs3
 from test_bucket import KEYS, Bucket, env
 from waiting import wait_for
 
-CUTS = int(os.environ.get("LARDER_HANDOVER_CUTS", "20"))
+CUTS = int(os.environ.get("LARDER_HANDOVER_CUTS", "6"))
 STALE = 70
 
 

@@ -538,7 +538,10 @@ impl Drop for Bypass {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use object_store::ObjectStoreExt;
+    use std::time::Instant;
+
+    use futures::StreamExt;
+    use object_store::{GetOptions, ObjectStore, ObjectStoreExt};
     use rand::{Rng, SeedableRng};
 
     use super::*;
@@ -699,6 +702,40 @@ mod tests {
         assert_eq!(requests(0..LONG).await, (0, 0));
         assert!(store.get_range(&at, 7_100_000..9_000_000).await.is_err(), "behind the end");
         assert!(store.get_range(&Path::from("seg/none"), 0..3_000_000).await.is_err());
+    }
+
+    /// A reader that lets go of a long range with its last byte leaves all of it in the cache, and one that lets go early what came.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn long_reads_that_are_let_go_of_are_kept() {
+        const LONG: usize = 7_000_000;
+        let (server, bucket) = tests::fresh().await;
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, store) = opened(&bucket, folder.path());
+        let at = Path::from("seg/long");
+        bucket.store.put(&at, vec![7; LONG].into()).await.unwrap();
+        for (range, wanted) in [(100_000..2_900_000, 2_800_000), (4_000_000..6_500_000, 1_300_000)] {
+            let options = GetOptions { range: Some(range.clone().into()), ..GetOptions::default() };
+            let mut stream = store.get_opts(&at, options).await.unwrap().into_stream();
+            let mut got = 0;
+            while got < wanted {
+                got += stream.next().await.unwrap().unwrap().len();
+            }
+            drop(stream);
+            let is_kept = async || {
+                let kept = range.start..range.start + wanted as u64 - BLOCK_BYTES;
+                let whole = if got == (range.end - range.start) as usize { range.clone() } else { kept };
+                cache.present(name_of(&at), blocks_of(&whole).unwrap()).0.iter().all(|is_here| *is_here)
+            };
+            let begun = Instant::now();
+            while !is_kept().await {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{range:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        settled(&cache).await;
+        let before = server.requests();
+        assert_eq!(read(&store, &at, 100_000..2_900_000).await.len(), 2_800_000);
+        assert_eq!(server.requests(), before);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! - `cached.long_reads_are_streams`: a range of more than [`LONG_BYTES_MIN`] is passed on as it arrives. What the cache has of it
 //!   comes from the cache, and the rest by one request for each gap. Little that is cached between two gaps is asked for again,
 //!   which is one request less.
+//! - `cached.kept_to_the_end`: a reader may let go of the stream when it has its last byte. What the store has been asked for beyond
+//!   that, the rest of a block, is kept as well; of a stream that is let go of earlier, the whole blocks that have come.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -250,6 +252,8 @@ struct Body {
     object_bytes: u64,
     /// What has come and is not kept yet, from a block's beginning on.
     held: BytesMut,
+    cache: Arc<DiskCache>,
+    name: u128,
 }
 
 impl Long {
@@ -268,11 +272,14 @@ impl Long {
 
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            if let Some(body) = &mut self.body {
-                match body.next(&self.cache, self.name).await? {
-                    Some(bytes) => return Ok(Some(bytes)),
-                    None => self.body = None,
+            if let Some(mut body) = self.body.take()
+                && let Some(bytes) = body.next().await?
+            {
+                match body.at >= body.wanted.end {
+                    true => drop(tokio::spawn(body.finish())),
+                    false => self.body = Some(body),
                 }
+                return Ok(Some(bytes));
             }
             let Some(stretch) = self.rest.pop_front() else { return Ok(None) };
             let range = stretch.range.start..stretch.range.end.min(self.end);
@@ -295,38 +302,49 @@ impl Long {
         let got = self.store.get_opts(&self.at, options).await?;
         let (meta, at) = (got.meta.clone(), got.range.start);
         let (stream, object_bytes) = (got.into_stream(), meta.size);
-        self.body = Some(Body { stream, at, wanted: range, object_bytes, held: BytesMut::new() });
+        let (cache, name, held) = (Arc::clone(&self.cache), self.name, BytesMut::new());
+        self.body = Some(Body { stream, at, wanted: range, object_bytes, held, cache, name });
         Ok(meta)
     }
 }
 
 impl Body {
     /// The next bytes that are wanted.
-    async fn next(&mut self, cache: &Arc<DiskCache>, name: u128) -> Result<Option<Bytes>> {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(bytes) = self.stream.next().await.transpose()? {
             self.held.extend_from_slice(&bytes);
             let (start, end) = (self.at, self.at + bytes.len() as u64);
             self.at = end;
             if self.held.len() >= PIECE_BLOCKS * BLOCK_BYTES as usize {
-                self.keep(cache, name);
+                self.keep();
             }
             let (from, to) = (self.wanted.start.max(start), self.wanted.end.min(end));
             if from < to {
                 return Ok(Some(bytes.slice((from - start) as usize..(to - start) as usize)));
             }
         }
-        self.keep(cache, name);
         Ok(None)
     }
 
+    /// Nobody waits any more (`cached.kept_to_the_end`).
+    async fn finish(mut self) {
+        while let Ok(Some(_)) = self.next().await {}
+    }
+
     /// Keeps the whole blocks that have come; the rest of the last one only at the object's end.
-    fn keep(&mut self, cache: &Arc<DiskCache>, name: u128) {
+    fn keep(&mut self) {
         let first = self.at - self.held.len() as u64;
         let is_end = self.at == self.object_bytes;
         let whole = if is_end { self.held.len() } else { self.held.len() - self.held.len() % BLOCK_BYTES as usize };
         let bytes = self.held.split_to(whole).freeze();
         if let (false, Ok(first)) = (bytes.is_empty(), u32::try_from(first / BLOCK_BYTES)) {
-            cache.keep(Read { name, first, bytes, object_bytes: self.object_bytes });
+            self.cache.keep(Read { name: self.name, first, bytes, object_bytes: self.object_bytes });
         }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.keep();
     }
 }

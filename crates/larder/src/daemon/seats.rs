@@ -329,7 +329,7 @@ impl Daemon {
     }
 
     /// Gives the volume to the machine that has accepted it, and waits until it is served there.
-    pub(crate) async fn hand_over(&self, one: Handing) -> Result<VolumeMoved, Failure> {
+    pub(crate) async fn hand_over(&self, mut one: Handing) -> Result<VolumeMoved, Failure> {
         let began = Instant::now();
         if one.told.is_some() {
             let handles = self.close_for_handing(&one).await?;
@@ -339,7 +339,8 @@ impl Daemon {
                 self.open_doors(&mut state, &one.pool, &one.name, &one.name).await;
                 return Err(given.err().unwrap_or_else(|| Failure::internal("the volume was not given")));
             }
-            self.let_go(&mut state, &one, handles).await;
+            let ended = self.let_go(&mut state, &one, handles).await;
+            one.told.iter_mut().for_each(|told| told.extend_from_slice(&ended));
         }
         let fault = one.await_taker().await;
         let closed = if one.told.is_some() { began.elapsed() } else { Duration::ZERO };
@@ -374,8 +375,8 @@ impl Daemon {
         Ok(handles)
     }
 
-    /// The volume is another machine's: nothing of it is left here but what larder.toml says.
-    async fn let_go(&self, state: &mut State, one: &Handing, handles: Option<Uuid>) {
+    /// The volume is another machine's: nothing of it is left here but what larder.toml says. Returns what people here will miss.
+    async fn let_go(&self, state: &mut State, one: &Handing, handles: Option<Uuid>) -> Vec<String> {
         if let Some(handles) = handles {
             self.servers.linger(handles, LINGER);
         }
@@ -383,7 +384,8 @@ impl Daemon {
         one.pool.open_again(&one.name.volume);
         self.apply_shares(state).await;
         self.servers.resume();
-        drop(self.mounts.take_aside(&one.name));
+        let ended = self.mounts.take_aside(&one.name);
+        ended.iter().map(|mount| format!("its mount on {} of this machine has ended", mount.dir.display())).collect()
     }
 
     // ---------------------------------------------------------------------------------------- taker
@@ -437,7 +439,7 @@ impl Daemon {
             .collect();
         match shares[..] {
             [] => told.push(format!(
-                "larder.toml of {host} has no share of it, so no client finds it there: larder share create SHARE {name}"
+                "larder.toml of {host} has no share of it, so no client finds it there: larder share add SHARE {name}"
             )),
             _ => told.push(format!("shared by {host} as {}", shares.join(", "))),
         }
