@@ -339,7 +339,7 @@ mod tests {
             assert!(continues, "a first read of so many bytes counts as one");
             if let Some(due) = due {
                 assert!(due.start == ahead.max(range.start) || due.start == range.start, "{due:?} at {range:?}");
-                assert!(due.end <= range.end + (PROOF * range.end).min(FAR_WINDOW_MAX).max(FIRST_AHEAD));
+                assert!(due.end <= range.end + (PROOF * range.end).clamp(FIRST_AHEAD, FAR_WINDOW_MAX));
                 (ahead, requests) = (due.end, requests + (due.end - due.start).div_ceil(RANGE));
             }
         }
