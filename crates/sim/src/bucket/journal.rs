@@ -41,14 +41,10 @@ impl Disks {
 
     async fn opened(self, store: Arc<dyn ObjectStore>, owner: Owner, bucket: BucketLog) -> Result<Ground, BucketError> {
         let local = Local::new("s3://sim", Arc::new(self.journal.clone()), self.objects.clone());
-        let log = JournaledLog::recover(bucket, local.clone()).await;
-        let failed = |error: LogError| BucketError::Damaged("the journal".to_owned(), error.to_string());
-        let log = log.map_err(failed)?;
-        let lost = local.lost().await.map_err(failed)?;
-        if let Some(lost) = lost.first() {
-            // Nobody gives a journal up in these schedules (`owner.journal_is_not_dropped`).
-            return Err(BucketError::Invalid(format!("{} entries have no place in the bucket", lost.entries)));
-        }
+        let log = JournaledLog::recover(bucket, local).await;
+        let log = log.map_err(|error: LogError| BucketError::Damaged("the journal".to_owned(), error.to_string()))?;
+        // Entries that have no place in the bucket any more may be there: of a process that was killed before it answered anybody.
+        // That nothing answered is among them, the volume's model says (`owner.journal_is_not_dropped`).
         owner.settle_journal(Some(self.teller(&log))).await?;
         let store = Arc::new(AfterLog::new(store, log.barrier(), is_immutable));
         Ok(Ground { store, log: Arc::new(log.clone()), journal: Some(log) })
