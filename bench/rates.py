@@ -195,7 +195,8 @@ def measure(options, disks, spare, work):
 
         # One that is gone: its shards are computed from the others.
         gone, fresh = disks[1].folder_for("larder"), disks[0].folder_for("fresh")
-        subprocess.run(["rm", "-rf", str(gone)], check=True)
+        # The daemon may write there meanwhile.
+        wait(lambda: subprocess.run(["rm", "-rf", str(gone)], stderr=subprocess.DEVNULL).returncode == 0)
         daemon.run("pool", "status")
         meter = Meter(daemon, disks + [spare])
         daemon.run("pool", "replace", gone, fresh, check=True)

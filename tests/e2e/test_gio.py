@@ -1,7 +1,10 @@
 """The files of GNOME (gvfs) as a client: WebDAV, SMB and SFTP, each mounted, copied to and from, listed."""
 
 import os
+import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -9,19 +12,17 @@ import pytest
 from conftest import make
 from trees import payload
 
+
 class Session:
     """Commands in one private session bus, with its own gvfsd."""
 
     def __init__(self, place):
-        runtime = place / "run"
-        runtime.mkdir(mode=0o700)
-        self.env = {**os.environ, "HOME": str(place), "XDG_RUNTIME_DIR": str(runtime), "XDG_DATA_HOME": str(place / "share"),
+        # Short: ssh makes a socket below it, whose path may have 107 bytes, a hash and a suffix of 58 among them.
+        self.runtime = Path(tempfile.mkdtemp(prefix="gio"))
+        self.env = {**os.environ, "HOME": str(place), "XDG_RUNTIME_DIR": str(self.runtime), "XDG_DATA_HOME": str(place / "share"),
                     "XDG_CONFIG_HOME": str(place / "config"), "GIO_USE_VOLUME_MONITOR": "unix", "LC_ALL": "C.UTF-8"}
         for name in ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"):
             self.env.pop(name, None)
-        # sftp of gvfs asks ssh, which has nobody to ask about the host's key.
-        (place / ".ssh").mkdir(mode=0o700)
-        (place / ".ssh/config").write_text("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nPubkeyAuthentication no\n")
         self.bus = subprocess.Popen(["dbus-daemon", "--session", "--nofork", "--print-address"], env=self.env,
                                     stdout=subprocess.PIPE, text=True)
         self.env["DBUS_SESSION_BUS_ADDRESS"] = self.bus.stdout.readline().strip()
@@ -35,6 +36,7 @@ class Session:
     def end(self):
         self.bus.terminate()
         self.bus.wait(timeout=10)
+        shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +64,7 @@ def test_a_desktop_mounts_copies_and_lists(daemon, session, tmp_path, door):
     url = f"{door}://{daemon.user}@127.0.0.1:{port}/{daemon.share}"
     # SMB asks for a domain first.
     typed = f"WORKGROUP\n{daemon.password}\n" if door == "smb" else f"{daemon.password}\n"
-    mounted = session.gio("mount", url, typed=typed, check=False)
-    if door == "sftp" and "Connection failed" in mounted.stderr:
-        # gvfs talks to ssh through a terminal. Once in some 40 mounts, beside other tests, it gave up although ssh had logged in.
-        print(f"once more: {mounted.stderr}")
-        mounted = session.gio("mount", url, typed=typed, check=False)
-    assert mounted.returncode == 0, f"{mounted.stdout}\n{mounted.stderr}"
+    session.gio("mount", url, typed=typed)
     files = {"empty": b"", "small": b"x" * 17, "big": payload(5_000_000, 1), "with blank & ü #%": b"odd"}
     source, back = tmp_path / "source", tmp_path / "back"
     for folder in (source, back):

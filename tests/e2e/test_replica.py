@@ -8,7 +8,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -18,7 +17,7 @@ from larderd import binary
 from test_encryption import PASSPHRASE, typed, volumes
 from test_snapshots import contents
 from trees import fill
-from waiting import wait_for
+from waiting import remove_folder, wait_for
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def test_an_encrypted_volume_is_replicated_without_its_key(pair):
     called(far, "receive", "copy", data=second)
     # A disk is lost, and the pool heals what it cannot read.
     far.stop()
-    shutil.rmtree(far.disks[1])
+    remove_folder(far.disks[1])
     far.start()
     spare = far.data.parent / "disk9"
     spare.mkdir()
