@@ -14,6 +14,7 @@ LARDER_KILLS sets the number of kills (100), LARDER_SEED repeats a run.
 
 import os
 import random
+import signal
 import threading
 import time
 
@@ -349,6 +350,19 @@ def test_kill_nine(fresh, session_seed):
     print(f"{KILLS} kills, {sum(w.acknowledged for w in workers)} acknowledged operations")
     assert fresh.stop() == 0
     check_is_clean(fresh)
+
+
+def test_a_larder_starts_while_the_killed_one_still_ends(fresh):
+    killed = []
+    for _ in range(5):
+        killed.append(fresh.process)
+        os.kill(fresh.pid, signal.SIGKILL)
+        fresh.process = None
+        fresh.start()
+    for process in killed:
+        assert process.wait() == -signal.SIGKILL
+        process.stdout.close()
+    assert fresh.stop() == 0
 
 
 def test_kill_during_a_large_write(fresh, session_seed):

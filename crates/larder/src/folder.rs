@@ -5,14 +5,16 @@
 //!
 //! - `folder.one_daemon`: a data folder has one daemon. The lock on `larder.pid` is held from
 //!   before the first look at a pool until the process ends in any way.
+//!   Who was killed and still has it is waited for.
 //! - `folder.announcement_is_a_hint`: a daemon announces its socket in the runtime folder under its
 //!   pid, so that commands find it from any directory. The announcement is a hint; only the socket
 //!   shows whether a daemon listens.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use larder_api::{Failure, FailureKind, SOCKET_NAME};
 use rustix::fs::{FlockOperation, flock};
@@ -23,6 +25,8 @@ pub(crate) const CONFIG_NAME: &str = "larder.toml";
 pub(crate) const DEFAULT: &str = "larder-data";
 /// Announcements beyond these are not looked at.
 const ANNOUNCED_MAX: usize = 256;
+/// How long the end of a killed daemon is waited for. It frees its memory first, of gigabytes in tenths of a second.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// A data folder that is ours while this value lives (`folder.one_daemon`).
 pub(crate) struct DataFolder {
@@ -49,16 +53,24 @@ impl DataFolder {
             .mode(0o600)
             .open(&pid_file)
             .map_err(|e| Failure::io(format_args!("cannot open {}", pid_file.display()), &e))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let patience = Instant::now() + ENDING_MAX;
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut pid = String::new();
-            let _ = (&mut lock).take(32).read_to_string(&mut pid);
+            lock.rewind()
+                .and_then(|()| (&mut lock).take(32).read_to_string(&mut pid))
+                .map_err(|e| Failure::io(format_args!("cannot read {}", pid_file.display()), &e))?;
             let pid = pid.trim();
+            if pid.parse().is_ok_and(is_ending) && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
             let message = format!("another larder (pid {pid}) already serves the data folder {}", path.display());
             return Err(Failure::new(FailureKind::Busy, message)
                 .action(format!("stop it first (kill {pid}), or name another folder with --data DIR")));
         }
-        let write = || -> std::io::Result<()> {
+        let mut write = || -> std::io::Result<()> {
             lock.set_len(0)?;
+            lock.rewind()?;
             writeln!(&lock, "{}", std::process::id())
         };
         write().map_err(|e| Failure::io(format_args!("cannot write {}", pid_file.display()), &e))?;
@@ -122,7 +134,40 @@ pub(crate) fn announced() -> Vec<(u32, PathBuf)> {
     found
 }
 
+/// Whether a process is gone, or was killed and is on its way out (proc_pid_stat(5), proc_pid_status(5)).
+fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    const SIGKILL: u64 = 1 << 8;
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return true };
+    // The name, in parentheses, may hold anything. The state comes after it, and the flags six fields later.
+    let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+    let is_exiting = flags.is_some_and(|flags| flags & PF_EXITING != 0);
+    let pending = |line: &str| {
+        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    is_exiting || status.lines().filter_map(pending).any(|mask| mask & SIGKILL != 0)
+}
+
 /// A folder in /tmp could be anybody's: believe only our own.
 fn owned_by_us(folder: &Path) -> bool {
     std::fs::symlink_metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_killed_is_ending() {
+        assert!(!is_ending(std::process::id()));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!is_ending(child.id()));
+        child.kill().unwrap();
+        // Nobody has waited for it: it is there as long.
+        assert!(is_ending(child.id()));
+        child.wait().unwrap();
+        assert!(is_ending(child.id()));
+    }
 }
