@@ -7,6 +7,7 @@
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
 # make servers  builds those: versitygw, MinIO and Garage
+# make peers  builds what bench/bucket.py compares with and Debian has not: JuiceFS
 # make bench  larder beside nfs-ganesha and smbd on this machine
 
 SHELL := /bin/bash
@@ -30,7 +31,7 @@ SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server ope
 TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
 	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient util-linux xfsprogs
-BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs
+BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
@@ -66,16 +67,20 @@ VERSITYGW_VERSION := v1.8.0
 # MinIO tags no versions that Go knows.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 GARAGE_VERSION := 2.5.0
+JUICEFS_VERSION := v1.2.0
+# A library of it that the Go of today compiles.
+JUICEFS_GODELTAPROF := v0.1.9
+JUICEFS_WITHOUT := nogateway,nowebdav,nocos,nobos,nohdfs,noibmcos,noobs,nooss,noqingstor,noscs,nosftp,noswift,noupyun,noazure,nogs,noufile,nob2,nonfs,nodragonfly,nosqlite,nomysql,nopg,notikv,nobadger,noetcd
 
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 60 by default.
 SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -12
+	@sed -n 's/^# //p' Makefile | head -11
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -141,6 +146,22 @@ $(S3_SERVERS)/.garage-%:
 	  --no-default-features --features bundled-libs,lmdb --root $(S3_SERVERS)/garage-root
 	mv $(S3_SERVERS)/garage-root/bin/garage $(S3_SERVERS)/garage
 	rm -rf $(S3_SERVERS)/garage-target $(S3_SERVERS)/garage-root $(S3_SERVERS)/.garage-*
+	touch $@
+
+# 4 minutes of both cores.
+peers: packages-bench
+	@$(MAKE) $(S3_SERVERS)/.juicefs-$(JUICEFS_VERSION)
+
+# Its module replaces some that it needs, which `go install` refuses: it is built in a copy of its source.
+$(S3_SERVERS)/.juicefs-%:
+	@command -v go >/dev/null || { echo "there is no go: install Go 1.26 or newer to build juicefs" >&2; exit 1; }
+	source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; cd "$$source"; \
+	  module=$$(go mod download -json github.com/juicedata/juicefs@$* | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'); \
+	  [ -d "$$module" ]; cp -r "$$module/." .; \
+	  chmod -R u+w .; \
+	  go get github.com/grafana/pyroscope-go/godeltaprof@$(JUICEFS_GODELTAPROF); \
+	  nice go build -tags $(JUICEFS_WITHOUT) -ldflags="-s -w" -o $(S3_SERVERS)/juicefs .
+	rm -f $(S3_SERVERS)/.juicefs-*
 	touch $@
 
 posix: packages-test build

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Mounts of a bucket: larder beside rclone mount, s3fs and, where it is built, ZeroFS, all on one local S3 server.
+"""Mounts of a bucket: larder beside rclone mount, s3fs and, where it is built (`make peers`), JuiceFS, all on one local S3 server.
 
 Each subject has a bucket of its own on the same server, is reached through one `larder-test-bucket via` (which counts requests and adds
 latency), and is measured by turns; a row is the median of the turns. What is read does not compress. `cold` means: mounted anew, and the
@@ -91,6 +91,12 @@ class Subject:
         run("umount", self.mount)
         self.process.wait(120)
 
+    def end(self):
+        """For tear-down: whatever state it is in, it is gone afterwards."""
+        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
 
 class OurMount(Subject):
@@ -108,6 +114,11 @@ class OurMount(Subject):
         code = self.daemon.stop(120)
         if code:
             raise SystemExit(f"larder ended with {code}: {self.daemon.log()[-2000:]}")
+
+    def end(self):
+        subprocess.run(["umount", "-l", self.mount], check=False, capture_output=True)
+        if hasattr(self, "daemon"):
+            self.daemon.end()
 
 
 class Rclone(Subject):
@@ -132,7 +143,36 @@ class S3fs(Subject):
                    "-o", "multireq_max=50", "-o", "tmpdir=" + str(self.folder))
 
 
-SUBJECTS = [OurMount, Rclone, S3fs]
+class JuiceFs(Subject):
+    """Blocks in the bucket; names and attributes in a Redis on this machine, whose log is written through at each change, as fsync of the others is."""
+
+    name = "juicefs"
+    program = s3servers.FOLDER / "juicefs"
+    redis = None
+
+    def start(self):
+        place = f"unix://{self.folder}/redis.sock?db=1"
+        if self.redis is None:
+            self.redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", self.folder / "redis.sock", "--dir", self.folder, "--save", "",
+                                           "--appendonly", "yes", "--appendfsync", "always"], stdout=subprocess.DEVNULL)
+            while not (self.folder / "redis.sock").exists():
+                time.sleep(0.05)
+            keys = {"ACCESS_KEY": s3servers.ACCESS, "SECRET_KEY": s3servers.SECRET}
+            run(self.program, "format", "--storage", "s3", "--bucket", f"{self.endpoint}/juicefs", "--trash-days", "0", place, "juicefs",
+                env=self.env | keys)
+        # Cold: nothing is left of the blocks that it kept.
+        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+        self.spawn(self.program, "mount", place, self.mount, "--cache-dir", self.folder / "cache", "--max-uploads", IN_FLIGHT, "--backup-meta", "0",
+                   "--no-usage-report", "--no-syslog")
+
+    def end(self):
+        super().end()
+        if self.redis:
+            self.redis.kill()
+            self.redis.wait()
+
+
+SUBJECTS = [OurMount, Rclone, S3fs] + [JuiceFs] * JuiceFs.program.exists()
 
 
 def write_file(path, source):
@@ -278,12 +318,7 @@ def main():
                     print(f"turn {turn}, {subject.name}: {json.dumps(rows)}", file=sys.stderr, flush=True)
         finally:
             for subject in subjects:
-                subprocess.run(["umount", "-l", subject.mount], check=False, capture_output=True)
-                if isinstance(subject, OurMount):
-                    getattr(subject, "daemon", None) and subject.daemon.end()
-                elif subject.process and subject.process.poll() is None:
-                    subject.process.kill()
-                    subject.process.wait()
+                subject.end()
             via.end()
     shutil.rmtree(at, ignore_errors=True)
     show(results, bare, asked)
