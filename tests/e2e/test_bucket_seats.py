@@ -191,6 +191,32 @@ def test_a_volume_is_handed_over_and_back(bucket, pair):
     assert served(pair["first"]) == ["stays"] and served(pair["b"]) == ["files"]
 
 
+def test_a_replication_rests_where_the_volume_is_not(pair):
+    first = pair.start("first")
+    pair.start("b")
+
+    def write(name, seat):
+        nfs = share(pair[seat], "files")
+        nfs.write_all(nfs.create(nfs.root, name).handle, b"text", FILE_SYNC)
+        pair[seat].run("snap", "create", f"store/files@{name}", check=True)
+
+    def copied():
+        listed = json.loads(first.run("snap", "list", "store/copy", "--json").stdout or "[]")
+        return [one["name"] for volume in listed for one in volume["snapshots"]]
+
+    write("one", "first")
+    first.run("replicate", "add", "store/files", "store/copy", check=True)
+    wait_for(lambda: copied() == ["one"], told=first.log)
+    move(pair, "first", "b")
+    write("two", "b")
+    # A wake-up, and nothing is said of the volume that is not there.
+    first.run("volume", "create", "store/wakes", check=True)
+    time.sleep(3)
+    assert "is not replicated" not in first.log(), first.log()
+    move(pair, "b", "first")
+    wait_for(lambda: copied() == ["one", "two"], told=lambda: f"{copied()} {first.log()}")
+
+
 def test_nobody_answers(pair):
     pair.start("first")
     pair.start("b").kill()

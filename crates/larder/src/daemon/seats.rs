@@ -11,8 +11,8 @@
 //! - `handing.known_before_open`: doors open again only when it is known whose the volume is, however long the store does not answer.
 //! - `handing.clients_wait`: NFS clients of a volume that went are asked to try again for [`LINGER`], so that an address can follow the
 //!   volume; then they hear that their handles are stale here.
-//! - `handing.configured_twice`: shares, mounts and schedules stay in the giver's larder.toml and rest there. Whoever has the volume
-//!   serves what its own file says.
+//! - `handing.configured_twice`: shares, mounts, schedules and replications stay in the giver's larder.toml and rest there. Whoever has
+//!   the volume serves what its own file says.
 //! - `handing.idle_alone`: a store that only one machine sits at is not looked at.
 
 use std::collections::{BTreeMap, HashSet};
