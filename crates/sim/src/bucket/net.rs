@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use larder_base::Seat;
 use object_store::Result;
 use parking_lot::Mutex;
 use rand::Rng;
@@ -22,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::s3::{S3, generic};
 use crate::chance;
-use crate::disk::World;
+use crate::disk::{Plant, World};
 
 /// A way takes this long at most where nothing is wrong.
 pub const WAY_MS_MAX: u64 = 20;
@@ -52,6 +53,7 @@ struct State {
     random: StdRng,
     weather: Vec<Weather>,
     requests: u64,
+    parts: u64,
     fates: BTreeMap<&'static str, u64>,
     /// Fates of the next requests of a machine whose text has this in it.
     #[cfg(test)]
@@ -86,6 +88,8 @@ pub struct Net {
 pub struct Line {
     pub net: Arc<Net>,
     pub host: usize,
+    /// Where the machine sits.
+    pub seat: Seat,
     /// Somebody sent something: the world looks what comes of it.
     pub sent: Arc<Notify>,
     /// The process has ended: what it would still send is not sent.
@@ -153,6 +157,7 @@ impl Net {
             random: chance::generator(seed, "net"),
             weather: vec![Weather::default(); hosts],
             requests: 0,
+            parts: 0,
             fates: BTreeMap::new(),
             #[cfg(test)]
             script: Vec::new(),
@@ -184,6 +189,17 @@ impl Net {
     #[cfg(test)]
     pub fn script(&self, host: usize, part: &'static str, fate: Fate) {
         self.state.lock().script.push((host, part, fate));
+    }
+
+    pub fn planted(&self) -> Option<Plant> {
+        self.world.planted()
+    }
+
+    /// Counts the openings of volumes by machines that sit at seats.
+    pub fn next_part(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.parts += 1;
+        state.parts
     }
 
     pub fn requests(&self) -> u64 {

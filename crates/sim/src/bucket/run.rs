@@ -1,20 +1,22 @@
 //! A schedule of machines that fight for a bucket: who begins, stops, is suspended, cut off or killed, and when.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use larder_base::Seat;
 use object_store::GetOptions;
 use object_store::path::Path;
+use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::journal::Disks;
 use super::known::Known;
-use super::life::{How, Life};
+use super::life::{How, Life, VOLUME};
 use super::net::{Line, Net, Weather};
 use super::process::Process;
 use super::s3::{Got, S3};
+use super::seated::{Meeting, Place};
 use crate::chance;
 use crate::disk::World;
 use crate::plan::{Plan, Trouble};
@@ -23,6 +25,12 @@ use crate::session::Run;
 
 /// Machines that serve. One process runs on each at most: its data folder has a lock.
 const HOSTS: usize = 2;
+/// With seats: two of them, and two machines that fight for each.
+const SEATED_HOSTS: usize = 4;
+/// Another one takes in the end what was given back.
+const LINES: usize = SEATED_HOSTS + 1;
+/// Volumes of machines at seats.
+const VOLUMES: [&str; 3] = [VOLUME, "w", "x"];
 /// What was late has arrived by then.
 const ALL_ARRIVED_MS: u64 = 700_000;
 /// No schedule lasts longer: something hangs.
@@ -43,12 +51,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, has_seats: bool) -> Self {
         let random = &mut chance::generator(seed, "bucket");
         let has_standby = random.random();
         Self {
             has_standby,
-            has_journals: has_standby && chance::generator(seed, "bucket journals").random(),
+            // Where answers come from a journal volumes are not handed over.
+            has_journals: has_standby && !has_seats && chance::generator(seed, "bucket journals").random(),
             log_entries: 1 << random.random_range(4..11),
             room_bytes: (random.random_range(0..4) == 0).then(|| random.random_range(8..40u64) << 20),
             record_bytes: 4096 << random.random_range(0..6),
@@ -75,10 +84,11 @@ struct Schedule<'a> {
     world: &'a Arc<World>,
     shape: Shape,
     net: Arc<Net>,
-    known: Arc<Known>,
+    known: Vec<Arc<Known>>,
+    meeting: Arc<Meeting>,
     ring: Arc<Ring>,
     random: StdRng,
-    hosts: [Option<Running>; HOSTS],
+    hosts: Vec<Option<Running>>,
     disks: [Disks; HOSTS],
     now_ms: u64,
     lives: u32,
@@ -87,7 +97,13 @@ struct Schedule<'a> {
 }
 
 pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
-    let shape = Shape::new(seed);
+    let mut shape = Shape::new(seed, plan.has_seats);
+    let mut known = vec![Arc::<Known>::default()];
+    if plan.has_seats {
+        shape.room_bytes = None;
+        let volumes = chance::generator(seed, "seated volumes").random_range(1..=VOLUMES.len());
+        known.resize_with(volumes, Arc::default);
+    }
     world.note(|| format!("{shape:?}"));
     let s3 = {
         let random = &mut chance::generator(seed, "bucket server");
@@ -100,23 +116,24 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
         plan,
         world,
         shape,
-        net: Net::new(seed, world.clone(), s3, HOSTS + 1),
-        known: Arc::default(),
+        net: Net::new(seed, world.clone(), s3, LINES),
+        known,
+        meeting: Arc::default(),
         ring: Arc::default(),
         random: chance::generator(seed, "machines"),
-        hosts: [None, None],
+        hosts: (0..if plan.has_seats { SEATED_HOSTS } else { HOSTS }).map(|_| None).collect(),
         disks: [Disks::new("a"), Disks::new("b")],
         now_ms: 0,
         lives: 0,
         failure: None,
         answered: 0,
     };
-    (0..HOSTS).for_each(|host| schedule.change_weather(host));
+    schedule.all_hosts().for_each(|host| schedule.change_weather(host));
     schedule.fight();
     if schedule.failure.is_none() {
         schedule.conclude();
     }
-    (0..HOSTS).for_each(|host| schedule.kill(host));
+    schedule.all_hosts().for_each(|host| schedule.kill(host));
     world.note(|| format!("fates: {:?}", schedule.net.fates()));
     Outcome {
         failure: schedule.failure,
@@ -125,9 +142,19 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
     }
 }
 
+/// Machines next to each other sit at different seats.
+fn seat_of(host: usize) -> Seat {
+    let name = ["first", "b"][host % HOSTS];
+    name.parse().unwrap_or_default()
+}
+
 impl Schedule<'_> {
     fn note(&self, line: impl FnOnce() -> String) {
         self.world.note(|| format!("{:10.3} {}", self.now_ms as f64 / 1000.0, line()));
+    }
+
+    fn all_hosts(&self) -> std::ops::Range<usize> {
+        0..self.hosts.len()
     }
 
     fn draw_ms(&mut self, least: f64, most: f64) -> u64 {
@@ -138,8 +165,16 @@ impl Schedule<'_> {
     fn fight(&mut self) {
         let lives = self.plan.sessions.max(2) + if self.plan.sessions > 2 { 3 } else { 0 };
         while self.lives + 1 < lives && self.failure.is_none() {
-            self.act();
-            let pause_ms = self.draw_ms(50.0, 60_000.0);
+            let pause_ms = match self.plan.has_seats {
+                true => {
+                    self.act_at_seats();
+                    self.draw_ms(200.0, 120_000.0)
+                }
+                false => {
+                    self.act();
+                    self.draw_ms(50.0, 60_000.0)
+                }
+            };
             self.run_until(self.now_ms + pause_ms, None);
         }
     }
@@ -173,6 +208,35 @@ impl Schedule<'_> {
         }
     }
 
+    /// As [`Self::act`]. Mostly somebody sits at each seat.
+    fn act_at_seats(&mut self) {
+        let idle: Vec<usize> = self.all_hosts().filter(|host| self.hosts[*host].is_none()).collect();
+        let free: Vec<usize> =
+            idle.iter().copied().filter(|host| self.hosts[(host + HOSTS) % SEATED_HOSTS].is_none()).collect();
+        let host = self.random.random_range(0..self.hosts.len());
+        match self.random.random_range(0..12) {
+            0..5 if !free.is_empty() => {
+                let host = free[self.random.random_range(0..free.len())];
+                self.start(host);
+            }
+            0..2 if !idle.is_empty() => {
+                let host = idle[self.random.random_range(0..idle.len())];
+                self.start(host);
+            }
+            0..6 => self.kill(host),
+            6 | 7 => self.suspend(host),
+            _ => self.change_weather(host),
+        }
+    }
+
+    fn suspend(&mut self, host: usize) {
+        let for_ms = self.draw_ms(500.0, 600_000.0);
+        if let Some(running) = &mut self.hosts[host] {
+            running.process.wakes_ms = self.now_ms + for_ms;
+            self.note(|| format!("machine {host} is suspended for {for_ms} ms"));
+        }
+    }
+
     fn change_weather(&mut self, host: usize) {
         let weather = match self.random.random_range(0..6) {
             0 => Weather { is_cut: true, ..Weather::default() },
@@ -203,19 +267,32 @@ impl Schedule<'_> {
         let mut run = Run::new(seed, Plan { trouble, ..self.plan.clone() }, world);
         // Keys and ciphers are the volume's.
         (run.seed, run.ring) = (self.seed, self.ring.clone());
-        let line = Line { net: self.net.clone(), host, sent: Arc::default(), is_dead: Arc::default() };
+        let seat = if self.plan.has_seats { seat_of(host) } else { Seat::default() };
+        let line = Line { net: self.net.clone(), host, seat, sent: Arc::default(), is_dead: Arc::default() };
+        let seated = self.plan.has_seats.then(|| self.place(host));
         let life = Arc::new(Life {
             run: Arc::new(run),
-            known: self.known.clone(),
+            known: self.known[0].clone(),
             line: line.clone(),
             how,
             disks: self.shape.has_journals.then(|| self.disks[host].clone()),
             shape: self.shape.clone(),
             is_last,
-            epoch: AtomicU64::new(0),
+            volume: VOLUME,
+            seated,
         });
         let main = Box::pin(life.clone().live());
         self.hosts[host] = Process::new(self.now_ms, line, main).map(|process| Running { process, life });
+    }
+
+    fn place(&self, host: usize) -> Place {
+        Place {
+            other: seat_of(host + 1),
+            volumes: VOLUMES.into_iter().zip(self.known.iter().cloned()).collect(),
+            meeting: self.meeting.clone(),
+            leads: host % HOSTS == (self.seed % HOSTS as u64) as usize,
+            parts: Mutex::default(),
+        }
     }
 
     fn kill(&mut self, host: usize) {
@@ -226,6 +303,8 @@ impl Schedule<'_> {
         }
         drop(process);
         self.answered += *life.run.answered.lock();
+        let parts = life.seated.iter().flat_map(|place| place.parts.lock().clone());
+        self.answered += parts.map(|run| *run.answered.lock()).sum::<u64>();
     }
 
     /// Runs until then, or until the process of a machine has ended.
@@ -236,7 +315,7 @@ impl Schedule<'_> {
             let next = [self.net.next_event_ms(), wakes, Some(until_ms)].into_iter().flatten().min();
             let next = next.unwrap_or(until_ms).clamp(self.now_ms, until_ms);
             let now_ms = self.now_ms;
-            let behind = (0..HOSTS).filter_map(|host| {
+            let behind = self.all_hosts().filter_map(|host| {
                 let clock = self.hosts[host].as_ref()?.process.clock_ms(now_ms)?;
                 (clock < next).then_some((clock, host))
             });
@@ -246,6 +325,10 @@ impl Schedule<'_> {
             }
             self.now_ms = next;
             self.net.run_until(next);
+            if let Some(why) = self.net.look(|s3| s3.ledger.take_wrong()) {
+                self.note(|| format!("FAILED: {why}"));
+                self.failure.get_or_insert(why);
+            }
             if next >= until_ms {
                 return;
             }
@@ -257,7 +340,9 @@ impl Schedule<'_> {
         let Some(running) = &mut self.hosts[host] else { return };
         running.process.step(now_ms, until_ms);
         let run = &running.life.run;
-        let (failure, is_dead) = (run.failed(), !run.world.has_power());
+        let parts = running.life.seated.iter().flat_map(|place| place.parts.lock().clone());
+        let failure = run.failed().or_else(|| parts.filter_map(|run| run.failed()).next());
+        let is_dead = !run.world.has_power();
         if failure.is_some() {
             self.failure = failure;
         }
@@ -268,7 +353,10 @@ impl Schedule<'_> {
 
     /// The weather is good. One machine takes the store, whatever others do; then it is the only one.
     fn conclude(&mut self) {
-        (0..HOSTS).for_each(|host| self.net.set_weather(host, Weather::default()));
+        self.all_hosts().for_each(|host| self.net.set_weather(host, Weather::default()));
+        if self.plan.has_seats {
+            return self.conclude_at_seats();
+        }
         if self.shape.has_journals {
             return self.conclude_with_journals();
         }
@@ -281,6 +369,23 @@ impl Schedule<'_> {
         self.run_last(host);
     }
 
+    /// At each seat a machine goes on, whatever others do; then they are the only ones.
+    fn conclude_at_seats(&mut self) {
+        let last = [0, 1].map(|seat| seat + HOSTS * self.random.random_range(0..SEATED_HOSTS / HOSTS));
+        for host in last {
+            self.begin(host, How::Forced, true);
+            let with_others_ms = self.draw_ms(1000.0, 120_000.0);
+            self.run_until(self.now_ms + with_others_ms, None);
+        }
+        self.all_hosts().filter(|host| !last.contains(host)).for_each(|host| self.kill(host));
+        last.into_iter().for_each(|host| self.run_last(host));
+        if self.failure.is_none() && self.meeting.done() != 2 {
+            self.failure = Some("a machine lost its seat in the last life".to_owned());
+        }
+        let handovers = self.net.look(|s3| s3.ledger.handovers());
+        self.note(|| format!("{handovers} handovers"));
+    }
+
     fn run_last(&mut self, host: usize) {
         self.run_until(END_MS, Some(host));
         if self.failure.is_none() && self.hosts[host].is_some() {
@@ -290,7 +395,7 @@ impl Schedule<'_> {
 
     /// The machine that the record names may have what the bucket lacks. Nobody else takes the store.
     fn conclude_with_journals(&mut self) {
-        (0..HOSTS).for_each(|host| self.kill(host));
+        self.all_hosts().for_each(|host| self.kill(host));
         self.run_until(self.now_ms + ALL_ARRIVED_MS, None);
         let record = self.net.look(|s3| s3.get(&Path::from("owner.json"), &GetOptions::default()).ok());
         let is_second = |record: Got| String::from_utf8_lossy(&record.body).contains(r#""id": "id-b""#);
