@@ -18,6 +18,8 @@ pub struct Ledger {
     newest: Option<RegistryState>,
     /// How often each volume went to another seat.
     handovers: BTreeMap<Uuid, u64>,
+    /// A volume that is on its way, from one seat to another.
+    under_way: Option<(Seat, Seat)>,
     /// The first contradiction.
     wrong: Option<String>,
 }
@@ -42,6 +44,11 @@ impl Ledger {
         Some((entry.seated.seat.clone(), self.handovers.get(&entry.seated.info.id).copied().unwrap_or(0)))
     }
 
+    /// Whether a handover has come a step further since this was asked, and between which seats.
+    pub fn take_under_way(&mut self) -> Option<(Seat, Seat)> {
+        self.under_way.take()
+    }
+
     /// All handovers of all volumes.
     pub fn handovers(&self) -> u64 {
         self.handovers.values().sum()
@@ -60,9 +67,8 @@ impl Ledger {
                 None => judge_removal(entry, by)?,
             }
         }
-        let is_new = |entry: &&RegistryEntry| {
-            before.entries.iter().all(|other| other.seated.info.id != entry.seated.info.id)
-        };
+        let is_new =
+            |entry: &&RegistryEntry| before.entries.iter().all(|other| other.seated.info.id != entry.seated.info.id);
         match state.entries.iter().filter(is_new).find(|entry| entry.seated.seat != *by) {
             Some(entry) => Err(format!("{} is new, and another seat's", name(entry))),
             None => Ok(()),
@@ -71,6 +77,9 @@ impl Ledger {
 
     fn judge_change(&mut self, old: &RegistryEntry, new: &RegistryEntry, by: &Seat) -> Result<(), String> {
         let name = name(old);
+        if let Some(handover) = new.seated.handover.as_ref().filter(|_| new.seated.handover != old.seated.handover) {
+            self.under_way = Some((handover.from.clone(), handover.to.clone()));
+        }
         if old.seated.seat == *by {
             if old.seated.seat == new.seated.seat {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! The life of a process on one machine: what a daemon does with a store in a bucket, and its clients.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -65,6 +65,8 @@ pub struct Life {
     pub disks: Option<Disks>,
     pub shape: Shape,
     pub is_last: bool,
+    /// It took the store, or its seat.
+    pub has_taken: AtomicBool,
     /// What it serves, or looks at just now.
     pub volume: &'static str,
     /// Where it is one of several machines at the store.
@@ -202,6 +204,7 @@ impl Life {
         let how = if self.how == How::Forced { TakeOver::Forced } else { TakeOver::No };
         match self.run.powered(Owner::take_seat(store.clone(), &url(), &self.line.seat, me, how)).await? {
             Ok(owner) => {
+                self.has_taken.store(true, Ordering::Relaxed);
                 self.run.world.note(|| format!("took the store, epoch {}", owner.epoch()));
                 Ok(Some(owner))
             }

@@ -1,6 +1,8 @@
 //! A schedule of machines that fight for a bucket: who begins, stops, is suspended, cut off or killed, and when.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use larder_base::Seat;
@@ -73,6 +75,14 @@ pub struct Outcome {
     pub virtual_time: Duration,
 }
 
+/// What befalls a machine while a volume is handed over.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Kill,
+    Suspend { for_ms: u64 },
+    Weather(Weather),
+}
+
 struct Running {
     process: Process,
     life: Arc<Life>,
@@ -92,6 +102,9 @@ struct Schedule<'a> {
     disks: [Disks; HOSTS],
     now_ms: u64,
     lives: u32,
+    /// By when and whom.
+    blows: BTreeMap<u64, (usize, Blow)>,
+    is_concluding: bool,
     failure: Option<String>,
     answered: u64,
 }
@@ -125,6 +138,8 @@ pub fn run(seed: u64, plan: &Plan, world: &Arc<World>) -> Outcome {
         disks: [Disks::new("a"), Disks::new("b")],
         now_ms: 0,
         lives: 0,
+        blows: BTreeMap::new(),
+        is_concluding: false,
         failure: None,
         answered: 0,
     };
@@ -224,13 +239,55 @@ impl Schedule<'_> {
                 self.start(host);
             }
             0..6 => self.kill(host),
-            6 | 7 => self.suspend(host),
+            6 | 7 => {
+                let for_ms = self.draw_ms(500.0, 600_000.0);
+                self.suspend(host, for_ms);
+            }
             _ => self.change_weather(host),
         }
     }
 
-    fn suspend(&mut self, host: usize) {
-        let for_ms = self.draw_ms(500.0, 600_000.0);
+    /// A volume is on its way: now and then something befalls the one who gives it, or the one who takes it.
+    fn strike(&mut self, (from, to): (Seat, Seat)) {
+        if self.random.random_range(0..5) > 1 || self.is_concluding {
+            return;
+        }
+        let seat = if self.random.random_range(0..3) == 0 { to } else { from };
+        let there: Vec<usize> =
+            self.all_hosts().filter(|host| seat_of(*host) == seat && self.hosts[*host].is_some()).collect();
+        let Some(host) = there.first().copied() else { return };
+        let at_ms = self.now_ms + self.draw_ms(1.0, 3000.0);
+        let bad = Weather { rough: self.shape.rough, is_cut: false };
+        let blow = match self.random.random_range(0..8) {
+            0 | 1 => Blow::Kill,
+            2 => Blow::Suspend { for_ms: self.draw_ms(500.0, 200_000.0) },
+            3..6 => Blow::Weather(Weather { is_cut: true, ..bad }),
+            _ => Blow::Weather(Weather { rough: 500, ..bad }),
+        };
+        if let Blow::Weather(_) = blow {
+            // Calls are given up after a minute and more.
+            let end_ms = at_ms + self.draw_ms(2000.0, 300_000.0);
+            self.blows.insert(end_ms, (host, Blow::Weather(bad)));
+        }
+        self.blows.insert(at_ms, (host, blow));
+    }
+
+    fn deal_blows(&mut self) {
+        while let Some(entry) = self.blows.first_entry()
+            && *entry.key() <= self.now_ms
+        {
+            let (host, blow) = entry.remove();
+            self.note(|| format!("machine {host}: {blow:?}"));
+            match blow {
+                _ if self.is_concluding => {}
+                Blow::Kill => self.kill(host),
+                Blow::Suspend { for_ms } => self.suspend(host, for_ms),
+                Blow::Weather(weather) => self.net.set_weather(host, weather),
+            }
+        }
+    }
+
+    fn suspend(&mut self, host: usize, for_ms: u64) {
         if let Some(running) = &mut self.hosts[host] {
             running.process.wakes_ms = self.now_ms + for_ms;
             self.note(|| format!("machine {host} is suspended for {for_ms} ms"));
@@ -278,6 +335,7 @@ impl Schedule<'_> {
             disks: self.shape.has_journals.then(|| self.disks[host].clone()),
             shape: self.shape.clone(),
             is_last,
+            has_taken: false.into(),
             volume: VOLUME,
             seated,
         });
@@ -312,7 +370,8 @@ impl Schedule<'_> {
         while self.failure.is_none() && ends.is_none_or(|host| self.hosts[host].is_some()) {
             let wakes = self.hosts.iter().flatten().map(|running| running.process.wakes_ms);
             let wakes = wakes.filter(|wakes| *wakes > self.now_ms).min();
-            let next = [self.net.next_event_ms(), wakes, Some(until_ms)].into_iter().flatten().min();
+            let blow = self.blows.keys().next().copied();
+            let next = [self.net.next_event_ms(), wakes, blow, Some(until_ms)].into_iter().flatten().min();
             let next = next.unwrap_or(until_ms).clamp(self.now_ms, until_ms);
             let now_ms = self.now_ms;
             let behind = self.all_hosts().filter_map(|host| {
@@ -328,6 +387,12 @@ impl Schedule<'_> {
             if let Some(why) = self.net.look(|s3| s3.ledger.take_wrong()) {
                 self.note(|| format!("FAILED: {why}"));
                 self.failure.get_or_insert(why);
+            }
+            if self.plan.has_seats {
+                if let Some(seats) = self.net.look(|s3| s3.ledger.take_under_way()) {
+                    self.strike(seats);
+                }
+                self.deal_blows();
             }
             if next >= until_ms {
                 return;
@@ -354,6 +419,8 @@ impl Schedule<'_> {
     /// The weather is good. One machine takes the store, whatever others do; then it is the only one.
     fn conclude(&mut self) {
         self.all_hosts().for_each(|host| self.net.set_weather(host, Weather::default()));
+        self.is_concluding = true;
+        self.net.end_storms();
         if self.plan.has_seats {
             return self.conclude_at_seats();
         }
@@ -372,6 +439,10 @@ impl Schedule<'_> {
     /// At each seat a machine goes on, whatever others do; then they are the only ones.
     fn conclude_at_seats(&mut self) {
         let last = [0, 1].map(|seat| seat + HOSTS * self.random.random_range(0..SEATED_HOSTS / HOSTS));
+        // Nobody is about to take a seat, but the last ones.
+        let has_taken = |running: &Running| running.life.has_taken.load(Ordering::Relaxed);
+        let takers = self.all_hosts().filter(|host| self.hosts[*host].as_ref().is_some_and(|it| !has_taken(it)));
+        takers.collect::<Vec<_>>().into_iter().for_each(|host| self.kill(host));
         for host in last {
             self.begin(host, How::Forced, true);
             let with_others_ms = self.draw_ms(1000.0, 120_000.0);

@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::known::{Judged, Known, Tenure};
 use super::life::{ALL_ARRIVED, IDLE, LOG_ENTRIES_MIN, Life, OPENING_MAX, Open, plain};
 use crate::disk::Plant;
+use crate::plan::Plan;
 use crate::session::{Outcome, Run, Stop};
 use crate::turns::elapsed;
 
@@ -246,7 +247,9 @@ impl Desk {
         let desk = self.clone();
         drop(tokio::spawn(async move {
             match desk.attend(name, &part, tenure, was_given).await {
-                Ok(true) => desk.state.lock().served.get_mut(name).into_iter().for_each(|served| served.is_busy = false),
+                Ok(true) => {
+                    desk.state.lock().served.get_mut(name).into_iter().for_each(|served| served.is_busy = false)
+                }
                 Ok(false) => {
                     let mut state = desk.state.lock();
                     state.served.remove(name);
@@ -262,7 +265,8 @@ impl Desk {
     fn part(&self, name: &'static str, known: Arc<Known>, opening: u32) -> Life {
         let life = &self.life;
         let of = life.line.net.next_part();
-        let mut run = Run::new(life.run.seed ^ (of << 24), life.run.plan.clone(), life.run.world.clone());
+        let plan = Plan { operations: life.run.plan.operations / 2 + 1, ..life.run.plan.clone() };
+        let mut run = Run::new(life.run.seed ^ (of << 24), plan, life.run.world.clone());
         // Keys and ciphers are the same for all.
         (run.seed, run.ring) = (life.run.seed, life.run.ring.clone());
         let run = Arc::new(run);
@@ -276,6 +280,7 @@ impl Desk {
             disks: None,
             shape: life.shape.clone(),
             is_last: life.is_last,
+            has_taken: true.into(),
             volume: name,
             seated: None,
         }
