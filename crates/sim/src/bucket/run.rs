@@ -35,6 +35,7 @@ const LINES: usize = SEATED_HOSTS + 1;
 const VOLUMES: [&str; 3] = [VOLUME, "w", "x"];
 /// What was late has arrived by then.
 const ALL_ARRIVED_MS: u64 = 700_000;
+const SLICE_MS: u64 = 500;
 /// No schedule lasts longer: something hangs.
 const END_MS: u64 = 12 * 3600 * 1000;
 
@@ -371,7 +372,9 @@ impl Schedule<'_> {
             let wakes = self.hosts.iter().flatten().map(|running| running.process.wakes_ms);
             let wakes = wakes.filter(|wakes| *wakes > self.now_ms).min();
             let blow = self.blows.keys().next().copied();
-            let next = [self.net.next_event_ms(), wakes, blow, Some(until_ms)].into_iter().flatten().min();
+            // The last processes wait for each other beside the bucket: none of them runs far ahead.
+            let slice = (self.plan.has_seats && self.is_concluding).then_some(self.now_ms + SLICE_MS);
+            let next = [self.net.next_event_ms(), wakes, blow, slice, Some(until_ms)].into_iter().flatten().min();
             let next = next.unwrap_or(until_ms).clamp(self.now_ms, until_ms);
             let now_ms = self.now_ms;
             let behind = self.all_hosts().filter_map(|host| {
