@@ -42,7 +42,7 @@ fn volumes_in_buckets_lose_nothing() {
 #[test]
 fn volumes_that_change_seats_lose_nothing() {
     let options = Options { limits: Limits { seats: Some(true), ..Limits::default() }, ..Options::default() };
-    are_good(Options { kind: Some(Kind::Bucket), ..options }, 1, 60);
+    are_good(Options { kind: Some(Kind::Bucket), ..options }, 1, 40);
 }
 
 /// Fenced by a taker that came too late (1121, 1263, 1282); an image of a successor deleted (1264); a compactor left behind (1233, 2271).
