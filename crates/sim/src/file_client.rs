@@ -64,7 +64,7 @@ impl Client {
 
     async fn change_things(&self) {
         for _ in 0..self.run.plan.operations {
-            if self.ends(self.operate().await) {
+            if self.run.is_shut() || self.ends(self.operate().await) {
                 break;
             }
             self.run.answer();
@@ -76,7 +76,7 @@ impl Client {
         }
         self.is_done.store(true, Ordering::Relaxed);
         // Idle clients let the flusher catch up, sometimes.
-        if self.run.one_in(2) {
+        if self.run.one_in(2) && !self.run.is_shut() {
             tokio::time::sleep(Duration::from_secs(8)).await;
         }
     }
@@ -84,7 +84,7 @@ impl Client {
     async fn commit_now_and_then(&self) {
         for _ in 0..2 * self.run.plan.operations {
             self.run.pause().await;
-            if self.is_done.load(Ordering::Relaxed) {
+            if self.is_done.load(Ordering::Relaxed) || self.run.is_shut() {
                 return;
             }
             let done = match self.run.draw(|random| random.random_range(0..8)) {

@@ -76,6 +76,9 @@ struct What {
     /// Nothing goes wrong but the power
     #[arg(long)]
     only_power: bool,
+    /// Whether machines sit at seats of one store in a bucket; by default the seed decides
+    #[arg(long)]
+    seats: Option<bool>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -98,6 +101,7 @@ impl What {
             clients: self.clients.unwrap_or(u32::MAX),
             operations: self.operations.unwrap_or(u32::MAX),
             has_trouble: !self.only_power,
+            seats: self.seats,
         };
         let kind = self.kind.map(|kind| match kind {
             Store::Pool => Kind::Pool,
@@ -129,6 +133,9 @@ impl What {
         bound("operations", limits.operations);
         if !limits.has_trouble {
             text += " --only-power";
+        }
+        if let Some(seats) = limits.seats {
+            text += &format!(" --seats {seats}");
         }
         text
     }

@@ -49,11 +49,13 @@ pub struct Limits {
     pub clients: u32,
     pub operations: u32,
     pub has_trouble: bool,
+    /// Whether machines sit at seats of one store; by default the seed decides.
+    pub seats: Option<bool>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: u32::MAX, clients: u32::MAX, operations: u32::MAX, has_trouble: true }
+        Self { sessions: u32::MAX, clients: u32::MAX, operations: u32::MAX, has_trouble: true, seats: None }
     }
 }
 
@@ -82,6 +84,8 @@ pub struct Plan {
     pub is_sealed: bool,
     /// Clients take snapshots of the volume.
     pub has_snapshots: bool,
+    /// Machines sit at several seats of a store in a bucket.
+    pub has_seats: bool,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -138,6 +142,7 @@ impl Plan {
             committers: chance::generator(seed, "committers").random_range(0..=2),
             is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
             has_snapshots: chance::generator(seed, "snapshots").random(),
+            has_seats: kind == Kind::Bucket && limits.seats.unwrap_or_else(|| has_seats(seed)),
         };
         if kind == Kind::Bucket { plan.in_a_bucket() } else { plan }
     }
@@ -161,6 +166,11 @@ fn is_full_instead(seed: u64) -> bool {
 /// One in four of those that would have no trouble, or whose disks would come and go.
 fn hits_journals(seed: u64) -> bool {
     chance::generator(seed, "journals").random_range(0..4) == 0
+}
+
+/// One in three. Drawn by itself, so that all other seeds mean what they meant.
+fn has_seats(seed: u64) -> bool {
+    chance::generator(seed, "seats").random_range(0..3) == 0
 }
 
 /// In one schedule of four the disks change. Not where others must come back as they were, nor where there is no room.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -62,6 +63,8 @@ pub struct Run {
     pub judge: Mutex<Option<Judge>>,
     /// When the last life ended.
     pub ended: Mutex<Duration>,
+    /// Clients begin nothing any more.
+    is_shut: AtomicBool,
 }
 
 /// The answer after which a life ends.
@@ -123,6 +126,7 @@ impl Run {
             ring: Arc::default(),
             judge: Mutex::default(),
             ended: Mutex::default(),
+            is_shut: AtomicBool::new(false),
         }
     }
 
@@ -224,6 +228,15 @@ impl Run {
             false => End::Done(KINDS[self.draw(|random| random.random_range(0..KINDS.len()))]),
         };
         self.set_end(end);
+    }
+
+    /// The volume is about to be closed: clients end after what they have begun.
+    pub fn shut(&self) {
+        self.is_shut.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::Relaxed)
     }
 
     /// A client has its answer.

@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use larder_sim::disk::Plant;
 use larder_sim::many::{self, Until};
-use larder_sim::plan::Kind;
+use larder_sim::plan::{Kind, Limits};
 use larder_sim::schedule::{self, Options};
 
 /// The tests of this kind run beside each other.
 const THREADS: usize = 1;
 
 fn is_good(kind: Kind, first: u64, schedules: u64) {
-    let options = Options { kind: Some(kind), ..Options::default() };
+    are_good(Options { kind: Some(kind), ..Options::default() }, first, schedules);
+}
+
+fn are_good(options: Options, first: u64, schedules: u64) {
     let until = Until { time: Duration::from_secs(600), schedules, failures: 1 };
     let summary = many::run(first, options, until, THREADS, |_| {});
     let failures: Vec<_> = summary.failures.iter().map(|report| (report.seed, &report.failure)).collect();
-    assert!(failures.is_empty(), "{kind:?}: {failures:?}");
+    assert!(failures.is_empty(), "{options:?}: {failures:?}");
     assert_eq!(summary.schedules, schedules, "they took longer than ten minutes");
     println!("{summary}");
 }
@@ -36,11 +39,19 @@ fn volumes_in_buckets_lose_nothing() {
     is_good(Kind::Bucket, 1, 150);
 }
 
+#[test]
+fn volumes_that_change_seats_lose_nothing() {
+    let options = Options { limits: Limits { seats: Some(true), ..Limits::default() }, ..Options::default() };
+    are_good(Options { kind: Some(Kind::Bucket), ..options }, 1, 40);
+}
+
 /// Fenced by a taker that came too late (1121, 1263, 1282); an image of a successor deleted (1264); a compactor left behind (1233, 2271).
 #[test]
 fn what_once_failed_in_a_bucket_is_good() {
+    // Seeds of before there were seats.
+    let limits = Limits { seats: Some(false), ..Limits::default() };
     for seed in [1121, 1233, 1263, 1264, 1282, 2271] {
-        let report = schedule::run(seed, Options { kind: Some(Kind::Bucket), ..Options::default() });
+        let report = schedule::run(seed, Options { kind: Some(Kind::Bucket), limits, ..Options::default() });
         assert_eq!(report.failure, None, "{seed}");
         assert!(report.answered > 0, "{seed} did nothing");
     }
@@ -87,6 +98,7 @@ fn a_seed_replays_exactly() {
 fn is_found(plant: Plant, name: &str) {
     let kind = match plant {
         Plant::EarlySegment | Plant::EarlyTrim | Plant::EarlyReceipt | Plant::Answer(_) => Kind::Volume,
+        Plant::EarlyHandover | Plant::BlindRegistry => Kind::Bucket,
         _ => Kind::Pool,
     };
     let options = Options { kind: Some(kind), plant: Some(plant), ..Options::default() };

@@ -13,7 +13,42 @@ use crate::data::{
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
+use crate::registry::seats::Seated;
 use crate::types::*;
+
+/// A state of `registry.json`, for judges of its changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryState {
+    /// How often the registry was changed (`document.never_equal`).
+    pub changes: u64,
+    /// All entries, doomed ones too.
+    pub entries: Vec<RegistryEntry>,
+}
+
+/// An entry of the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryEntry {
+    /// The volume, its seat and its handover.
+    pub seated: Seated,
+    /// It was opened once.
+    pub formatted: bool,
+    /// It is being removed.
+    pub doomed: bool,
+    /// It is a clone.
+    pub is_clone: bool,
+}
+
+/// Decodes `registry.json`.
+pub fn registry_state(bytes: &[u8]) -> FsResult<RegistryState> {
+    let document = crate::registry::document::decode_document(bytes)?;
+    let changes = document.changes();
+    let entries = document.volumes.into_iter().map(|entry| {
+        let (formatted, doomed, is_clone) = (entry.formatted, entry.doomed, entry.origin.is_some());
+        let seated = Seated { info: entry.info(), seat: entry.seat, handover: entry.handover };
+        RegistryEntry { seated, formatted, doomed, is_clone }
+    });
+    Ok(RegistryState { changes, entries: entries.collect() })
+}
 
 /// A row of the metadata in words: its key, and its value or the reason why it does not decode.
 pub fn row(key: &Bytes, value: &Bytes) -> (String, Result<String, String>) {

@@ -1,10 +1,13 @@
 //! What is known of a volume across its owners, and what is judged by it.
 //!
+//! - `known.tenures_in_order`: a volume goes from one tenure to the next: to another seat, whose number of handovers is higher; to
+//!   another owner of the same seat, whose epoch is higher; or it is closed and opened again by the same owner.
 //! - `known.own_until_settled`: each owner's clients have a model of their own. It begins as the one of the owner before, with what was
 //!   found: what was under way then is there, or is not.
 //! - `known.late_answers_are_judged`: an answer that an owner gives after its successor has looked is judged by what that one found.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +23,17 @@ pub type Models = Vec<Arc<Mutex<Model>>>;
 /// The models that an owner goes on with, and the snapshots.
 pub type Judged = (Models, Arc<Mutex<Shots>>);
 
+/// A time in which one process has the volume open (`known.tenures_in_order`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tenure {
+    /// How often the volume had gone to another seat.
+    pub handovers: u64,
+    /// Of the owner of the seat.
+    pub epoch: u64,
+    /// Of this owner.
+    pub opening: u32,
+}
+
 /// What the next owner found.
 struct Fork {
     found: Vec<Found>,
@@ -28,14 +42,14 @@ struct Fork {
 
 #[derive(Default)]
 struct State {
-    /// Of the newest owner that has looked, its epoch, and how often the volume was opened in it.
-    settled: u64,
+    /// The newest one that has looked.
+    settled: Tenure,
     models: Models,
     shots: Arc<Mutex<Shots>>,
     verifier: Option<WriteVerifier>,
-    forks: BTreeMap<u64, Arc<Fork>>,
+    forks: BTreeMap<Tenure, Arc<Fork>>,
     /// When owners began to serve.
-    serves: BTreeMap<u64, Duration>,
+    serves: BTreeMap<Tenure, Duration>,
     openings: u32,
 }
 
@@ -58,12 +72,17 @@ impl Known {
         !self.state.lock().models.is_empty()
     }
 
-    /// The directories of the clients of a new volume, made by the owner with this epoch.
-    pub fn made(&self, epoch: u64, tops: Vec<larder_volume::FileId>) {
+    /// An owner has opened the volume, and may answer.
+    pub fn opened(&self, tenure: Tenure, now: Duration) {
+        self.state.lock().serves.entry(tenure).or_insert(now);
+    }
+
+    /// The directories of the clients of a new volume, made in this tenure.
+    pub fn made(&self, tenure: Tenure, tops: Vec<larder_volume::FileId>) {
         let mut state = self.state.lock();
         if state.models.is_empty() {
             state.models = tops.into_iter().map(|id| Arc::new(Mutex::new(Model::new(Tree::new(Some(id)))))).collect();
-            state.settled = epoch;
+            state.settled = tenure;
         }
     }
 
@@ -79,13 +98,12 @@ impl Known {
     /// Judges what an owner found. `None`: another one has looked since, and this one's view is no news.
     pub fn settle(
         &self,
-        (epoch, verifier): (u64, WriteVerifier),
+        (tenure, verifier): (Tenure, WriteVerifier),
         found: Vec<Found>,
         shots: Shots,
-        now: Duration,
     ) -> Result<Option<Judged>, String> {
         let mut state = self.state.lock();
-        if state.settled > epoch {
+        if state.settled > tenure {
             return Ok(None);
         }
         if state.verifier.replace(verifier) == Some(verifier) {
@@ -98,32 +116,32 @@ impl Known {
             models.push(Arc::new(Mutex::new(model)));
         }
         let snapshots = shots.taken();
-        state.settled = epoch;
+        state.settled = tenure;
         state.models = models.clone();
         state.shots = Arc::new(Mutex::new(shots));
-        state.forks.insert(epoch, Arc::new(Fork { found, snapshots }));
-        state.serves.entry(epoch).or_insert(now);
+        state.forks.insert(tenure, Arc::new(Fork { found, snapshots }));
         Ok(Some((models, state.shots.clone())))
     }
 
-    /// Judges an answer of the owner with this epoch to what was asked of it at `begun`.
+    /// Judges an answer given in this tenure to what was asked at `begun`.
     pub fn judge(
         &self,
-        epoch: u64,
+        tenure: Tenure,
         begun: Option<Duration>,
         models: &Models,
         shots: &Mutex<Shots>,
     ) -> Result<(), String> {
         let (serves, fork) = {
             let state = self.state.lock();
-            let serves = state.serves.range(epoch + 1..).map(|(_, at)| *at).min();
-            (serves, state.forks.range(epoch + 1..).next().map(|(_, fork)| fork.clone()))
+            let later = (Bound::Excluded(tenure), Bound::Unbounded);
+            let serves = state.serves.range(later).map(|(_, at)| *at).min();
+            (serves, state.forks.range(later).next().map(|(_, fork)| fork.clone()))
         };
         if let (Some(since), Some(begun)) = (serves, begun)
             && since <= begun
         {
             return Err(format!(
-                "the owner of epoch {epoch} answered what was asked of it at {begun:?}, and its successor serves since {since:?}"
+                "the owner of {tenure:?} answered what was asked of it at {begun:?}, and its successor serves since {since:?}"
             ));
         }
         let Some(fork) = fork else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The life of a process on one machine: what a daemon does with a store in a bucket, and its clients.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,9 +18,10 @@ use parking_lot::Mutex;
 use rand::Rng;
 
 use super::journal::{Disks, Ground};
-use super::known::{Known, Models};
+use super::known::{Judged, Known, Models, Tenure};
 use super::net::{Line, WAY_MS_MAX, Weather};
 use super::run::Shape;
+use super::seated;
 use crate::clones::{self, COUNT_MAX};
 use crate::file_client::Client;
 use crate::front::Front;
@@ -30,17 +31,18 @@ use crate::snapshots::{self, Shots, Stage};
 use crate::tree_model::explore;
 use crate::turns::{SimClock, elapsed};
 
-const VOLUME: &str = "v";
+/// The first volume, and the only one of a store with one seat.
+pub const VOLUME: &str = "v";
 const MEMORY_BYTES: u64 = 32 << 20;
 /// What was late has arrived by then.
-const ALL_ARRIVED: Duration = Duration::from_secs(700);
+pub const ALL_ARRIVED: Duration = Duration::from_secs(700);
 /// Nothing may be asked for so long.
-const IDLE: Duration = Duration::from_secs(600);
+pub const IDLE: Duration = Duration::from_secs(600);
 /// A durable answer: a proof and an entry of the log, each there and back, and the spacing of entries.
 const DURABLE_MS_MAX: u64 = 8 * WAY_MS_MAX;
-const LOG_ENTRIES_MIN: u64 = 512;
+pub const LOG_ENTRIES_MIN: u64 = 512;
 /// Opening a volume in good weather: a log of hundreds of entries, tables and listings.
-const OPENING_MAX: Duration = Duration::from_secs(30);
+pub const OPENING_MAX: Duration = Duration::from_secs(30);
 
 /// How a process begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +65,30 @@ pub struct Life {
     pub disks: Option<Disks>,
     pub shape: Shape,
     pub is_last: bool,
-    pub epoch: AtomicU64,
+    /// It took the store, or its seat.
+    pub has_taken: AtomicBool,
+    /// What it serves, or looks at just now.
+    pub volume: &'static str,
+    /// Where it is one of several machines at the store.
+    pub seated: Option<seated::Place>,
 }
 
 /// An open volume, and the owner.
-struct Open {
-    owner: Owner,
-    registry: Registry,
-    volume: Volume,
+pub struct Open {
+    pub owner: Owner,
+    pub registry: Arc<Registry>,
+    pub volume: Volume,
+    pub tenure: Tenure,
     sync: SyncMode,
     journal: Option<JournaledLog>,
+}
+
+impl Open {
+    /// A volume that is open already.
+    pub fn again(owner: &Owner, registry: &Arc<Registry>, volume: Volume, tenure: Tenure) -> Self {
+        let (owner, registry) = (owner.clone(), registry.clone());
+        Self { owner, registry, volume, tenure, sync: SyncMode::Standard, journal: None }
+    }
 }
 
 struct Room {
@@ -94,11 +110,11 @@ fn url() -> BucketUrl {
 }
 
 fn machine(host: usize) -> Machine {
-    let name = ["a", "b", "c"].get(host).copied().unwrap_or("z");
+    let name = ["a", "b", "c", "d", "e"].get(host).copied().unwrap_or("z");
     Machine { name: name.to_owned(), id: format!("id-{name}") }
 }
 
-fn plain(store: &Arc<dyn ObjectStore>, log: BucketLog) -> Ground {
+pub fn plain(store: &Arc<dyn ObjectStore>, log: BucketLog) -> Ground {
     Ground { store: store.clone(), log: Arc::new(log), journal: None }
 }
 
@@ -114,20 +130,20 @@ impl Life {
     }
 
     /// The process is no more: nothing of it counts from now on.
-    fn end(&self) {
+    pub fn end(&self) {
         self.line.is_dead.store(true, Ordering::Relaxed);
         self.run.world.cut_now();
         self.line.sent.notify_one();
     }
 
     /// An error that may be: the process ends, and is started again.
-    fn gives_up<T>(&self, what: &str, error: impl std::fmt::Display) -> Outcome<T> {
+    pub fn gives_up<T>(&self, what: &str, error: impl std::fmt::Display) -> Outcome<T> {
         self.run.check_power()?;
         self.run.world.note(|| format!("{what}: {error}"));
         if self.is_last { Err(Stop::Failed(format!("{what}: {error}"))) } else { Err(Stop::Cut) }
     }
 
-    async fn until_killed<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
+    pub async fn until_killed<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
         let mut cut = std::pin::pin!(self.run.world.cut.notified());
         cut.as_mut().enable();
         self.run.check_power()?;
@@ -144,7 +160,6 @@ impl Life {
         let store: Arc<dyn ObjectStore> =
             Arc::new(Retried::new(self.line.clone(), Arc::<Health>::default(), Arc::<Requests>::default()));
         let Some(owner) = self.take(&store).await? else { return Ok(()) };
-        self.epoch.store(owner.epoch(), Ordering::Relaxed);
         let dying = self.clone();
         owner.on_loss(move |error| {
             dying.run.world.note(|| format!("lost the store: {error}"));
@@ -154,6 +169,9 @@ impl Life {
         if self.how == How::StandBy {
             let owner = owner.clone();
             drop(tokio::spawn(async move { owner.beat().await }));
+        }
+        if let Some(place) = &self.seated {
+            return seated::serve(&self, place, store, owner).await;
         }
         let begun = elapsed();
         let ground = self.ground(&store, &owner).await?;
@@ -178,14 +196,15 @@ impl Life {
         let me = machine(self.line.host);
         if self.how == How::StandBy {
             let url = url();
-            let stood = Owner::stand_by(store.clone(), &url, me.clone(), |_| {});
+            let stood = Owner::stand_by_seat(store.clone(), &url, &self.line.seat, me.clone(), |_| {});
             if let Err(error) = self.until_killed(stood).await? {
                 return self.gives_up("standing by", error);
             }
         }
         let how = if self.how == How::Forced { TakeOver::Forced } else { TakeOver::No };
-        match self.run.powered(Owner::take(store.clone(), &url(), me, how)).await? {
+        match self.run.powered(Owner::take_seat(store.clone(), &url(), &self.line.seat, me, how)).await? {
             Ok(owner) => {
+                self.has_taken.store(true, Ordering::Relaxed);
                 self.run.world.note(|| format!("took the store, epoch {}", owner.epoch()));
                 Ok(Some(owner))
             }
@@ -197,7 +216,7 @@ impl Life {
         }
     }
 
-    fn log(&self, store: &Arc<dyn ObjectStore>, owner: &Owner) -> BucketLog {
+    pub fn log(&self, store: &Arc<dyn ObjectStore>, owner: &Owner) -> BucketLog {
         BucketLog::new(store.clone(), Some(owner.clone())).with_room_for(self.shape.log_entries)
     }
 
@@ -213,36 +232,54 @@ impl Life {
         }
     }
 
-    async fn open(&self, ground: Ground, owner: &Owner) -> Result<Open, FsError> {
+    /// The volumes of its seat.
+    pub async fn registry(&self, ground: &Ground) -> Result<Arc<Registry>, FsError> {
         let keys = SimKeys::new(self.run.seed, self.known.next_opening(), Arc::clone(&self.run.ring));
         let backing = Backing {
-            store: ground.store,
-            log: Some(ground.log),
+            store: ground.store.clone(),
+            log: Some(ground.log.clone()),
             space: Arc::new(Room { line: self.line.clone(), bytes: self.shape.room_bytes }),
             clock: Arc::new(SimClock),
         };
         let memory = MemoryBudget { total_bytes: MEMORY_BYTES };
-        let registry = Registry::open_sealed(backing, memory, Arc::new(keys)).await?;
+        Registry::open_seat(backing, memory, Arc::new(keys), self.line.seat.clone()).await.map(Arc::new)
+    }
+
+    async fn open(&self, ground: Ground, owner: &Owner) -> Result<Open, FsError> {
+        let registry = self.registry(&ground).await?;
+        let tenure = Tenure { epoch: owner.epoch(), ..Tenure::default() };
+        self.open_volume(registry, owner, tenure, ground.journal).await
+    }
+
+    /// The volume, which is made if there is none.
+    pub async fn open_volume(
+        &self,
+        registry: Arc<Registry>,
+        owner: &Owner,
+        tenure: Tenure,
+        journal: Option<JournaledLog>,
+    ) -> Result<Open, FsError> {
         let is_made = self.known.is_made();
         if !is_made {
             let record_bytes = self.shape.record_bytes;
             let properties = Properties { record_bytes, ..Properties::default() };
-            match registry.enter(VOLUME, properties, self.run.plan.is_sealed).await {
+            match registry.enter(self.volume, properties, self.run.plan.is_sealed).await {
                 Ok(_) | Err(FsError::Exists) => {}
                 Err(error) => return Err(error),
             }
         }
-        let volume = registry.volume(VOLUME).await?;
+        let volume = registry.volume(self.volume).await?;
+        self.known.opened(tenure, elapsed());
         if !is_made {
             let tops = self.make_directories(&volume).await?;
-            self.known.made(owner.epoch(), tops);
+            self.known.made(tenure, tops);
         }
         let sync = if self.run.one_in(4) { SyncMode::Relaxed } else { SyncMode::Standard };
-        let listed = registry.list().await?.into_iter().find(|info| info.name == VOLUME);
+        let listed = registry.list().await?.into_iter().find(|info| info.name == self.volume);
         if let Some(properties) = listed.map(|info| info.properties).filter(|properties| properties.sync != sync) {
-            registry.set(VOLUME, Properties { sync, ..properties }).await?;
+            registry.set(self.volume, Properties { sync, ..properties }).await?;
         }
-        Ok(Open { owner: owner.clone(), registry, volume, sync, journal: ground.journal })
+        Ok(Open { owner: owner.clone(), registry, volume, tenure, sync, journal })
     }
 
     async fn make_directories(&self, volume: &Volume) -> Result<Vec<FileId>, FsError> {
@@ -265,7 +302,7 @@ impl Life {
     // ---- judging ----------------------------------------------------------------------------
 
     /// Something does not fit: that counts if this process still has the store.
-    async fn contradicts<T>(&self, owner: &Owner, why: String) -> Outcome<T> {
+    pub async fn contradicts<T>(&self, owner: &Owner, why: String) -> Outcome<T> {
         self.run.world.note(|| format!("contradiction: {why}"));
         match self.run.powered(owner.verify()).await? {
             Ok(()) => Err(Stop::Failed(why)),
@@ -274,7 +311,7 @@ impl Life {
     }
 
     /// Looks at everything. `None`: another owner has looked meanwhile.
-    async fn verify(&self, open: &Open) -> Outcome<Option<(Models, Arc<Mutex<Shots>>)>> {
+    pub async fn verify(&self, open: &Open) -> Outcome<Option<Judged>> {
         let run = &self.run;
         let mut found = Vec::new();
         for top in self.known.tops().into_iter().flatten() {
@@ -291,8 +328,8 @@ impl Life {
         }
         let outlines: Vec<String> = found.iter().map(|found| found.outline()).collect();
         run.world.note(|| format!("found {}", outlines.join(" ")));
-        let owner = (open.owner.epoch(), open.volume.verifier());
-        let settled = match self.known.settle(owner, found, shots.into_inner(), elapsed()) {
+        let tenure = (open.tenure, open.volume.verifier());
+        let settled = match self.known.settle(tenure, found, shots.into_inner()) {
             Ok(Some(settled)) => settled,
             Ok(None) => return Ok(None),
             Err(why) => return self.contradicts(&open.owner, why).await,
@@ -302,12 +339,12 @@ impl Life {
             Ok(Err(why)) => return self.contradicts(&open.owner, why).await,
             Err(error) => return self.gives_up("reading clones", error),
         }
-        self.check(open, VOLUME).await?;
+        self.check(open, self.volume).await?;
         Ok(Some(settled))
     }
 
     /// `check --read-data`. What a bad line to the bucket keeps from being read is no damage: it is read once more in good weather.
-    async fn check(&self, open: &Open, volume: &str) -> Outcome<()> {
+    pub async fn check(&self, open: &Open, volume: &str) -> Outcome<()> {
         for try_ in 0.. {
             let report = match self.run.powered(open.registry.check(volume, true)).await? {
                 Ok(report) => report,
@@ -329,10 +366,10 @@ impl Life {
 
     // ---- clients ----------------------------------------------------------------------------
 
-    async fn work(&self, open: &Open, models: &Models, shots: &Arc<Mutex<Shots>>) -> Outcome<()> {
-        let (known, epoch) = (self.known.clone(), open.owner.epoch());
+    pub async fn work(&self, open: &Open, models: &Models, shots: &Arc<Mutex<Shots>>) -> Outcome<()> {
+        let (known, tenure) = (self.known.clone(), open.tenure);
         let (own, own_shots) = (models.clone(), shots.clone());
-        let judge = move |begun| known.judge(epoch, begun, &own, &own_shots);
+        let judge = move |begun| known.judge(tenure, begun, &own, &own_shots);
         *self.run.judge.lock() = Some(Arc::new(judge));
         if !self.is_last && self.run.one_in(3) {
             self.run.end_at_an_answer();
@@ -368,7 +405,7 @@ impl Life {
         } else if let Some(shows) = self.known.shots().whole(&name).cloned() {
             let clone = clones.lock().begin(shows);
             run.world.note(|| format!("clones {name} as {clone}"));
-            let made = run.powered(open.registry.clone_snapshot(VOLUME, &name, &clone)).await?;
+            let made = run.powered(open.registry.clone_snapshot(self.volume, &name, &clone)).await?;
             run.world.note(|| format!("clone {clone}: {:?}", made.as_ref().err()));
             if made.is_ok() && !clones.lock().has(&clone) {
                 return Err(Stop::Failed(format!("the clone {clone} was acknowledged, and is gone")));
@@ -454,11 +491,7 @@ impl Life {
         }
         self.close(open).await?;
         // Whoever comes next need not ask for force.
-        let taken = run.powered(Owner::take(store.clone(), &url(), machine(2), TakeOver::No)).await?;
-        let owner = match taken {
-            Ok(owner) => owner,
-            Err(error) => return self.gives_up("taking what was given back", error),
-        };
+        let owner = self.take_again(store, 2).await?;
         let ground = plain(store, self.log(store, &owner));
         match run.powered(self.open(ground, &owner)).await? {
             Ok(open) => {
@@ -469,18 +502,28 @@ impl Life {
         }
     }
 
+    /// Another machine takes what was given back.
+    pub async fn take_again(&self, store: &Arc<dyn ObjectStore>, host: usize) -> Outcome<Owner> {
+        let url = url();
+        let taken = Owner::take_seat(store.clone(), &url, &self.line.seat, machine(host), TakeOver::No);
+        match self.run.powered(taken).await? {
+            Ok(owner) => Ok(owner),
+            Err(error) => self.gives_up("taking what was given back", error),
+        }
+    }
+
     /// Looks at a volume that is open since its last opening.
-    async fn verify_again(&self, open: &Open) -> Outcome<()> {
+    pub async fn verify_again(&self, open: &Open) -> Outcome<()> {
         for top in self.known.tops().into_iter().flatten() {
             if let Err(error) = self.run.powered(explore(&open.volume, top)).await? {
                 return self.gives_up("reading the volume", error);
             }
         }
-        self.check(open, VOLUME).await
+        self.check(open, self.volume).await
     }
 
     /// No fsync waits for a timer.
-    async fn durable_answers_are_quick(&self, volume: &Volume) -> Outcome<()> {
+    pub async fn durable_answers_are_quick(&self, volume: &Volume) -> Outcome<()> {
         let cred = Cred::root();
         for number in 0..4u8 {
             let name = format!("quick{number}");

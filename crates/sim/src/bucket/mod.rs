@@ -5,6 +5,8 @@
 //! net.rs     fates of requests      life.rs      the life of a process: takes the store, verifies, serves clients
 //! store.rs   a machine's client     known.rs     what is known of the volume across owners, and judged
 //! run.rs     two machines, from the seed     journal.rs   their pools, whose journals answer
+//! seated.rs  the life of a process at one of several seats, which hands volumes over
+//! ledger.rs  judges each state of the registry
 //! ```
 //!
 //! - `bucketrun.judged_by_the_next`: what an owner acknowledged, whenever it did, is there when the next one has opened the volume.
@@ -12,11 +14,13 @@
 
 mod journal;
 mod known;
+mod ledger;
 mod life;
 mod net;
 mod process;
 mod run;
 mod s3;
+mod seated;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 //!
 //! - `net.effect_needs_no_sender`: what is on its way takes effect, whatever has become of its sender: it may have given up waiting,
 //!   have ended, or have been overtaken.
+//! - `net.storms`: now and then a machine's line is cut from the very request on that hands a volume over.
 //! - `net.fates`: late, or early with a late answer, or none; refused before it takes effect, or cut off afterwards; done twice.
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use larder_base::Seat;
 use object_store::Result;
 use parking_lot::Mutex;
 use rand::Rng;
@@ -22,13 +24,18 @@ use tokio::sync::{Notify, oneshot};
 
 use super::s3::{S3, generic};
 use crate::chance;
-use crate::disk::World;
+use crate::disk::{Plant, World};
 
 /// A way takes this long at most where nothing is wrong.
 pub const WAY_MS_MAX: u64 = 20;
 /// What is late is late by this much at most, and its answer.
 const LATE_MS_MAX: f64 = 300_000.0;
 const LATE_ANSWER_MS_MAX: f64 = 60_000.0;
+
+/// Of so many changes of a handover one meets a storm.
+const STORM_EVERY: u32 = 8;
+/// How long it lasts: calls are given up after a minute and more.
+const STORM_MS: std::ops::Range<u64> = 5_000..300_000;
 
 /// The state of one machine's way to the bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +58,11 @@ struct State {
     events: BTreeMap<(u64, u64), Event>,
     random: StdRng,
     weather: Vec<Weather>,
+    /// Until when a machine's line is cut (`net.storms`), and whether there are more storms to come.
+    storms: Vec<u64>,
+    has_storms: bool,
     requests: u64,
+    parts: u64,
     fates: BTreeMap<&'static str, u64>,
     /// Fates of the next requests of a machine whose text has this in it.
     #[cfg(test)]
@@ -86,6 +97,8 @@ pub struct Net {
 pub struct Line {
     pub net: Arc<Net>,
     pub host: usize,
+    /// Where the machine sits.
+    pub seat: Seat,
     /// Somebody sent something: the world looks what comes of it.
     pub sent: Arc<Notify>,
     /// The process has ended: what it would still send is not sent.
@@ -152,7 +165,10 @@ impl Net {
             events: BTreeMap::new(),
             random: chance::generator(seed, "net"),
             weather: vec![Weather::default(); hosts],
+            storms: vec![0; hosts],
+            has_storms: true,
             requests: 0,
+            parts: 0,
             fates: BTreeMap::new(),
             #[cfg(test)]
             script: Vec::new(),
@@ -162,6 +178,13 @@ impl Net {
 
     pub fn set_weather(&self, host: usize, weather: Weather) {
         self.state.lock().weather[host] = weather;
+    }
+
+    /// No line is cut any more.
+    pub fn end_storms(&self) {
+        let mut state = self.state.lock();
+        state.has_storms = false;
+        state.storms.fill(0);
     }
 
     pub fn next_event_ms(&self) -> Option<u64> {
@@ -184,6 +207,17 @@ impl Net {
     #[cfg(test)]
     pub fn script(&self, host: usize, part: &'static str, fate: Fate) {
         self.state.lock().script.push((host, part, fate));
+    }
+
+    pub fn planted(&self) -> Option<Plant> {
+        self.world.planted()
+    }
+
+    /// Counts the openings of volumes by machines that sit at seats.
+    pub fn next_part(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.parts += 1;
+        state.parts
     }
 
     pub fn requests(&self) -> u64 {
@@ -219,7 +253,8 @@ impl Line {
         }
         let now_ms = crate::turns::elapsed().as_millis() as u64;
         let mut state = self.net.state.lock();
-        let weather = state.weather[self.host];
+        let mut weather = state.weather[self.host];
+        weather.is_cut |= now_ms < state.storms[self.host];
         state.requests += 1;
         let drawn = fate(&mut state.random, weather);
         #[cfg(test)]
@@ -251,6 +286,17 @@ impl Line {
         }
         if let (Some(Err((after_ms, why))), Some(answer)) = (kind, answer) {
             state.at(now_ms + after_ms, Box::new(move |_| drop(answer.send(Err(generic(why))))));
+        }
+    }
+
+    /// A request follows that takes a handover further (`net.storms`).
+    pub fn may_meet_a_storm(&self) {
+        let now_ms = crate::turns::elapsed().as_millis() as u64;
+        let mut state = self.net.state.lock();
+        if state.has_storms && state.random.random_range(0..STORM_EVERY) == 0 {
+            let for_ms = state.random.random_range(STORM_MS);
+            state.storms[self.host] = now_ms + for_ms;
+            self.net.world.note(|| format!("the line of machine {} is cut for {for_ms} ms", self.host));
         }
     }
 

@@ -9,6 +9,8 @@ use larder_base::checksum::checksum;
 use object_store::path::Path;
 use object_store::{Attributes, CopyMode, Error, GetOptions, ObjectMeta, PutMode, PutOptions, PutResult, Result};
 
+use super::ledger::Ledger;
+
 /// Objects of one page of a listing.
 const PAGE_MAX: usize = 1000;
 
@@ -38,6 +40,8 @@ pub struct S3 {
     pub page_max: usize,
     /// Objects with this in their names cannot be deleted.
     pub kept: Option<&'static str>,
+    /// What became of the registry.
+    pub ledger: Ledger,
     writes: u64,
 }
 

@@ -11,14 +11,18 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartId, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::net::Line;
-use super::s3::{Got, generic};
+use super::s3::{Got, S3, generic};
+use crate::disk::Plant;
 
 /// Keys of one bulk deletion.
 const DELETES_MAX: usize = 1000;
+const REGISTRY: &str = "registry.json";
+/// In the registry while a volume is on its way.
+const HANDOVER: &[u8] = b"\"handover\"";
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +45,21 @@ impl ObjectStore for Line {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let (at, bytes) = (at.clone(), whole(&payload));
         let what = format!("{:?} {at}", options.mode);
-        self.ask(|| what, Arc::new(move |s3, now| s3.put(&at, bytes.clone(), &options, now))).await
+        let is_registry = at.as_ref() == REGISTRY;
+        let is_blind = self.net.planted() == Some(Plant::BlindRegistry) && is_registry && !self.seat.is_first();
+        let options = if is_blind { PutOptions { mode: PutMode::Overwrite, ..options } } else { options };
+        if is_registry && bytes.windows(HANDOVER.len()).any(|part| part == HANDOVER) {
+            self.may_meet_a_storm();
+        }
+        let seat = self.seat.clone();
+        let effect = move |s3: &mut S3, now| {
+            let put = s3.put(&at, bytes.clone(), &options, now)?;
+            if is_registry {
+                s3.ledger.stored(&bytes, &seat);
+            }
+            Ok(put)
+        };
+        self.ask(|| what, Arc::new(effect)).await
     }
 
     async fn put_multipart_opts(&self, _at: &Path, _options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -72,7 +90,7 @@ impl ObjectStore for Line {
             async move {
                 let all: Vec<Path> = chunk.into_iter().filter_map(Result::ok).collect();
                 let deleted = all.clone();
-                let effect = move |s3: &mut super::s3::S3, _| {
+                let effect = move |s3: &mut S3, _| {
                     s3.delete(&deleted);
                     Ok(())
                 };
@@ -174,7 +192,7 @@ impl MultipartStore for Line {
 
     async fn abort_multipart(&self, _at: &Path, id: &MultipartId) -> Result<()> {
         let id = id.clone();
-        let effect = move |s3: &mut super::s3::S3, _| {
+        let effect = move |s3: &mut S3, _| {
             s3.abort(&id);
             Ok(())
         };

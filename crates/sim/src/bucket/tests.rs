@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::Seat;
 use larder_base::log::Tenure;
 use larder_store::{BucketLog, BucketUrl, Health, Machine, Owner, Requests, Retried, TakeOver};
 use larder_volume::{Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space};
@@ -43,7 +44,7 @@ async fn pump(net: Arc<Net>) {
 }
 
 fn store(net: &Arc<Net>, host: usize) -> Arc<dyn ObjectStore> {
-    let line = Line { net: net.clone(), host, sent: Arc::default(), is_dead: Arc::default() };
+    let line = Line { net: net.clone(), host, seat: Seat::default(), sent: Arc::default(), is_dead: Arc::default() };
     Arc::new(Retried::new(line, Arc::<Health>::default(), Arc::<Requests>::default()))
 }
 

@@ -132,12 +132,16 @@ pub enum Plant {
     EarlyDelete,
     /// Blocks are read without a look at their checksums.
     TrustBlocks,
+    /// A volume is given to another seat before it is closed.
+    EarlyHandover,
+    /// Machines at the second seat replace the registry whatever it is by then.
+    BlindRegistry,
     /// A volume answers before it should.
     Answer(Answer),
 }
 
 impl Plant {
-    const BELOW: [(Self, &'static str); 14] = [
+    const BELOW: [(Self, &'static str); 16] = [
         (Self::NoJournalSync, "no-journal-sync"),
         (Self::NoShardSync, "no-shard-sync"),
         (Self::NoLabelSync, "no-label-sync"),
@@ -152,6 +156,8 @@ impl Plant {
         (Self::EarlyCopy, "early-copy"),
         (Self::EarlyDelete, "early-delete"),
         (Self::TrustBlocks, "trust-blocks"),
+        (Self::EarlyHandover, "early-handover"),
+        (Self::BlindRegistry, "blind-registry"),
     ];
 
     /// All bugs, and their names.

@@ -140,6 +140,11 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Document {
+    /// How often it was changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The clones of a volume: the number of the snapshot that each began as, and its name.
     pub(crate) fn clones_of(&self, id: Uuid) -> Vec<(u64, String)> {
         let living = self.volumes.iter().filter(|entry| !entry.doomed);
