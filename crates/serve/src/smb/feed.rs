@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::names;
-use super::tree_feed::TreeFeed;
+use super::tree_feed::{TreeFeed, origin};
 use super::volume_door::VolumeDoor;
 use super::watchers::{Watch, Watchers};
 
@@ -308,15 +308,4 @@ fn by_host(change: HostChange) -> DirChange {
 
 fn fold(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_lowercase()
-}
-
-/// Who made the change.
-pub fn origin(event: &Event) -> u32 {
-    match event {
-        Event::Attr { origin, .. }
-        | Event::Data { origin, .. }
-        | Event::Added { origin, .. }
-        | Event::Removed { origin, .. }
-        | Event::Renamed { origin, .. } => *origin,
-    }
 }

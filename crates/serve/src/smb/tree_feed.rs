@@ -21,7 +21,6 @@ use larder_volume::{Cred, Event, FileKind, FsError, FsResult, Ino, NameMatch};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::feed::origin;
 use super::names;
 use super::watchers::{Watch, Watchers};
 
@@ -29,8 +28,7 @@ use super::watchers::{Watch, Watchers};
 const PLACES_MAX: usize = 1 << 16;
 /// Directories on one path. A path of SMB has at most 32,767 characters, and hardly any has as many directories as this.
 const DEPTH_MAX: usize = 1024;
-/// Entries that are read to find the name of a directory. Reading them takes about as long as [`larder_files`] needs for as many
-/// events as it keeps for a receiver.
+/// Entries that are read to find the name of one directory: some tens of milliseconds.
 const ENTRIES_MAX: usize = 1 << 17;
 const PAGE_ENTRIES: usize = 1024;
 
@@ -229,5 +227,16 @@ impl TreeFeed {
             }
         }
         Err(FsError::Refused("a directory has too many entries".into()))
+    }
+}
+
+/// Who made the change.
+pub fn origin(event: &Event) -> u32 {
+    match event {
+        Event::Attr { origin, .. }
+        | Event::Data { origin, .. }
+        | Event::Added { origin, .. }
+        | Event::Removed { origin, .. }
+        | Event::Renamed { origin, .. } => *origin,
     }
 }
