@@ -142,6 +142,11 @@ impl Files {
         Files { tree: self.tree.with_dos(), ..self.clone() }
     }
 
+    /// The same door, whose reads leave access times alone.
+    pub fn untouched(&self) -> Files {
+        Files { tree: self.tree.with_access_times(false), ..self.clone() }
+    }
+
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let tree = self.tree.with_origin(origin).with_answers(answers).with_access_times(access_times);

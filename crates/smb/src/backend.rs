@@ -556,12 +556,13 @@ pub trait Handle: Send + Sync {
     }
 
     /// Watch this directory for changes to its entries made by anyone,
-    /// including outside the server. The server asks one open of a watched
-    /// directory and shares the watch among every watch of that directory;
-    /// it may outlive the handle, and is dropped with the directory's last
-    /// watch. The default returns `Ok(None)`: the server then reports only
-    /// the changes made through it.
-    async fn watch(&self) -> SmbResult<Option<Box<dyn DirWatch>>> {
+    /// including outside the server, and with `tree` for changes anywhere
+    /// below it. The server asks one open of a watched directory, once with
+    /// `tree` and once without, and shares the watch among every watch of
+    /// that directory and kind; it may outlive the handle, and is dropped
+    /// with the last of them. The default returns `Ok(None)`: the server
+    /// then reports only the changes made through it.
+    async fn watch(&self, _tree: bool) -> SmbResult<Option<Box<dyn DirWatch>>> {
         Ok(None)
     }
 }
@@ -574,7 +575,8 @@ pub enum DirChangeKind {
     Added,
     /// The entry went away.
     Removed,
-    /// The entry was renamed within the directory from `from`.
+    /// The entry was renamed within its directory from `from`, which names
+    /// it as [`DirChange::name`] does.
     Renamed { from: String },
     /// The entry's contents were written.
     Modified,
@@ -593,7 +595,8 @@ pub enum DirChangeKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirChange {
-    /// Name of the entry in the directory. Empty for
+    /// Name of the entry in the directory; for a change below it, in a watch
+    /// of the tree, the path with backslashes. Empty for
     /// [`DirChangeKind::Lost`], [`DirChangeKind::Moved`] and
     /// [`DirChangeKind::Deleted`].
     pub name: String,

@@ -22,7 +22,7 @@
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -33,14 +33,13 @@ use larder_files::{Files, HostChange, HostChangeKind, HostWatch};
 use larder_smb::{DirChange, DirChangeKind, DirWatch};
 use larder_volume::{Event, FileKind, FsError, Ino};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::names;
+use super::tree_feed::{TreeFeed, origin};
 use super::volume_door::VolumeDoor;
+use super::watchers::{Watch, Watchers};
 
-/// Changes that one watch may have waiting; a client takes at most 64 KiB of them at once.
-const QUEUED_MAX: usize = 4096;
 /// Renames by others that are remembered.
 const MOVES_MAX: usize = 4096;
 /// How long the feed goes on after the last open closed, so that a client that opens and closes one file
@@ -51,6 +50,9 @@ pub struct Feed {
     files: Files,
     door: Arc<VolumeDoor>,
     state: Mutex<State>,
+    /// Of a directory's own entries.
+    watchers: Arc<Watchers>,
+    trees: Arc<TreeFeed>,
     /// It was logged that the host watches no more.
     is_blind: AtomicBool,
 }
@@ -60,7 +62,6 @@ struct State {
     holds: usize,
     running: bool,
     released: Option<Instant>,
-    watchers: HashMap<Ino, Vec<Weak<Watcher>>>,
     /// Oldest first.
     moves: VecDeque<Move>,
 }
@@ -75,18 +76,6 @@ impl Move {
     fn was(&self, dir: Ino, name: &[u8]) -> bool {
         self.from.0 == dir && (*self.from.1 == *name || fold(&self.from.1) == fold(name))
     }
-}
-
-#[derive(Default)]
-struct Watcher {
-    queue: Mutex<Queue>,
-    wake: Notify,
-}
-
-#[derive(Default)]
-struct Queue {
-    changes: VecDeque<DirChange>,
-    ended: bool,
 }
 
 /// Keeps the feed listening.
@@ -104,7 +93,9 @@ impl Drop for FeedHold {
 
 impl Feed {
     pub fn new(files: Files, door: Arc<VolumeDoor>) -> Arc<Self> {
-        Arc::new(Self { files, door, state: Mutex::default(), is_blind: AtomicBool::new(false) })
+        let trees = TreeFeed::new(&files);
+        let (state, watchers) = (Mutex::default(), Arc::default());
+        Arc::new(Self { files, door, state, watchers, trees, is_blind: AtomicBool::new(false) })
     }
 
     pub fn hold(self: &Arc<Self>) -> FeedHold {
@@ -117,19 +108,21 @@ impl Feed {
         FeedHold(Arc::clone(self))
     }
 
-    pub async fn watch(self: &Arc<Self>, dir: Ino) -> Box<dyn DirWatch> {
+    /// Changes of `dir`, and with `tree` of everything below it.
+    pub async fn watch(self: &Arc<Self>, dir: Ino, tree: bool) -> Box<dyn DirWatch> {
+        let by_events = || match tree {
+            true => self.trees.watch(dir),
+            false => self.watchers.watch(dir),
+        };
+        let _hold = self.hold();
         match self.files.watch_host(dir).await {
-            Ok(Some(watch)) => return Box::new(WatchOnHost { watch, is_over: false, _hold: self.hold() }),
+            Ok(Some(watch)) => {
+                return Box::new(WatchOnHost { watch, below: tree.then(by_events), is_over: false, _hold });
+            }
             Ok(None) => {}
             Err(error) => self.watch_failed(&error),
         }
-        let watcher = Arc::new(Watcher::default());
-        let hold = self.hold();
-        let mut state = self.state.lock();
-        let of_dir = state.watchers.entry(dir).or_default();
-        of_dir.retain(|w| w.strong_count() > 0);
-        of_dir.push(Arc::downgrade(&watcher));
-        Box::new(Watch { watcher, _hold: hold, feed: Arc::clone(self), dir })
+        Box::new(WatchOnVolume { watch: by_events(), _hold })
     }
 
     fn watch_failed(&self, error: &FsError) {
@@ -200,16 +193,11 @@ impl Feed {
     fn closed(&self) {
         let mut state = self.state.lock();
         state.running = false;
-        for watcher in state.watchers.drain().flat_map(|(_, w)| w).filter_map(|w| w.upgrade()) {
-            watcher.end();
-        }
+        self.watchers.end();
     }
 
     fn lost(&self) {
-        let watchers: Vec<_> = self.state.lock().watchers.values().flatten().filter_map(Weak::upgrade).collect();
-        for watcher in watchers {
-            watcher.push(DirChange::new("", DirChangeKind::Lost, false));
-        }
+        self.watchers.lost();
         self.door.changed_outside(None);
     }
 
@@ -243,13 +231,8 @@ impl Feed {
     /// Tells watchers of `dir` of a change of its entry `name`, and breaks the leases on it.
     fn push(&self, dir: Ino, name: &[u8], what: DirChangeKind, kind: FileKind) {
         self.door.changed_outside(Some(dir));
-        let watchers: Vec<_> = match self.state.lock().watchers.get(&dir) {
-            Some(of_dir) => of_dir.iter().filter_map(Weak::upgrade).collect(),
-            None => return,
-        };
-        let change = DirChange::new(names::shown(name), what, kind == FileKind::Directory);
-        for watcher in watchers {
-            watcher.push(change.clone());
+        if self.watchers.has(dir) {
+            self.watchers.push(dir, &DirChange::new(names::shown(name), what, kind == FileKind::Directory));
         }
     }
 
@@ -260,65 +243,24 @@ impl Feed {
     }
 }
 
-impl Watcher {
-    fn push(&self, change: DirChange) {
-        let mut queue = self.queue.lock();
-        if queue.changes.len() >= QUEUED_MAX {
-            queue.changes.clear();
-            queue.changes.push_back(DirChange::new("", DirChangeKind::Lost, false));
-        }
-        queue.ended |= change.kind == DirChangeKind::Deleted;
-        queue.changes.push_back(change);
-        drop(queue);
-        self.wake.notify_one();
-    }
-
-    fn end(&self) {
-        self.queue.lock().ended = true;
-        self.wake.notify_one();
-    }
-}
-
-struct Watch {
-    watcher: Arc<Watcher>,
-    feed: Arc<Feed>,
-    dir: Ino,
+/// An event-fed watch, which keeps the feed listening.
+struct WatchOnVolume {
+    watch: Watch,
     _hold: FeedHold,
 }
 
 #[async_trait]
-impl DirWatch for Watch {
+impl DirWatch for WatchOnVolume {
     async fn next(&mut self) -> Option<Vec<DirChange>> {
-        loop {
-            {
-                let mut queue = self.watcher.queue.lock();
-                if !queue.changes.is_empty() {
-                    return Some(queue.changes.drain(..).collect());
-                }
-                if queue.ended {
-                    return None;
-                }
-            }
-            self.watcher.wake.notified().await;
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let mut state = self.feed.state.lock();
-        if let Some(of_dir) = state.watchers.get_mut(&self.dir) {
-            of_dir.retain(|w| !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&self.watcher)));
-            if of_dir.is_empty() {
-                state.watchers.remove(&self.dir);
-            }
-        }
+        self.watch.next().await
     }
 }
 
 /// A directory of the host (`feed.host_by_itself`).
 struct WatchOnHost {
     watch: HostWatch,
+    /// Of the tree below it, by the doors of larder.
+    below: Option<Watch>,
     is_over: bool,
     _hold: FeedHold,
 }
@@ -329,10 +271,25 @@ impl DirWatch for WatchOnHost {
         if self.is_over {
             return None;
         }
-        let changes: Vec<DirChange> = self.watch.next().await.into_iter().map(by_host).collect();
+        let Self { watch, below, .. } = self;
+        let below = async {
+            match below {
+                Some(below) => below.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let changes: Vec<DirChange> = tokio::select! {
+            changes = watch.next() => changes.into_iter().map(by_host).collect(),
+            changes = below => changes?.into_iter().filter(is_below).collect(),
+        };
         self.is_over = changes.iter().any(|change| change.kind == DirChangeKind::Deleted);
         Some(changes)
     }
+}
+
+/// Changes of the directory's own entries, and its end, come from the host.
+fn is_below(change: &DirChange) -> bool {
+    change.kind == DirChangeKind::Lost || change.name.contains('\\')
 }
 
 fn by_host(change: HostChange) -> DirChange {
@@ -351,14 +308,4 @@ fn by_host(change: HostChange) -> DirChange {
 
 fn fold(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_lowercase()
-}
-
-fn origin(event: &Event) -> u32 {
-    match event {
-        Event::Attr { origin, .. }
-        | Event::Data { origin, .. }
-        | Event::Added { origin, .. }
-        | Event::Removed { origin, .. }
-        | Event::Renamed { origin, .. } => *origin,
-    }
 }

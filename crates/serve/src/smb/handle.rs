@@ -270,8 +270,8 @@ impl Handle for FileHandle {
         Ok(listing.entries.is_empty())
     }
 
-    async fn watch(&self) -> SmbResult<Option<Box<dyn DirWatch>>> {
-        Ok(Some(self.core.feed.watch(self.ino).await))
+    async fn watch(&self, tree: bool) -> SmbResult<Option<Box<dyn DirWatch>>> {
+        Ok(Some(self.core.feed.watch(self.ino, tree).await))
     }
 }
 

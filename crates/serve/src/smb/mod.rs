@@ -37,7 +37,9 @@ mod streams;
 mod tests;
 mod times;
 mod tree;
+mod tree_feed;
 mod volume_door;
+mod watchers;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

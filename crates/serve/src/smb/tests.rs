@@ -366,13 +366,98 @@ async fn watchers_hear_of_others_but_not_of_the_share_itself() {
     let f = Fixture::new().await;
     let ann = f.tree("ann");
     let root = mkdir(&ann, "").await;
-    let mut watch = root.watch().await.unwrap().unwrap();
+    let mut watch = root.watch(false).await.unwrap().unwrap();
     make(&ann, "own", "").await;
     let guarded = larder_volume::CreateMode::Guarded;
     f.volume.create(&Cred::root(), Ino::ROOT, b"other", guarded, SetAttr::default()).await.unwrap();
     let changes = tokio::time::timeout(std::time::Duration::from_secs(5), watch.next()).await.unwrap().unwrap();
     let heard: Vec<_> = changes.into_iter().map(|c| (c.name, c.kind)).collect();
     assert_eq!(heard, [("other".to_owned(), DirChangeKind::Added)]);
+}
+
+#[tokio::test]
+async fn a_watch_of_a_tree_hears_of_others_at_any_depth() {
+    let f = Fixture::new().await;
+    let (ann, cred) = (f.tree("ann"), Cred::root());
+    for dir in ["top", "top\\a", "top\\a\\b", "top\\c", "beside"] {
+        mkdir(&ann, dir).await;
+    }
+    let ino = async |path: &str| {
+        let mut at = Ino::ROOT;
+        for name in path.split('/') {
+            at = f.volume.lookup(&cred, at, name.as_bytes(), larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+        }
+        at
+    };
+    let mut watch = mkdir(&ann, "top").await.watch(true).await.unwrap().unwrap();
+    let mut root = mkdir(&ann, "").await.watch(true).await.unwrap().unwrap();
+    let (top, a, b, c) = (ino("top").await, ino("top/a").await, ino("top/a/b").await, ino("top/c").await);
+    let beside = ino("beside").await;
+    let create = async |dir, name: &[u8]| {
+        let guarded = larder_volume::CreateMode::Guarded;
+        f.volume.create(&cred, dir, name, guarded, SetAttr::default()).await.unwrap();
+    };
+    let rename = async |from, from_name: &[u8], to, to_name: &[u8]| {
+        let mode = larder_volume::RenameMode::Replace;
+        f.volume.rename(&cred, from, from_name, to, to_name, mode).await.unwrap();
+    };
+    let heard = async |watch: &mut Box<dyn larder_smb::DirWatch>, wanted: &[(&str, DirChangeKind)]| {
+        let mut all: Vec<(String, DirChangeKind)> = Vec::new();
+        while all.len() < wanted.len() {
+            let changes = tokio::time::timeout(std::time::Duration::from_secs(5), watch.next()).await.unwrap();
+            all.extend(changes.unwrap().into_iter().map(|change| (change.name, change.kind)));
+        }
+        let wanted: Vec<_> = wanted.iter().map(|(name, kind)| ((*name).to_owned(), kind.clone())).collect();
+        assert_eq!(all, wanted);
+    };
+    let (added, removed) = (DirChangeKind::Added, DirChangeKind::Removed);
+    make(&ann, "top\\a\\b\\own", "").await;
+    create(beside, b"outside").await;
+    create(b, b"deep").await;
+    heard(&mut watch, &[(r"a\b\deep", added.clone())]).await;
+    heard(&mut root, &[(r"beside\outside", added.clone()), (r"top\a\b\deep", added.clone())]).await;
+    rename(b, b"deep", b, b"deeper").await;
+    heard(&mut watch, &[(r"a\b\deeper", DirChangeKind::Renamed { from: r"a\b\deep".to_owned() })]).await;
+    rename(a, b"b", c, b"d").await;
+    heard(&mut watch, &[(r"a\b", removed.clone()), (r"c\d", added.clone())]).await;
+    create(b, b"moved").await;
+    f.volume.unlink(&cred, b, b"moved").await.unwrap();
+    heard(&mut watch, &[(r"c\d\moved", added.clone()), (r"c\d\moved", removed.clone())]).await;
+    // The share reports its own rename. What follows has the new path.
+    ann.rename(&path("top\\c"), &path("top\\e"), false).await.unwrap();
+    let (made, _) = f.volume.mkdir(&cred, b, b"new", SetAttr::default()).await.unwrap();
+    create(made.id.ino, b"in").await;
+    heard(&mut watch, &[(r"e\d\new", added.clone()), (r"e\d\new\in", added.clone())]).await;
+    rename(c, b"d", beside, b"gone").await;
+    create(b, b"unheard").await;
+    create(top, b"last").await;
+    heard(&mut watch, &[(r"e\d", removed.clone()), ("last", added.clone())]).await;
+    f.volume.unlink(&cred, top, b"last").await.unwrap();
+    heard(&mut watch, &[("last", removed.clone())]).await;
+    for (dir, name) in [(top, "a"), (top, "e"), (Ino::ROOT, "top")] {
+        f.volume.rmdir(&cred, dir, name.as_bytes()).await.unwrap();
+    }
+    heard(&mut watch, &[("a", removed.clone()), ("e", removed), ("", DirChangeKind::Deleted)]).await;
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_watcher_of_a_tree_that_falls_behind_hears_that_changes_are_lost() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    mkdir(&ann, "d").await;
+    let mut watch = mkdir(&ann, "").await.watch(true).await.unwrap().unwrap();
+    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    for n in 0..9000 {
+        let guarded = larder_volume::CreateMode::Guarded;
+        f.volume.create(&Cred::root(), dir, format!("f{n}").as_bytes(), guarded, SetAttr::default()).await.unwrap();
+    }
+    let mut all = Vec::new();
+    while !all.iter().any(|(kind, name)| *kind == DirChangeKind::Added && name == "d\\f8999") {
+        let changes = tokio::time::timeout(std::time::Duration::from_secs(5), watch.next()).await.unwrap();
+        all.extend(changes.unwrap().into_iter().map(|c| (c.kind, c.name)));
+    }
+    assert!(all.len() <= 4097 && all.iter().any(|(kind, _)| *kind == DirChangeKind::Lost), "{}", all.len());
 }
 
 #[tokio::test]

@@ -4,29 +4,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Method, StatusCode, Uri};
-use larder_volume::{Attr, FileKind};
+use larder_volume::Attr;
 
 use super::fail::Fail;
 use super::path::Place;
+use super::text::{HTTP_DATE_MAX, push_validator};
 
 /// Conditions of one If header.
 const CONDITIONS_MAX: usize = 200;
 
-/// The validator of a resource. A file that a PUT replaces is another inode; one that is changed in place has
-/// another time or size.
+/// The validator of a resource.
 pub fn etag(attr: &Attr) -> String {
-    let kind = if attr.kind == FileKind::Directory { "d" } else { "" };
-    let (secs, nanos) = (attr.mtime.secs, attr.mtime.nanos);
-    format!("\"{kind}{:x}-{:x}-{secs:x}.{nanos:x}\"", attr.id.ino.0, attr.size)
+    let mut out = "\"".to_owned();
+    push_validator(&mut out, attr);
+    out.push('"');
+    out
 }
-
-/// The last second of the year 9999.
-const HTTP_DATE_MAX: u64 = 253_402_300_799;
 
 /// As HTTP can say it: a whole second of the years 1970 to 9999.
 pub fn whole_second(time: SystemTime) -> SystemTime {
     match time.duration_since(UNIX_EPOCH) {
-        // Four digits of a year are all that a date of HTTP has.
         Ok(since) => UNIX_EPOCH + Duration::from_secs(since.as_secs().min(HTTP_DATE_MAX)),
         Err(_) => UNIX_EPOCH,
     }

@@ -30,6 +30,7 @@ mod props;
 mod put;
 mod service;
 mod shared;
+mod text;
 mod tls;
 mod upload;
 mod wire;

@@ -80,17 +80,27 @@ pub fn push_href(out: &mut String, path: &[u8], is_folder: bool) {
 
 /// Bytes other than unreserved ones (RFC 3986 2.3) and slashes are escaped.
 pub fn push_escaped(out: &mut String, path: &[u8]) {
-    for &byte in path {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => out.push(char::from(byte)),
-            byte => {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+    let mut rest = path;
+    while let Some(at) = rest.iter().position(|byte| !is_plain(byte)) {
+        let (plain, escaped) = rest.split_at(at);
+        push_ascii(out, plain);
+        rest = match escaped.split_first() {
+            Some((byte, rest)) => {
                 out.push('%');
                 for digit in [byte >> 4, byte & 15] {
                     out.push(char::from_digit(digit.into(), 16).unwrap_or('0').to_ascii_uppercase());
                 }
+                rest
             }
-        }
+            None => escaped,
+        };
     }
+    push_ascii(out, rest);
+}
+
+fn push_ascii(out: &mut String, bytes: &[u8]) {
+    out.push_str(std::str::from_utf8(bytes).unwrap_or_default());
 }
 
 pub fn href(path: &[u8], is_folder: bool) -> String {

@@ -10,23 +10,24 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
-use larder_volume::{ACCESS_READ, Attr, FileKind, Ino, SetAttr, SetTime};
+use larder_volume::{ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
 use roxmltree::Node;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::civil::civil;
-use super::conditions::{etag, whole_second};
 use super::context::{Answer, Context, Depth, XML_TYPE, file_key, xml as xml_answer};
 use super::dead;
 use super::fail::Fail;
 use super::kinds::content_type;
 use super::lock_ops::push_discovery;
-use super::path::{join, name as last_name, push_href};
+use super::path::{name as last_name, push_href};
+use super::text::{push_decimal, push_http_date, push_validator};
 use super::xml::{self, DAV, Name, push_text};
 use crate::tree::{Room, Spot};
 
-/// Entries asked of the volume at once.
-const ENTRIES_AT_ONCE: usize = 256;
+/// Entries asked of the volume at once. Each question costs as much as some dozen entries.
+const ENTRIES_AT_ONCE: usize = 512;
 /// Bytes of an answer that go together, and how many of such pieces may wait for a client.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 2;
@@ -225,7 +226,7 @@ struct Teller {
 
 impl Teller {
     async fn tell(mut self, spot: Spot) -> Result<(), Fail> {
-        let top = self.context.place.path.clone();
+        let mut path = self.context.place.path.to_vec();
         match spot {
             Spot::Top => {
                 let rooms: Vec<Room> = self.context.view.rooms().collect();
@@ -237,26 +238,35 @@ impl Teller {
                 }
             }
             Spot::In(room, dir) => {
-                let (mut cookie, mut end) = (0, u64::MAX);
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                let (top, room) = (path.len(), Arc::new(room));
+                let (mut page, mut end) = (ask(&room, dir.id.ino, 0, u64::MAX), u64::MAX);
                 loop {
-                    let files = room.files();
-                    let listing = match end {
-                        u64::MAX => files.readdir(&room.cred, dir.id.ino, cookie, ENTRIES_AT_ONCE, true).await?,
-                        end => files.readdir_before(&room.cred, dir.id.ino, cookie, end, ENTRIES_AT_ONCE, true).await?,
-                    };
+                    let listing = page
+                        .await
+                        .map_err(|_| Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "a listing broke off"))??;
                     end = end.min(listing.end);
+                    let following = listing.entries.last().filter(|_| !listing.eof && !self.pieces.is_closed());
+                    let following = following.map(|last| ask(&room, dir.id.ino, last.cookie, end));
                     for entry in &listing.entries {
-                        cookie = entry.cookie;
                         // Removed since it was listed.
                         let Some(attr) = &entry.attr else { continue };
-                        let path = join(&top, &entry.name);
-                        match self.context.resolved(&room, attr, &path).await {
-                            Some(Spot::In(room, attr)) => self.entry(&path, &room, &attr).await?,
-                            _ => continue,
+                        path.truncate(top);
+                        path.extend_from_slice(&entry.name);
+                        if matches!(attr.kind, FileKind::File | FileKind::Directory) {
+                            self.entry(&path, &room, attr).await?;
+                            continue;
+                        }
+                        let leads_to = self.context.resolved(&room, attr, &Bytes::copy_from_slice(&path)).await;
+                        if let Some(Spot::In(room, attr)) = leads_to {
+                            self.entry(&path, &room, &attr).await?;
                         }
                     }
-                    if listing.eof || self.pieces.is_closed() {
-                        break;
+                    match following {
+                        Some(following) => page = following,
+                        None => break,
                     }
                 }
             }
@@ -280,6 +290,18 @@ impl Teller {
         let piece = std::mem::replace(&mut self.out, String::with_capacity(PIECE_BYTES + (8 << 10)));
         let _ = self.pieces.send(Ok(Bytes::from(piece))).await;
     }
+}
+
+/// Asks for the entries after `cookie`. The answer comes while those before are written.
+fn ask(room: &Arc<Room>, dir: Ino, cookie: u64, end: u64) -> JoinHandle<FsResult<Listing>> {
+    let room = Arc::clone(room);
+    tokio::spawn(async move {
+        let (files, cred) = (room.files(), &room.cred);
+        match end {
+            u64::MAX => files.readdir(cred, dir, cookie, ENTRIES_AT_ONCE, true).await,
+            end => files.readdir_before(cred, dir, cookie, end, ENTRIES_AT_ONCE, true).await,
+        }
+    })
 }
 
 impl Context {
@@ -393,24 +415,28 @@ fn push_live(context: &Context, out: &mut String, resource: &Resource<'_>, live:
         }
         Live::ContentLength | Live::ContentType | Live::Executable if !is_file => return false,
         Live::ContentLength => {
-            let size = attr.map_or(0, |attr| attr.size);
-            write!(out, "<D:getcontentlength>{size}</D:getcontentlength>")
+            out.push_str("<D:getcontentlength>");
+            push_decimal(out, attr.map_or(0, |attr| attr.size));
+            out.push_str("</D:getcontentlength>");
+            Ok(())
         }
         Live::ContentType => {
             write!(out, "<D:getcontenttype>{}</D:getcontenttype>", content_type(last_name(resource.path)))
         }
         Live::Etag => match attr {
             Some(attr) => {
-                out.push_str("<D:getetag>");
-                push_text(out, &etag(attr));
-                out.push_str("</D:getetag>");
+                out.push_str("<D:getetag>&quot;");
+                push_validator(out, attr);
+                out.push_str("&quot;</D:getetag>");
                 Ok(())
             }
             None => return false,
         },
         Live::LastModified => {
-            let date = httpdate::fmt_http_date(whole_second(mtime.to_system_time()));
-            write!(out, "<D:getlastmodified>{date}</D:getlastmodified>")
+            out.push_str("<D:getlastmodified>");
+            push_http_date(out, mtime);
+            out.push_str("</D:getlastmodified>");
+            Ok(())
         }
         Live::LockDiscovery => {
             let file = resource.at.and_then(|(room, attr)| file_key(room, attr));

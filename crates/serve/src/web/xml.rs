@@ -90,19 +90,24 @@ fn push_end(out: &mut String, space: &str, local: &str) {
 
 /// Text, or the value of an attribute.
 pub fn push_text(out: &mut String, text: &str) {
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\r' => out.push_str("&#13;"),
+    let mut plain = 0;
+    for (at, char) in text.char_indices() {
+        let instead = match char {
+            '&' => "&amp;",
+            '<' => "&lt;",
+            '>' => "&gt;",
+            '"' => "&quot;",
+            '\'' => "&#39;",
+            '\r' => "&#13;",
             // No XML 1.0 (2.2) has these.
-            '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            char => out.push(char),
-        }
+            '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
+            _ => continue,
+        };
+        out.push_str(text.get(plain..at).unwrap_or_default());
+        out.push_str(instead);
+        plain = at + char.len_utf8();
     }
+    out.push_str(text.get(plain..).unwrap_or_default());
 }
 
 /// Writes an element so that it means the same in any place where `D` is the prefix of `DAV:`.

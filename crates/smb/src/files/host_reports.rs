@@ -126,8 +126,11 @@ pub(crate) trait WatchedShare: Send + Sync {
 }
 
 /// The backend's reports of changes to one watched directory's entries,
-/// shared by every watch of the directory.
+/// shared by every watch of the directory that covers the tree, or by every
+/// other.
 pub(super) struct Host {
+    /// The reports cover the tree below the directory.
+    pub(super) tree: bool,
     /// The directory, moved by renames as its watches are.
     pub(super) dir: Mutex<SmbPath>,
     pub(super) share: Weak<dyn WatchedShare>,
@@ -146,9 +149,10 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(dir: SmbPath, share: &Arc<impl WatchedShare + 'static>) -> Self {
+    pub(super) fn new(dir: SmbPath, tree: bool, share: &Arc<impl WatchedShare + 'static>) -> Self {
         let share = Arc::downgrade(share);
         Self {
+            tree,
             dir: Mutex::new(dir),
             share,
             echo: Mutex::default(),
@@ -248,14 +252,16 @@ impl WatchTable {
             let Some(watched) = dirs.get_mut(&dir_key(dir.components(), self.case_sensitive)) else {
                 return;
             };
-            if watched.host.is_some() || !watched.watches.iter().any(|w| Arc::ptr_eq(w, watch)) {
+            if watched.hosts.iter().any(|host| host.tree == watch.tree)
+                || !watched.watches.iter().any(|w| Arc::ptr_eq(w, watch))
+            {
                 return;
             }
-            let host = Arc::new(Host::new(dir, share));
-            watched.host = Some(Arc::clone(&host));
+            let host = Arc::new(Host::new(dir, watch.tree, share));
+            watched.hosts.push(Arc::clone(&host));
             host
         };
-        match handle.watch().await {
+        match handle.watch(watch.tree).await {
             Ok(Some(source)) => host.start(source),
             _ => {
                 host.idle.store(true, Ordering::Release);
@@ -268,20 +274,18 @@ impl WatchTable {
     fn detach(&self, host: &Arc<Host>) {
         let mut dirs = lock(&self.dirs);
         let key = dir_key(lock(&host.dir).components(), self.case_sensitive);
-        if let Some(watched) = dirs.get_mut(&key)
-            && watched.host.as_ref().is_some_and(|h| Arc::ptr_eq(h, host))
-        {
-            watched.host = None;
+        if let Some(watched) = dirs.get_mut(&key) {
+            watched.hosts.retain(|h| !Arc::ptr_eq(h, host));
         }
     }
 
-    /// The watches of the directory `host` reports for.
+    /// The watches that `host` reports for.
     fn watches_of(&self, host: &Arc<Host>) -> Vec<Arc<Watch>> {
         let dirs = lock(&self.dirs);
         let key = dir_key(lock(&host.dir).components(), self.case_sensitive);
         dirs.get(&key)
-            .filter(|watched| watched.host.as_ref().is_some_and(|h| Arc::ptr_eq(h, host)))
-            .map(|watched| watched.watches.clone())
+            .filter(|watched| watched.hears(host))
+            .map(|watched| watched.watches.iter().filter(|watch| watch.tree == host.tree).cloned().collect())
             .unwrap_or_default()
     }
 
@@ -302,9 +306,7 @@ impl WatchTable {
         let ended = {
             let mut dirs = lock(&self.dirs);
             let key = dir_key(lock(&host.dir).components(), self.case_sensitive);
-            let ours =
-                dirs.get(&key).is_some_and(|watched| watched.host.as_ref().is_some_and(|h| Arc::ptr_eq(h, host)));
-            if !ours {
+            if !dirs.get(&key).is_some_and(|watched| watched.hears(host)) {
                 return;
             }
             self.take_entry(&mut dirs, &key)
@@ -330,12 +332,16 @@ impl WatchTable {
         let mut unless_open: Vec<(usize, SmbPath)> = Vec::new();
         let mut lost = false;
         for change in &changes {
-            let valid = is_valid_component(&change.name);
+            let is_valid = |name: &str| match host.tree {
+                true => name.split('\\').all(is_valid_component),
+                false => is_valid_component(name),
+            };
+            let valid = is_valid(&change.name);
             let filter = names(change.is_directory);
             // A rename to or from a name the server cannot use is the
             // removal or addition of the other name.
             let kind = match &change.kind {
-                DirChangeKind::Renamed { from } => match (is_valid_component(from), valid) {
+                DirChangeKind::Renamed { from } => match (is_valid(from), valid) {
                     (true, true) => change.kind.clone(),
                     (true, false) => {
                         let key = self.name_key(from);

@@ -83,19 +83,38 @@ impl Drop for Expected {
     }
 }
 
-/// The watches of one directory, and the backend's reports for them.
+/// The watches of one directory, and the backend's reports for them: those
+/// of the tree below it and those of its entries come apart, so that neither
+/// kind of watch waits for the other.
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) watches: Vec<Arc<Watch>>,
-    pub(super) host: Option<Arc<Host>>,
+    /// At most one of each kind.
+    pub(super) hosts: Vec<Arc<Host>>,
+}
+
+impl Watched {
+    pub(super) fn hears(&self, host: &Arc<Host>) -> bool {
+        self.hosts.iter().any(|h| Arc::ptr_eq(h, host))
+    }
+
+    /// Stops the reports that no watch is left for.
+    fn stop_unheard(&mut self) {
+        let Self { watches, hosts } = self;
+        hosts.retain(|host| {
+            let heard = watches.iter().any(|watch| watch.tree == host.tree);
+            if !heard {
+                host.stop();
+            }
+            heard
+        });
+    }
 }
 
 impl Drop for Watched {
     /// The backend's reports stop with the last watch of the directory.
     fn drop(&mut self) {
-        if let Some(host) = &self.host {
-            host.stop();
-        }
+        self.hosts.iter().for_each(|host| host.stop());
     }
 }
 
@@ -154,6 +173,7 @@ impl WatchTable {
             return;
         };
         watched.watches.swap_remove(at);
+        watched.stop_unheard();
         if watched.watches.is_empty() {
             dirs.remove(&key);
         }
@@ -191,19 +211,15 @@ impl WatchTable {
         }
         let dirs = lock(&self.dirs);
         for (at, change) in changes.iter().enumerate() {
-            if let Some((host, key)) = self.host_of(&dirs, change.path) {
+            let (hosts, key) = self.hosts_of(&dirs, change.path);
+            for host in hosts {
                 let action = self.note(&host, change, &key);
-                let name = change.path.file_name().unwrap_or_default().to_string();
+                let (key, name) = (key.clone(), change.path.file_name().unwrap_or_default().to_string());
                 marks.push(Mark { host, change: Some(at), action, key, name, filter: change.filter });
             }
         }
-        let renamed = renamed_dir.and_then(|dir| {
-            dirs.get(&dir_key(dir.components(), self.case_sensitive))?
-                .host
-                .clone()
-                .filter(|host| !host.idle.load(Ordering::Acquire))
-        });
-        if let Some(host) = renamed {
+        let renamed = renamed_dir.and_then(|dir| dirs.get(&dir_key(dir.components(), self.case_sensitive)));
+        for host in renamed.into_iter().flat_map(listening) {
             lock(&host.echo).report(RENAMED_SELF, String::new());
             marks.push(Mark {
                 host,
@@ -217,17 +233,16 @@ impl WatchTable {
         Expected { marks }
     }
 
-    /// The listening host of the directory `path` is in, and the name of
-    /// `path` in it as the table compares names.
-    fn host_of(&self, dirs: &HashMap<String, Watched>, path: &SmbPath) -> Option<(Arc<Host>, String)> {
-        let components = path.components();
-        let parent = components.len().checked_sub(1)?;
-        let host = dirs
-            .get(&dir_key(&components[..parent], self.case_sensitive))?
-            .host
-            .clone()
-            .filter(|host| !host.idle.load(Ordering::Acquire))?;
-        Some((host, self.name_key(&components[parent])))
+    /// The listening hosts of the directory `path` is in, and the name of
+    /// `path` in it as the table compares names. A backend tells the server's
+    /// own changes from those of others where a directory further up hears of
+    /// them.
+    fn hosts_of(&self, dirs: &HashMap<String, Watched>, path: &SmbPath) -> (Vec<Arc<Host>>, String) {
+        let Some((name, parent)) = path.components().split_last() else {
+            return (Vec::new(), String::new());
+        };
+        let watched = dirs.get(&dir_key(parent, self.case_sensitive));
+        (watched.into_iter().flat_map(listening).collect(), self.name_key(name))
     }
 
     /// Notes `change` to the entry `name` in `host`'s echo. Returns the
@@ -262,10 +277,9 @@ impl WatchTable {
             let Some(parent) = components.len().checked_sub(1) else {
                 continue;
             };
-            if let Some((host, name)) = self.host_of(&dirs, change.path)
-                && !noted(at, &host)
-            {
-                self.note(&host, change, &name);
+            let (listening_in, name) = self.hosts_of(&dirs, change.path);
+            for host in listening_in.iter().filter(|host| !noted(at, host)) {
+                self.note(host, change, &name);
             }
             let top = if deep { 0 } else { parent };
             for depth in (top..=parent).rev() {
@@ -274,11 +288,10 @@ impl WatchTable {
                 };
                 // What the backend reported earlier in this directory or a
                 // directory above, which a tree watch hears too, goes first.
-                if let Some(host) = &watched.host
-                    && !host.idle.load(Ordering::Acquire)
-                    && !hosts.iter().any(|h| Arc::ptr_eq(h, host))
-                {
-                    hosts.push(Arc::clone(host));
+                for host in listening(watched) {
+                    if !hosts.iter().any(|h| Arc::ptr_eq(h, &host)) {
+                        hosts.push(host);
+                    }
                 }
                 let mut name = None;
                 for watch in &watched.watches {
@@ -362,17 +375,9 @@ impl WatchTable {
         if self.is_empty() {
             return;
         }
-        let components = path.components();
-        let Some(parent) = components.len().checked_sub(1) else {
-            return;
-        };
-        let dirs = lock(&self.dirs);
-        let host = dirs
-            .get(&dir_key(&components[..parent], self.case_sensitive))
-            .and_then(|watched| watched.host.as_ref())
-            .filter(|host| !host.idle.load(Ordering::Acquire));
-        if let Some(host) = host {
-            record(&mut lock(&host.echo), self.name_key(&components[parent]));
+        let (hosts, name) = self.hosts_of(&lock(&self.dirs), path);
+        for host in hosts {
+            record(&mut lock(&host.echo), name.clone());
         }
     }
 
@@ -416,7 +421,7 @@ impl WatchTable {
                     state.dir = dir;
                 }
             }
-            if let Some(host) = &watched.host {
+            for host in &watched.hosts {
                 let mut dir = lock(&host.dir);
                 if let Some(rebased) = rebase(&dir, from, to, self.case_sensitive) {
                     new_key.get_or_insert_with(|| dir_key(rebased.components(), self.case_sensitive));
@@ -435,9 +440,8 @@ impl WatchTable {
                 // of the moved directory are kept.
                 Some(existing) => {
                     existing.watches.append(&mut watched.watches);
-                    if let Some(old) = std::mem::replace(&mut existing.host, watched.host.take()) {
-                        old.stop();
-                    }
+                    let moved = std::mem::take(&mut watched.hosts);
+                    std::mem::replace(&mut existing.hosts, moved).iter().for_each(|old| old.stop());
                 }
                 None => {
                     dirs.insert(key, watched);
@@ -462,6 +466,11 @@ impl WatchTable {
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
+}
+
+/// The hosts of a watched directory that hear the backend.
+fn listening(watched: &Watched) -> impl Iterator<Item = Arc<Host>> {
+    watched.hosts.iter().filter(|host| !host.idle.load(Ordering::Acquire)).cloned()
 }
 
 /// An open's watch, in its share's table. Dropping it removes the watch
@@ -918,8 +927,8 @@ mod tests {
         let names_reg = WatchReg::arm(&share, p("d"), NAMES, false, 4096, &budget).unwrap();
         let watch = Arc::clone(reg.watch());
         let names_only = Arc::clone(names_reg.watch());
-        let host = Arc::new(Host::new(p("d"), &share));
-        lock(&share.watches.dirs).get_mut(&dir_key(p("d").components(), false)).unwrap().host = Some(Arc::clone(&host));
+        let host = Arc::new(Host::new(p("d"), false, &share));
+        lock(&share.watches.dirs).get_mut(&dir_key(p("d").components(), false)).unwrap().hosts.push(Arc::clone(&host));
         let take = |changes| share.watches.take_host_changes(&*share, &host, changes);
         let server = |action, path: &str, seen| {
             share.watches.report(&[Change { path: &p(path), action, filter: FILE_NOTIFY_CHANGE_FILE_NAME, seen }]);
@@ -1025,6 +1034,62 @@ mod tests {
     }
 
     #[test]
+    fn host_changes_below_a_directory_reach_watches_of_the_tree() {
+        use crate::backend::{DirChange, DirChangeKind};
+        let budget: Arc<NotifyBudget> = Arc::default();
+        let share = ShareBindings::new(
+            "s".to_string(),
+            Arc::new(MemFsBackend::new()),
+            ShareMode::Public,
+            HashMap::new(),
+            false,
+            true,
+            true,
+        );
+        let [flat, tree] = [false, true].map(|tree| WatchReg::arm(&share, p("d"), NAMES, tree, 4096, &budget).unwrap());
+        let [of_entries, of_tree] = [false, true].map(|tree| Arc::new(Host::new(p("d"), tree, &share)));
+        let key = dir_key(p("d").components(), false);
+        let hosts = [Arc::clone(&of_entries), Arc::clone(&of_tree)];
+        lock(&share.watches.dirs).get_mut(&key).unwrap().hosts.extend(hosts);
+        let take = |host: &Arc<Host>, name: &str, kind| {
+            share.watches.take_host_changes(&*share, host, vec![DirChange::new(name, kind, false)]);
+        };
+        let both = || (actions(flat.watch()), actions(tree.watch()));
+        let renamed = |from: &str| DirChangeKind::Renamed { from: from.to_string() };
+        take(&of_tree, "a\\b\\x", DirChangeKind::Added);
+        take(&of_tree, "a\\b\\y", renamed("a\\b\\x"));
+        take(&of_tree, "a\\bad:name\\x", DirChangeKind::Added);
+        let heard = [
+            (FILE_ACTION_ADDED, "a\\b\\x"),
+            (FILE_ACTION_RENAMED_OLD_NAME, "a\\b\\x"),
+            (FILE_ACTION_RENAMED_NEW_NAME, "a\\b\\y"),
+        ];
+        assert_eq!(both(), (None, Some(heard.map(|(action, name)| (action, name.to_string())).into())));
+        // Each kind of watch hears of an entry once, and of what the server
+        // did from the server alone.
+        for host in [&of_entries, &of_tree] {
+            take(host, "z", DirChangeKind::Added);
+        }
+        let once = Some(vec![(FILE_ACTION_ADDED, "z".to_string())]);
+        assert_eq!(both(), (once.clone(), once));
+        added(&share.watches, "d\\own");
+        let once = Some(vec![(FILE_ACTION_ADDED, "own".to_string())]);
+        assert_eq!(both(), (once.clone(), once));
+        for host in [&of_entries, &of_tree] {
+            take(host, "own", DirChangeKind::Added);
+        }
+        assert_eq!(both(), (None, None));
+        // What cannot be in one directory is no entry of it.
+        take(&of_entries, "a\\x", DirChangeKind::Added);
+        assert_eq!(both(), (None, None));
+        // The reports of the tree end with the last watch of it.
+        drop(tree);
+        assert!(of_tree.stopped.load(Ordering::Acquire) && !of_entries.stopped.load(Ordering::Acquire));
+        take(&of_entries, "z", DirChangeKind::Removed);
+        assert_eq!(names(flat.watch()).unwrap(), ["z"]);
+    }
+
+    #[test]
     fn watches_renamed_onto_watched_name_keep_their_own_reports() {
         let budget: Arc<NotifyBudget> = Arc::default();
         let share = ShareBindings::new(
@@ -1039,17 +1104,19 @@ mod tests {
         let _old = WatchReg::arm(&share, p("e"), NAMES, false, 4096, &budget).unwrap();
         let _moved = WatchReg::arm(&share, p("d"), NAMES, false, 4096, &budget).unwrap();
         let attach = |dir: &str| {
-            let host = Arc::new(Host::new(p(dir), &share));
-            lock(&share.watches.dirs).get_mut(&dir_key(p(dir).components(), false)).unwrap().host =
-                Some(Arc::clone(&host));
+            let host = Arc::new(Host::new(p(dir), false, &share));
+            lock(&share.watches.dirs)
+                .get_mut(&dir_key(p(dir).components(), false))
+                .unwrap()
+                .hosts
+                .push(Arc::clone(&host));
             host
         };
         let old = attach("e");
         let moved = attach("d");
         share.watches.rename(&p("d"), &p("e"));
         let dirs = lock(&share.watches.dirs);
-        let kept = dirs[&dir_key(p("e").components(), false)].host.as_ref();
-        assert!(kept.is_some_and(|host| Arc::ptr_eq(host, &moved)));
+        assert!(dirs[&dir_key(p("e").components(), false)].hears(&moved));
         assert!(old.stopped.load(Ordering::Acquire));
     }
 
