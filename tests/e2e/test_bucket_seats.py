@@ -55,6 +55,11 @@ def pair(bucket, folder):
     machines.end()
 
 
+def store_notes(daemon):
+    pools = json.loads(daemon.run("pool", "status", "-v", "--json", check=True).stdout)
+    return " ".join(next(pool for pool in pools if pool["name"] == "store")["notes"])
+
+
 def other(seat):
     return "b" if seat == "first" else "first"
 
@@ -184,6 +189,9 @@ def test_a_volume_is_handed_over_and_back(bucket, pair):
     asked = [first.program, "store", "status", bucket.url, "--endpoint", bucket.endpoint]
     seats = subprocess.run(asked, capture_output=True, text=True, env=env(), check=True).stdout
     assert "seat 'b'" in seats, seats
+    notes = {seat: store_notes(pair[seat]) for seat in ("first", "b")}
+    assert "owned by this machine at the seat 'b'" in notes["b"], notes
+    assert "owned by this machine, epoch" in notes["first"], notes
     for seat in ("first", "b"):
         assert pair[seat].stop() == 0, pair.log()
     # Each finds its own again.

@@ -148,7 +148,8 @@ pub struct LostEntries {
     pub entries: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// When the first and the last were acknowledged, in milliseconds since 1970.
+    /// When the first and the last came into the journal, in milliseconds since 1970. Answers may have left since then, or none
+    /// (`owner.said_before_early`).
     pub from_ms: u64,
     /// See `from_ms`.
     pub to_ms: u64,
@@ -392,7 +393,7 @@ impl Inner {
             tracing::error!(
                 stream = name,
                 entries = lost.len(),
-                "changes that were acknowledged here never reached the bucket, and another machine has written there since: they are kept in the pool"
+                "changes that may have been acknowledged here never reached the bucket, and another machine has written there since: they are kept in the pool"
             );
             let at = self.local.lost_folder().join(name).join(format!("{:016x}-{:016x}", first.term, first.id));
             self.local.put(&at, lost.iter()).await?;

@@ -10,7 +10,7 @@ const PARKED_MAGIC: &[u8; 8] = b"LRDWBCK1";
 /// One entry as the journal keeps it.
 ///
 /// ```text
-///   0 version 1 | 1 zeros | 8 term u64 | 16 id u64 | 24 acknowledged, ms since 1970 u64 | 32 the entry      little-endian
+///   0 version 1 | 1 zeros | 8 term u64 | 16 id u64 | 24 when it came, ms since 1970 u64 | 32 the entry      little-endian
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {

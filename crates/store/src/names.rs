@@ -23,7 +23,8 @@ pub(crate) fn owners() -> Path {
 
 /// The seat whose owner's record this is, below [`owners`].
 pub(crate) fn parse_owner(path: &Path) -> Option<Seat> {
-    let seat: Seat = path.filename()?.strip_suffix(".json")?.parse().ok()?;
+    let name = path.prefix_match(&owners())?.next()?;
+    let seat: Seat = name.as_ref().strip_suffix(".json")?.parse().ok()?;
     (!seat.is_first()).then_some(seat)
 }
 
@@ -52,4 +53,21 @@ pub(crate) fn parse_log_entry(path: &Path) -> Option<(u64, u64)> {
 /// The folder of one check of a store.
 pub(crate) fn probe_folder(id: &str) -> Path {
     Path::from(PROBES).join(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_record_it_is() {
+        let b: Seat = "b".parse().unwrap_or_default();
+        for (path, seat) in
+            [("owners/b.json", Some(b.clone())), ("owner.json", None), ("b.json", None), ("owners/b", None)]
+        {
+            assert_eq!(parse_owner(&Path::from(path)), seat, "{path}");
+        }
+        assert_eq!(parse_owner(&owner(&b)), Some(b));
+        assert_eq!(parse_owner(&owner(&Seat::default())), None);
+    }
 }

@@ -211,6 +211,11 @@ impl Owner {
         self.0.epoch
     }
 
+    /// The seat that it is the owner of.
+    pub fn seat(&self) -> Seat {
+        names::parse_owner(&self.0.at).unwrap_or_default()
+    }
+
     /// Whether the record is renewed, so that a standby can take over.
     pub fn beats(&self) -> bool {
         self.0.beats.load(Ordering::Relaxed)

@@ -31,10 +31,12 @@ mod owners;
 pub(crate) mod pins;
 mod point;
 pub(crate) mod slate;
+mod staged;
 mod ticket;
 mod timed_store;
 mod usage;
 pub(crate) mod wal;
+mod warm;
 
 use std::sync::Arc;
 

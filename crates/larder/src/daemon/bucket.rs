@@ -252,8 +252,7 @@ impl OpenBucket {
             return format!("read-only: another machine writes it, and answers are at most {most} s behind ({looked})");
         }
         let Some(owner) = &self.owner else { return "read-only".to_owned() };
-        let renewed = if owner.beats() { ", renewed for a standby" } else { "" };
-        format!("owned by this machine, epoch {}{renewed}", owner.epoch())
+        ownership(&owner.seat(), owner.epoch(), owner.beats())
     }
 
     /// The pool whose journal answers.
@@ -350,6 +349,12 @@ fn refuse_without_own_journal(
     }
 }
 
+fn ownership(seat: &Seat, epoch: u64, beats: bool) -> String {
+    let seat = seat.name().map(|name| format!(" at the seat '{name}'")).unwrap_or_default();
+    let renewed = if beats { ", renewed for a standby" } else { "" };
+    format!("owned by this machine{seat}, epoch {epoch}{renewed}")
+}
+
 /// `bucket.loser_ends`
 fn end_loser(name: &str, error: &BucketError) {
     tracing::error!("the store '{name}': {error}; larder ends, and answers nothing more");
@@ -378,6 +383,13 @@ pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_seat_is_named_unless_it_is_the_first() {
+        let b: Seat = "b".parse().unwrap_or_default();
+        assert_eq!(ownership(&Seat::default(), 3, false), "owned by this machine, epoch 3");
+        assert_eq!(ownership(&b, 3, true), "owned by this machine at the seat 'b', epoch 3, renewed for a standby");
+    }
 
     #[test]
     fn what_never_changes() {

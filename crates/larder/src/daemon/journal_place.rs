@@ -52,7 +52,7 @@ impl JournalPlace {
             bytes = parked.iter().map(|one| one.bytes).sum::<u64>(),
             from = crate::times::local(from),
             to = crate::times::local(to),
-            "changes that were acknowledged here may not be in the bucket: they are kept in the pool until this machine has the store"
+            "changes that may have been acknowledged here may not be in the bucket: they are kept in the pool until this machine has the store"
         );
     }
 
@@ -108,7 +108,7 @@ impl OpenJournal {
             (lost.iter().map(|one| one.entries).sum(), lost.iter().map(|one| one.bytes).sum());
         Some((
             format!(
-                "Changes acknowledged here from {} to {} ({entries} log entries, {}) never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
+                "Changes made here from {} to {} ({entries} log entries, {}), which may have been acknowledged, never reached the bucket: another machine has taken the store and written since. They are not in the volumes, and kept in the pool '{}'.",
                 crate::times::local(from),
                 crate::times::local(to),
                 ByteSize(bytes),

@@ -8,6 +8,9 @@
 //!   as sequential if it is not tiny.
 //! - `ahead.one_request`: what is read ahead is fetched in ranges of [`RANGE`], and what the reader
 //!   wants itself is the beginning of the first one.
+//! - `ahead.in_turn`: at most [`WAYS`] requests read a file ahead at once. More are begun before, and each goes when one before it
+//!   has ended, so the line has always as many. Bytes then come in about the order in which they are read. A request for bytes
+//!   that the reader wants itself waits for no turn.
 //! - `ahead.bounded`: all readers of the process together have a bounded number of bytes on
 //!   their way (`memory.ahead_is_bounded`); each takes at most half of what is left.
 //! - `ahead.around_dense_reads`: reads at scattered places of a far file, one soon after another,
@@ -20,9 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::fetching::Terms;
 use super::file::{Scattered, Stream};
+use super::line::RANGE;
 use super::pieces::Part;
 use super::shared::Inner;
 use crate::inode::Inode;
@@ -31,10 +36,10 @@ const STREAMS_MAX: usize = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 8 << 20;
 
-/// One request to a far store, in bytes of files. Sixteen of them fill most lines: a server of S3
-/// gives a connection 50 to 100 MB/s.
-pub(super) const RANGE: u64 = 4 << 20;
-const FAR_WINDOW_MAX: u64 = 16 * RANGE;
+/// Requests that read one file ahead, at a time (`ahead.in_turn`).
+const WAYS: usize = 16;
+/// Twice what is on its way at once: the reader need not move for the next requests to leave.
+const FAR_WINDOW_MAX: u64 = 2 * WAYS as u64 * RANGE;
 /// `ahead.proven`
 const PROOF: u64 = 16;
 /// Reads of one client may overtake each other by this much at most.
@@ -81,10 +86,10 @@ impl Inner {
         advance_far(streams, range, window_max)
     }
 
-    /// Fetches records that are likely to be read next. Never waits.
-    pub(super) fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>) {
+    /// Fetches records that are likely to be read next; `is_waited_for`: the first of them are read now. Never waits.
+    pub(super) fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>, is_waited_for: bool) {
         if self.parts.is_far() {
-            return self.read_far_ahead(inode, range);
+            return self.read_far_ahead(inode, range, is_waited_for);
         }
         let budget = (self.parts.memory.cache_bytes() / 8).min(64 << 20);
         if self.fetch_bytes.load(Ordering::Relaxed) >= budget {
@@ -123,7 +128,7 @@ impl Inner {
         Some(cold.into_iter().map(|(record, at)| (record.part(None), at)).collect())
     }
 
-    fn read_far_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>) {
+    fn read_far_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>, is_waited_for: bool) {
         let (size, end) = (inode.core.lock().attr.size, range.end);
         let range = range.start.min(size)..range.end.min(size);
         if range.is_empty() {
@@ -137,12 +142,12 @@ impl Inner {
                 if this.ensure_loaded(&inode, range.clone()).await.is_ok()
                     && let Some(wanted) = this.cold_records(&inode, &range)
                 {
-                    this.fetch_ahead(&inode, end, wanted);
+                    this.fetch_ahead(&inode, end, wanted, is_waited_for);
                 }
             });
             return;
         };
-        self.fetch_ahead(inode, end, wanted);
+        self.fetch_ahead(inode, end, wanted, is_waited_for);
     }
 
     /// Loads the extents of `range`, so that read-ahead need not wait for them when it gets there.
@@ -162,7 +167,7 @@ impl Inner {
 
     /// Fetches as many of `wanted` as there is room for (`ahead.bounded`), which the reader believes
     /// to reach up to `end`.
-    fn fetch_ahead(self: &Arc<Self>, inode: &Inode, end: u64, mut wanted: Vec<(Part, u64)>) {
+    fn fetch_ahead(self: &Arc<Self>, inode: &Inode, end: u64, mut wanted: Vec<(Part, u64)>, is_waited_for: bool) {
         let left = self.parts.memory.ahead_left();
         let mut bytes = 0;
         let fits = wanted.iter().take_while(|(part, _)| {
@@ -180,7 +185,8 @@ impl Inner {
             state.streams.iter_mut().filter(|stream| stream.ahead == end).for_each(|stream| stream.ahead = at);
         }
         if permit.is_some() && !wanted.is_empty() {
-            self.start_fetches_within(wanted, permit);
+            let turns = inode.file.state.lock().turns.get_or_insert_with(|| Arc::new(Semaphore::new(WAYS))).clone();
+            self.start_fetches_within(wanted, Terms { permit, turns: Some(turns), is_waited_for });
         }
     }
 
@@ -215,7 +221,7 @@ impl Inner {
         for wanted in [behind, before] {
             let Ok(turn) = Arc::clone(&self.line.around).try_acquire_owned() else { return };
             if let Some(permit) = self.permit_for(&wanted).filter(|_| !wanted.is_empty()) {
-                let fetches = self.start_fetches_within(wanted, Some(permit));
+                let fetches = self.start_fetches_within(wanted, Terms { permit: Some(permit), ..Terms::default() });
                 tokio::spawn(async move {
                     for (_, _, fetch) in fetches {
                         let _ = fetch.wait().await;

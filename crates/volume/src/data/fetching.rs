@@ -15,11 +15,12 @@ use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{GetOptions, ObjectStoreExt};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking;
 use super::extents::SegmentId;
 use super::fetch::Fetch;
+use super::line::RANGE;
 use super::memory::Record;
 use super::pieces::{Codec, Part, RecordRef};
 use super::segment::object_path;
@@ -28,9 +29,9 @@ use crate::types::*;
 
 /// Neighbouring records are fetched from disks in one request up to this size.
 const FETCH_BYTES_MAX: u64 = 1 << 20;
-/// The same of a store behind a network: what [`super::ahead::RANGE`] asks for, and the padding
+/// The same of a store behind a network: what [`RANGE`] asks for, and the padding
 /// between its records.
-const FAR_FETCH_BYTES_MAX: u64 = super::ahead::RANGE + super::ahead::RANGE / 32;
+const FAR_FETCH_BYTES_MAX: u64 = RANGE + RANGE / 32;
 /// Unwanted bytes are fetched along to save a request, up to this many.
 const FETCH_GAP_MAX: u64 = 32 << 10;
 /// The same beside a piece, whose reader wants few bytes from the disks.
@@ -40,14 +41,14 @@ impl Inner {
     /// Joins the fetches under way and starts the others, neighbours together
     /// (`reading.fetched_once`).
     pub(super) fn start_fetches(self: &Arc<Self>, wanted: Vec<(Part, u64)>) -> Vec<(Part, u64, Arc<Fetch>)> {
-        self.start_fetches_within(wanted, None)
+        self.start_fetches_within(wanted, Terms::default())
     }
 
-    /// As `start_fetches`, of bytes that `permit` was acquired for.
+    /// As `start_fetches`, of bytes that nobody, or hardly anybody, waits for yet.
     pub(super) fn start_fetches_within(
         self: &Arc<Self>,
         wanted: Vec<(Part, u64)>,
-        permit: Option<OwnedSemaphorePermit>,
+        terms: Terms,
     ) -> Vec<(Part, u64, Arc<Fetch>)> {
         let mut fresh: Vec<(Part, Arc<Fetch>)> = Vec::new();
         let all = {
@@ -78,14 +79,17 @@ impl Inner {
             join.collect()
         };
         fresh.sort_by_key(|(part, _)| (part.record.segment, part.stored().start));
-        let permit = permit.map(Arc::new);
+        let permit = terms.permit.map(Arc::new);
+        let mut waits = !terms.is_waited_for;
         let bytes_max = if self.parts.is_far() { FAR_FETCH_BYTES_MAX } else { FETCH_BYTES_MAX };
         let mut rest = &fresh[..];
         while !rest.is_empty() {
             let count = run_length(rest, bytes_max);
             let (run, tail) = rest.split_at(count);
             rest = tail;
-            let run = FetchRun { inner: Arc::clone(self), parts: run.to_vec(), _permit: permit.clone() };
+            let turns = terms.turns.clone().filter(|_| waits);
+            waits = true;
+            let run = FetchRun { inner: Arc::clone(self), parts: run.to_vec(), turns, _permit: permit.clone() };
             self.fetch_bytes.fetch_add(run.bytes(), Ordering::Relaxed);
             tokio::spawn(run.run());
         }
@@ -164,10 +168,23 @@ fn run_length(parts: &[(Part, Arc<Fetch>)], bytes_max: u64) -> usize {
     count
 }
 
+/// How bytes are fetched that are read later.
+#[derive(Default)]
+pub(super) struct Terms {
+    /// Room for them.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// Each request waits for one of these.
+    pub(super) turns: Option<Arc<Semaphore>>,
+    /// The first request has bytes that are read now, and waits for no turn.
+    pub(super) is_waited_for: bool,
+}
+
 /// Parts fetched in one request. However it ends, every waiting reader is answered.
 struct FetchRun {
     inner: Arc<Inner>,
     parts: Vec<(Part, Arc<Fetch>)>,
+    /// It waits for one of these (`ahead.in_turn`).
+    turns: Option<Arc<Semaphore>>,
     /// Its share of the bytes that are read ahead, until it ends.
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -212,6 +229,10 @@ impl FetchRun {
 
     /// Takes the range apart while it arrives (`fetching.first_bytes_first`).
     async fn run_far(&self, segment: SegmentId, range: Range<u64>) {
+        let turn = match &self.turns {
+            Some(turns) => turns.acquire().await.ok(),
+            None => None,
+        };
         let clock = &self.inner.parts.clock;
         let (begun, start, bytes) = (clock.elapsed(), range.start, range.end - range.start);
         let (stream, failed) = match self.inner.open_range(segment, range).await {
@@ -239,6 +260,7 @@ impl FetchRun {
             let lasted = clock.elapsed().saturating_sub(answered);
             self.inner.line.measured(answered.saturating_sub(begun), bytes, lasted);
         }
+        drop(turn);
         for (part, fetch) in damaged {
             let again = self.inner.fetch_again(part).await;
             self.finish(part, fetch, again);

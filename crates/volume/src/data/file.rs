@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, Semaphore};
 
 use super::dirty::DirtyMap;
 use super::extents::ExtentMap;
@@ -67,6 +67,8 @@ pub(super) struct FileData {
     /// Sequential readers, most recent last.
     pub(super) streams: Vec<Stream>,
     pub(super) scattered: Scattered,
+    /// Turns of requests that read it ahead (`ahead.in_turn`); there are none before the first.
+    pub(super) turns: Option<Arc<Semaphore>>,
     /// Extents that read-ahead will need are being loaded.
     pub(super) loads_ahead: bool,
     /// How many extents it has counted in the volume's total.

@@ -63,7 +63,10 @@ impl Data {
                 Some(range) if inner.parts.is_far() && matches!(plan, ReadPlan::Unknown) => {
                     later = Some(Box::new(range))
                 }
-                Some(range) => inner.read_ahead(inode, range),
+                Some(range) => {
+                    let is_waited_for = range.start < end;
+                    inner.read_ahead(inode, range, is_waited_for);
+                }
                 None => {}
             }
             match plan {

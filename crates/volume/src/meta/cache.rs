@@ -1,11 +1,13 @@
 //! The engine's block cache, shared by all volumes of the process.
+//!
+//! - `cache.loaded_once`: an entry is loaded once, however many readers wait for it.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-use slatedb::db_cache::{CachedEntry, CachedKey, DbCache, SplitCache};
+use slatedb::db_cache::{CacheFetch, CacheLoader, CachedEntry, CachedKey, DbCache, SplitCache};
 use slatedb::{BlockCachePolicy, CacheTarget, Error};
 
 use crate::data::INTENT_TAG;
@@ -62,6 +64,20 @@ impl QuickCache {
     fn lookup(&self, key: &CachedKey) -> Result<Option<CachedEntry>, Error> {
         Ok(self.0.get(key))
     }
+
+    /// Whoever comes while an entry is loaded waits for it (`cache.loaded_once`). Should the loader fail or be given up, the next
+    /// one loads.
+    async fn fetch(&self, key: CachedKey, loader: CacheLoader) -> Result<CacheFetch, Error> {
+        match self.0.get_value_or_guard_async(&key).await {
+            Ok(entry) => Ok(CacheFetch::hit(entry)),
+            Err(guard) => {
+                let entry = loader().await?;
+                // Refused if it was removed meanwhile.
+                let _ = guard.insert(entry.clone());
+                Ok(CacheFetch::miss(entry))
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -77,6 +93,18 @@ impl DbCache for QuickCache {
     }
     async fn get_stats(&self, key: &CachedKey) -> Result<Option<CachedEntry>, Error> {
         self.lookup(key)
+    }
+    async fn fetch_block(&self, key: CachedKey, loader: CacheLoader) -> Result<CacheFetch, Error> {
+        self.fetch(key, loader).await
+    }
+    async fn fetch_index(&self, key: CachedKey, loader: CacheLoader) -> Result<CacheFetch, Error> {
+        self.fetch(key, loader).await
+    }
+    async fn fetch_filter(&self, key: CachedKey, loader: CacheLoader) -> Result<CacheFetch, Error> {
+        self.fetch(key, loader).await
+    }
+    async fn fetch_stats(&self, key: CachedKey, loader: CacheLoader) -> Result<CacheFetch, Error> {
+        self.fetch(key, loader).await
     }
     async fn insert(&self, key: CachedKey, value: CachedEntry) {
         self.0.insert(key, value);

@@ -28,6 +28,7 @@ use slatedb::db_cache::DbCache;
 use slatedb::{CheckpointHandle, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use ulid::Ulid;
 
 use super::cache;
@@ -40,8 +41,10 @@ use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
 use super::pins::Pins;
 use super::point::{Cut, Frozen, Point};
+use super::staged::Staged;
 use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
+use super::warm;
 use super::{Batch, EngineCounts, EngineState, Meta, Owners, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
@@ -52,6 +55,7 @@ pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
     /// See `wal.relieved_under_pressure`.
     pub(crate) pressure: Arc<Notify>,
+    cache_bytes: u64,
     memtable_bytes: usize,
     /// The store lies behind a network.
     is_far: bool,
@@ -77,6 +81,7 @@ impl Engine {
         Self {
             cache: cache::block_cache(cache_bytes),
             pressure: Arc::new(Notify::new()),
+            cache_bytes,
             memtable_bytes: memtable_bytes.clamp(2 << 20, 64 << 20) as usize,
             is_far: false,
         }
@@ -112,6 +117,7 @@ pub(crate) struct SlateMeta {
     pins: Arc<Pins>,
     frozen: FrozenParts,
     timed: Arc<TimedStore>,
+    _warmed: Option<AbortOnDropHandle<()>>,
 }
 
 impl SlateMeta {
@@ -123,7 +129,8 @@ impl SlateMeta {
             let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
             let timed = Arc::new(TimedStore::new(parts.store, whole_log.clone()));
             let store: Arc<dyn ObjectStore> = timed.clone();
-            let mut builder = Db::builder(parts.path.clone(), Arc::clone(&store))
+            let staged = Arc::new(Staged::new(Arc::clone(&store)));
+            let mut builder = Db::builder(parts.path.clone(), Arc::clone(&staged) as Arc<dyn ObjectStore>)
                 .with_settings(settings)
                 .with_system_clock(Arc::clone(&clock) as Arc<_>)
                 .with_filter_policies(filter::policies())
@@ -138,6 +145,10 @@ impl SlateMeta {
                 }));
             }
             let db = builder.build().await.map_err(engine_error)?;
+            let warmed = parts.engine.is_far.then(|| {
+                let warm = warm::warm(&db, staged, &parts.path, parts.engine.cache_bytes);
+                AbortOnDropHandle::new(tokio::spawn(warm))
+            });
             let usage = match db.get(keys::USAGE_KEY).await.map_err(engine_error)? {
                 Some(value) => keys::decode_usage(&value)?,
                 None => Usage::default(),
@@ -186,6 +197,7 @@ impl SlateMeta {
                 pins,
                 frozen,
                 timed,
+                _warmed: warmed,
             }))
         })
     }

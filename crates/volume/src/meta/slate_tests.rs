@@ -553,3 +553,119 @@ async fn a_log_that_ends_before_the_tables_is_refused_until_the_loss_is_accepted
     older.has_lost.store(false, Ordering::Relaxed);
     place.open().await.unwrap();
 }
+
+/// A store whose reads of tables are counted, and of which some are wrong.
+#[derive(Debug, Default)]
+struct Far {
+    store: InMemory,
+    gets: AtomicU64,
+    wrong: AtomicU64,
+}
+
+impl std::fmt::Display for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Far")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Far {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        self.store.put_opts(at, payload, options).await
+    }
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(at, options).await
+    }
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        let got = self.store.get_opts(at, options).await?;
+        if !at.as_ref().ends_with(".sst") {
+            return Ok(got);
+        }
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        if self.wrong.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
+            return Ok(got);
+        }
+        let (meta, range) = (got.meta.clone(), got.range.clone());
+        let wrong: Bytes = got.bytes().await?.iter().map(|byte| byte ^ 1).collect();
+        let payload = object_store::GetResultPayload::Stream(Box::pin(futures::stream::once(async { Ok(wrong) })));
+        Ok(GetResult { payload, meta, range, attributes: Default::default(), extensions: Default::default() })
+    }
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        self.store.delete_stream(locations)
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+const KEYS_OF_A_TABLE: u64 = 200;
+
+/// Three young tables, and an engine that knows nothing of them yet.
+async fn three_tables() -> (Arc<Far>, Place) {
+    let mut place = Place::new();
+    let far = Arc::new(Far::default());
+    place.store = Arc::clone(&far) as Arc<_>;
+    for table in 0..3 {
+        let meta = place.open().await.unwrap();
+        for i in 0..KEYS_OF_A_TABLE {
+            meta.submit(put(i * 3 + table, &[table as u8; 100])).unwrap();
+        }
+        meta.close().await.unwrap();
+    }
+    far.gets.store(0, Ordering::Relaxed);
+    (far, place)
+}
+
+async fn reads_all(meta: &SlateMeta) {
+    for i in 0..KEYS_OF_A_TABLE * 3 {
+        assert_eq!(meta.get(&key(i)).await.unwrap().unwrap(), [(i % 3) as u8; 100][..], "key {i}");
+    }
+    assert_eq!(keys_of(meta, 1000).await.len(), 3 * KEYS_OF_A_TABLE as usize);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tables_of_a_far_store_are_brought_near_by_one_request_each() {
+    let (far, place) = three_tables().await;
+    let meta = place.open_in(&Engine::new(8 << 20, 1 << 20).for_far(true)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while !meta._warmed.as_ref().unwrap().is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let tables = meta.engine().unwrap().young_tables;
+    assert_eq!((tables, far.gets.load(Ordering::Relaxed)), (3, 3), "tables, and requests for them");
+    reads_all(&meta).await;
+    assert_eq!(far.gets.load(Ordering::Relaxed), 3, "nothing is asked of the store again");
+    // An engine beside disks reads what it needs.
+    meta.close().await.unwrap();
+    far.gets.store(0, Ordering::Relaxed);
+    let meta = place.open().await.unwrap();
+    assert!(meta._warmed.is_none());
+    reads_all(&meta).await;
+    assert!(far.gets.load(Ordering::Relaxed) > 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_came_wrong_is_read_again() {
+    let (far, place) = three_tables().await;
+    far.wrong.store(1, Ordering::Relaxed);
+    let meta = place.open_in(&Engine::new(8 << 20, 1 << 20).for_far(true)).await.unwrap();
+    reads_all(&meta).await;
+    assert_eq!(far.wrong.load(Ordering::Relaxed), 0);
+    assert!(far.gets.load(Ordering::Relaxed) > 3);
+}

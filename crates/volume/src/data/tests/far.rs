@@ -111,6 +111,24 @@ async fn a_sequential_read_asks_for_large_ranges_and_hardly_a_byte_twice() {
     }
 }
 
+/// `ahead.in_turn`: what is on its way is bounded, although more is begun.
+#[tokio::test(start_paused = true)]
+async fn one_reader_has_a_bounded_number_of_requests_on_their_way() {
+    let network = Network::new(20, Semaphore::MAX_PERMITS);
+    let len = 192 * MIB;
+    let world = world_with(len as usize, 8192 * MIB, 1, Arc::clone(&network)).await;
+    network.in_flight_max.store(0, Ordering::Relaxed);
+    let (inode, expected) = (world.inode(2).await, noise(0, len as usize));
+    for at in (0..len).step_by(PIECE) {
+        let got = world.read(&inode, at..at + PIECE as u64).await;
+        assert!(got == expected[at as usize..at as usize + PIECE], "at {at}");
+    }
+    let most = network.in_flight_max.load(Ordering::Relaxed);
+    assert!((48 * MIB..=17 * 4 * MIB + 4 * MIB).contains(&most), "{} MiB", most / MIB);
+    let (gets, bytes) = gets(&world);
+    assert!(gets <= 64 && bytes <= len + len / 10, "{gets} requests, {bytes} bytes");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_stops_has_little_fetched_in_vain() {
     let world = world_with(64 << 20, 2048 * MIB, 1, Network::new(20, Semaphore::MAX_PERMITS)).await;
