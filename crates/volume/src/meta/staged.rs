@@ -25,16 +25,18 @@ use parking_lot::Mutex;
 use slatedb::object_store_tag::ObjectStoreCallTag;
 
 type Fetched = Shared<BoxFuture<'static, Option<(ObjectMeta, Bytes)>>>;
+/// Which bytes of which objects.
+type Parts = Arc<Mutex<HashMap<Path, (Range<u64>, Fetched)>>>;
 
 /// A store with parts of objects that are at hand, or on their way.
 pub(super) struct Staged {
     store: Arc<dyn ObjectStore>,
-    parts: Arc<Mutex<HashMap<Path, (Range<u64>, Fetched)>>>,
+    parts: Parts,
 }
 
 /// A part of an object, for reads of it until this is dropped.
 pub(super) struct Part {
-    parts: Arc<Mutex<HashMap<Path, (Range<u64>, Fetched)>>>,
+    parts: Parts,
     at: Path,
     fetched: Fetched,
 }
