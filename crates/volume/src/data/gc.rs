@@ -40,6 +40,8 @@ use crate::types::*;
 
 const DELETES_MAX: usize = 64;
 const VICTIMS_MAX: usize = 32;
+/// Of less, records stay in the cache until others take their places: looking at all of it costs more.
+const FORGET_BYTES_MIN: u64 = 32 << 20;
 /// Garbage below this is left alone while there is room.
 const IDLE_GARBAGE_BYTES: u64 = 64 << 20;
 const SMALL_COUNT_MAX: usize = 128;
@@ -212,10 +214,20 @@ impl Inner {
             return Err(error);
         }
         self.parts.meta.admit().await?;
-        let mut table = self.segments.lock();
-        let mut batch = Batch::default();
-        doomed.iter().for_each(|(id, _)| table.remove(*id, &mut batch));
-        self.submit_under(&mut table, batch, Tally::default())?;
+        let mut bytes = 0;
+        {
+            let mut table = self.segments.lock();
+            let mut batch = Batch::default();
+            for (id, _) in &doomed {
+                bytes += table.get(*id).map_or(0, |segment| segment.object_bytes);
+                table.remove(*id, &mut batch);
+            }
+            self.submit_under(&mut table, batch, Tally::default())?;
+        }
+        if bytes >= FORGET_BYTES_MIN {
+            // `memory.dead_records_make_room`
+            self.parts.memory.forget_segments(self.volume, &doomed.iter().map(|(id, _)| *id).collect());
+        }
         Ok(doomed.len())
     }
 

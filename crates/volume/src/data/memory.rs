@@ -8,11 +8,14 @@
 //!   the bound at full speed.
 //! - `memory.records_never_stale`: records are immutable and named by segment and position, so the
 //!   cache never holds a stale one.
+//! - `memory.dead_records_make_room`: records of a large file that was removed or replaced go when its segments do. They were
+//!   used, so the cache would keep them and drop what comes in.
 //! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
 //!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
 //! - `memory.unused_is_given_back`: a record that was not used for [`ROUNDS_KEPT`] rounds (minutes,
 //!   see [`Memory::give_back`]) is dropped.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -345,6 +348,11 @@ impl Memory {
         before
     }
 
+    /// Segments are no more. Looks at all that is kept.
+    pub(crate) fn forget_segments(&self, volume: u32, segments: &HashSet<SegmentId>) {
+        self.cache.retain(|key, _| key.0 != volume || !segments.contains(&key.1));
+    }
+
     /// A volume was closed.
     pub(crate) fn forget_volume(&self, volume: u32) {
         self.cache.retain(|key, _| key.0 != volume);
@@ -402,6 +410,18 @@ mod tests {
                 assert!(copy.chunks().iter().all(|c| !source.as_ptr_range().contains(&c.as_ptr()) || c.is_empty()));
             }
         }
+    }
+
+    /// `memory.dead_records_make_room`
+    #[test]
+    fn what_is_no_more_makes_room() {
+        let memory = Memory::new(256 << 20);
+        let key = |volume: u32, segment: u64, n: u32| (volume, SegmentId(segment), n, None);
+        let record = || Record::One(Bytes::from(vec![7; 64 << 10]));
+        let keys = [key(0, 1, 1), key(0, 1, 2), key(0, 2, 1), key(1, 1, 1)];
+        keys.iter().for_each(|key| memory.insert(*key, record()));
+        memory.forget_segments(0, &HashSet::from([SegmentId(1), SegmentId(7)]));
+        assert_eq!(keys.map(|key| memory.holds(&key)), [false, false, true, true]);
     }
 
     #[test]
