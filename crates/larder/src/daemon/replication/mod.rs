@@ -102,8 +102,10 @@ pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, 
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut running = JoinSet::new();
     loop {
-        let mut ways = Vec::new();
-        for one in daemon.state.lock().await.config.replicates.clone() {
+        // Not locked while a bucket is asked.
+        let named = daemon.state.lock().await.config.replicates.clone();
+        let mut ways = Vec::with_capacity(named.len());
+        for one in named {
             let name = one.volume.to_string();
             // One that is closed for a moment wakes this when it is back. `handing.configured_twice`
             if !daemon.storage.is_closed_for_now(&name) && !daemon.storage.is_elsewhere(&name).await {
