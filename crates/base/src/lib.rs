@@ -13,6 +13,7 @@ pub mod sheet;
 pub mod shell;
 pub mod slots;
 pub mod units;
+pub mod wipe;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use features::Features;

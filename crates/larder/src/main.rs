@@ -7,6 +7,7 @@ use clap::Parser;
 use larder_api::Failure;
 use tracing_subscriber::EnvFilter;
 
+mod allocator;
 mod cli;
 mod config;
 mod daemon;
@@ -22,7 +23,7 @@ mod welcome;
 use cli::command::{Cli, Command};
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: allocator::Wiping = allocator::Wiping;
 
 /// Read by jemalloc when it starts: freed memory goes back to the system after a second, so that resident
 /// memory is flat after a burst, and buffers that are used again at once stay mapped. A thread of its own sees to it
@@ -31,6 +32,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static MALLOC_CONF: &[u8; 88] =
     b"dirty_decay_ms:1000,muzzy_decay_ms:1000,background_thread:true,max_background_threads:1\0";
+
+/// Set to anything, it lets a daemon leave core files, which hold keys and the contents of files: for developers.
+const KEEP_CORES: &str = "LARDER_KEEP_CORES";
 
 /// The exit code of `check`, `debug` and `recover` when they worked and not all is well.
 const EXIT_PROBLEMS: u8 = 4;
@@ -41,7 +45,11 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let json = cli.global.json;
-    start_log(matches!(cli.command, Command::Up(_) | Command::Serve(_)));
+    let is_daemon = matches!(cli.command, Command::Up(_) | Command::Serve(_));
+    start_log(is_daemon);
+    if is_daemon && std::env::var_os(KEEP_CORES).is_none_or(|value| value.is_empty()) {
+        machine::leave_no_dumps();
+    }
     log_panics();
     machine::raise_descriptor_limit();
     let result = match runtime() {

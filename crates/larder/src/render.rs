@@ -318,7 +318,14 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
             s.fault.clone().unwrap_or_default(),
         ]);
     }
-    table(&rows, &[])
+    let mut text = table(&rows, &[]);
+    for (share, way) in shares.iter().flat_map(|s| s.reached.iter().map(|way| (&s.name, way))) {
+        text.push_str(&format!("\n'{}' is for certain users, and its files are reached {}", shown(share), shown(way)));
+    }
+    if shares.iter().any(|s| !s.networks.is_empty()) {
+        text.push_str("\nNFS asks for no password: anybody on these machines is whoever he says");
+    }
+    text
 }
 
 /// The doors that show all shares that a user may use, at one address.
