@@ -8,6 +8,7 @@ pub mod features;
 pub mod hex;
 pub mod log;
 pub mod metrics;
+pub mod printed;
 pub mod seat;
 pub mod sheet;
 pub mod shell;

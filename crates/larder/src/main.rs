@@ -98,10 +98,28 @@ fn start_log(daemon: bool) {
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || LogLines { has_colour: ansi })
         .with_ansi(ansi)
         .with_target(false)
         .init();
+}
+
+/// Standard error, with each entry as [`larder_base::printed::entry`] has it.
+struct LogLines {
+    has_colour: bool,
+}
+
+impl std::io::Write for LogLines {
+    /// The layer hands over one entry at a time.
+    fn write(&mut self, entry: &[u8]) -> std::io::Result<usize> {
+        let text = larder_base::printed::entry(&String::from_utf8_lossy(entry), self.has_colour);
+        std::io::stderr().lock().write_all(text.as_bytes())?;
+        Ok(entry.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
 }
 
 /// A panic of a task ends that task; it must not end in silence.
