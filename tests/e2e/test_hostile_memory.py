@@ -208,3 +208,29 @@ def test_files_keep_their_modes_and_the_data_folder_is_closed(folder):
         assert mode(bare) == 0o700
     finally:
         daemon.end()
+
+
+def test_a_pool_needs_no_privilege(tmp_path):
+    """As the unit of the guide has it: an ordinary user, no capability, none to be had."""
+    for path in (tmp_path, *tmp_path.parents):
+        if str(path).startswith("/tmp/pytest"):
+            path.chmod(0o755)
+    place = tmp_path / "nobody"
+    place.mkdir()
+    daemon = make(place)
+    for path in (place, daemon.data, daemon.password_file):
+        os.chown(path, 65534, 65534)
+    command = daemon.command
+    daemon.command = lambda: ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all", *command()]
+    daemon.start()
+    try:
+        status = Path(f"/proc/{daemon.pid}/status").read_text()
+        assert re.search(r"CapEff:\s+0+\n", status) and re.search(r"CapBnd:\s+0+\n", status) and "NoNewPrivs:\t1" in status
+        with Nfs3.mount("127.0.0.1", daemon.nfs_port, daemon.export) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "a").handle, b"kept")
+            assert nfs.read_all(nfs.walk("a")) == b"kept"
+        typed(daemon, "volume", "create", "secret", "--encrypt")
+        daemon.run("share", "set", daemon.share, "--read-only", check=True)
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
