@@ -7,7 +7,7 @@ use larder_api::{PoolStatus, Ready, ShareStatus};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 
-use crate::config::LOOPBACK_NETWORKS;
+use crate::config::reach_others;
 use crate::daemon::Servers;
 use crate::folder;
 use crate::machine;
@@ -94,8 +94,7 @@ fn next_command(data: &Path) -> String {
 
 /// A share that only this machine may use comes with the line that opens it, and with addresses that work here.
 fn nfs_text(addr: SocketAddr, export: &str, share: Option<&ShareStatus>) -> String {
-    let is_loopback = |network: &String| LOOPBACK_NETWORKS.contains(&network.as_str());
-    let here_alone = share.is_none_or(|share| share.networks.iter().all(is_loopback));
+    let here_alone = share.is_none_or(|share| !reach_others(&share.networks));
     let host = if here_alone { machine::host_local(addr) } else { machine::host_outward(addr) };
     let (host, port) = (bracketed(&host), addr.port());
     let places = match share {

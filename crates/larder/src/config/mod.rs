@@ -281,6 +281,15 @@ pub(crate) fn loopback_networks() -> Vec<Network> {
     LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
+/// Whether a share that is exported to these networks is exported beyond this machine.
+pub(crate) fn reach_others(networks: &[String]) -> bool {
+    let is_here = |text: &String| {
+        let network = text.parse::<Network>().ok();
+        network.is_some_and(|network| network.address.is_loopback() && network.prefix >= 8)
+    };
+    !networks.iter().all(is_here)
+}
+
 /// Networks as they are typed: `private` is all private ones.
 pub(crate) fn parse_networks(words: &[String]) -> Result<Vec<Network>, String> {
     let mut networks = Vec::new();
