@@ -10,6 +10,8 @@ handle, any count; one call at a time with `Nfs3`'s methods, or many in flight w
 Methods raise `NfsError` (with .status and the decoded .reply) on any status but NFS3_OK.
 """
 
+import errno
+import os
 import socket
 import struct
 from types import SimpleNamespace
@@ -148,12 +150,36 @@ def sattr(mode=None, uid=None, gid=None, size=None, atime_ns=None, mtime_ns=None
 
 # ---- RPC ----
 
+# Servers believe calls of AUTH_SYS from these ports alone, unless told otherwise; only root may bind them.
+RESERVED_PORTS = range(512, 1024)
+UNUSABLE = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
+
+
+def connect(host, port, timeout_s, reserved=None):
+    """A TCP connection; `reserved`: from a port below 1024 (by default, when this is root)."""
+    if not (os.geteuid() == 0 if reserved is None else reserved):
+        return socket.create_connection((host, port), timeout_s)
+    begin = int.from_bytes(os.urandom(2), "big") % len(RESERVED_PORTS)
+    for own in (*RESERVED_PORTS[begin:], *RESERVED_PORTS[:begin]):
+        link = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        link.settimeout(timeout_s)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            link.bind(("", own))
+            link.connect((host, port))
+            return link
+        except OSError as error:
+            link.close()
+            if error.errno not in UNUSABLE:
+                raise
+    raise OSError(errno.EADDRINUSE, "no port below 1024 is free")
+
 
 class Rpc:
     """One connection. `uid`, `gid` and `groups` become the AUTH_SYS credential of the calls that follow."""
 
-    def __init__(self, host, port, uid=0, gid=0, groups=(), timeout_s=60):
-        self.socket = socket.create_connection((host, port), timeout_s)
+    def __init__(self, host, port, uid=0, gid=0, groups=(), timeout_s=60, reserved=None):
+        self.socket = connect(host, port, timeout_s, reserved)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peer = (host, port)
         self.as_user(uid, gid, groups)
@@ -245,8 +271,8 @@ def mount(host, port, export, **credential):
         return r.opaque(), [r.u32() for _ in range(r.u32())]
 
 
-def exports(host, port):
-    with Rpc(host, port) as rpc:
+def exports(host, port, **options):
+    with Rpc(host, port, **options) as rpc:
         r, found = rpc.call(MOUNT_PROGRAM, 3, 5, b""), []
         while r.bool():
             path, groups = r.opaque().decode(), []

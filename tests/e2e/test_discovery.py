@@ -55,7 +55,7 @@ def boxed(folder, box, nfs, smb, *extra):
 
 def test_found_by_finder_and_explorer_until_it_stops(folder, wire):
     box, client = wire
-    daemon = boxed(folder, box, "0.0.0.0:12049", "0.0.0.0:445", "--sftp", "0.0.0.0:10022")
+    daemon = boxed(folder, box, "0.0.0.0:12049", "0.0.0.0:445", "--sftp", "0.0.0.0:10022", "--nfs-allow", THERE)
     toml = daemon.data / "larder.toml"
     daemon.start()
     daemon.stop()
@@ -103,6 +103,10 @@ def test_nothing_is_announced_on_loopback_or_when_it_is_off(folder, wire):
     quiet = boxed(folder, box, "127.0.0.1:12049", "127.0.0.1:445").start()
     assert sockets(quiet) == []
     assert quiet.stop() == 0
+    # A share that nobody else may mount is not announced.
+    here_alone = boxed(folder, box, "0.0.0.0:12049", "127.0.0.1:445").start()
+    assert sockets(here_alone) == []
+    assert here_alone.stop() == 0
     open_to_all = boxed(folder, box, "0.0.0.0:12049", "0.0.0.0:445").start()
     try:
         wait_for(lambda: {line.split()[3].rsplit(":", 1)[1] for line in sockets(open_to_all)} >= {"5353", "3702"})

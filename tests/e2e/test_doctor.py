@@ -218,6 +218,8 @@ class Served(Larder):
     def __init__(self, folder, inside, address="127.0.0.1", **options):
         super().__init__([folder / "served"], folder / "data", layout="stripe", extra=["--squash", "none"], **options)
         self.inside, self.address = list(inside), address
+        # The client is in a namespace of its own: another machine.
+        self.extra += ["--nfs-allow", "private"]
 
     def command(self):
         return [*map(str, self.inside), *(word.replace("127.0.0.1", self.address) for word in super().command())]

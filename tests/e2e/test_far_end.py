@@ -214,7 +214,7 @@ def test_a_share_names_the_end_that_is_busy(folder, near_cores, far_cores, words
             def command(self):
                 return [*far.inside(), *(part.replace("127.0.0.1:0", f"{far.address}:0") for part in super().command())]
 
-        served = There([folder / f"disk{n}" for n in (1, 2, 3)], folder / "data").start(timeout_s=120)
+        served = There([folder / f"disk{n}" for n in (1, 2, 3)], folder / "data", extra=["--nfs-allow", near.address]).start(timeout_s=120)
         try:
             url = f"nfs://{far.address}:{served.nfs_port}{served.export}"
             with listening(inside=far.inside()):

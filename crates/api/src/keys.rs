@@ -4,13 +4,33 @@ use serde::{Deserialize, Serialize};
 
 /// A secret that opens an encrypted volume. It travels over the daemon's own socket only, and is never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", from = "Received")]
 pub enum VolumeSecret {
     Passphrase(String),
     /// The bytes of a key file.
     KeyFile(Vec<u8>),
     /// The recovery key, as a person types it.
     Recovery(String),
+}
+
+/// A secret as it arrives, in a request whose memory is zeroed when it is freed (`wipe.freed_is_zeroed`).
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Received {
+    Passphrase(String),
+    KeyFile(Vec<u8>),
+    Recovery(String),
+}
+
+impl From<Received> for VolumeSecret {
+    fn from(received: Received) -> Self {
+        larder_base::wipe::begin();
+        match received {
+            Received::Passphrase(text) => Self::Passphrase(text),
+            Received::KeyFile(bytes) => Self::KeyFile(bytes),
+            Received::Recovery(text) => Self::Recovery(text),
+        }
+    }
 }
 
 impl std::fmt::Debug for VolumeSecret {

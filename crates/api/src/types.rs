@@ -524,6 +524,12 @@ pub struct ShareStatus {
     pub read_only: bool,
     pub squash: String,
     pub networks: Vec<String>,
+    /// NFS answers ports below 1024 alone.
+    #[serde(default)]
+    pub secure: bool,
+    /// The ways past its lists of users: other shares over the same files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached: Vec<String>,
     /// Who is listed for SMB; see `everybody`.
     pub users: Vec<String>,
     /// Every user may use it over SMB, listed or not.
@@ -638,6 +644,7 @@ pub struct ShareChange {
     pub networks: Option<Vec<String>>,
     /// NFS goes back to the networks that it trusts where none are named.
     pub usual_networks: bool,
+    pub secure: Option<bool>,
     /// Networks outside of which no door lets anybody in; empty: no bound.
     pub only_from: Option<Vec<String>>,
     pub anon_uid: Option<u32>,

@@ -8,11 +8,13 @@ pub mod features;
 pub mod hex;
 pub mod log;
 pub mod metrics;
+pub mod printed;
 pub mod seat;
 pub mod sheet;
 pub mod shell;
 pub mod slots;
 pub mod units;
+pub mod wipe;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use features::Features;

@@ -192,6 +192,10 @@ impl AsRef<[u8]> for Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if self.home.purpose == Use::Cache && crate::wipe::is_on() {
+            // `wipe.freed_is_zeroed`. Of transfers with disks an encrypted volume's bytes are sealed.
+            crate::wipe::wipe(self);
+        }
         self.home.give(std::mem::take(&mut self.memory));
     }
 }

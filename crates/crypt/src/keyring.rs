@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use argon2::{Algorithm, Argon2, Params, Version};
+use larder_base::wipe::LockedKey;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -155,7 +156,7 @@ pub struct Keyring {
 }
 
 /// The opened keyring: everything that changes it asks for this (`keyring.old_key_first`).
-pub struct Master(Zeroizing<[u8; 32]>);
+pub struct Master(LockedKey);
 
 impl std::fmt::Debug for Master {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -172,7 +173,7 @@ impl Keyring {
         work: Work,
         now: u64,
     ) -> Result<(Self, Master), KeyringError> {
-        let mut master = Master(Zeroizing::new([0; 32]));
+        let mut master = Master(LockedKey::zeroed());
         fill_random(&mut *master.0)?;
         let mut keyring =
             Self { format: FORMAT, domain: Uuid::new_v4(), cipher, generations: Vec::new(), slots: Vec::new() };
@@ -244,7 +245,7 @@ impl Keyring {
             let opened = unwrap(&key, &one.sealed.0, &self.generation_aad(one.number));
             let opened = opened
                 .map_err(|_| KeyringError::Damaged(format!("volume key {} does not authenticate", one.number)))?;
-            Ok(VolumeKey::new(*opened))
+            Ok(VolumeKey::from(opened))
         };
         self.generations.iter().map(open).collect()
     }
@@ -335,7 +336,7 @@ impl Keyring {
         }
         let Some((_, _, old)) = opened.first() else { return Err(KeyringError::LastSlot) };
         let generations = self.opened_generations(old)?;
-        let mut master = Master(Zeroizing::new([0; 32]));
+        let mut master = Master(LockedKey::zeroed());
         fill_random(&mut *master.0)?;
         let cipher = cipher.unwrap_or(self.cipher);
         let mut ring = Self { format: FORMAT, domain: self.domain, cipher, generations: Vec::new(), slots: Vec::new() };
@@ -456,12 +457,12 @@ fn wrap(key: &[u8], secret: &[u8; 32], aad: &[u8]) -> Result<Vec<u8>, SealError>
     Ok(sealed)
 }
 
-fn unwrap(key: &[u8], sealed: &[u8], aad: &[u8]) -> Result<Zeroizing<[u8; 32]>, SealError> {
+fn unwrap(key: &[u8], sealed: &[u8], aad: &[u8]) -> Result<LockedKey, SealError> {
     let (sealed, tag) = sealed.split_at_checked(sealed.len().wrapping_sub(TAG_BYTES)).ok_or(SealError::Forged)?;
     if sealed.len() != 32 {
         return Err(SealError::Forged);
     }
-    let mut secret = Zeroizing::new([0; 32]);
+    let mut secret = LockedKey::zeroed();
     FrameKey::new(WRAP, key).open(sealed, tag, 0, aad, &mut *secret)?;
     Ok(secret)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use larder_base::wipe::LockedKey;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -15,21 +16,29 @@ pub const SALT_BYTES: usize = 32;
 
 /// 256 random bits that all keys of one generation are derived from.
 #[derive(Clone)]
-pub struct VolumeKey(Zeroizing<[u8; 32]>);
+pub struct VolumeKey(LockedKey);
 
 impl VolumeKey {
     pub fn new(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
+        let (bytes, mut key) = (Zeroizing::new(bytes), LockedKey::zeroed());
+        key.copy_from_slice(&*bytes);
+        Self(key)
     }
 
     pub fn random() -> Result<Self, SealError> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        fill_random(&mut *bytes)?;
-        Ok(Self(bytes))
+        let mut key = LockedKey::zeroed();
+        fill_random(&mut *key)?;
+        Ok(Self(key))
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+impl From<LockedKey> for VolumeKey {
+    fn from(key: LockedKey) -> Self {
+        Self(key)
     }
 }
 

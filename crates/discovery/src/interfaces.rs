@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// An address of a private network or of one link.
+/// An address of a private network. A link-local one is not: everybody at the link has one, also beside a public address.
 pub fn is_private(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_link_local(),
+        IpAddr::V4(v4) => v4.is_private(),
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => v4.is_private() || v4.is_link_local(),
-            None => v6.is_unique_local() || v6.is_unicast_link_local(),
+            Some(v4) => v4.is_private(),
+            None => v6.is_unique_local(),
         },
     }
 }
@@ -60,10 +60,11 @@ mod tests {
             ("192.168.1.2", true),
             ("10.0.0.1", true),
             ("172.16.0.1", true),
-            ("169.254.3.4", true),
+            ("169.254.3.4", false),
+            ("100.64.3.4", false),
             ("127.0.0.1", false),
             ("8.8.8.8", false),
-            ("fe80::1", true),
+            ("fe80::1", false),
             ("fd00::1", true),
             ("::1", false),
             ("2001:db8::1", false),

@@ -1,7 +1,7 @@
 //! Being found on a local network: DNS-SD over multicast DNS (RFC 6762, 6763), which Finder, GNOME and Kodi ask, and
 //! WS-Discovery (with the Devices Profile), which Explorer asks.
 //!
-//! - `discovery.private_only`: nothing is sent from or to an address outside private networks and this link.
+//! - `discovery.private_only`: nothing is sent from or to an address outside private networks, of which link-local ones are none.
 //! - `discovery.goodbye`: what was announced is taken back when it ends, so that nobody shows it any longer.
 //! - `discovery.idle`: nothing is sent, and next to nothing woken, while nobody asks. Addresses are looked at once a minute.
 //! - `discovery.answers_bounded`: requests are answered at a bounded rate and with bounded answers, and only those that are

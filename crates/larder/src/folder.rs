@@ -12,7 +12,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,7 @@ impl DataFolder {
                 .action("name another folder with --data DIR")
         })?;
         let path = path.canonicalize().map_err(|e| Failure::io(&show, &e))?;
+        close_to_others(&path);
         let pid_file = path.join("larder.pid");
         let mut lock = OpenOptions::new()
             .read(true)
@@ -134,6 +135,28 @@ pub(crate) fn announced() -> Vec<(u32, PathBuf)> {
     found
 }
 
+/// A folder that was there may be open to other users. An empty one of ours is closed; of another one it is said, since its
+/// other contents may be meant for them.
+fn close_to_others(path: &Path) {
+    const OTHERS: u32 = 0o077;
+    let Ok(found) = std::fs::metadata(path) else { return };
+    if found.mode() & OTHERS == 0 {
+        return;
+    }
+    let is_empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    let narrow = || std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).is_ok();
+    if is_empty && owned_by_us(path) && narrow() {
+        return;
+    }
+    tracing::warn!(
+        "the data folder {} is open to other users of this machine (mode {:04o}): they see its names and read larder.toml; close \
+         it with: chmod 700 {}",
+        path.display(),
+        found.mode() & 0o7777,
+        larder_base::shell::word(path)
+    );
+}
+
 /// Whether a process is gone, or was killed and is on its way out (proc_pid_stat(5), proc_pid_status(5)).
 fn is_ending(pid: u32) -> bool {
     const PF_EXITING: u64 = 0x4;
@@ -158,6 +181,20 @@ fn owned_by_us(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_folder_of_ours_is_closed_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(folder.path()).unwrap().mode() & 0o777;
+        let open = || std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        open();
+        close_to_others(folder.path());
+        assert_eq!(mode(), 0o700);
+        open();
+        std::fs::write(folder.path().join("photo"), "").unwrap();
+        close_to_others(folder.path());
+        assert_eq!(mode(), 0o755, "its contents may be meant for others");
+    }
 
     #[test]
     fn who_was_killed_is_ending() {

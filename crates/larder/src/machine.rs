@@ -99,6 +99,17 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
+/// No core files, and no other process of this user may read the memory: it holds keys and the contents of files.
+pub(crate) fn leave_no_dumps() {
+    let dumpable = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let cores = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    for (what, done) in [("PR_SET_DUMPABLE", dumpable), ("RLIMIT_CORE", cores)] {
+        if let Err(error) = done {
+            tracing::warn!("the memory of this process may be dumped: {what} cannot be set: {error}");
+        }
+    }
+}
+
 /// Whose files a new share's are: whoever runs this, or whoever called sudo. Plain root serves
 /// the first ordinary user of the machine, who is 1000 everywhere.
 pub(crate) fn owner() -> (u32, u32) {

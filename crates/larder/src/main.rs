@@ -7,6 +7,7 @@ use clap::Parser;
 use larder_api::Failure;
 use tracing_subscriber::EnvFilter;
 
+mod allocator;
 mod cli;
 mod config;
 mod daemon;
@@ -22,7 +23,7 @@ mod welcome;
 use cli::command::{Cli, Command};
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: allocator::Wiping = allocator::Wiping;
 
 /// Read by jemalloc when it starts: freed memory goes back to the system after a second, so that resident
 /// memory is flat after a burst, and buffers that are used again at once stay mapped. A thread of its own sees to it
@@ -31,6 +32,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static MALLOC_CONF: &[u8; 88] =
     b"dirty_decay_ms:1000,muzzy_decay_ms:1000,background_thread:true,max_background_threads:1\0";
+
+/// Set to anything, it lets a daemon leave core files, which hold keys and the contents of files: for developers.
+const KEEP_CORES: &str = "LARDER_KEEP_CORES";
 
 /// The exit code of `check`, `debug` and `recover` when they worked and not all is well.
 const EXIT_PROBLEMS: u8 = 4;
@@ -41,7 +45,11 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let json = cli.global.json;
-    start_log(matches!(cli.command, Command::Up(_) | Command::Serve(_)));
+    let is_daemon = matches!(cli.command, Command::Up(_) | Command::Serve(_));
+    start_log(is_daemon);
+    if is_daemon && std::env::var_os(KEEP_CORES).is_none_or(|value| value.is_empty()) {
+        machine::leave_no_dumps();
+    }
     log_panics();
     machine::raise_descriptor_limit();
     let result = match runtime() {
@@ -90,10 +98,28 @@ fn start_log(daemon: bool) {
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || LogLines { has_colour: ansi })
         .with_ansi(ansi)
         .with_target(false)
         .init();
+}
+
+/// Standard error, with each entry as [`larder_base::printed::entry`] has it.
+struct LogLines {
+    has_colour: bool,
+}
+
+impl std::io::Write for LogLines {
+    /// The layer hands over one entry at a time.
+    fn write(&mut self, entry: &[u8]) -> std::io::Result<usize> {
+        let text = larder_base::printed::entry(&String::from_utf8_lossy(entry), self.has_colour);
+        std::io::stderr().lock().write_all(text.as_bytes())?;
+        Ok(entry.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
 }
 
 /// A panic of a task ends that task; it must not end in silence.

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_api::Failure;
+use larder_base::printed;
 use larder_measure::bench::show::Style;
 use serde::Serialize;
 
@@ -17,16 +18,32 @@ impl Out {
     /// One JSON line for scripts, or the text for people.
     pub(crate) fn answer<T: Serialize>(self, value: &T, text: impl FnOnce(&T) -> String) -> Result<(), Failure> {
         if self.json {
-            let line = serde_json::to_string(value).map_err(|e| Failure::internal(e.to_string()))?;
-            say(&line);
+            say_json(value)?;
         } else {
             let text = text(value);
             if !text.is_empty() {
-                say(text.trim_end_matches('\n'));
+                say(&printed::lines(text.trim_end_matches('\n'), colour()));
             }
         }
         Ok(())
     }
+}
+
+/// One line for scripts.
+pub(crate) fn say_json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let line = serde_json::to_string(value).map_err(|e| Failure::internal(e.to_string()))?;
+    say(&printed::json(&line));
+    Ok(())
+}
+
+/// To standard error: what a command tells or asks a person beside its answer.
+pub(crate) fn tell(text: &str) {
+    eprintln!("{}", printed::lines(text, false));
+}
+
+/// A question: the cursor stays behind it.
+pub(crate) fn ask(text: &str) {
+    eprint!("{}", printed::lines(text, false));
 }
 
 pub(crate) fn say(line: &str) {
@@ -51,28 +68,23 @@ static LOST: AtomicBool = AtomicBool::new(false);
 /// To standard error: what is not wrong, and perhaps not meant.
 pub(crate) fn warn(text: &str, json: bool) {
     match json {
-        true => eprintln!("{}", serde_json::json!({ "warning": text })),
-        false => eprintln!("warning: {}", steady(text)),
+        true => eprintln!("{}", printed::json(&serde_json::json!({ "warning": text }).to_string())),
+        false => tell(&format!("warning: {text}")),
     }
-}
-
-/// Text with line breaks, without anything else that steers a terminal: names in it may come from anywhere.
-fn steady(text: &str) -> String {
-    text.split('\n').map(crate::render::shown).collect::<Vec<_>>().join("\n")
 }
 
 /// To standard error: a sentence and the way out, or the same as JSON.
 pub(crate) fn complain(failure: &Failure, json: bool) {
     if json {
-        let line = serde_json::json!({ "error": failure });
-        eprintln!("{line}");
+        let line = serde_json::json!({ "error": failure }).to_string();
+        eprintln!("{}", printed::json(&line));
         return;
     }
     let (red, plain) =
         if std::io::stderr().is_terminal() && colour_wanted() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{red}error:{plain} {}", steady(&failure.message));
+    eprintln!("{red}error:{plain} {}", printed::lines(&failure.message, false));
     if let Some(action) = &failure.action {
-        eprintln!("action: {}", steady(action));
+        tell(&format!("action: {action}"));
     }
 }
 

@@ -6,6 +6,7 @@ use larder_api::{
     CheckResult, GroupStatus, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed, PoolMoving,
     PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
+pub(crate) use larder_base::printed::shown;
 use larder_base::units::ByteSize;
 
 use crate::times;
@@ -172,16 +173,6 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
-/// A name as it is printed: what would begin a line or steer the terminal is written out, as in `new\nline`.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(steers) {
-        return Cow::Borrowed(text);
-    }
-    let shown = |c: char| if steers(c) || c == '\\' { c.escape_default().to_string() } else { c.to_string() };
-    Cow::Owned(text.chars().map(shown).collect())
-}
-
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.iter().map(|&c| c.to_owned()).collect()
 }
@@ -318,7 +309,14 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
             s.fault.clone().unwrap_or_default(),
         ]);
     }
-    table(&rows, &[])
+    let mut text = table(&rows, &[]);
+    for (share, way) in shares.iter().flat_map(|s| s.reached.iter().map(|way| (&s.name, way))) {
+        text.push_str(&format!("\n'{}' is for certain users, and its files are reached {}", shown(share), shown(way)));
+    }
+    if shares.iter().any(|s| !s.networks.is_empty()) {
+        text.push_str("\nNFS asks for no password: anybody on these machines is whoever he says");
+    }
+    text
 }
 
 /// The doors that show all shares that a user may use, at one address.

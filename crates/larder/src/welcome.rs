@@ -1,17 +1,25 @@
 //! The welcome of `larder up` to a person: the shares, and commands to copy for each kind of client.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
-use larder_api::{PoolStatus, Ready};
+use larder_api::{PoolStatus, Ready, ShareStatus};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 
+use crate::config::reach_others;
 use crate::daemon::Servers;
 use crate::folder;
 use crate::machine;
 
 /// `told`: say the password (on the run that made it).
-pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told: bool) -> String {
+pub(crate) fn text(
+    ready: &Ready,
+    pools: &[PoolStatus],
+    shares: &[ShareStatus],
+    servers: &Servers,
+    told: bool,
+) -> String {
     let mut text = String::from("larder is serving\n\n");
     for pool in pools {
         text.push_str(&format!(
@@ -45,7 +53,8 @@ pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told:
     }
     if let (Some(nfs), Some(addr)) = (&ready.nfs, servers.nfs_addr()) {
         let export = nfs.export.as_deref().unwrap_or("/");
-        text.push_str(&nfs_text(&machine::host_outward(addr), addr.port(), export));
+        let share = shares.iter().find(|share| share.nfs == nfs.export);
+        text.push_str(&nfs_text(addr, export, share));
     }
     if let (Some(smb), Some(addr)) = (&ready.smb, servers.smb_addr()) {
         let share = smb.share.as_deref().unwrap_or("");
@@ -83,14 +92,30 @@ fn next_command(data: &Path) -> String {
     words.join(" ")
 }
 
-fn nfs_text(host: &str, port: u16, export: &str) -> String {
-    let host = bracketed(host);
-    format!(
-        "\nNFS (private networks only; no password: clients are trusted to name their users)\n\
-        \x20 Linux     sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp {host}:{export} /mnt\n\
-        \x20 macOS     sudo mount_nfs -o vers=3,tcp,nolocks,port={port},mountport={port} {host}:{export} /private/mnt\n\
+/// A share that only this machine may use comes with the line that opens it, and with addresses that work here.
+fn nfs_text(addr: SocketAddr, export: &str, share: Option<&ShareStatus>) -> String {
+    let here_alone = share.is_none_or(|share| !reach_others(&share.networks));
+    let host = if here_alone { machine::host_local(addr) } else { machine::host_outward(addr) };
+    let (host, port) = (bracketed(&host), addr.port());
+    let places = match share {
+        Some(share) if !here_alone => share.networks.join(" "),
+        _ => "this machine alone".to_owned(),
+    };
+    let mut text = format!("\nNFS from {places} (no password: anybody on these machines is whoever he says)\n");
+    if here_alone {
+        text.push_str(
+            "  open it   larder up --nfs-allow 192.168.1.7      (one machine, or a network: 192.168.1.0/24)\n",
+        );
+    }
+    if share.is_none_or(|share| share.secure) {
+        text.push_str("            clients use ports below 1024, as root does; any port: larder up --nfs-any-port\n");
+    }
+    text.push_str(&format!(
+        "  Linux     sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp {host}:{export} /mnt\n\
+        \x20 macOS     sudo mount_nfs -o vers=3,tcp,nolocks,resvport,port={port},mountport={port} {host}:{export} /private/mnt\n\
         \x20 libnfs    nfs-ls 'nfs://{host}{export}?version=3&nfsport={port}&mountport={port}'\n"
-    )
+    ));
+    text
 }
 
 fn smb_text(host: &str, port: u16, share: &str, user: &str) -> String {

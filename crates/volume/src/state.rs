@@ -94,12 +94,16 @@ impl State {
     /// Everything durable, then closed.
     pub(crate) fn close(&self) -> BoxFuture<'_, FsResult<()>> {
         Box::pin(async move {
-            if self.followed.is_some() {
-                self.data.leave();
-                return Ok(());
-            }
-            let data = self.data.close().await;
+            let data = match self.followed.is_some() {
+                true => {
+                    self.data.leave();
+                    Ok(())
+                }
+                false => self.data.close().await,
+            };
             let meta = self.meta.close().await;
+            // Shared with other volumes: nothing of this one stays in it.
+            self.entries.forget_volume(self.tag);
             data.and(meta)
         })
     }

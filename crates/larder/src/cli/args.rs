@@ -66,6 +66,13 @@ pub(crate) struct UpArgs {
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
     #[arg(long, value_enum)]
     pub(crate) squash: Option<Squash>,
+    /// A machine or network to export NFS to, beside this machine: ADDRESS, ADDRESS/PREFIX or private; anybody there is
+    /// whoever he says [repeat for each; for shares for all users; default: none]
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub(crate) nfs_allow: Vec<String>,
+    /// Let NFS clients use any port, for libnfs without root and Macs without resvport [default: ports below 1024]
+    #[arg(long)]
+    pub(crate) nfs_any_port: bool,
     /// Also mount the volume here
     #[arg(long, value_name = "DIR")]
     pub(crate) mount: Option<PathBuf>,
@@ -803,9 +810,13 @@ pub(crate) struct ShareOptions {
     #[arg(long, value_name = "GID")]
     pub(crate) anon_gid: Option<u32>,
     /// A network whose NFS clients are trusted: ADDRESS, ADDRESS/PREFIX, private, or usual to name none [repeat for each;
-    /// also --networks with commas; default: private]
+    /// also --networks with commas; default: this machine alone]
     #[arg(long = "network", alias = "networks", value_delimiter = ',', value_name = "NETWORK")]
     pub(crate) networks: Vec<String>,
+    /// NFS answers ports below 1024 alone, which only root of a client can use; no: for libnfs without root and Macs
+    /// without resvport [default: yes]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) secure: Option<bool>,
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
     #[arg(long, value_enum)]
     pub(crate) squash: Option<Squash>,
@@ -839,6 +850,7 @@ impl ShareOptions {
             smb: self.smb,
             sftp: self.sftp,
             webdav: self.webdav,
+            secure: self.secure,
             usual_networks: self.networks.iter().any(|word| word == "usual"),
             networks: Some(self.networks.into_iter().filter(|word| word != "usual").collect::<Vec<_>>())
                 .filter(|networks| !networks.is_empty()),

@@ -9,7 +9,7 @@ use super::args::Global;
 use super::reach::{Target, absolute, direct, target};
 use crate::config::edit::Editor;
 use crate::daemon::erase;
-use crate::folder;
+use crate::{folder, out};
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
     crate::config::check_name(name).map_err(Failure::invalid)?;
@@ -71,7 +71,7 @@ fn confirm(pool: &PoolStatus, volumes: &[VolumeStatus], yes: bool) -> Result<(),
     if !std::io::stdin().is_terminal() {
         return Err(Failure::invalid(format!("{what}nothing was changed")).action("if you mean it, add --yes"));
     }
-    eprint!("{what}Type its name to go on: ");
+    out::ask(&format!("{what}Type its name to go on: "));
     let _ = std::io::stderr().flush();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;

@@ -118,7 +118,7 @@ fn answer(out: Out, dir: &std::path::Path, report: &ImportReport) -> Result<(), 
 
 fn list(faults: &[ImportFault], total: u64, word: &str) {
     for fault in faults.iter().take(SHOWN_MAX) {
-        eprintln!("{word}: {}: {}", render::shown(&fault.path), render::shown(&fault.why));
+        crate::out::tell(&format!("{word}: {}: {}", render::shown(&fault.path), render::shown(&fault.why)));
     }
     let more = total.saturating_sub(faults.len().min(SHOWN_MAX) as u64);
     if more > 0 {
@@ -212,7 +212,7 @@ impl Default for Shown {
 impl Shown {
     fn show(&self, progress: &ImportProgress) {
         if self.is_shown {
-            eprint!("\r{}\x1b[K", line(progress, self.began.elapsed()));
+            eprint!("\r{}\x1b[K", render::shown(&line(progress, self.began.elapsed())));
         }
     }
 

@@ -179,7 +179,7 @@ pub(super) async fn watched<T>(client: &Client, asked: impl Future<Output = Resu
             Err(_) => {
                 let all: Replications = client.get("/v1/replications").await?;
                 let lines = all.replications.iter().filter_map(sending);
-                eprint!("\r{}\x1b[K", lines.collect::<Vec<_>>().join("; "));
+                eprint!("\r{}\x1b[K", crate::render::shown(&lines.collect::<Vec<_>>().join("; ")));
             }
         }
     }

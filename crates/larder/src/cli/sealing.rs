@@ -11,7 +11,7 @@ use super::keys::{no_daemon, recovery_text};
 use super::password;
 use super::reach::Backend;
 use crate::daemon::keys::read_key_file;
-use crate::render;
+use crate::{out, render};
 
 /// How often it is asked how far the work is.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -84,7 +84,7 @@ async fn begun(client: &Client, name: &str, request: &KeysRequest, wait: bool) -
         match client.post(&format!("/v1/keys/{name}"), request).await {
             Err(failure) if wait && failure.kind == FailureKind::Busy => {
                 if failure.message != told {
-                    eprintln!("{}; trying again until it is free", failure.message);
+                    out::tell(&format!("{}; trying again until it is free", failure.message));
                     told = failure.message;
                 }
                 tokio::time::sleep(TRY_AGAIN).await;

@@ -205,7 +205,5 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
 }
 
 pub(super) fn announce_json(ready: &Ready) -> Result<(), Failure> {
-    let line = serde_json::to_string(ready).map_err(|e| Failure::internal(e.to_string()))?;
-    out::say(&line);
-    Ok(())
+    out::say_json(ready)
 }

@@ -6,8 +6,8 @@ use larder_api::{
 
 use super::args::{Global, ShareCommand};
 use super::reach::{Target, absolute, daemon, target};
+use crate::config::Config;
 use crate::config::edit::Editor;
-use crate::config::{Config, ShareConfig};
 use crate::daemon::sharing::{remove_in_file, set_in_file};
 use crate::{folder, out, render, render_explain};
 
@@ -56,7 +56,8 @@ async fn set(global: &Global, name: &str, change: ShareChange) -> Result<(), Fai
         }
         Target::Config(config) => {
             let after = edit(&config, |editor, config| set_in_file(editor, config, name, &change))?;
-            let notes = after.shares.iter().filter(|share| share.name == name).flat_map(ShareConfig::notes);
+            let changed = after.shares.iter().filter(|share| share.name == name);
+            let notes = changed.flat_map(|share| share.notes(&after));
             let notes = notes.map(|note| format!("note: {note}\n")).collect::<String>();
             global
                 .out()
@@ -84,6 +85,10 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
         share.nfs_rule,
         share.smb_rule
     );
+    if !share.networks.is_empty() {
+        let ports = if share.secure { "; root's ports alone" } else { ", from any port" };
+        text.push_str(&format!("            anybody on these machines is whoever he says{ports}\n"));
+    }
     if let Some(days) = share.recycle_days {
         text.push_str(&format!("  removals over SMB and WebDAV stay in .recycle for {days} days\n"));
     }

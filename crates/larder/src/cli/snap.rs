@@ -12,7 +12,7 @@ use larder_base::units::ByteSize;
 use super::args::{Disks, Global};
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::{render, times};
+use crate::{out, render, times};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapCommand {
@@ -279,7 +279,7 @@ fn confirmed(what: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::invalid(format!("this would {what}")).action("if you mean it, add --yes"));
     }
-    eprint!("This will {what}. Type yes: ");
+    out::ask(&format!("This will {what}. Type yes: "));
     let _ = std::io::stderr().flush();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;

@@ -25,7 +25,7 @@ use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
     BEHIND_SECONDS, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT, SFTP_PORT,
-    SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
+    SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks,
 };
 use crate::daemon::bucket::this_machine;
 use crate::daemon::people::fit_password;
@@ -122,9 +122,7 @@ async fn serve(
             daemon.adopt(opened);
         }
         complete(&mut config, daemon, &name).await?;
-        if let Some(squash) = args.squash {
-            config.shares.iter_mut().for_each(|share| share.squash = squash);
-        }
+        share_options(args)?(&mut config);
         // The password comes before the file (`up.file_last`), so that a user in the file can log
         // in.
         let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
@@ -216,7 +214,8 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let insecure_http = args.insecure_http;
     let replication = parse(&args.replication, REPLICATION_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
-    let (listen, memory, squash) = (args.listen, args.memory, args.squash);
+    let (listen, memory) = (args.listen, args.memory);
+    let of_shares = share_options(args)?;
     let (of, read_only) = (args.store.clone(), args.read_only);
     Ok(Box::new(move |config: &mut Config| {
         let at = |addr: Option<SocketAddr>| match (addr, listen) {
@@ -234,10 +233,24 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.memory = memory.or(config.memory);
         let named = config.stores.iter_mut().filter(|store| read_only && of.as_ref() == Some(&store.bucket.url));
         named.for_each(|store| store.set(false, read_only));
-        if let Some(squash) = squash {
-            config.shares.iter_mut().for_each(|share| share.squash = squash);
-        }
+        of_shares(config);
     }))
+}
+
+/// What the options say about shares: written to the file on the first run, and for this run alone later.
+fn share_options(args: &UpArgs) -> Result<impl Fn(&mut Config) + Send + Sync + 'static, Failure> {
+    let allowed = parse_networks(&args.nfs_allow).map_err(|why| {
+        Failure::invalid(why)
+            .action("--nfs-allow names a machine or a network that NFS trusts: --nfs-allow 192.168.1.7")
+    })?;
+    let (squash, any_port) = (args.squash, args.nfs_any_port);
+    Ok(move |config: &mut Config| {
+        for share in &mut config.shares {
+            share.squash = squash.unwrap_or(share.squash);
+            share.secure &= !any_port;
+            share.allow(&allowed);
+        }
+    })
 }
 
 /// The configuration of a first run, before its pool is known.
@@ -496,7 +509,7 @@ async fn greet(
     }
     let pools = daemon.pool_statuses().await;
     let told = first || args.password_file.is_some();
-    out::say(&welcome::text(&ready, &pools, &daemon.servers, told));
+    out::say(&welcome::text(&ready, &pools, &daemon.shares().await, &daemon.servers, told));
     Ok(())
 }
 

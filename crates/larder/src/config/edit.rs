@@ -31,12 +31,17 @@ impl Editor {
         Ok(Editor { file: file.to_owned(), document })
     }
 
+    /// The meaning of the file as it is edited so far.
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        Config::parse(&self.document.to_string(), &self.file)
+    }
+
     /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
     /// what it means.
     pub(crate) fn save(self) -> Result<Config, Failure> {
         let text = self.document.to_string();
         let config = Config::parse(&text, &self.file)?;
-        replace_file(&self.file, text.as_bytes(), 0o644)?;
+        replace_file(&self.file, text.as_bytes(), 0o600)?;
         Ok(config)
     }
 
@@ -397,7 +402,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 19] = [
+const SHARE_KEYS: [&str; 20] = [
     "volume",
     "folder",
     "users",
@@ -407,6 +412,7 @@ const SHARE_KEYS: [&str; 19] = [
     "read_only",
     "nfs",
     "networks",
+    "secure",
     "only_from",
     "squash",
     "anon_uid",
@@ -444,6 +450,7 @@ fn share_table(share: &ShareConfig) -> Table {
     set("nfs", !share.nfs, false.into());
     let networks = share.networks.iter().flatten().map(Network::to_string).collect::<Array>();
     set("networks", share.networks.is_some(), networks.into());
+    set("secure", !share.secure, false.into());
     let bound = share.only_from.iter().flatten().map(Network::to_string).collect::<Array>();
     set("only_from", share.only_from.is_some(), bound.into());
     set("squash", true, share.squash.word().into());
@@ -504,16 +511,27 @@ fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
     table.get(key).and_then(Item::as_str)
 }
 
-/// Writes beside and renames over; the old file or the new one is there at every moment.
+/// Writes beside and renames over; the old file or the new one is there at every moment. The owner, the group and the mode of
+/// the old one stay; `mode` is that of a file that was not there.
 pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+    /// Read, write and search of owner, group and others.
+    const PERMISSIONS: u32 = 0o777;
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let beside = file.with_file_name(name);
     let write = || -> std::io::Result<()> {
         let _ = std::fs::remove_file(&beside);
-        let mut new = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        let old = std::fs::metadata(file).ok();
+        // Nobody else reads it before it is whole and dressed.
+        let mut new = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(&beside)?;
         new.write_all(bytes)?;
+        if let Some(old) = &old {
+            // Only root gives files away: whoever may not owns the new one.
+            let _ = fchown(&new, Some(old.uid()), Some(old.gid()));
+        }
+        let mode = old.map_or(mode, |old| old.mode() & PERMISSIONS);
+        new.set_permissions(std::fs::Permissions::from_mode(mode))?;
         new.sync_all()?;
         std::fs::rename(&beside, file)?;
         match file.parent() {
@@ -522,4 +540,33 @@ pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), F
         }
     };
     write().map_err(|e| Failure::io(format_args!("cannot write {}", file.display()), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode_and_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("larder.toml");
+        replace_file(&file, b"one", 0o600).unwrap();
+        let found = || std::fs::metadata(&file).unwrap();
+        assert_eq!(found().mode() & 0o777, 0o600);
+        for mode in [0o600, 0o640, 0o644, 0o400] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            let before = (found().uid(), found().gid());
+            replace_file(&file, b"two", 0o600).unwrap();
+            assert_eq!((found().mode() & 0o777, (found().uid(), found().gid())), (mode, before));
+        }
+        // Only root gives files away.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(1234), Some(4321)).unwrap();
+            replace_file(&file, b"three", 0o600).unwrap();
+            assert_eq!((found().uid(), found().gid()), (1234, 4321));
+        }
+    }
 }

@@ -28,6 +28,7 @@ pub(crate) mod group;
 pub(crate) mod membership;
 mod mount;
 mod names;
+mod overlap;
 pub(crate) mod power;
 mod raw;
 mod replicate;
@@ -60,19 +61,13 @@ pub(crate) const WEBDAVS_PORT: u16 = 10443;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
-/// Networks in which NFS is answered, unless a share names others. Its clients are trusted to name their users, so these
-/// are loopback and private networks only.
-pub(crate) const PRIVATE_NETWORKS: [&str; 9] = [
-    "127.0.0.0/8",
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "169.254.0.0/16",
-    "100.64.0.0/10",
-    "::1/128",
-    "fc00::/7",
-    "fe80::/10",
-];
+/// Networks in which NFS is answered, unless a share names others. Its clients are trusted to name their users, so this is
+/// the machine itself.
+pub(crate) const LOOPBACK_NETWORKS: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+/// The word `private` stands for these: loopback and the addresses of RFC 1918 and RFC 4193. Addresses that carriers share
+/// among customers (100.64.0.0/10) and that need no configuration (169.254.0.0/16, fe80::/10) belong to strangers as well.
+pub(crate) const PRIVATE_NETWORKS: [&str; 6] =
+    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
 /// "nobody", to whom squashed users are mapped when a share names nobody else.
 pub(crate) const NOBODY: u32 = 65534;
 
@@ -190,11 +185,8 @@ impl Config {
         let memory = self.memory.filter(|memory| *memory > there).map(|memory| {
             format!("memory = \"{memory}\" is more than this machine has ({there}): it is taken for {there}")
         });
-        memory
-            .into_iter()
-            .chain(self.shares.iter().flat_map(ShareConfig::notes))
-            .chain(user::notes(&self.users))
-            .collect()
+        let shares = self.shares.iter().flat_map(|share| share.notes(self));
+        memory.into_iter().chain(shares).chain(user::notes(&self.users)).collect()
     }
 
     pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
@@ -283,6 +275,31 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
 
 pub(crate) fn private_networks() -> Vec<Network> {
     PRIVATE_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+pub(crate) fn loopback_networks() -> Vec<Network> {
+    LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Whether a share that is exported to these networks is exported beyond this machine.
+pub(crate) fn reach_others(networks: &[String]) -> bool {
+    let is_here = |text: &String| {
+        let network = text.parse::<Network>().ok();
+        network.is_some_and(|network| network.address.is_loopback() && network.prefix >= 8)
+    };
+    !networks.iter().all(is_here)
+}
+
+/// Networks as they are typed: `private` is all private ones.
+pub(crate) fn parse_networks(words: &[String]) -> Result<Vec<Network>, String> {
+    let mut networks = Vec::new();
+    for word in words {
+        match word.as_str() {
+            "private" => networks.extend(private_networks()),
+            word => networks.push(parse_network(word)?),
+        }
+    }
+    Ok(networks)
 }
 
 /// A record size as people write it; the volume wants a power of two from 4 KiB to 1 MiB.

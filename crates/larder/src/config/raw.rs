@@ -141,6 +141,7 @@ pub(super) struct RawShare {
     pub(super) webdav: Option<bool>,
     pub(super) read_only: Option<bool>,
     pub(super) networks: Option<Vec<Spanned<String>>>,
+    pub(super) secure: Option<bool>,
     pub(super) only_from: Option<Vec<Spanned<String>>>,
     pub(super) squash: Option<Spanned<String>>,
     pub(super) anon_uid: Option<u32>,

@@ -6,7 +6,8 @@
 //!   outranks a group, and a group outranks `"all"`. Of two names of one rank the one that may
 //!   write decides.
 //! - `share.nfs_needs_networks`: NFS believes its clients' user numbers. A share that lists people
-//!   is exported over NFS only to networks that its configuration names.
+//!   is exported over NFS only to networks that its configuration names; another one without named networks to this
+//!   machine alone.
 //! - `share.common_has_one_owner`: in a common share every user acts as the owner, so that each may
 //!   change and delete the files of the others.
 //! - `share.volume_or_host`: without a volume a share is a folder of the host, named by its absolute path. It must not
@@ -21,7 +22,7 @@ use toml::Spanned;
 use super::raw::{RawRecycle, RawShare, RawUsers};
 use super::{
     Checked, Config, NOBODY, Network, UserConfig, Validator, VolumeName, check_share_name, group::GROUP_SIGN,
-    parse_network, private_networks,
+    loopback_networks, parse_network,
 };
 
 /// Whom an NFS share takes its callers for.
@@ -69,6 +70,8 @@ pub(crate) struct ShareConfig {
     pub(crate) read_only: bool,
     /// Networks in which NFS is answered; `None`: none are named.
     pub(crate) networks: Option<Vec<Network>>,
+    /// NFS answers clients on ports below 1024 alone, which only root of their machine can use.
+    pub(crate) secure: bool,
     /// Networks outside of which no door lets anybody in; `None`: no bound (`share.only_from_every_door`).
     pub(crate) only_from: Option<Vec<Network>>,
     pub(crate) squash: Squash,
@@ -157,13 +160,28 @@ impl ShareConfig {
             _ if !self.nfs => return None,
             Some(named) => named.clone(),
             None if self.is_restricted() => return None,
-            None => private_networks(),
+            None => loopback_networks(),
         };
         Some(self.only_from.as_ref().map_or(trusted.clone(), |bound| Network::common(&trusted, bound)))
     }
 
+    /// Exports it to more networks beside those that it has. A share for certain users, and one that is exported to no
+    /// network, is opened by name alone.
+    pub(crate) fn allow(&mut self, more: &[Network]) {
+        let is_closed = !self.nfs || self.is_restricted() || self.networks.as_ref().is_some_and(Vec::is_empty);
+        if is_closed || more.is_empty() {
+            return;
+        }
+        let networks = self.networks.get_or_insert_with(loopback_networks);
+        for network in more {
+            if !networks.contains(network) {
+                networks.push(*network);
+            }
+        }
+    }
+
     /// Remarks for the owner of the share that the file does not show.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self, config: &Config) -> Vec<String> {
         let mut notes = Vec::new();
         let name = &self.name;
         if self.host_folder().is_some_and(|folder| !folder.is_dir()) {
@@ -186,6 +204,12 @@ impl ShareConfig {
                  write nfs = false"
             ));
         }
+        notes.extend(config.ways_around(self).into_iter().map(|way| {
+            format!(
+                "share '{name}' is for certain users, and the same files are reached {way}; for files that nobody else may \
+                 reach make a volume of their own: larder volume create NAME --no-share"
+            )
+        }));
         if self.encrypt && self.nfs_networks().is_some() {
             notes.push(format!(
                 "share '{name}' requires encryption over SMB, and is exported over NFS, which does not encrypt: write \
@@ -302,6 +326,7 @@ impl Validator<'_> {
             webdav: raw.webdav.unwrap_or(true),
             read_only: raw.read_only.unwrap_or(false),
             networks: raw.networks.map(networks).transpose()?,
+            secure: raw.secure.unwrap_or(true),
             only_from: raw.only_from.map(networks).transpose()?,
             squash: squash.unwrap_or(Squash::Root),
             anon_uid: raw.anon_uid.unwrap_or(NOBODY),

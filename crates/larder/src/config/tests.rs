@@ -9,6 +9,21 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn networks_beyond_this_machine() {
+    let reach = |text: &str| reach_others(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    assert!(!reach("") && !reach("127.0.0.0/8 ::1/128") && !reach("127.0.0.1/32"));
+    assert!(reach("127.0.0.0/7") && reach("::1/128 192.168.1.7/32") && reach("0.0.0.0/0") && reach("::/0"));
+    let private = private_networks();
+    let is_private = |text: &str| private.iter().any(|network| network.contains(text.parse().unwrap()));
+    for inside in ["127.0.0.1", "10.1.1.1", "172.31.0.1", "192.168.9.9", "::ffff:192.168.9.9", "fd00::1", "::1"] {
+        assert!(is_private(inside), "{inside}");
+    }
+    for outside in ["100.64.0.1", "169.254.1.1", "fe80::1", "203.0.113.1", "::ffff:169.254.1.1", "2001:db8::1"] {
+        assert!(!is_private(outside), "{outside}");
+    }
+}
+
+#[test]
 fn a_whole_file() {
     let config = parse(
         r#"

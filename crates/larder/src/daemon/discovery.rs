@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::servers::Servers;
-use crate::config::{Config, DiscoveryConfig};
+use crate::config::{Config, DiscoveryConfig, reach_others};
 use crate::folder::DataFolder;
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.
@@ -32,8 +32,11 @@ impl Announcer {
         let announced = config.discovery.enabled.then(|| {
             let name = config.discovery.name.clone().unwrap_or_else(own_name);
             let served = shares.iter().filter(|share| share.fault.is_none() && !share.locked);
-            let exports: Vec<_> =
-                served.filter_map(|share| Some((share.name.as_str(), share.nfs.as_deref()?))).collect();
+            // Nobody else may mount what is for this machine alone, or needs to hear its name.
+            let exports: Vec<_> = served
+                .filter(|share| reach_others(&share.networks))
+                .filter_map(|share| Some((share.name.as_str(), share.nfs.as_deref()?)))
+                .collect();
             announced(&config.discovery, name, uuid_of(folder), &doors, &exports)
         });
         for fault in self.0.lock().await.set(announced.flatten()).await {

@@ -21,6 +21,10 @@ use crate::config::{Config, Entrance, ListedBy, ShareConfig, UserConfig, VolumeN
 /// READONLY, HIDDEN and SYSTEM of Windows.
 const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "system")];
 
+/// `export.reserved_ports`, for people.
+const BY_ROOT: &str = "from ports below 1024 alone, which root of the client uses; for programs of ordinary users and Macs \
+                       without resvport: larder share set NAME --secure=no";
+
 /// The place that a path means.
 struct Target {
     /// `None`: the folder of the host that the share is.
@@ -183,12 +187,15 @@ impl Question<'_> {
                  the share names"
                     .to_owned(),
             );
+            reasons.ways_around(share, self.config);
             return reasons.into(door);
         };
         let rule = shares::export_rule(share, networks);
-        if !reasons.within(&rule.networks, self.from, "NFS believes every machine about its users") {
+        if !reasons.within(&rule.networks, self.from, "anybody on these machines is whoever he says") {
+            reasons.push(ReasonEffect::Closes, shares::opening(share));
             return reasons.into(door);
         }
+        reasons.bounds(rule.secure, BY_ROOT);
         let (user, gids) = (self.user, self.config.gids_of(self.user));
         let way = ask::by_nfs(&rule, user.uid, user.gid, &gids);
         reasons.identity(share, user, &way.cred);
@@ -229,7 +236,10 @@ impl Question<'_> {
             Err(Closed::Network) => {
                 reasons.within(share.only_from.as_deref().unwrap_or_default(), self.from, "");
             }
-            Err(_) => reasons.push(ReasonEffect::Closes, not_listed(self.user)),
+            Err(_) => {
+                reasons.push(ReasonEffect::Closes, not_listed(self.user));
+                reasons.ways_around(share, self.config);
+            }
             Ok(way) => {
                 if let Some(bound) = &share.only_from {
                     reasons.within(bound, self.from, "only_from bounds every door");

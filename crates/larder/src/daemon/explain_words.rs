@@ -86,6 +86,13 @@ impl Reasons {
         }
     }
 
+    /// The other shares that let more people to the files of a share for certain users.
+    pub(super) fn ways_around(&mut self, share: &ShareConfig, config: &Config) {
+        for way in config.ways_around(share) {
+            self.push(ReasonEffect::Bounds, format!("but the same files are reached {way}"));
+        }
+    }
+
     /// Whom the user is taken for.
     pub(super) fn identity(&mut self, share: &ShareConfig, user: &UserConfig, cred: &Cred) {
         let why = match share.squash {

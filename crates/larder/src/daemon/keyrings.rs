@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_api::{Encrypt, Failure, FailureKind, VolumeSecret};
+use larder_base::wipe;
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, SealedLog, SealedStore, Secret, Work,
 };
@@ -128,7 +129,22 @@ pub(super) async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring,
         let master = keyring.unlock(&secret)?;
         Ok((keyring, master))
     };
-    slowly(work).await
+    let opened = slowly(work).await?;
+    note_swappable();
+    Ok(opened)
+}
+
+/// Says once that keys may reach the swap (`wipe.keys_stay_in_memory`).
+fn note_swappable() {
+    static NOTE: std::sync::Once = std::sync::Once::new();
+    if wipe::are_keys_swappable() {
+        NOTE.call_once(|| {
+            tracing::warn!(
+                "keys of encrypted volumes may reach the swap: the system does not let this process lock 16 KiB of memory; allow \
+                 it with LimitMEMLOCK=64K in the unit, or ulimit -l 64"
+            );
+        });
+    }
 }
 
 pub(super) async fn slowly<T: Send + 'static>(

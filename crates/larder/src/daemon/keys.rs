@@ -209,6 +209,8 @@ pub(crate) async fn unlock_configured(
 }
 
 async fn key_of(key: &KeySource) -> Result<Vec<u8>, Failure> {
+    // Before the first byte of it is read.
+    larder_base::wipe::begin();
     match key {
         KeySource::File(file) => read_key_file(file),
         KeySource::Command(command) => {

@@ -230,7 +230,7 @@ impl Daemon {
 
     async fn apply(&self, state: &mut State) {
         let mut notes = state.config.notes();
-        notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::outside(&state.config, addr)));
+        notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
             tracing::warn!("{note}");
         }

@@ -34,7 +34,7 @@ pub(super) async fn apply(
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
     for share in &config.shares {
-        let mut status = status(share);
+        let mut status = status(share, config);
         match found(share, storage).await {
             Ok((files, root)) => {
                 // Whoever asks is told beforehand that nothing can be changed.
@@ -116,7 +116,7 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
     Ok((found.files, found.top))
 }
 
-fn status(share: &ShareConfig) -> ShareStatus {
+fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
     let networks = share.nfs_networks();
     let listed = listed(share);
     let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
@@ -129,6 +129,8 @@ fn status(share: &ShareConfig) -> ShareStatus {
         read_only: share.read_only,
         squash: share.squash.word().to_owned(),
         networks: networks.iter().flatten().map(Network::to_string).collect(),
+        secure: share.secure,
+        reached: config.ways_around(share),
         users: listed.iter().chain(readers).cloned().collect(),
         everybody: share.guest || share.users == Writers::All,
         nfs_rule: nfs_rule(share),
@@ -168,6 +170,7 @@ fn options(share: &ShareConfig) -> Vec<String> {
     say(share.snapshots_shown, "shows .snapshots");
     say(share.nfs && share.squash == Squash::All, "NFS squashes all");
     say(share.nfs && share.squash == Squash::None, "NFS trusts root");
+    say(share.nfs && !share.secure, "NFS from any port");
     if let Some(days) = share.recycle_days {
         options.push(format!("recycles for {days} d"));
     }
@@ -184,11 +187,18 @@ fn nfs_rule(share: &ShareConfig) -> String {
         return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
     };
     let places = match &share.networks {
-        None if share.only_from.is_none() => "private networks".to_owned(),
+        None if share.only_from.is_none() => "this machine".to_owned(),
         _ if networks.is_empty() => "nowhere".to_owned(),
         _ => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
     };
     format!("{places}{}", if share.read_only { ", read-only" } else { "" })
+}
+
+/// How NFS of a share is opened to one more machine.
+pub(super) fn opening(share: &ShareConfig) -> String {
+    let word = larder_base::shell::word(std::path::Path::new(&share.name));
+    let others: String = share.networks.iter().flatten().map(|network| format!(" --network {network}")).collect();
+    format!("to trust one more machine or network: larder share set {word}{others} --network ADDRESS")
 }
 
 /// The SMB users that are let in, in words.
@@ -233,7 +243,14 @@ pub(super) fn export_rule(share: &ShareConfig, networks: Vec<Network>) -> Rule {
         Squash::All => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::None => nfs::Squash::None,
     };
-    Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid }
+    Rule {
+        networks,
+        secure: share.secure,
+        read_only: share.read_only,
+        squash,
+        anon_uid: share.anon_uid,
+        anon_gid: share.anon_gid,
+    }
 }
 
 fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, key: Option<[u8; 32]>) -> Export {
@@ -329,7 +346,7 @@ fn users(config: &Config, secrets: &Secrets) -> Vec<SmbUser> {
     users
 }
 
-/// A share as `up` and `volume create` make it: private networks, root is the owner.
+/// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
 pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Config) -> ShareConfig {
     let (uid, gid) = config.users.first().map_or_else(machine::owner, |u| (u.uid, u.gid));
     ShareConfig {
@@ -342,6 +359,7 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
         webdav: true,
         read_only: false,
         networks: None,
+        secure: true,
         only_from: None,
         squash: Squash::Root,
         anon_uid: uid,
@@ -389,7 +407,7 @@ mod tests {
         );
         let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
         let share = &config.shares[0];
-        (share.nfs_networks().map(|list| list.len()), share_users(share, &config), status(share))
+        (share.nfs_networks().map(|list| list.len()), share_users(share, &config), status(share, &config))
     }
 
     #[test]
@@ -402,11 +420,11 @@ mod tests {
             assert_eq!((status.nfs_rule.as_str(), status.smb_rule.as_str()), rules, "{options}");
             assert_eq!(status.nfs.is_some(), nfs.is_some(), "{options}");
         };
-        let private = Some(crate::config::PRIVATE_NETWORKS.len());
+        let here = Some(crate::config::LOOPBACK_NETWORKS.len());
         let certain = "no: it is for certain users";
         let all = &[("ann", write), ("bob", write)];
-        check("", private, all, ("private networks", "all users"));
-        check("users = \"all\"", private, all, ("private networks", "all users"));
+        check("", here, all, ("this machine", "all users"));
+        check("users = \"all\"", here, all, ("this machine", "all users"));
         check("users = []", None, &[], (certain, "nobody"));
         check("read_only_users = []", None, &[], (certain, "nobody"));
         check("users = []\nread_only_users = []", None, &[], (certain, "nobody"));

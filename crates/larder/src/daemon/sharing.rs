@@ -4,12 +4,12 @@ use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareC
 use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr, Volume};
 
 use super::known::{no_such_group, no_such_user};
-use super::{Daemon, State, machine, shares, translate};
+use super::{Daemon, State, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::{
-    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
-    check_share_name, parse_network, private_networks,
+    Config, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
+    check_share_name, parse_networks,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -93,9 +93,11 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         };
     }
     if let Some(bound) = &change.only_from {
-        share.only_from = Some(parse_networks(bound)?).filter(|networks| !networks.is_empty());
+        share.only_from =
+            Some(parse_networks(bound).map_err(Failure::invalid)?).filter(|networks| !networks.is_empty());
     }
     share.encrypt = change.encrypt.unwrap_or(share.encrypt);
+    share.secure = change.secure.unwrap_or(share.secure);
     if change.usual_networks {
         share.networks = None;
     }
@@ -109,13 +111,33 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         Some(days) => Some(check_recycle_days(days).map_err(Failure::invalid)?),
     };
     if let Some(networks) = &change.networks {
-        share.networks = Some(parse_networks(networks)?);
+        share.networks = Some(parse_networks(networks).map_err(Failure::invalid)?);
         share.nfs = change.nfs.unwrap_or(true);
     }
     if let Some(word) = &change.squash {
         let known = [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.word() == word);
         let unknown = || Failure::invalid(format!("'{word}' is not a squash rule: use root, all or none"));
         share.squash = known.ok_or_else(unknown)?;
+    }
+    no_contradiction(share, change)
+}
+
+/// Refuses wishes of one request that cannot hold together.
+fn no_contradiction(share: &ShareConfig, change: &ShareChange) -> Result<(), Failure> {
+    let name = &share.name;
+    let word = larder_base::shell::word(std::path::Path::new(name));
+    if change.nfs == Some(true) && share.nfs_networks().is_none() {
+        let message = format!(
+            "the share '{name}' is for certain users, and NFS cannot tell who asks: it is exported only to networks whose \
+             machines are trusted"
+        );
+        return Err(Failure::invalid(message)
+            .action(format!("name them, as in: larder share set {word} --network 192.168.1.7; or leave NFS out")));
+    }
+    let exports = change.nfs == Some(true) || change.networks.as_ref().is_some_and(|networks| !networks.is_empty());
+    if change.encrypt == Some(true) && exports && share.nfs {
+        let message = format!("the share '{name}' would refuse SMB that is not encrypted, and NFS never encrypts");
+        return Err(Failure::invalid(message).action("say --nfs=no, or leave --encrypt out"));
     }
     Ok(())
 }
@@ -126,39 +148,6 @@ fn known_entry(config: &Config, entry: &str) -> Result<(), Failure> {
         Some(group) => no_such_group(config, group),
         None => no_such_user(config, entry),
     }
-}
-
-/// `private` is all private networks.
-fn parse_networks(words: &[String]) -> Result<Vec<Network>, Failure> {
-    let mut networks = Vec::new();
-    for word in words {
-        match word.as_str() {
-            "private" => networks.extend(private_networks()),
-            word => networks.push(parse_network(word).map_err(Failure::invalid)?),
-        }
-    }
-    Ok(networks)
-}
-
-/// Remarks for the person who made or changed a share.
-fn notes(share: &ShareConfig, config: &Config) -> Vec<String> {
-    let mut notes = share.notes();
-    let is_around = |other: &&ShareConfig| {
-        let below = share
-            .folder
-            .strip_prefix(&other.folder)
-            .is_some_and(|rest| other.folder.is_empty() || rest.is_empty() || rest.starts_with('/'));
-        other.name != share.name && other.volume == share.volume && below
-    };
-    let around: Vec<&str> = config.shares.iter().filter(is_around).map(|other| other.name.as_str()).collect();
-    if share.is_restricted() && !around.is_empty() {
-        notes.push(format!(
-            "the same files are reached through {}: there only the owner and mode of each file protect them; for \
-             files that nobody else may reach make a volume of their own: larder volume create NAME --no-share",
-            around.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
-        ));
-    }
-    notes
 }
 
 fn parts(folder: &str) -> Vec<String> {
@@ -211,30 +200,20 @@ async fn make_folder(volume: &Volume, share: &ShareConfig, config: &Config) -> R
     Ok(())
 }
 
-/// NFS is answered in private networks unless a share says otherwise: who is outside should know at once.
-pub(super) fn outside(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
-    let address = match listen.ip() {
-        ip if ip.is_unspecified() => machine::address_outward()?,
-        ip => ip,
-    };
-    outside_of(config, address)
-}
-
-fn outside_of(config: &Config, address: std::net::IpAddr) -> Option<String> {
-    let usual: Vec<&ShareConfig> =
-        config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some()).collect();
-    let first = usual.first()?;
-    if private_networks().iter().any(|network| network.contains(address)) {
+/// NFS is answered to this machine unless a share says otherwise: whoever waits for another machine should know at once.
+pub(super) fn closed_to_others(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
+    if listen.ip().is_loopback() {
         return None;
     }
-    let names: Vec<String> = usual.iter().map(|share| format!("'{}'", share.name)).collect();
+    let closed = config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some());
+    let names: Vec<&str> = closed.map(|share| share.name.as_str()).collect();
+    let first = larder_base::shell::word(std::path::Path::new(names.first()?));
+    let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
     Some(format!(
-        "NFS is answered in private networks only, and the address of this machine, {address}, is in none: clients beside \
-         it are refused by {}; if every machine of a network may be trusted, name it, as in: larder share set {} \
-         --network {address}/{}",
-        names.join(", "),
-        larder_base::shell::word(std::path::Path::new(&first.name)),
-        if address.is_ipv4() { 24 } else { 64 }
+        "NFS is answered to this machine alone by {}, which name no networks: NFS believes every machine about its users; to \
+         open it to one machine or a network: larder share set {first} --network 192.168.1.7; to all private networks, as \
+         earlier builds did: --network private",
+        names.join(", ")
     ))
 }
 
@@ -313,8 +292,12 @@ impl Daemon {
 
     pub(crate) async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
         let mut state = self.state.lock().await;
-        let config = state.config.clone();
-        self.edit(&mut state, |editor| set_in_file(editor, &config, name, &what)).await?;
+        // From the file: options of this run alone are not written there.
+        let set = |editor: &mut Editor| {
+            let config = editor.config()?;
+            set_in_file(editor, &config, name, &what)
+        };
+        self.edit(&mut state, set).await?;
         self.changed(&state, name).await
     }
 
@@ -326,7 +309,7 @@ impl Daemon {
     async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
         let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
         let status = state.shares.iter().find(|status| status.name == name).cloned();
-        let mut notes = notes(share, &state.config);
+        let mut notes = share.notes(&state.config);
         if let (true, Some(name)) = (share.common, &share.volume)
             && let Ok(volume) = self.storage.volume(name).await
         {
@@ -382,17 +365,37 @@ mod tests {
     }
 
     #[test]
-    fn an_address_outside_of_private_networks_is_noted() {
-        let check = |options: &str, address: &str, noted: bool| {
-            let note = outside_of(&config(options), address.parse().unwrap());
-            assert_eq!(note.is_some(), noted, "{options} {address}: {note:?}");
+    fn shares_that_are_closed_to_other_machines_are_noted() {
+        let check = |options: &str, listen: &str, noted: bool| {
+            let note = closed_to_others(&config(options), listen.parse().unwrap());
+            assert_eq!(note.is_some(), noted, "{options} {listen}: {note:?}");
         };
-        check("", "192.168.1.5", false);
-        check("", "203.0.113.5", true);
-        check("", "2001:db8::5", true);
-        check("networks = [\"203.0.113.0/24\"]", "203.0.113.5", false);
-        check("nfs = false", "203.0.113.5", false);
-        check("users = [\"ann\"]", "203.0.113.5", false);
+        check("", "0.0.0.0:12049", true);
+        check("", "192.168.1.5:12049", true);
+        check("", "[::]:12049", true);
+        check("", "127.0.0.1:12049", false);
+        check("", "[::1]:12049", false);
+        check("networks = [\"203.0.113.0/24\"]", "0.0.0.0:12049", false);
+        check("nfs = false", "0.0.0.0:12049", false);
+        check("users = [\"ann\"]", "0.0.0.0:12049", false);
+    }
+
+    #[test]
+    fn wishes_that_contradict_each_other_are_refused() {
+        let check = |options: &str, what: ShareChange, allowed: bool| {
+            let config = config(options);
+            let mut share = config.shares[0].clone();
+            assert_eq!(change(&mut share, &what, &config).is_ok(), allowed, "{options} {what:?}");
+        };
+        let nfs = || ShareChange { nfs: Some(true), ..ShareChange::default() };
+        let network = || Some(vec!["10.0.0.1".to_owned()]);
+        check("", nfs(), true);
+        check("users = [\"ann\"]", nfs(), false);
+        check("users = [\"ann\"]", ShareChange { networks: network(), ..nfs() }, true);
+        check("", ShareChange { encrypt: Some(true), ..nfs() }, false);
+        check("", ShareChange { encrypt: Some(true), networks: network(), ..ShareChange::default() }, false);
+        check("", ShareChange { encrypt: Some(true), ..ShareChange::default() }, true);
+        check("", ShareChange { encrypt: Some(true), nfs: Some(false), ..ShareChange::default() }, true);
     }
 
     #[test]
@@ -416,7 +419,7 @@ mod tests {
         let change =
             ShareChange { networks, remove_users: vec!["ann".into()], common: Some(true), ..ShareChange::default() };
         let after = share(set(&change).unwrap());
-        assert_eq!((after.networks.unwrap().len(), after.common), (10, true));
+        assert_eq!((after.networks.unwrap().len(), after.common), (7, true));
         assert_eq!(after.users, Writers::Listed(Vec::new()));
         let text = std::fs::read_to_string(&file).unwrap();
         for kept in ["# mine", "# the share", "# all of it"] {

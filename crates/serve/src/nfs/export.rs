@@ -2,16 +2,20 @@
 //!
 //! - `export.first_match_decides`: the first rule whose networks contain the client's address
 //!   decides. Without one there is no access.
+//! - `export.reserved_ports`: a rule with `secure` answers calls from ports below 1024 alone. Only root binds these on a
+//!   client, so its kernel speaks, not a program of an ordinary user.
 //! - `export.every_call`: rules are applied to every call, not to MNT alone: a handle by itself
 //!   opens nothing.
 //! - `export.nothing_outside`: an export of a folder gives access to nothing outside the folder:
 //!   ".." ends at it, and handles are sealed.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use larder_base::shell;
 use larder_files::Files;
 use larder_volume::{Cred, Ino};
 
@@ -20,6 +24,8 @@ use super::rpc::Auth;
 
 /// The uid and gid of `nobody` on Debian; other servers use it, too.
 pub const ANON_ID: u32 = 65534;
+/// Ports below this one need root on the client (IPPORT_RESERVED of netinet/in.h).
+const RESERVED_PORTS_END: u16 = 1024;
 
 /// One volume, or a folder of it, offered to clients.
 #[derive(Clone)]
@@ -43,6 +49,8 @@ pub struct Export {
 pub struct Rule {
     /// The networks that the rule is for.
     pub networks: Vec<Network>,
+    /// Calls count from ports below 1024 alone (`export.reserved_ports`), as `secure` of exports(5).
+    pub secure: bool,
     /// Changes are refused with NFS3ERR_ROFS (RFC 1813, 2.6).
     pub read_only: bool,
     /// The callers whose ids are replaced.
@@ -54,9 +62,37 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Reads and writes for these networks, root squashed to nobody.
+    /// Reads and writes for these networks from any port, root squashed to nobody.
     pub fn read_write(networks: Vec<Network>) -> Self {
-        Self { networks, read_only: false, squash: Squash::Root, anon_uid: ANON_ID, anon_gid: ANON_ID }
+        Self { networks, secure: false, read_only: false, squash: Squash::Root, anon_uid: ANON_ID, anon_gid: ANON_ID }
+    }
+}
+
+/// The reason why an export is closed to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The address of the client is in none of the networks.
+    Network,
+    /// The source port needs no privilege (`export.reserved_ports`).
+    Port,
+}
+
+impl Refusal {
+    /// The reason and the way out, for the log.
+    pub fn words(self, client: SocketAddr, path: &str) -> String {
+        let share = shell::word(Path::new(path.trim_start_matches('/')));
+        match self {
+            Self::Network => format!(
+                "its address is in none of the networks that the share is exported to; to trust that machine, name it \
+                 beside the others: larder share set {share} --network ADDRESS"
+            ),
+            Self::Port => format!(
+                "it calls from port {}, which any program there may use, and the share believes ports below 1024 alone; \
+                 mount as root or with resvport, or believe every program of these machines: larder share set \
+                 {share} --secure=no",
+                client.port()
+            ),
+        }
     }
 }
 
@@ -154,8 +190,25 @@ pub struct ExportState {
 
 impl ExportState {
     /// The rule for a client (`export.first_match_decides`).
-    pub fn rule(&self, client: IpAddr) -> Option<&Rule> {
-        self.export.rules.iter().find(|rule| rule.networks.iter().any(|network| network.contains(client)))
+    pub fn rule(&self, client: SocketAddr) -> Result<&Rule, Refusal> {
+        admitting(&self.export.rules, client)
+    }
+
+    /// Whether a machine may know of the export.
+    pub fn shows_to(&self, client: IpAddr) -> bool {
+        containing(&self.export.rules, client).is_some()
+    }
+}
+
+fn containing(rules: &[Rule], client: IpAddr) -> Option<&Rule> {
+    rules.iter().find(|rule| rule.networks.iter().any(|network| network.contains(client)))
+}
+
+fn admitting(rules: &[Rule], client: SocketAddr) -> Result<&Rule, Refusal> {
+    let rule = containing(rules, client.ip()).ok_or(Refusal::Network)?;
+    match rule.secure && client.port() >= RESERVED_PORTS_END {
+        true => Err(Refusal::Port),
+        false => Ok(rule),
     }
 }
 
@@ -254,6 +307,22 @@ mod tests {
         for bad in ["", "1.2.3.4/33", "::/129", "1.2.3/8", "1.2.3.4/", "host"] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn ports_that_need_no_privilege_are_refused_where_the_rule_is_secure() {
+        let check = |secure: bool, client: &str, allowed: Result<(), Refusal>| {
+            let rules = [Rule { secure, ..Rule::read_write(vec!["192.168.1.0/24".parse().unwrap()]) }];
+            let found = admitting(&rules, client.parse().unwrap()).map(drop);
+            assert_eq!(found, allowed, "{secure} {client}");
+        };
+        check(true, "192.168.1.7:1023", Ok(()));
+        check(true, "192.168.1.7:1024", Err(Refusal::Port));
+        check(true, "192.168.1.7:65535", Err(Refusal::Port));
+        check(true, "[::ffff:192.168.1.7]:700", Ok(()));
+        check(false, "192.168.1.7:40000", Ok(()));
+        check(true, "192.168.2.7:700", Err(Refusal::Network));
+        check(true, "192.168.2.7:40000", Err(Refusal::Network));
     }
 
     #[test]

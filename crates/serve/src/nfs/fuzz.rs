@@ -1,6 +1,6 @@
 //! Input that the NFS server decodes: records, calls, arguments, handles, the mount protocol.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll, Waker};
 
 use larder_volume::{FileId, Ino};
@@ -88,5 +88,5 @@ pub fn nfs_handle(data: &[u8]) {
 pub fn mount(data: &[u8]) {
     let Ok(call) = parse_call(data) else { return };
     let (exports, mounts) = (Exports::default(), Mounts::default());
-    mount::answer(&call, &exports, &mounts, IpAddr::V4(Ipv4Addr::LOCALHOST), Vec::new());
+    mount::answer(&call, &exports, &mounts, SocketAddr::from((Ipv4Addr::LOCALHOST, 700)), Vec::new());
 }

@@ -3,7 +3,7 @@
 //! A directory below an export may be mounted too: the caller's own permissions lead there.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use larder_volume::{Attr, Cred, FileKind, FsError, NameMatch};
@@ -23,8 +23,6 @@ pub const MOUNT_V3: u32 = 3;
 const PATH_BYTES_MAX: usize = 1024;
 /// Mounts are remembered for DUMP alone: a courtesy with a bound.
 const MOUNTS_MAX: usize = 1024;
-/// Why a client is refused whose address is in none of the networks of an export.
-pub const OUTSIDE: &str = "its address is in none of the networks that the share is exported to";
 
 /// `mountstat3` (5.1.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +87,18 @@ pub enum Answered {
     Now(Writer),
     Mnt(Mnt),
     /// A MNT that is not allowed: the answer, the path and why.
-    Refused(Writer, Vec<u8>, &'static str),
+    Refused(Writer, Vec<u8>, String),
 }
 
 /// Answers a call of the MOUNT program.
-pub fn answer(call: &CallHeader<'_>, exports: &Exports, mounts: &Mounts, client: IpAddr, scratch: Vec<u8>) -> Answered {
+pub fn answer(
+    call: &CallHeader<'_>,
+    exports: &Exports,
+    mounts: &Mounts,
+    from: SocketAddr,
+    scratch: Vec<u8>,
+) -> Answered {
+    let client = from.ip();
     let mut w = Writer::new(scratch);
     if !(1..=MOUNT_V3).contains(&call.vers) {
         prog_mismatch(&mut w, call.xid, 1, MOUNT_V3);
@@ -102,14 +107,14 @@ pub fn answer(call: &CallHeader<'_>, exports: &Exports, mounts: &Mounts, client:
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     match call.proc_num {
         0 => {}
-        1 => return mnt(call, exports, client, w),
-        2 => dump(&mut w, mounts),
+        1 => return mnt(call, exports, from, w),
+        2 => dump(&mut w, mounts, client),
         3 => match path_arg(call) {
             Ok(path) => mounts.remove(client, Some(&String::from_utf8_lossy(path))),
             Err(_) => restart(&mut w, call.xid, AcceptStat::GarbageArgs),
         },
         4 => mounts.remove(client, None),
-        5 => export_list(&mut w, exports),
+        5 => export_list(&mut w, exports, client),
         _ => restart(&mut w, call.xid, AcceptStat::ProcUnavail),
     }
     Answered::Now(w)
@@ -125,35 +130,40 @@ fn restart(w: &mut Writer, xid: u32, stat: AcceptStat) {
     begin_accepted(w, xid, stat);
 }
 
-fn mnt(call: &CallHeader<'_>, exports: &Exports, client: IpAddr, mut w: Writer) -> Answered {
+fn mnt(call: &CallHeader<'_>, exports: &Exports, from: SocketAddr, mut w: Writer) -> Answered {
     let Ok(path) = path_arg(call) else {
         restart(&mut w, call.xid, AcceptStat::GarbageArgs);
         return Answered::Now(w);
     };
     let found = match call.vers {
         // Handles of versions 1 and 2 are 32 bytes and for NFS v2, which we do not speak.
-        1 | 2 => Err(MountStatus::Acces),
-        _ => find(exports, path).ok_or(MountStatus::NoEnt),
+        1 | 2 => {
+            Err((MountStatus::Acces, "it asks for NFS version 2, which is not spoken here: mount with vers=3".into()))
+        }
+        _ => find(exports, path).ok_or_else(|| missing(exports, from.ip())),
     };
     let allowed = found.and_then(|(export, below)| {
-        let cred = export.rule(client).map(|rule| squash(rule, &call.auth)).ok_or(MountStatus::Acces)?;
+        let rule = export.rule(from).map_err(|refusal| (MountStatus::Acces, refusal.words(from, &export.path)))?;
+        let cred = squash(rule, &call.auth);
         Ok((export, cred, below))
     });
     match allowed {
         Ok((export, cred, below)) => {
             let path = String::from_utf8_lossy(path).into_owned();
-            Answered::Mnt(Mnt { xid: call.xid, client, path, export, cred, below, scratch: w.into_inner() })
+            Answered::Mnt(Mnt { xid: call.xid, client: from.ip(), path, export, cred, below, scratch: w.into_inner() })
         }
-        Err(status) => {
+        Err((status, why)) => {
             w.u32(status as u32);
-            let why = match (call.vers, status) {
-                (1 | 2, _) => "it asks for NFS version 2, which is not spoken here: mount with vers=3",
-                (_, MountStatus::NoEnt) => "there is no such export",
-                _ => OUTSIDE,
-            };
             Answered::Refused(w, path.to_vec(), why)
         }
     }
+}
+
+/// The answer to a path that no export has. A machine that may use no export does not learn which paths there are.
+fn missing(exports: &Exports, client: IpAddr) -> (MountStatus, String) {
+    let is_known = exports.list.is_empty() || exports.list.iter().any(|export| export.shows_to(client));
+    let status = if is_known { MountStatus::NoEnt } else { MountStatus::Acces };
+    (status, "there is no such export".to_owned())
 }
 
 /// The export with the longest path that `path` begins with, and what of `path` is left.
@@ -210,9 +220,9 @@ async fn walk(mnt: &Mnt) -> Result<Attr, MountStatus> {
     Ok(dir)
 }
 
-/// 5.2.2: `mountlist`.
-fn dump(w: &mut Writer, mounts: &Mounts) {
-    for (client, path) in mounts.list.lock().iter() {
+/// 5.2.2: `mountlist`, the mounts of the machine that asks alone.
+fn dump(w: &mut Writer, mounts: &Mounts, asks: IpAddr) {
+    for (client, path) in mounts.list.lock().iter().filter(|(client, _)| *client == asks) {
         w.bool(true);
         w.opaque(client.to_canonical().to_string().as_bytes());
         w.opaque(path.as_bytes());
@@ -220,9 +230,10 @@ fn dump(w: &mut Writer, mounts: &Mounts) {
     w.bool(false);
 }
 
-/// 5.2.5: `exports`. A rule for everybody shows as no group at all, which clients print as "everyone".
-fn export_list(w: &mut Writer, exports: &Exports) {
-    for export in &exports.list {
+/// 5.2.5: `exports`, those that the machine may use. A rule for everybody shows as no group at all, which clients print as
+/// "everyone".
+fn export_list(w: &mut Writer, exports: &Exports, client: IpAddr) {
+    for export in exports.list.iter().filter(|export| export.shows_to(client)) {
         w.bool(true);
         w.opaque(export.path.as_bytes());
         let networks = || export.export.rules.iter().flat_map(|rule| &rule.networks);

@@ -132,6 +132,10 @@ impl Session {
         self.admitted
     }
 
+    fn peer(&self) -> SocketAddr {
+        SocketAddr::new(self.client, self.port)
+    }
+
     /// Decides about one message. `scratch` is room for the reply.
     pub fn next(&mut self, message: Message, scratch: Vec<u8>) -> Next {
         let mut w = Writer::new(scratch);
@@ -143,12 +147,12 @@ impl Session {
         match (self.service, call.prog) {
             (Service::Files, NFS_PROGRAM) => return self.nfs(&call, &message, w),
             (Service::Files, MOUNT_PROGRAM) => {
-                match mount::answer(&call, &self.shared.exports(), &self.shared.mounts, self.client, w.into_inner()) {
+                match mount::answer(&call, &self.shared.exports(), &self.shared.mounts, self.peer(), w.into_inner()) {
                     mount::Answered::Mnt(mnt) => {
                         self.admitted = true;
                         return Next::Work(Work::Mnt(mnt, Arc::clone(&self.shared)));
                     }
-                    mount::Answered::Refused(written, path, why) => return self.refused_mount(written, &path, why),
+                    mount::Answered::Refused(written, path, why) => return self.refused_mount(written, &path, &why),
                     mount::Answered::Now(written) => w = written,
                 }
             }
@@ -253,8 +257,7 @@ impl Session {
             Auth::Sys { raw, .. } => *raw,
         };
         let args = message.head.get(message.head.len() - header.args.remaining()..).unwrap_or_default();
-        let client = SocketAddr::new(self.client, self.port);
-        drc::Key::new(client, header.xid, header.proc_num, caller, args, message.tail.as_deref())
+        drc::Key::new(self.peer(), header.xid, header.proc_num, caller, args, message.tail.as_deref())
     }
 
     /// The export of a handle and the caller in it, decoded once per caller.
@@ -270,12 +273,14 @@ impl Session {
         let exports = self.shared.exports();
         let missing = || if self.shared.is_paused(&key.volume) { Status::Jukebox } else { Status::Stale };
         let export = exports.by_key(key).ok_or_else(missing)?;
-        let Some(rule) = export.rule(self.client) else {
-            let client = self.client;
-            self.shared
-                .door
-                .refused(client, || format!("NFS: {client} may not use {}: {}", export.path, mount::OUTSIDE));
-            return Err(Status::Acces.into());
+        let rule = match export.rule(self.peer()) {
+            Ok(rule) => rule,
+            Err(refusal) => {
+                let (client, path) = (self.client, shown(&export.path));
+                let why = || format!("NFS: {client} may not use {path}: {}", refusal.words(self.peer(), &export.path));
+                self.shared.door.refused(client, why);
+                return Err(Status::Acces.into());
+            }
         };
         self.admitted = true;
         let (cred, read_only) = (squash(rule, auth), rule.read_only);

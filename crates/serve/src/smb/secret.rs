@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
-use larder_base::hex;
+use larder_base::{hex, wipe};
 use md4::{Digest, Md4};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -126,7 +126,9 @@ impl SealKey {
         }
         let mut key = Vec::with_capacity(KEY_BYTES + 1);
         Read::take(&mut file, KEY_BYTES as u64 + 1).read_to_end(&mut key).map_err(failed)?;
-        Self::new(&key, path)
+        let made = Self::new(&key, path);
+        wipe::wipe(&mut key);
+        made
     }
 
     fn new(key: &[u8], path: &Path) -> Result<SealKey, SecretError> {

@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
+use larder_base::wipe;
 
 use crate::properties::Compression;
 
@@ -80,7 +81,19 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
         return None;
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        let Scratch { input, output } = scratch;
+        let packed = scratch.compress(compression, chunks, len);
+        if wipe::is_on() {
+            // `wipe.freed_is_zeroed`: this memory is never freed.
+            wipe::wipe(&mut scratch.input);
+            wipe::wipe(&mut scratch.output);
+        }
+        packed
+    })
+}
+
+impl Scratch {
+    fn compress(&mut self, compression: Compression, chunks: &[Bytes], len: usize) -> Option<Packed> {
+        let Scratch { input, output } = self;
         if len > 2 * SAMPLE_BYTES && !samples_shrink(chunks, len, output) {
             return None;
         }
@@ -98,7 +111,7 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
         let packed: usize = lens.iter().map(|len| usize::from(*len)).sum();
         let frames = (lens.len() > 1).then_some(Frames { log2: FRAME_LOG2, lens });
         (packed <= limit).then(|| Packed { codec, bytes: Bytes::copy_from_slice(&output[..packed]), frames })
-    })
+    }
 }
 
 /// Packs each frame behind the one before it. The lengths; `None` once they exceed `limit`.

@@ -229,6 +229,7 @@ impl Meta for Followed {
     }
 
     async fn close(&self) -> FsResult<()> {
+        let _ = self.parts.engine.cache.flush_scope(self.parts.cache_id).await;
         Ok(())
     }
 

@@ -635,6 +635,8 @@ impl Meta for SlateMeta {
             let _ = log.trim().await;
         }
         self.durability.fail(FsError::Poisoned("the volume is closed".into()));
+        // The engines of a process share it, so no engine empties it.
+        let _ = self.frozen.cache.flush_scope(self.frozen.cache_id).await;
         durable.and(closed)
     }
 

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::Global;
 use super::reach::absolute;
+use crate::out;
 
 mod args;
 mod progress;
@@ -165,7 +166,7 @@ fn asked_twice(device: &Device, given: Option<&str>) -> Result<Option<String>, F
 }
 
 fn ask(question: &str) -> Result<String, Failure> {
-    eprint!("{question}");
+    out::ask(question);
     let _ = std::io::stderr().flush();
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;

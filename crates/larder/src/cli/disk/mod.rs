@@ -178,10 +178,10 @@ fn asked(plan: &Prepare) -> Result<Option<String>, Failure> {
         return Err(Failure::invalid(format!("this would make a filesystem on {}", plan.title()))
             .action("if you mean it, add --yes"));
     }
-    eprintln!("{}", text::plan(plan));
+    out::tell(&text::plan(plan));
     match plan.is_empty() {
-        true => eprint!("Make a filesystem on {}? Type yes: ", plan.title()),
-        false => eprint!("Everything on {} will be lost. Type {} to go on: ", plan.title(), plan.token),
+        true => out::ask(&format!("Make a filesystem on {}? Type yes: ", plan.title())),
+        false => out::ask(&format!("Everything on {} will be lost. Type {} to go on: ", plan.title(), plan.token)),
     }
     let _ = std::io::stderr().flush();
     let mut line = String::new();

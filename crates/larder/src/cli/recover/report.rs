@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use larder_api::Failure;
+use larder_base::printed;
 use larder_base::units::ByteSize;
 use larder_pool::salvage::SalvageReport;
 use larder_volume::salvage::{Salvage, Verdict, VolumeFound};
@@ -288,7 +289,7 @@ fn line(entry: &Entry) -> String {
         State::Partial => "partial ",
         State::Lost => "lost    ",
     };
-    let mut line = format!("{state}  {:9}  {:>12}  {}", entry.kind, entry.size_bytes, entry.path.escape_debug());
+    let mut line = format!("{state}  {:9}  {:>12}  {}", entry.kind, entry.size_bytes, printed::shown(&entry.path));
     let ranges = |pairs: &[(u64, u64)]| pairs.iter().map(|(a, b)| format!("{a}-{b}")).collect::<Vec<_>>().join(" ");
     if !entry.missing.is_empty() {
         line.push_str(&format!("  missing: {}", ranges(&entry.missing)));
@@ -297,12 +298,13 @@ fn line(entry: &Entry) -> String {
         line.push_str(&format!("  doubtful: {}", ranges(&entry.doubtful)));
     }
     for note in &entry.notes {
-        line.push_str(&format!("  ({note})"));
+        line.push_str(&format!("  ({})", printed::shown(note)));
     }
     line.push('\n');
     line
 }
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::internal(error.to_string()))
+    let line = serde_json::to_string(value).map_err(|error| Failure::internal(error.to_string()))?;
+    Ok(printed::json(&line).into_owned())
 }

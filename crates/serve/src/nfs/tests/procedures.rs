@@ -282,6 +282,12 @@ async fn rules_hold_for_every_call() {
     server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![elsewhere])]);
     assert_eq!(c.getattr(&root).await, Err(status(Status::Acces)));
     assert_eq!(c.mount("/tank").await, Err(13));
+    assert_eq!(c.mount("/none").await, Err(13), "a machine that may use nothing learns no paths");
+    let secure = Rule { secure: true, ..squashed() };
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![secure])]);
+    assert_eq!(c.getattr(&root).await, Err(status(Status::Acces)), "a port that any program may use");
+    assert_eq!(c.mount("/tank").await, Err(13));
+    assert_eq!(c.mount("/none").await, Err(2));
     server.handle.set_exports(vec![export(&server.volume, "/tank", 2, vec![squashed()])]);
     assert_eq!(c.getattr(&root).await, Err(status(Status::Stale)), "that export is gone");
 }

@@ -1,0 +1,118 @@
+//! Text for terminals, scripts and logs, in which names of files, snapshots, machines and disks may come from anybody.
+//!
+//! - `printed.steers_nothing`: no name moves the cursor, changes colours, begins a line of its own or turns the order of what
+//!   follows it. Characters that do are written out, as in `new\nline`.
+
+use std::borrow::Cow;
+
+/// Whether a character acts on what is around it: controls of terminals, separators of lines, and marks of direction
+/// (Unicode TR 9 and TR 36).
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A name within a line.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| if steers(c) || c == '\\' { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Whole lines as they are printed. `has_colour`: the program's own changes of colour (`ESC [ 32 m`) stay.
+pub fn lines(text: &str, has_colour: bool) -> Cow<'_, str> {
+    if !text.contains(|c| c != '\n' && steers(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = if has_colour { colour_bytes(rest) } else { 0 };
+        let (head, tail) = rest.split_at(if colour > 0 { colour } else { c.len_utf8() });
+        match colour > 0 || c == '\n' || !steers(c) {
+            true => out.push_str(head),
+            false => out.extend(c.escape_default()),
+        }
+        rest = tail;
+    }
+    Cow::Owned(out)
+}
+
+/// The length of the change of colour that the text begins with (ECMA-48 8.3.117, SGR).
+fn colour_bytes(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\x1b[") else { return 0 };
+    let digits = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    if rest.as_bytes().get(digits) == Some(&b'm') { digits + 3 } else { 0 }
+}
+
+/// JSON with nothing in its strings that acts on a terminal: the same value.
+pub fn json(text: &str) -> Cow<'_, str> {
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        // Every such character is within a string, and of the first 65,536.
+        match steers(c) && c != '\n' {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// An entry of a log. Its further lines are set in, so that none looks like an entry of its own.
+pub fn entry(text: &str, has_colour: bool) -> String {
+    let body = text.trim_end_matches('\n');
+    let end = text.get(body.len()..).unwrap_or_default();
+    format!("{}{end}", lines(body, has_colour).replace('\n', "\n    "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_is_written_out() {
+        for (text, is) in [
+            ("holiday \u{e4}\u{1f469}\u{200d}\u{1f373}", "holiday \u{e4}\u{1f469}\u{200d}\u{1f373}"),
+            ("a\x1b[31mred", "a\\u{1b}[31mred"),
+            ("a\nb\tc\\d", "a\\nb\\tc\\\\d"),
+            ("gpj.\u{202e}exe", "gpj.\\u{202e}exe"),
+            ("\u{200f}\u{2067}\u{61c}\u{feff}", "\\u{200f}\\u{2067}\\u{61c}\\u{feff}"),
+            ("\u{9b}31m\u{7f}\r", "\\u{9b}31m\\u{7f}\\r"),
+            ("\u{2028}", "\\u{2028}"),
+            ("C:\\plain", "C:\\plain"),
+        ] {
+            assert_eq!(shown(text), is);
+        }
+        assert_eq!(shown(&"x".repeat(300)), "x".repeat(300));
+    }
+
+    #[test]
+    fn pages_keep_lines_and_the_programs_own_colours() {
+        let page = "\x1b[32m\u{2713}\x1b[0m fine\n\x1b[2Jgone\x1b]0;title\x07\r\x1b[1;31mx\n";
+        assert_eq!(
+            lines(page, true),
+            "\x1b[32m\u{2713}\x1b[0m fine\n\\u{1b}[2Jgone\\u{1b}]0;title\\u{7}\\r\x1b[1;31mx\n"
+        );
+        assert!(!lines(page, false).contains('\x1b'));
+        assert_eq!(lines("a\nb", false), "a\nb");
+        assert_eq!(lines("\x1b[", true), "\\u{1b}[");
+        assert_eq!(lines("\x1b[3\u{e4}m", true), "\\u{1b}[3\u{e4}m");
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let line = "{\"name\":\"\u{202e}\\u001b\u{7f}\u{e4}\"}";
+        assert_eq!(json(line), "{\"name\":\"\\u202e\\u001b\\u007f\u{e4}\"}");
+    }
+
+    #[test]
+    fn entries_of_a_log_are_one_each() {
+        assert_eq!(entry("WARN a\nINFO forged\n", false), "WARN a\n    INFO forged\n");
+        assert_eq!(entry("plain\n", true), "plain\n");
+    }
+}
