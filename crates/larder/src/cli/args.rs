@@ -315,6 +315,9 @@ pub(crate) enum PoolCommand {
     /// Use a disk again; it is brought up to date
     #[command(override_usage = "larder pool online [OPTIONS] [POOL] DISK")]
     Online {
+        /// Give up for good what a disk that has diverged wrote without the pool
+        #[arg(long)]
+        discard: bool,
         /// The pool (left out: the only one) and one disk of it
         #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
         words: Vec<String>,

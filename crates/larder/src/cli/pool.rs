@@ -223,7 +223,12 @@ async fn import(global: &Global, dirs: &[PathBuf], force: bool, accept_loss: Opt
     let status = match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
             next = "what is shared of it: larder share list";
-            client.post("/v1/pools/import", &PoolImport { disks, force, accept_loss }).await?
+            client
+                .post(
+                    "/v1/pools/import",
+                    &PoolImport { disks, force, degraded: false, pool: None, rename: None, accept_loss },
+                )
+                .await?
         }
         configured => {
             let config = match configured {

@@ -125,7 +125,7 @@ pub(crate) fn change(change: PoolChange) -> Result<Change, Failure> {
         PoolChange::Remove { disk } => Change::Remove { disk },
         PoolChange::Keep { disk } => Change::Keep { disk },
         PoolChange::Offline { disk } => Change::Offline { disk },
-        PoolChange::Online { disk } => Change::Online { disk },
+        PoolChange::Online { disk, discard } => Change::Online { disk, discard },
         PoolChange::Rebalance { layout: new, width } => {
             Change::Rebalance { layout: new.map(layout).transpose()?, width }
         }
@@ -167,6 +167,7 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         DiskState::Removed => "REMOVED",
         DiskState::Missing => "MISSING",
         DiskState::Offline => "OFFLINE",
+        DiskState::Diverged => "DIVERGED",
     };
     let mut notes: Vec<String> = Vec::new();
     if disk.leaving {

@@ -15,7 +15,7 @@ use crate::history;
 use crate::history::now_ms;
 use crate::journal::Journal;
 use crate::member::found::absolute;
-use crate::member::label::{self, Label, Member, Usage};
+use crate::member::label::{self, Label, Life, Member, Usage};
 use crate::member::member_disk::reserve_soft;
 use crate::member::reserve;
 use crate::object::layout::{DISKS_MAX, Layout};
@@ -167,7 +167,7 @@ fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>)
     Ok((plan_of(options, width, &candidates), candidates))
 }
 
-fn check_name(name: &str) -> Result<(), PoolError> {
+pub fn check_name(name: &str) -> Result<(), PoolError> {
     let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(valid);
     if good { Ok(()) } else { Err(PoolError::BadName(name.to_owned())) }
@@ -363,6 +363,10 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         unproven: false,
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
+        written_ms: now_ms(),
+        lives: vec![Life { mark: rand::random(), since_ms: now_ms(), batch: 0 }],
+        coming: None,
+        present: ids.iter().copied().collect(),
         features: label::features_in_use(Default::default()),
     };
     let mut locks = Vec::new();

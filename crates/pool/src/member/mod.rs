@@ -2,6 +2,7 @@
 //! disk keeps beside its shards.
 
 pub mod adopt;
+pub mod divergence;
 pub mod faults;
 pub mod found;
 pub mod label;
