@@ -357,6 +357,15 @@ pub struct PoolImport {
     pub accept_loss: Option<String>,
 }
 
+/// Another name for a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRename {
+    pub name: String,
+    /// Also where programs use a mount of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
 /// For a pool that is exported, or a volume that is destroyed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeAway {

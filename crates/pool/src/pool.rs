@@ -41,6 +41,9 @@ pub struct OpenOptions {
     /// Open the pool although disks are away that had everything, and could have gone on by
     /// themselves (`diverged.fewer_disks_asked`). A person decides that, for this opening alone.
     pub degraded: bool,
+    /// A person opens the pool: disks may come from another machine, which this one's memory does not
+    /// know of.
+    pub by_hand: bool,
     /// The memory of this machine, which lets it open a pool without a person after a disk has died
     /// (`diverged.fewer_disks_asked`).
     pub last_lives: Option<Arc<dyn LastLives>>,
@@ -59,6 +62,7 @@ impl OpenOptions {
             force: false,
             accept_loss: false,
             degraded: false,
+            by_hand: false,
             last_lives: None,
             rename: None,
             opener: Arc::new(FileDisks),

@@ -35,6 +35,10 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
         PoolError::TooManyLost { .. } => failure.action(
             "connect the disks that are named and repeat the command; if they are gone for good, copy out what is left with: larder recover --disk DIR... --to DIR (docs/recovery.md)",
         ),
+        PoolError::FewerDisks { .. } => failure.action(
+            "connect them and repeat the command; to look at what is here, which changes nothing: larder pool list DIR... and larder recover --disk DIR... --list; if they are gone for good, go on without them with: larder pool import --degraded DIR... (docs/recovery.md)",
+        ),
+        PoolError::SeveralPools(_) => failure.action("say which: larder pool import --pool ID DIR..."),
         PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
         _ => failure,
     }

@@ -356,6 +356,7 @@ impl Core {
             let why = format!("{} is being replaced already", old.path.read().display());
             return Err(self.refused(why));
         }
+        self.check_meant(old, new)?;
         let new = [new.to_owned()];
         let joining = match self.spare_at(&new[0]) {
             Some(spare) => vec![self.freed_spare(spare)?],
@@ -377,6 +378,42 @@ impl Core {
         self.check_fits(&after)?;
         let plan = ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings };
         Ok(Step { plan, slot: Some(slot), joining })
+    }
+
+    /// Refuses to replace a disk that a person has most likely not meant.
+    fn check_meant(&self, old: &MemberDisk, new: &Path) -> Result<(), PoolError> {
+        let name = &self.members.name;
+        let path = old.path.read().display().to_string();
+        if old.is_leaving() {
+            let why = format!("{path} is leaving the pool already: wait for that, see: larder pool status {name}");
+            return Err(self.refused(why));
+        }
+        if !old.is_readable() {
+            return Ok(());
+        }
+        // The same command once more, where the new disk is mounted in the place of the old.
+        if let Some(first) = old.replaces().and_then(|id| self.members.iter().find(|member| member.id == id)) {
+            let first = first.path.read().display().to_string();
+            let why = format!(
+                "{path} is taking the place of {first} itself: wait until it has, see: larder pool status {name}"
+            );
+            return Err(self.refused(why));
+        }
+        let is_dead = |member: &&MemberDisk| {
+            !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline
+        };
+        match self.members.iter().find(is_dead) {
+            None => Ok(()),
+            Some(dead) => {
+                let dead_path = dead.path.read().clone();
+                let (state, shown) = (dead.state(), dead_path.display());
+                let command = format!("larder pool replace {name} {} {}", shell::word(&dead_path), shell::word(new));
+                let why = format!(
+                    "{path} is in use, and {shown} is {state}: replace that one: {command}; {path} can be replaced once all others are well"
+                );
+                Err(self.refused(why))
+            }
+        }
     }
 
     fn examine_remove(self: &Arc<Self>, slot: u8) -> Result<Step, PoolError> {

@@ -299,7 +299,8 @@ fn paths_text(paths: &[PathBuf]) -> String {
 fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -> Result<Uuid, PoolError> {
     let mut counts: Vec<(usize, Uuid, String)> = Vec::new();
     for disk in labelled {
-        if options.name.as_ref().is_some_and(|name| *name != disk.label.name && *name != disk.label.pool.to_string()) {
+        let is_it = |name: &String| *name == disk.label.name || disk.label.pool.to_string().starts_with(name.as_str());
+        if options.name.as_ref().is_some_and(|name| !is_it(name)) {
             continue;
         }
         match counts.iter_mut().find(|(_, pool, _)| *pool == disk.label.pool) {
@@ -311,7 +312,9 @@ fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -
     match counts.as_slice() {
         [] if notes.is_empty() => Err(PoolError::NoPool(paths_text(&options.disks))),
         [] => Err(PoolError::NoPool(notes.join("; "))),
-        [(first, _, a), (second, _, b), ..] if first == second => Err(PoolError::SeveralPools(format!("{a}, {b}"))),
+        [(first, a_id, a), (second, b_id, b), ..] if first == second => {
+            Err(PoolError::SeveralPools(format!("{a} with the id {a_id}, and {b} with the id {b_id}")))
+        }
         [(_, pool, _), ..] => Ok(*pool),
     }
 }
@@ -476,12 +479,14 @@ fn assemble(
 /// (`diverged.fewer_disks_asked`).
 fn check_fewer(options: &OpenOptions, winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
     let last = options.last_lives.as_ref().and_then(|memory| memory.last(winner.pool));
-    let Some(missing) = divergence::to_ask_about(winner, members, last).filter(|_| !options.degraded) else {
+    let missing = divergence::to_ask_about(winner, members, last, options.by_hand);
+    let Some(missing) = missing.filter(|_| !options.degraded) else {
         return Ok(());
     };
+    let knows = |mark| winner.lives.iter().chain(&winner.coming).any(|life| life.mark == mark);
     let why = match last {
-        Some(_) => "the disks that are here are older than the pool as this machine last ran it",
-        None => "they had everything when it was last used, and may have been used elsewhere since",
+        Some(mark) if !knows(mark) => "the disks that are here are older than the pool as this machine last ran it",
+        _ => "they had everything when it was last used, and may have been used elsewhere since",
     };
     Err(PoolError::FewerDisks { pool: winner.name.clone(), missing: paths_text(&missing), why })
 }

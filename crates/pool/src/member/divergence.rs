@@ -5,8 +5,8 @@
 //!   content count for anything, until a person discards it. It is only listed, to tell how much was
 //!   written on each side.
 //! - `diverged.fewer_disks_asked`: a pool opens without disks that had everything only where these
-//!   are fewer than the disks that are here, where the machine that opens it has run the newest life
-//!   that it knows of, or where a person said so.
+//!   are fewer than the disks that are here, or where the machine that opens it by itself has run its
+//!   newest life; and never where it has run a newer one. A person may say otherwise.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,8 +29,9 @@ use crate::object::shard_files::take_inventory;
 pub trait LastLives: fmt::Debug + Send + Sync {
     /// The mark of the newest life of this pool that ran here.
     fn last(&self, pool: Uuid) -> Option<u64>;
-    /// A life with this mark is about to begin here. Durable when it returns, if at all.
-    fn remember(&self, pool: Uuid, mark: u64);
+    /// The newest life of the pool of this name is the one with this mark, or is about to be. Durable
+    /// when it returns, if at all.
+    fn remember(&self, pool: Uuid, name: &str, mark: u64);
 }
 
 /// The side of a disk that went on without this pool.
@@ -169,16 +170,17 @@ impl Core {
 
 /// The disks that had everything when the label was written and that are not here, where opening
 /// without them needs the word of a person (`diverged.fewer_disks_asked`).
-pub fn to_ask_about(winner: &Label, members: &[MemberDisk], last: Option<u64>) -> Option<Vec<PathBuf>> {
+pub fn to_ask_about(winner: &Label, members: &[MemberDisk], last: Option<u64>, by_hand: bool) -> Option<Vec<PathBuf>> {
     let had_all = |member: &&MemberDisk| winner.members.iter().any(|known| known.id == member.id && known.in_sync);
     let is_here = |member: &&MemberDisk| member.is_readable() && member.is_in_sync();
     let had_all: Vec<&MemberDisk> = members.iter().filter(had_all).collect();
     let missing: Vec<PathBuf> =
         had_all.iter().filter(|member| !is_here(member)).map(|member| member.path.read().clone()).collect();
     let is_newest = |mark: u64| winner.lives.iter().chain(&winner.coming).any(|life| life.mark == mark);
+    let is_majority = missing.len() < had_all.len() - missing.len();
     let may_open = match last {
-        Some(mark) => is_newest(mark),
-        None => missing.len() < had_all.len() - missing.len(),
+        Some(mark) => is_newest(mark) && (is_majority || !by_hand),
+        None => is_majority,
     };
     (!missing.is_empty() && !may_open).then_some(missing)
 }

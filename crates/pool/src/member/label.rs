@@ -356,8 +356,9 @@ impl Label {
 }
 
 /// Chooses the label to believe among those of one pool: the side to run, and its newest label.
-/// Where sides have diverged, one that `is_named` by a person comes first; then one that has seen
-/// the other as it is now, and gone on; then the one that was used last. Nothing is lost by a wrong
+/// Where sides have diverged, one that `is_named` by a person comes first; then one with enough
+/// disks; then one that has seen the other as it is now, and gone on; then the one that was used
+/// last. Nothing is lost by a wrong
 /// choice, because the other side stays as it is (`label.lineage_tells_divergence`).
 pub fn winner(labels: &[Label], is_named: impl Fn(&Label) -> bool) -> Option<&Label> {
     let is_outlived =
@@ -372,9 +373,13 @@ pub fn winner(labels: &[Label], is_named: impl Fn(&Label) -> bool) -> Option<&La
         let others = || labels.iter().filter(|label| !end.knows_life_of(label));
         others().next().is_some() && others().all(|label| end.has_seen_diverged(label))
     };
-    let chosen = ends
-        .into_iter()
-        .max_by_key(|end| (is_side_named(end), has_seen_others(end), end.written_ms, end.generation, end.nonce))?;
+    let is_enough = |end: &Label| {
+        let here = side(end).into_iter().filter(|label| end.has_in_sync(label.disk) && end.descends_from(label));
+        here.count() + usize::from(end.failures()) >= end.members.len()
+    };
+    let chosen = ends.into_iter().max_by_key(|end| {
+        (is_side_named(end), is_enough(end), has_seen_others(end), end.written_ms, end.generation, end.nonce)
+    })?;
     newest(&side(chosen))
 }
 

@@ -229,7 +229,7 @@ impl Members {
         let (Some(memory), Some(life)) = (&self.last_lives, label.lives.first()) else { return };
         let mut remembered = self.remembered.lock();
         if *remembered != Some(life.mark) {
-            memory.remember(self.id, life.mark);
+            memory.remember(self.id, &self.name, life.mark);
             *remembered = Some(life.mark);
         }
     }

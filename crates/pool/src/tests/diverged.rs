@@ -21,7 +21,7 @@ impl LastLives for Memory {
         self.0.lock().get(&pool).copied()
     }
 
-    fn remember(&self, pool: Uuid, mark: u64) {
+    fn remember(&self, pool: Uuid, _: &str, mark: u64) {
         self.0.lock().insert(pool, mark);
     }
 }
