@@ -506,6 +506,63 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_label_with_lives_round_trips() {
+        let life = |mark| Life { mark, since_ms: 1_795_645_443_000, batch: 7 };
+        let mut label = Label { lives: vec![life(u64::MAX), life(2)], coming: Some(life(9)), ..example(1) };
+        (label.written_ms, label.present) = (1_795_645_444_000, [Uuid::from_u128(1)].into());
+        label.members[1].diverged = Some(Diverged { mark: 5, generation: 6 });
+        let bytes = label.encode();
+        assert_eq!(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)), "0", "golden");
+        assert_eq!(Label::decode(&bytes), Ok(label));
+        // The largest: as many lives, disks and spares as there may be.
+        let mut largest = example(1);
+        largest.lives = vec![Life { mark: u64::MAX, since_ms: u64::MAX, batch: u64::MAX }; LIVES_MAX];
+        largest.history = vec![(u64::MAX, u64::MAX); HISTORY_MAX];
+        largest.members =
+            (0..DISKS_MAX as u128).map(|id| Member::new(Uuid::from_u128(id), "/d".repeat(999).into())).collect();
+        largest.present = largest.members.iter().map(|member| member.id).collect();
+        assert!((largest.encode().len() as u64) < LABEL_BYTES_MAX, "{}", largest.encode().len());
+    }
+
+    #[test]
+    fn sides_are_told_apart_by_their_lives() {
+        let life = |mark| Life { mark, since_ms: mark, batch: mark };
+        let of = |disk, marks: &[u64], generations: u64| {
+            let mut label = Label { lives: marks.iter().map(|mark| life(*mark)).collect(), ..example(disk) };
+            (0..generations).for_each(|nonce| label.advance(disk as u64 * 1000 + nonce));
+            label.written_ms = generations;
+            label
+        };
+        let (a, b) = (of(1, &[7, 1], 3), of(2, &[8, 1], 90));
+        let old = of(3, &[1], 0);
+        assert!(a.knows_life_of(&old) && !old.knows_life_of(&a) && !a.knows_life_of(&b) && !b.knows_life_of(&a));
+        assert_eq!((a.fork(&b), b.fork(&a), a.fork(&old)), (Some(life(8)), Some(life(7)), None));
+        let labels = [a.clone(), b.clone(), old.clone()];
+        assert_eq!(winner(&labels, |_| false), Some(&b), "used last");
+        assert_eq!(winner(&labels, |label| label.disk == a.disk), Some(&a), "named");
+        // One that has seen the other, and gone on.
+        let mut knows = a.clone();
+        knows.members[1].diverged = Some(Diverged::of(&b));
+        assert_eq!(winner(&[knows.clone(), b.clone(), old.clone()], |_| false), Some(&knows));
+        let mut went_on = b.clone();
+        went_on.advance(4);
+        assert_eq!(winner(&[knows, went_on.clone(), old], |_| false), Some(&went_on));
+        // An announcement is known before it is counted.
+        let mut announced = of(1, &[1], 1);
+        announced.announce(9, 5);
+        let mut counted = announced.clone();
+        counted.begin_life();
+        assert!(announced.knows_life_of(&counted) && counted.knows_life_of(&announced));
+        assert!(!of(1, &[1], 0).knows_life_of(&counted));
+        // Labels of older programs have generations alone.
+        let (older, newer) = (example(1), of(2, &[3], 1));
+        assert!(newer.knows_life_of(&older) && !older.knows_life_of(&newer));
+        let mut split = example(3);
+        split.advance(77);
+        assert!(!newer.knows_life_of(&split));
+    }
+
+    #[test]
     fn features_of_a_newer_program_are_kept() {
         let mut label = example(1);
         label.features.compatible.push("brand-new".into());

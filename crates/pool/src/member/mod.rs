@@ -7,6 +7,8 @@ pub mod faults;
 pub mod found;
 pub mod label;
 pub mod labels;
+#[cfg(test)]
+mod lineage_tests;
 pub mod member_disk;
 pub mod members;
 pub mod reserve;
