@@ -197,8 +197,8 @@ MUTANTS = [
         [
             Change(
                 "crates/volume/src/io.rs",
-                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n",
-                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n" + CLEAN,
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File && state.followed.is_none() {\n",
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File && state.followed.is_none() {\n" + CLEAN,
             ),
             Change(
                 "crates/volume/src/data/small_commit.rs",

@@ -379,7 +379,14 @@ impl Core {
                 Ok(Returned::Back) => back += 1,
                 Ok(Returned::Diverged { is_news }) => has_news |= is_news,
                 Ok(Returned::Left) => {}
-                Err(error) => *member.last_error.lock() = error.to_string(),
+                Err(error) => {
+                    // Whatever lay there is gone, or has been emptied.
+                    if member.state() == DiskState::Diverged {
+                        *member.divergence.lock() = None;
+                        member.set_state(DiskState::Missing);
+                    }
+                    *member.last_error.lock() = error.to_string();
+                }
             }
         }
         if back > 0 || has_news {
