@@ -197,8 +197,8 @@ MUTANTS = [
         [
             Change(
                 "crates/volume/src/io.rs",
-                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n",
-                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n" + CLEAN,
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File && state.followed.is_none() {\n",
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File && state.followed.is_none() {\n" + CLEAN,
             ),
             Change(
                 "crates/volume/src/data/small_commit.rs",
@@ -298,6 +298,55 @@ MUTANTS = [
                 "Self::Flush(file) => file.sync().map(|()| true),",
                 'Self::Flush(_) if larder_base::planted("journal-sync") => Ok(true),\n'
                 "            Self::Flush(file) => file.sync().map(|()| true),",
+            )
+        ],
+        "pool",
+    ),
+    Mutant(
+        "lineage",
+        "the lineages of labels are not compared",
+        [
+            Change(
+                "crates/pool/src/member/label.rs",
+                "            Some(newest) => self.lives",
+                '            Some(newest) => larder_base::planted("lineage") || self.lives',
+            )
+        ],
+        "pool",
+    ),
+    Mutant(
+        "life",
+        "no life begins when a disk is no longer there",
+        [
+            Change(
+                "crates/pool/src/member/label.rs",
+                "|| !self.present.is_subset(present)",
+                '|| !larder_base::planted("life") && !self.present.is_subset(present)',
+            )
+        ],
+        "pool",
+    ),
+    Mutant(
+        "diverged-opening",
+        "a disk that has diverged is brought up to date when the pool is opened",
+        [
+            Change(
+                "crates/pool/src/change/open.rs",
+                "        if !winner.knows_life_of(&disk.label) {\n            member.diverge",
+                '        if !larder_base::planted("diverged-opening") && !winner.knows_life_of(&disk.label) {\n'
+                "            member.diverge",
+            )
+        ],
+        "pool",
+    ),
+    Mutant(
+        "diverged-return",
+        "a disk that has diverged is brought up to date when it comes back to a pool that runs",
+        [
+            Change(
+                "crates/pool/src/change/recover.rs",
+                "            && !ours.knows_life_of(label)",
+                '            && !larder_base::planted("diverged-return")\n            && !ours.knows_life_of(label)',
             )
         ],
         "pool",

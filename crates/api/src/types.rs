@@ -175,6 +175,9 @@ pub enum PoolChange {
     },
     Online {
         disk: String,
+        /// Gives up what it has written by itself, where it has diverged from the pool.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        discard: bool,
     },
     Rebalance {
         layout: Option<String>,
@@ -339,10 +342,28 @@ pub struct PoolListed {
 pub struct PoolImport {
     pub disks: Vec<PathBuf>,
     pub force: bool,
+    /// Without disks that had everything when the pool was last used.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
+    /// The pool to open, by name or id, where the disks hold several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its name from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rename: Option<String>,
     /// The name of the pool, which is opened once although acknowledged changes are lost. Without disks those of the
     /// configuration are used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_loss: Option<String>,
+}
+
+/// Another name for a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRename {
+    pub name: String,
+    /// Also where programs use a mount of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// For a pool that is exported, or a volume that is destroyed.

@@ -1,6 +1,6 @@
 //! The data folder of a daemon, and its announcement to commands.
 //!
-//! `larder.toml` (the configuration), `secrets` (sealed password hashes), `larder.sock` (the API),
+//! `larder.toml` (the configuration), `pool-lives` (the newest lives of pools that ran here), `secrets` (sealed password hashes), `larder.sock` (the API),
 //! `larder.pid` (a lock that holds the pid). The folder is private: mode 0700.
 //!
 //! - `folder.one_daemon`: a data folder has one daemon. The lock on `larder.pid` is held from

@@ -74,6 +74,12 @@ pub enum PoolError {
         "pool '{pool}' cannot be opened: {out} of its {disks} disks are not usable, {layout} survives {survives}. {names}. Reconnect them and import again"
     )]
     TooManyLost { pool: String, out: usize, disks: usize, layout: String, survives: u8, names: String },
+    /// Disks that had everything are away, and could have gone on by themselves
+    /// (`diverged.fewer_disks_asked`).
+    #[error(
+        "pool '{pool}' is not opened without {missing}: {why}. To go on without them would begin a second history of the pool, and one of the two has to be given up when they are back"
+    )]
+    FewerDisks { pool: String, missing: String, why: &'static str },
     /// A segment of the journal that no disk can read, or no room to begin it anew.
     #[error("pool '{pool}': the journal cannot be read: {why}")]
     Journal { pool: String, why: String },

@@ -34,7 +34,7 @@ pub fn label(data: &[u8]) {
     for bytes in [data, &sealed] {
         if let Ok(label) = Label::decode(bytes) {
             assert_eq!(Label::decode(&label.encode()).as_ref(), Ok(&label));
-            assert_eq!(crate::member::label::winner(std::slice::from_ref(&label)), Some(&label));
+            assert_eq!(crate::member::label::winner(std::slice::from_ref(&label), |_| false), Some(&label));
         }
         inspect::label(bytes);
     }

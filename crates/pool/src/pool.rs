@@ -14,6 +14,7 @@ use crate::disk::{DiskIo, DiskOpener, FileDisks, folder, timed_disk};
 use crate::error::PoolError;
 use crate::history::{self, Event, EventKind};
 use crate::journal::Journal;
+use crate::member::divergence::LastLives;
 use crate::member::found::read_labels;
 use crate::member::label::Usage;
 use crate::member::member_disk::MemberDisk;
@@ -37,6 +38,17 @@ pub struct OpenOptions {
     /// themselves (`label.settled_outlives`). A person decides that, for this opening alone; the
     /// labels record the consequences.
     pub accept_loss: bool,
+    /// Open the pool although disks are away that had everything, and could have gone on by
+    /// themselves (`diverged.fewer_disks_asked`). A person decides that, for this opening alone.
+    pub degraded: bool,
+    /// A person opens the pool: disks may come from another machine, which this one's memory does not
+    /// know of.
+    pub by_hand: bool,
+    /// The memory of this machine, which lets it open a pool without a person after a disk has died
+    /// (`diverged.fewer_disks_asked`).
+    pub last_lives: Option<Arc<dyn LastLives>>,
+    /// The pool has this name from now on.
+    pub rename: Option<String>,
     /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
@@ -44,7 +56,17 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Options for a pool that was last open on this host, on real directories.
     pub fn new(disks: Vec<PathBuf>) -> Self {
-        Self { disks, name: None, force: false, accept_loss: false, opener: Arc::new(FileDisks) }
+        Self {
+            disks,
+            name: None,
+            force: false,
+            accept_loss: false,
+            degraded: false,
+            by_hand: false,
+            last_lives: None,
+            rename: None,
+            opener: Arc::new(FileDisks),
+        }
     }
 }
 

@@ -144,7 +144,17 @@ impl Pool {
         let core = &self.core;
         let label = core.members.label();
         let full = core.members.full_disks();
-        let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label, &full)).collect();
+        let disks: Vec<DiskStatus> = core
+            .members
+            .iter()
+            .map(|member| {
+                let status = disk_status(member, &label, &full);
+                match core.divergence_text(member) {
+                    Some(text) => DiskStatus { last_error: text, ..status },
+                    None => status,
+                }
+            })
+            .collect();
         let copies = core.members.iter().filter(|member| label.journal.contains(&member.id) && member.is_writable());
         let (state, status, action) = self.verdict(&disks, copies.count());
         let (total_bytes, available_bytes) = core.space();
@@ -193,10 +203,11 @@ impl Pool {
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
         let clear = format!("larder pool clear {}", core.members.name);
         let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.members.name));
+        let diverged = of(&|disk| disk.state == DiskState::Diverged);
         let unusable = of(&unreadable);
         let offline = of(&|disk| disk.state == DiskState::Offline);
-        if unusable.len() + offline.len() > usize::from(core.members.failures()) {
-            let lost = [&unusable[..], &offline[..]].concat();
+        if unusable.len() + offline.len() + diverged.len() > usize::from(core.members.failures()) {
+            let lost = [&unusable[..], &offline[..], &diverged[..]].concat();
             let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
             let mut actions = Vec::new();
             if !offline.is_empty() {
@@ -205,12 +216,18 @@ impl Pool {
             if !unusable.is_empty() {
                 actions.push(format!("Reconnect {}, then run: {clear}", list(&unusable)));
             }
+            if !diverged.is_empty() {
+                actions.push(self.divergence_action(disks));
+            }
             return (PoolState::Faulted, status, actions.join("\n"));
         }
         let out_of_reach = {
             let (listed, more) = core.out_of_reach();
             listed.len() as u64 + more
         };
+        if !diverged.is_empty() && unusable.is_empty() {
+            return self.divergence_verdict(disks, out_of_reach);
+        }
         if !unusable.is_empty() {
             let states: Vec<String> = disks
                 .iter()
@@ -299,6 +316,32 @@ impl Pool {
         (PoolState::Online, "All disks are well.".to_owned(), String::new())
     }
 
+    /// The sides of a pool whose disks have diverged.
+    fn divergence_verdict(&self, disks: &[DiskStatus], out_of_reach: u64) -> (PoolState, String, String) {
+        let texts: Vec<String> = disks
+            .iter()
+            .filter(|disk| disk.state == DiskState::Diverged)
+            .map(|disk| format!("{} has diverged: {}", disk.path.display(), disk.last_error))
+            .collect();
+        let (state, rest) = match out_of_reach {
+            0 => (PoolState::Degraded, "The pool serves its own side, with reduced redundancy".to_owned()),
+            n => (PoolState::Faulted, unreadable_text(n)),
+        };
+        (state, format!("{}. {rest}.", texts.join(". ")), self.divergence_action(disks))
+    }
+
+    fn divergence_action(&self, disks: &[DiskStatus]) -> String {
+        let diverged = disks.iter().filter(|disk| disk.state == DiskState::Diverged);
+        let paths: Vec<&Path> = diverged.map(|disk| disk.path.as_path()).collect();
+        let name = &self.core.members.name;
+        let look = each(&paths, |disk| format!("larder recover --disk {disk} --list"));
+        let discard = each(&paths, |disk| format!("larder pool online --discard {name} {disk}"));
+        format!(
+            "Look at the files there, which changes nothing:\n{look}\nCopy out what you need with --to DIR (docs/recovery.md). \
+             Then give its side up for good, and it is brought up to date:\n{discard}"
+        )
+    }
+
     fn read_only_text(&self, disks: &[&Path], out_of_reach: u64) -> String {
         let refuse = if disks.len() == 1 { "refuses writes" } else { "refuse writes" };
         let is_old = |member: &&MemberDisk| member.state() == DiskState::ReadOnly && !member.is_in_sync();
@@ -383,7 +426,7 @@ impl Pool {
 
 fn found(disks: &[&Labelled]) -> Option<FoundPool> {
     let labels: Vec<Label> = disks.iter().map(|disk| disk.label.clone()).collect();
-    let winner = label::winner(&labels)?;
+    let winner = label::winner(&labels, |_| false)?;
     let members: Vec<FoundDisk> = winner
         .members
         .iter()
@@ -393,7 +436,8 @@ fn found(disks: &[&Labelled]) -> Option<FoundPool> {
                 id: member.id,
                 path: here.map_or_else(|| member.path.clone(), |disk| disk.path.clone()),
                 present: here.is_some(),
-                in_sync: member.in_sync && here.is_some_and(|disk| winner.descends_from(&disk.label)),
+                in_sync: member.in_sync
+                    && here.is_some_and(|disk| winner.knows_life_of(&disk.label) && winner.descends_from(&disk.label)),
             }
         })
         .collect();

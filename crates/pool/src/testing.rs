@@ -443,7 +443,7 @@ impl Bench {
     }
 
     pub fn open_options(&self) -> OpenOptions {
-        OpenOptions { opener: self.opener.clone(), ..OpenOptions::new(self.disks.clone()) }
+        OpenOptions { opener: self.opener.clone(), degraded: true, ..OpenOptions::new(self.disks.clone()) }
     }
 
     pub async fn open(&self) -> Pool {

@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod degraded;
 mod direct_writes;
+mod diverged;
 mod hanging;
 mod long_reads;
 mod membership;

@@ -36,7 +36,7 @@ fn draw(random: &mut StdRng, run: &Run, disks: &[String]) -> Change {
         6 => Change::Keep { disk },
         // With a disk offline a failing one may be one too many.
         7 if run.plan.victims.is_empty() => Change::Offline { disk },
-        7..9 => Change::Online { disk },
+        7..9 => Change::Online { disk, discard: false },
         _ => {
             let safe = |layout: &&Layout| layout.failures() >= run.plan.layout.failures();
             let layouts: Vec<&Layout> = Layout::ALL.iter().filter(safe).collect();
@@ -49,7 +49,7 @@ fn draw(random: &mut StdRng, run: &Run, disks: &[String]) -> Change {
 pub async fn conclude(run: &Run, pool: &Pool) -> Outcome<()> {
     let offline = pool.status().disks.into_iter().filter(|disk| disk.state == DiskState::Offline);
     for disk in offline {
-        let online = Change::Online { disk: disk.path.display().to_string() };
+        let online = Change::Online { disk: disk.path.display().to_string(), discard: false };
         let answer = run.powered(pool.change(&online)).await?;
         // One that was leaving may have left meanwhile.
         let has_left = !pool.disks().contains(&disk.path);

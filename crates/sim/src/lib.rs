@@ -6,6 +6,7 @@
 //! schedule.rs  one schedule                   pool_run.rs, objects.rs, contended.rs   a pool and its model
 //! chance.rs    randomness and clocks          volume_run.rs, file_client.rs, file_bytes.rs   files in a volume
 //! turns.rs     who is next                    history.rs, tree_model.rs, file_model.rs       and their model
+//! split.rs     sets of disks that open a pool by turns
 //! snapshots.rs, snapshot_client.rs   snapshots in a volume
 //! disk/        disks, power, faults           early.rs, front.rs   bugs that tests plant
 //! bucket/      volumes in a bucket, and machines that fight for it
@@ -35,6 +36,7 @@ mod sealing;
 mod session;
 mod snapshot_client;
 mod snapshots;
+mod split;
 mod tree_model;
 mod turns;
 mod volume_run;

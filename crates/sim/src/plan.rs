@@ -40,6 +40,8 @@ pub enum Trouble {
     /// While the pool is closed copies of the journal are removed, emptied or zeroed, and disks replaced by older states of
     /// themselves or taken away.
     Journal,
+    /// Sets of disks that do not know of each other open the pool by turns.
+    Split,
 }
 
 /// Bounds that a person or the shrinker sets.
@@ -103,6 +105,11 @@ impl Plan {
             Trouble::None | Trouble::Gone if m > 0 && limits.has_trouble && hits_journals(seed) => Trouble::Journal,
             trouble => trouble,
         };
+        let trouble = if limits.has_trouble && kind == Kind::Pool && splits(seed, trouble, count, m) {
+            Trouble::Split
+        } else {
+            trouble
+        };
         let capacity_bytes = if trouble == Trouble::Full { SMALL_BYTES } else { CAPACITY_BYTES };
         // A device that lies does so for all folders on it.
         let may_share = trouble != Trouble::Liar;
@@ -117,7 +124,7 @@ impl Plan {
         let mut victims: Vec<usize> = (0..count).collect();
         victims.shuffle(random);
         victims.truncate(match trouble {
-            Trouble::None => 0,
+            Trouble::None | Trouble::Split => 0,
             Trouble::Full => random.random_range(1..=count),
             Trouble::Time => 1,
             Trouble::Exceeded => random.random_range(m + 1..=count),
@@ -168,6 +175,13 @@ fn hits_journals(seed: u64) -> bool {
     chance::generator(seed, "journals").random_range(0..4) == 0
 }
 
+/// One in three of those that would have no trouble, or whose disks would come and go, where disks that are away can open the
+/// pool by themselves.
+fn splits(seed: u64, trouble: Trouble, disks: usize, failures: usize) -> bool {
+    let may_split = matches!(trouble, Trouble::None | Trouble::Gone | Trouble::Journal) && disks <= 2 * failures;
+    may_split && chance::generator(seed, "split").random_range(0..3) == 0
+}
+
 /// One in three. Drawn by itself, so that all other seeds mean what they meant.
 fn has_seats(seed: u64) -> bool {
     chance::generator(seed, "seats").random_range(0..3) == 0
@@ -176,7 +190,8 @@ fn has_seats(seed: u64) -> bool {
 /// In one schedule of four the disks change. Not where others must come back as they were, nor where there is no room.
 fn new_disks(seed: u64, trouble: Trouble) -> Option<usize> {
     let random = &mut chance::generator(seed, "changes");
-    let may_change = !matches!(trouble, Trouble::Exceeded | Trouble::Full | Trouble::Liar | Trouble::Journal);
+    let may_change =
+        !matches!(trouble, Trouble::Exceeded | Trouble::Full | Trouble::Liar | Trouble::Journal | Trouble::Split);
     (random.random_range(0..4) == 0 && may_change).then(|| random.random_range(0..=3))
 }
 
@@ -260,7 +275,7 @@ pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
                 _ => health.taken_bytes = SMALL_BYTES,
             }
         }
-        Trouble::None | Trouble::Journal => {}
+        Trouble::None | Trouble::Journal | Trouble::Split => {}
     }
     health
 }

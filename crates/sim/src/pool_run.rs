@@ -50,6 +50,11 @@ impl PoolRun {
         Self { run, model: Arc::default(), content_next: Arc::new(Mutex::new(1)) }
     }
 
+    /// A life that goes on from what this model knows.
+    pub fn over(run: Arc<Run>, model: Arc<Mutex<Objects>>, content_next: Arc<Mutex<u64>>) -> Self {
+        Self { run, model, content_next }
+    }
+
     /// One life of the process.
     pub async fn session(&self, life: u32) -> Outcome<()> {
         let run = &self.run;
@@ -101,7 +106,7 @@ impl PoolRun {
         }
     }
 
-    async fn work(&self, pool: &Arc<Pool>) -> Outcome<()> {
+    pub async fn work(&self, pool: &Arc<Pool>) -> Outcome<()> {
         let mut tasks: Vec<BoxFuture<'static, ()>> = Vec::new();
         for number in 0..u64::from(self.run.plan.clients) {
             let client = Client {
@@ -118,7 +123,7 @@ impl PoolRun {
         self.run.all(tasks).await
     }
 
-    async fn end(&self, pool: Arc<Pool>, is_last: bool) -> Outcome<()> {
+    pub async fn end(&self, pool: Arc<Pool>, is_last: bool) -> Outcome<()> {
         let run = &self.run;
         if is_last {
             return self.last(pool).await;
@@ -177,7 +182,7 @@ impl PoolRun {
     // ---- judging ----------------------------------------------------------------------------
 
     /// Everything is as the model says; what was uncertain is certain now.
-    async fn verify(&self, pool: &Pool) -> Outcome<()> {
+    pub async fn verify(&self, pool: &Pool) -> Outcome<()> {
         self.verify_objects(pool).await?;
         self.verify_contended(pool).await?;
         self.verify_streams(pool).await

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::chance;
 use crate::disk::{Counts, Plant, World};
-use crate::plan::{Kind, Limits, Plan};
+use crate::plan::{Kind, Limits, Plan, Trouble};
 use crate::pool_run::PoolRun;
 use crate::session::{Run, Stop};
+use crate::split::SplitRun;
 use crate::turns;
 use crate::volume_run::VolumeRun;
 
@@ -21,6 +22,7 @@ pub struct Options {
 
 enum Subject {
     Pool(PoolRun),
+    Split(SplitRun),
     Volume(Box<VolumeRun>),
 }
 
@@ -90,6 +92,7 @@ fn run_here(seed: u64, options: Options) -> Report {
     }
     let run = Arc::new(Run::new(seed, plan.clone(), world.clone()));
     let subject = match plan.kind {
+        Kind::Pool if plan.trouble == Trouble::Split => Subject::Split(SplitRun::new(run.clone())),
         Kind::Pool => Subject::Pool(PoolRun::new(run.clone())),
         _ => Subject::Volume(Box::new(VolumeRun::new(run.clone()))),
     };
@@ -105,6 +108,7 @@ fn run_here(seed: u64, options: Options) -> Report {
             turns::start_time(elapsed);
             let outcome = match &subject {
                 Subject::Pool(subject) => subject.session(life).await,
+                Subject::Split(subject) => subject.session(life).await,
                 Subject::Volume(subject) => subject.session(life).await,
             };
             elapsed = turns::elapsed();

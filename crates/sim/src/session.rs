@@ -3,18 +3,19 @@
 //! - `lives.no_answer_after_the_cut`: an answer after the power cut does not count. A client that
 //!   waits for an answer looks at the power first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use larder_pool::{CreateOptions, OpenOptions, Pool, PoolError, PoolStatus};
+use larder_pool::{CreateOptions, LastLives, OpenOptions, Pool, PoolError, PoolStatus};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use uuid::Uuid;
 
 use crate::chance;
 use crate::disk::{Fault, Health, Image, JournalDamage, World};
@@ -34,6 +35,20 @@ pub type Outcome<T> = Result<T, Stop>;
 
 /// Hears that something was answered, and when the operation began, if that matters. A contradiction is a sentence.
 pub type Judge = Arc<dyn Fn(Option<Duration>) -> Result<(), String> + Send + Sync>;
+
+/// The memory of the simulated machine, on a disk of its own that never fails.
+#[derive(Debug, Default)]
+struct Remembered(Mutex<BTreeMap<Uuid, u64>>);
+
+impl LastLives for Remembered {
+    fn last(&self, pool: Uuid) -> Option<u64> {
+        self.0.lock().get(&pool).copied()
+    }
+
+    fn remember(&self, pool: Uuid, _: &str, mark: u64) {
+        self.0.lock().insert(pool, mark);
+    }
+}
 
 /// A schedule on its way.
 pub struct Run {
@@ -57,6 +72,8 @@ pub struct Run {
     end: Mutex<Option<End<'static>>>,
     /// The process was to be killed in the middle of a commit.
     was_killed_in_commit: Mutex<bool>,
+    /// What the machine remembers of its pools.
+    last_lives: Arc<Remembered>,
     /// The keys of its volume.
     pub ring: Arc<Ring>,
     /// Hears of each answer, and when it was asked for.
@@ -123,6 +140,7 @@ impl Run {
             answered: Mutex::default(),
             end: Mutex::default(),
             was_killed_in_commit: Mutex::default(),
+            last_lives: Arc::default(),
             ring: Arc::default(),
             judge: Mutex::default(),
             ended: Mutex::default(),
@@ -297,6 +315,7 @@ impl Run {
         let options = CreateOptions {
             opener: self.world.opener(self.seed),
             journal_bytes: Some(JOURNAL_BYTES),
+            last_lives: Some(self.last_lives.clone() as _),
             ..CreateOptions::new("tank", self.plan.layout, self.first_disks())
         };
         let created = self.powered(Pool::create(options)).await?;
@@ -312,7 +331,10 @@ impl Run {
 
     pub async fn open(&self, life: u32) -> Outcome<Result<Pool, PoolError>> {
         let opener = self.world.opener(self.seed ^ (u64::from(life) << 40));
-        let options = OpenOptions { opener, ..OpenOptions::new(self.world.paths()) };
+        // Where older states of disks come back, or sides open by turns, a person says yes.
+        let degraded = matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Journal | Trouble::Split);
+        let last_lives = Some(self.last_lives.clone() as _);
+        let options = OpenOptions { opener, degraded, last_lives, ..OpenOptions::new(self.world.paths()) };
         self.powered(Pool::open(options)).await
     }
 
@@ -397,8 +419,12 @@ impl Run {
         Ok(())
     }
 
+    pub fn is_away(&self, disk: usize) -> bool {
+        self.images.lock().iter().any(|(other, _)| *other == disk)
+    }
+
     /// A disk that goes is remembered as it was; one that comes is as it was then.
-    fn set_gone(&self, disk: usize, is_gone: bool) {
+    pub fn set_gone(&self, disk: usize, is_gone: bool) {
         let mut images = self.images.lock();
         let at = images.iter().position(|(other, _)| *other == disk);
         match (at, is_gone) {

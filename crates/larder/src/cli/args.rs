@@ -107,6 +107,9 @@ pub(crate) struct UpArgs {
     /// and is not
     #[arg(long)]
     pub(crate) force: bool,
+    /// Also without disks that had everything when the pool was last used (see: larder pool import --help)
+    #[arg(long)]
+    pub(crate) degraded: bool,
 }
 
 /// How a bucket is reached.
@@ -241,6 +244,7 @@ pub(crate) enum PoolCommand {
         dirs: Vec<PathBuf>,
     },
     /// Take a pool into the configuration (and the running daemon)
+    #[command(override_usage = "larder pool import [OPTIONS] DIR...")]
     Import {
         /// The folders of its disks
         #[arg(required_unless_present = "accept_loss", value_name = "DIR")]
@@ -248,9 +252,31 @@ pub(crate) enum PoolCommand {
         /// Even if another machine did not export it
         #[arg(long)]
         force: bool,
+        /// Also without disks that had everything when it was last used: a second history of the pool begins, and one of
+        /// the two has to be given up when they are back
+        #[arg(long, alias = "yes")]
+        degraded: bool,
+        /// The pool's name or id, where the folders hold several
+        #[arg(long, value_name = "POOL")]
+        pool: Option<String>,
+        /// Its name from now on, where another pool has its name
+        #[arg(long = "as", value_name = "NAME")]
+        rename: Option<String>,
         /// Open this pool although acknowledged changes are lost, as the refusal says: gives them up for good
         #[arg(long, value_name = "POOL")]
         accept_loss: Option<String>,
+    },
+    /// Give a pool another name; volumes, shares, schedules and replications follow
+    Rename {
+        /// Its name
+        #[arg(value_name = "OLD")]
+        old: String,
+        /// Its name from now on
+        #[arg(value_name = "NEW")]
+        new: String,
+        /// Even if programs use a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
     },
     /// Stop serving a pool and mark it as ready for another machine
     Export {
@@ -322,6 +348,9 @@ pub(crate) enum PoolCommand {
     /// Use a disk again; it is brought up to date
     #[command(override_usage = "larder pool online [OPTIONS] [POOL] DISK")]
     Online {
+        /// Give up for good what a disk that has diverged wrote without the pool
+        #[arg(long)]
+        discard: bool,
         /// The pool (left out: the only one) and one disk of it
         #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
         words: Vec<String>,

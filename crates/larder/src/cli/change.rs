@@ -51,9 +51,9 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Fai
             let (pool, disk) = pool_and_disk(&words)?;
             make(global, pool, PoolChange::Offline { disk }, none).await
         }
-        PoolCommand::Online { words } => {
+        PoolCommand::Online { words, discard } => {
             let (pool, disk) = pool_and_disk(&words)?;
-            make(global, pool, PoolChange::Online { disk }, none).await
+            make(global, pool, PoolChange::Online { disk, discard }, none).await
         }
         PoolCommand::Rebalance { pool, layout, width, how } => {
             let change = PoolChange::Rebalance { layout: layout.map(|layout| layout.to_string()), width };
@@ -199,7 +199,10 @@ fn text(change: &PoolChange, plan: &PoolChangePlan, how: ChangeHow, made: &Made)
             let word = larder_base::shell::word(Path::new(disk));
             return format!("{disk} is not used until: larder pool online {} {word}", made.pool);
         }
-        PoolChange::Online { disk } => {
+        PoolChange::Online { disk, discard: true } => {
+            return format!("{disk} has given up its own side, and is brought up to date in the background");
+        }
+        PoolChange::Online { disk, .. } => {
             return format!("{disk} is used again, and brought up to date in the background");
         }
         PoolChange::Keep { disk } => return format!("{disk} stays"),

@@ -3,16 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_api::{DaemonInfo, Done, Failure, PoolImport, PoolListed, PoolStatus, TakeAway, VolumeStatus};
+use larder_api::{
+    DaemonInfo, Done, Failure, FailureKind, PoolImport, PoolListed, PoolRename, PoolStatus, TakeAway, VolumeStatus,
+};
 use larder_base::units::ByteSize;
-use larder_pool::{CreateOptions, Layout, Plan, Pool};
+use larder_pool::{CreateOptions, Layout, OpenOptions, Plan, Pool};
 
 use super::args::{Disks, Global, PoolCommand};
 use super::change;
 use super::reach::{Backend, Outcome, Target, absolute, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
-use crate::daemon::{open_pool, open_pool_with_loss, take_in, translate};
+use crate::daemon::last_lives::Remembered;
+use crate::daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
@@ -28,9 +31,11 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
         PoolCommand::Status { words, unwell, verbose } => return status(global, &words, unwell, verbose).await,
         PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
         PoolCommand::List { dirs } => list(global, &dirs).await?,
-        PoolCommand::Import { dirs, force, accept_loss } => {
-            import(global, &dirs, force, accept_loss).await?;
+        PoolCommand::Import { dirs, force, degraded, pool, rename, accept_loss } => {
+            let disks = absolute_all(&dirs)?;
+            import(global, PoolImport { disks, force, degraded, pool, rename, accept_loss }).await?;
         }
+        PoolCommand::Rename { old, new, force } => rename(global, &old, new, force).await?,
         PoolCommand::Export { words, force } => export(global, &words, force).await?,
         PoolCommand::Destroy { name, yes, force } => {
             super::destroy::run(global, &name, yes, TakeAway { force, with_snapshots: true }).await?
@@ -69,6 +74,8 @@ async fn create(
     force: bool,
 ) -> Result<(), Failure> {
     let (name, disks) = name_and_dirs(words)?;
+    let here = maybe_target(global).await.ok().flatten();
+    check_free(here.as_ref(), &name, &disks).await?;
     // Before the layout: who comes from zpool names devices, and no layout.
     super::place::no_devices(&disks)?;
     let layout = layout.ok_or_else(|| {
@@ -90,8 +97,63 @@ async fn create(
     global.out().answer(&status, |status| {
         let paint = Paint { colour: out::colour() };
         let tree = render::status::pool(status, false, paint);
-        format!("{tree}\nnext: serve it with: larder up {}", dirs.join(" "))
+        // A daemon, or a data folder, serves other pools already.
+        let serve = if here.is_some() { "larder pool import" } else { "larder up" };
+        format!("{tree}\nnext: serve it with: {serve} {}", dirs.join(" "))
     })
+}
+
+/// Refuses a name that a pool or store has here.
+async fn check_free(here: Option<&Target>, name: &str, disks: &[PathBuf]) -> Result<(), Failure> {
+    let is_taken = match here {
+        Some(Target::Daemon(client)) => {
+            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
+            pools.iter().any(|pool| pool.name == name)
+        }
+        Some(Target::Config(config)) => config.has_ground(name),
+        None => false,
+    };
+    if !is_taken {
+        return Ok(());
+    }
+    let words: Vec<String> = disks.iter().map(|disk| larder_base::shell::word(disk)).collect();
+    Err(Failure::new(FailureKind::Exists, format!("a pool or store is called '{name}' here already")).action(format!(
+        "choose another name: larder pool create NAME {}; see which there are with: larder pool list",
+        words.join(" ")
+    )))
+}
+
+/// Gives a pool another name, and the configuration with it.
+async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<(), Failure> {
+    check_name(&new).map_err(Failure::invalid)?;
+    let status = match target(global).await? {
+        Target::Daemon(client) => {
+            let request = PoolRename { name: new.clone(), force };
+            client.post(&format!("/v1/pools/{old}/rename"), &request).await?
+        }
+        Target::Config(config) => {
+            let Some(pool) = config.pool(old) else {
+                return Err(Failure::not_found(format!("there is no pool '{old}' in {}", config.data.display())));
+            };
+            crate::daemon::check_free(&config, &new)?;
+            let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+            editor.rename_pool(old, &new);
+            editor.check()?;
+            let options = OpenOptions {
+                name: Some(old.to_owned()),
+                rename: Some(new.clone()),
+                last_lives: Some(Remembered::of(&config.data)),
+                ..OpenOptions::new(pool.disks.clone())
+            };
+            let open = open_pool(options, super::reach::memory()).await?;
+            let status = open.status();
+            open.close().await?;
+            editor.save()?;
+            status
+        }
+    };
+    let text = format!("'{old}' is called '{new}' now; its volumes, shares, schedules and replications follow");
+    global.out().answer(&status, |_| text.clone())
 }
 
 fn plan_text(options: &CreateOptions, plan: &Plan) -> String {
@@ -140,7 +202,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
         Target::Config(config) => {
             let mut all = Vec::new();
             for pool in &config.pools {
-                all.push(match open_pool(&pool.disks, false, super::reach::memory(), Some(&pool.name)).await {
+                all.push(match open_configured(pool, &config.data, false, false, super::reach::memory()).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
                         open.close().await?;
@@ -217,26 +279,24 @@ fn found(dirs: &[PathBuf]) -> Vec<PoolListed> {
 
 /// With `accept_loss` the pool of that name is opened once although changes are lost; the pool itself remembers what follows
 /// from that.
-async fn import(global: &Global, dirs: &[PathBuf], force: bool, accept_loss: Option<String>) -> Result<(), Failure> {
-    let disks = absolute_all(dirs)?;
+async fn import(global: &Global, request: PoolImport) -> Result<(), Failure> {
     let mut next = "serve it with: larder serve";
     let status = match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
             next = "what is shared of it: larder share list";
-            client.post("/v1/pools/import", &PoolImport { disks, force, accept_loss }).await?
+            client.post("/v1/pools/import", &request).await?
         }
         configured => {
             let config = match configured {
                 Some(Target::Config(config)) => *config,
                 _ => new_config(global)?,
             };
-            let pool = match &accept_loss {
-                None => open_pool(&disks, force, super::reach::memory(), None).await?,
-                Some(name) => {
-                    let disks = config.disks_of(name, disks)?;
-                    open_pool_with_loss(&disks, force, super::reach::memory(), name).await?
-                }
-            };
+            check_names(&config, &config.data, &request)?;
+            let mut options = import_options(&request, &config.data);
+            if let Some(name) = &request.accept_loss {
+                options.disks = config.disks_of(name, request.disks.clone())?;
+            }
+            let pool = open_pool(options, super::reach::memory()).await?;
             let status = pool.status();
             let volumes = pool.volumes().await;
             let disks = pool.disks_staying();

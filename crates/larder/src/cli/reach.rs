@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{Client, Failure, SOCKET_NAME};
 
+use larder_pool::OpenOptions;
+
 use super::args::{Disks, Global};
 use crate::config::Config;
 use crate::daemon::storage::Storage;
@@ -116,7 +118,7 @@ impl Backend {
             Target::Config(config) => {
                 let storage = Storage::default();
                 for pool in &config.pools {
-                    let opened = crate::daemon::open_pool(&pool.disks, false, memory(), Some(&pool.name)).await;
+                    let opened = crate::daemon::open_configured(pool, &config.data, false, false, memory()).await;
                     match opened {
                         Ok(open) => drop(storage.add(open)),
                         Err(failure) => {
@@ -135,7 +137,7 @@ impl Backend {
 pub(crate) async fn direct(disks: &[PathBuf]) -> Result<Storage, Failure> {
     let disks = disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let storage = Storage::default();
-    storage.add(crate::daemon::open_pool(&disks, false, memory(), None).await?);
+    storage.add(crate::daemon::open_pool(OpenOptions::new(disks), memory()).await?);
     Ok(storage)
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     });
     let stood_by = stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;
-    daemon.open_pools(false).await?;
+    daemon.open_pools(false, false).await?;
     drop(stood_by);
     daemon.apply_config().await?;
     let json = global.json;

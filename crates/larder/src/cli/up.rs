@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
-use larder_pool::{CreateOptions, FoundPool, Layout, Pool};
+use larder_pool::{CreateOptions, FoundPool, Layout, OpenOptions, Pool};
 
 use super::args::{Global, UpArgs};
 use super::reach::absolute;
@@ -28,6 +28,7 @@ use crate::config::{
     SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks,
 };
 use crate::daemon::bucket::this_machine;
+use crate::daemon::last_lives::Remembered;
 use crate::daemon::people::fit_password;
 use crate::daemon::standby::stand_by;
 use crate::daemon::storage::OpenPool;
@@ -117,7 +118,7 @@ async fn serve(
             daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory, None).await?);
         }
         for pool in &mut config.pools {
-            let opened = open_or_create(args, pool, memory).await?;
+            let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
             pool.name = opened.name.clone();
             daemon.adopt(opened);
         }
@@ -131,7 +132,7 @@ async fn serve(
         daemon.reload().await?;
         return Ok((name, told));
     }
-    daemon.open_pools(args.force).await?;
+    daemon.open_pools(args.force, args.degraded).await?;
     let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
     if !config.users.iter().any(|u| u.name == name) {
         let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
@@ -430,12 +431,25 @@ fn look_at_mount(dir: &Path) -> Result<(), Failure> {
 }
 
 /// The pool that is on the disks, or a new one.
-async fn open_or_create(args: &UpArgs, config: &PoolConfig, memory: ByteSize) -> Result<OpenPool, Failure> {
-    if !Pool::scan(&config.disks).is_empty() {
-        return crate::daemon::open_pool(&config.disks, args.force, memory, None).await;
+async fn open_or_create(
+    args: &UpArgs,
+    config: &PoolConfig,
+    data: &Path,
+    memory: ByteSize,
+) -> Result<OpenPool, Failure> {
+    let last_lives = Some(Remembered::of(data) as _);
+    if Pool::scan(&config.disks).is_empty() {
+        let options = CreateOptions { last_lives, ..create_options(args, config) };
+        let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
+        return OpenPool::start(pool, memory).await;
     }
-    let pool = Pool::create(create_options(args, config)).await.map_err(|e| translate::pool_failure(&e))?;
-    OpenPool::start(pool, memory).await
+    let options = OpenOptions {
+        force: args.force,
+        degraded: args.degraded,
+        last_lives,
+        ..OpenOptions::new(config.disks.clone())
+    };
+    crate::daemon::open_pool(options, memory).await
 }
 
 /// A volume, shares of all volumes, and the user: what is missing from a first run.

@@ -64,6 +64,38 @@ impl Editor {
         }
     }
 
+    /// Validates the whole as it would be saved.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        Config::parse(&self.document.to_string(), &self.file).map(drop)
+    }
+
+    /// Lets everything that names a pool name it anew: its volumes with their schedules, shares, mounts and replications.
+    pub(crate) fn rename_pool(&mut self, old: &str, new: &str) {
+        let renamed = |name: &str| match name.split_once('/') {
+            Some((pool, rest)) if pool == old => Some(format!("{new}/{rest}")),
+            None if name == old => Some(new.to_owned()),
+            _ => None,
+        };
+        let keys = [
+            ("pool", "name"),
+            ("store", "journal"),
+            ("volume", "name"),
+            ("share", "volume"),
+            ("mount", "volume"),
+            ("replicate", "volume"),
+            ("replicate", "to"),
+            ("replica", "name"),
+        ];
+        for (kind, key) in keys {
+            for table in self.tables(kind).iter_mut() {
+                let Some(renamed) = text(table, key).and_then(renamed) else { continue };
+                if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
+                    replace_value(old, &Value::from(renamed));
+                }
+            }
+        }
+    }
+
     /// Takes out a pool with its volumes and shares.
     pub(crate) fn remove_pool(&mut self, name: &str) {
         let within = |table: &Table, key: &str| text(table, key).is_some_and(|v| v.split('/').next() == Some(name));

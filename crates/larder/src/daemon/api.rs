@@ -75,6 +75,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/pools/list", get(pool_list))
         .route("/v1/pools/import", post(pool_import))
         .route("/v1/pools/{name}/export", post(pool_export))
+        .route("/v1/pools/{name}/rename", post(pool_rename))
         .route("/v1/pools/{name}/clear", post(pool_clear))
         .route("/v1/pools/{name}/change", post(pool_change))
         .route("/v1/pools/{name}/history", get(pool_history))
@@ -141,6 +142,14 @@ async fn pool_import(State(daemon): Shared, Json(request): Json<PoolImport>) -> 
 
 async fn pool_export(State(daemon): Shared, Path(name): Path<String>, Json(request): Json<TakeAway>) -> Answer<Done> {
     done(finish(async move { daemon.pool_export(&name, request).await }).await)
+}
+
+async fn pool_rename(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::PoolRename>,
+) -> Answer<larder_api::PoolStatus> {
+    ok(finish(async move { daemon.pool_rename(&name, request).await }).await?)
 }
 
 async fn pool_clear(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {

@@ -9,13 +9,13 @@
 //!   Nothing is closed while it is in use.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use larder_api::{
     DaemonInfo, Encrypt, Failure, FailureKind, KeysRequest, KeysStatus, MountRequest, MountStatus, PoolChangePlan,
-    PoolChangeRequest, PoolImport, PoolListed, PoolStatus, ShareStatus, TakeAway, UnmountRequest, VolumeChange,
-    VolumeCreate, VolumeStatus,
+    PoolChangeRequest, PoolImport, PoolListed, PoolRename, PoolStatus, ShareStatus, TakeAway, UnmountRequest,
+    VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_pool::{OpenOptions, Pool};
@@ -45,6 +45,7 @@ mod journal_place;
 pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
+pub(crate) mod last_lives;
 mod memory;
 mod metrics;
 mod mounted;
@@ -179,12 +180,12 @@ impl Daemon {
 
     /// Opens the pools of the configuration. Those that fail are remembered
     /// (`daemon.faults_are_named`); it is an error if all do.
-    pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
+    pub(crate) async fn open_pools(&self, force: bool, degraded: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let (pools, stores) = (state.config.pools.clone(), state.config.stores.clone());
         let memory = self.memory_per_pool(pools.len() + stores.len());
         for pool in &pools {
-            match open_pool(&pool.disks, force, memory, Some(&pool.name)).await {
+            match open_configured(pool, self.folder.path(), force, degraded, memory).await {
                 Ok(open) => {
                     self.storage.add(open);
                     state.pool_faults.remove(&pool.name);
@@ -419,8 +420,11 @@ impl Daemon {
     pub(crate) async fn pool_import(&self, request: PoolImport) -> Result<PoolStatus, Failure> {
         let mut state = self.state.lock().await;
         let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len() + 1);
+        let data = self.folder.path();
+        check_names(&state.config, data, &request)?;
+        let options = import_options(&request, data);
         let pool = match &request.accept_loss {
-            None => open_pool(&request.disks, request.force, memory, None).await?,
+            None => open_pool(options, memory).await?,
             Some(name) if self.storage.pool(Some(name)).is_ok() => {
                 return Err(Failure::new(
                     FailureKind::Exists,
@@ -428,8 +432,8 @@ impl Daemon {
                 ));
             }
             Some(name) => {
-                let disks = state.config.disks_of(name, request.disks)?;
-                open_pool_with_loss(&disks, request.force, memory, name).await?
+                let disks = state.config.disks_of(name, request.disks.clone())?;
+                open_pool(OpenOptions { disks, ..options }, memory).await?
             }
         };
         if self.storage.pool(Some(&pool.name)).is_ok() {
@@ -482,6 +486,59 @@ impl Daemon {
             plan.warnings.push(format!("the configuration does not name the disks as they are now: {failure}"));
         }
         Ok(plan)
+    }
+
+    /// Gives a pool another name. Its volumes are closed for a moment; all that the file says of the old name is said of
+    /// the new one. Unless forced to, not while a program uses a mount of it.
+    pub(crate) async fn pool_rename(&self, old: &str, request: PoolRename) -> Result<PoolStatus, Failure> {
+        let new = request.name.clone();
+        check_name(&new).map_err(Failure::invalid)?;
+        let mut state = self.state.lock().await;
+        let pool = self.storage.pool(Some(old))?;
+        pool.need_disks()?;
+        self.storage.check_no_journal(old)?;
+        check_free(&state.config, &new)?;
+        // Refused before anything is closed.
+        let mut tried = Editor::open(&self.file)?;
+        tried.rename_pool(old, &new);
+        tried.check()?;
+        if !request.force {
+            self.unmount_unused(|volume| volume.pool == old, format!("larder pool rename {old} {new} --force")).await?;
+        }
+        self.mounts.remove_of(|volume| volume.pool == old).await;
+        self.snapshot_runs.forget(|volume| volume.pool == old);
+        self.storage.remove(old);
+        self.apply_shares(&mut state).await;
+        let disks = pool.disks();
+        pool.close().await?;
+        drop(pool);
+        let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len());
+        let options = |name: &str, rename: Option<&str>| OpenOptions {
+            name: Some(name.to_owned()),
+            rename: rename.map(str::to_owned),
+            last_lives: Some(last_lives::Remembered::of(self.folder.path())),
+            ..OpenOptions::new(disks.clone())
+        };
+        let renamed = open_pool(options(old, Some(&new)), memory).await;
+        let name = if renamed.is_ok() { &new } else { old };
+        let (open, failure) = match renamed {
+            Ok(open) => (open, None),
+            Err(failure) => (open_pool(options(old, None), memory).await?, Some(failure)),
+        };
+        let status = open.status();
+        self.storage.add(open);
+        let saved = self
+            .edit(&mut state, |editor| {
+                if failure.is_none() {
+                    editor.rename_pool(old, name);
+                }
+                Ok(())
+            })
+            .await;
+        let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume.pool == *name).cloned().collect();
+        self.mount_those_of_file(&[], &mounts).await;
+        saved?;
+        failure.map_or(Ok(status), Err)
     }
 
     /// Stops serving the pool, closes it as exported and takes it out of the file. Unless forced to, not while a program
@@ -726,32 +783,99 @@ impl Daemon {
     }
 }
 
-/// Opens the pool on these disks; `name` is what the configuration calls it.
-pub(crate) async fn open_pool(
-    disks: &[PathBuf],
-    force: bool,
-    memory: ByteSize,
-    name: Option<&str>,
-) -> Result<OpenPool, Failure> {
-    let name = name.map(str::to_owned);
-    open(OpenOptions { force, name, ..OpenOptions::new(disks.to_vec()) }, memory).await
-}
-
-/// Opens the pool of this name once although acknowledged changes are lost: somebody has said so of this pool.
-pub(crate) async fn open_pool_with_loss(
-    disks: &[PathBuf],
-    force: bool,
-    memory: ByteSize,
-    name: &str,
-) -> Result<OpenPool, Failure> {
-    let options =
-        OpenOptions { force, accept_loss: true, name: Some(name.to_owned()), ..OpenOptions::new(disks.to_vec()) };
-    open(options, memory).await
-}
-
-async fn open(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failure> {
+/// Opens a pool with its volumes.
+pub(crate) async fn open_pool(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failure> {
     let pool = Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
     OpenPool::start(pool, memory).await
+}
+
+/// Opens a pool of the configuration in this data folder.
+pub(crate) async fn open_configured(
+    pool: &PoolConfig,
+    data: &Path,
+    force: bool,
+    degraded: bool,
+    memory: ByteSize,
+) -> Result<OpenPool, Failure> {
+    let memory_of_lives = last_lives::Remembered::of(data);
+    let mut options = OpenOptions {
+        force,
+        degraded,
+        name: Some(pool.name.clone()),
+        last_lives: Some(memory_of_lives.clone()),
+        ..OpenOptions::new(pool.disks.clone())
+    };
+    // Giving it another name was cut short: the labels have the new one, the file has the old.
+    if let [found] = Pool::scan(&pool.disks).as_slice()
+        && found.name != pool.name
+        && memory_of_lives.knows(&found.id.to_string())
+    {
+        tracing::info!("the pool '{}' is called '{}' again, as the configuration says", found.name, pool.name);
+        (options.name, options.rename) = (Some(found.id.to_string()), Some(pool.name.clone()));
+    }
+    open_pool(options, memory).await
+}
+
+/// A person asks for this pool.
+pub(crate) fn import_options(request: &PoolImport, data: &Path) -> OpenOptions {
+    OpenOptions {
+        force: request.force,
+        degraded: request.degraded,
+        by_hand: true,
+        name: request.accept_loss.clone().or_else(|| request.pool.clone()),
+        accept_loss: request.accept_loss.is_some(),
+        rename: request.rename.clone(),
+        last_lives: Some(last_lives::Remembered::of(data)),
+        ..OpenOptions::new(request.disks.clone())
+    }
+}
+
+/// Refuses a name that a pool or store has here.
+pub(crate) fn check_free(config: &Config, name: &str) -> Result<(), Failure> {
+    match config.has_ground(name) {
+        true => Err(Failure::new(FailureKind::Exists, format!("a pool or store is called '{name}' here already"))
+            .action("choose another name; see which there are with: larder pool list")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses an import under a name that another pool or store has here. Nothing is opened yet.
+pub(crate) fn check_names(config: &Config, data: &Path, request: &PoolImport) -> Result<(), Failure> {
+    let asked = request.pool.as_ref().or(request.accept_loss.as_ref());
+    let is_asked = |found: &larder_pool::FoundPool| {
+        asked.is_none_or(|name| found.name == *name || found.id.to_string().starts_with(name.as_str()))
+    };
+    let mut found: Vec<_> = Pool::scan(&request.disks).into_iter().filter(is_asked).collect();
+    found.sort_by_key(|pool| std::cmp::Reverse(pool.disks.iter().filter(|disk| disk.present).count()));
+    let Some(pool) = found.first() else { return Ok(()) };
+    let name = request.rename.as_ref().unwrap_or(&pool.name);
+    if let Some(new) = &request.rename {
+        check_name(new).map_err(Failure::invalid)?;
+    }
+    if !config.has_ground(name) || is_configured(config, data, name, &pool.id.to_string()) {
+        return Ok(());
+    }
+    let words: Vec<String> = request.disks.iter().map(|disk| larder_base::shell::word(disk)).collect();
+    let (words, id) = (words.join(" "), pool.id);
+    let message = format!("another pool or store is called '{name}' here, and this one (id {id}) is not it");
+    let action = format!(
+        "give this one another name: larder pool import {words} --as {name}-2; or the other one: larder pool rename {name} NEW-NAME"
+    );
+    Err(Failure::new(FailureKind::Exists, message).action(action))
+}
+
+/// Whether the pool of this name in the configuration is the one with this id, as far as anybody can tell: its disks
+/// may be away, or have moved.
+fn is_configured(config: &Config, data: &Path, name: &str, id: &str) -> bool {
+    let Some(known) = config.pool(name) else { return false };
+    let there = Pool::scan(&known.disks);
+    if there.iter().any(|pool| pool.id.to_string() == id) {
+        return true;
+    }
+    match last_lives::Remembered::of(data).id_of(name) {
+        Some(remembered) => remembered == id,
+        None => there.iter().all(|pool| pool.name != name),
+    }
 }
 
 /// A new volume belongs to whoever runs larder; like /tmp, everybody may write into its top folder and

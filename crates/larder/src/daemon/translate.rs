@@ -35,6 +35,10 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
         PoolError::TooManyLost { .. } => failure.action(
             "connect the disks that are named and repeat the command; if they are gone for good, copy out what is left with: larder recover --disk DIR... --to DIR (docs/recovery.md)",
         ),
+        PoolError::FewerDisks { .. } => failure.action(
+            "connect them and repeat the command; to look at what is here, which changes nothing: larder pool list DIR... and larder recover --disk DIR... --list; if they are gone for good, go on without them with: larder pool import --degraded DIR... (docs/recovery.md)",
+        ),
+        PoolError::SeveralPools(_) => failure.action("say which: larder pool import --pool ID DIR..."),
         PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
         _ => failure,
     }
@@ -125,7 +129,7 @@ pub(crate) fn change(change: PoolChange) -> Result<Change, Failure> {
         PoolChange::Remove { disk } => Change::Remove { disk },
         PoolChange::Keep { disk } => Change::Keep { disk },
         PoolChange::Offline { disk } => Change::Offline { disk },
-        PoolChange::Online { disk } => Change::Online { disk },
+        PoolChange::Online { disk, discard } => Change::Online { disk, discard },
         PoolChange::Rebalance { layout: new, width } => {
             Change::Rebalance { layout: new.map(layout).transpose()?, width }
         }
@@ -167,6 +171,7 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         DiskState::Removed => "REMOVED",
         DiskState::Missing => "MISSING",
         DiskState::Offline => "OFFLINE",
+        DiskState::Diverged => "DIVERGED",
     };
     let mut notes: Vec<String> = Vec::new();
     if disk.leaving {

@@ -14,8 +14,9 @@ use crate::heal::scrub::FILE_NAME as SCRUB_NAME;
 use crate::history;
 use crate::history::now_ms;
 use crate::journal::Journal;
+use crate::member::divergence::LastLives;
 use crate::member::found::absolute;
-use crate::member::label::{self, Label, Member, Usage};
+use crate::member::label::{self, Label, Life, Member, Usage};
 use crate::member::member_disk::reserve_soft;
 use crate::member::reserve;
 use crate::object::layout::{DISKS_MAX, Layout};
@@ -45,6 +46,8 @@ pub struct CreateOptions {
     pub width: Option<u8>,
     /// Size of the journal on each of its disks, in bytes; by default by the size of the disks.
     pub journal_bytes: Option<u64>,
+    /// The memory of this machine, as for [`OpenOptions::last_lives`].
+    pub last_lives: Option<Arc<dyn LastLives>>,
     /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
@@ -52,7 +55,8 @@ pub struct CreateOptions {
 impl CreateOptions {
     /// Options with defaults: width by the number of disks, journal by the size of the smallest.
     pub fn new(name: impl Into<String>, layout: Layout, disks: Vec<PathBuf>) -> Self {
-        Self { name: name.into(), layout, disks, width: None, journal_bytes: None, opener: Arc::new(FileDisks) }
+        let opener = Arc::new(FileDisks);
+        Self { name: name.into(), layout, disks, width: None, journal_bytes: None, last_lives: None, opener }
     }
 }
 
@@ -141,9 +145,10 @@ impl Pool {
         let opener = options.opener.clone();
         let disks = options.disks.clone();
         let name = options.name.clone();
+        let last_lives = options.last_lives.clone();
         let written = opener.work().blocking(move || write_pool(&options)).await;
         written.ok_or_else(|| PoolError::Cancelled(name.clone()))??;
-        Self::open(OpenOptions { name: Some(name), opener, ..OpenOptions::new(disks) }).await
+        Self::open(OpenOptions { name: Some(name), last_lives, opener, ..OpenOptions::new(disks) }).await
     }
 }
 
@@ -167,7 +172,7 @@ fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>)
     Ok((plan_of(options, width, &candidates), candidates))
 }
 
-fn check_name(name: &str) -> Result<(), PoolError> {
+pub fn check_name(name: &str) -> Result<(), PoolError> {
     let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(valid);
     if good { Ok(()) } else { Err(PoolError::BadName(name.to_owned())) }
@@ -363,6 +368,10 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         unproven: false,
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
+        written_ms: now_ms(),
+        lives: vec![Life { mark: rand::random(), since_ms: now_ms(), batch: 0 }],
+        coming: None,
+        present: ids.iter().copied().collect(),
         features: label::features_in_use(Default::default()),
     };
     let mut locks = Vec::new();

@@ -78,6 +78,9 @@ pub enum Change {
     Online {
         /// The disk: its path, or the first letters of its id.
         disk: String,
+        /// Gives up what it has written by itself, where it has diverged from the pool.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        discard: bool,
     },
     /// Every object is laid out as a new one would be now.
     Rebalance {
@@ -167,7 +170,7 @@ fn event_of(change: &Change, plan: &ChangePlan) -> (EventKind, String) {
         Change::Remove { disk } => (EventKind::Changed, format!("{disk} is being removed")),
         Change::Keep { disk } => (EventKind::Changed, format!("{disk} stays after all")),
         Change::Offline { disk } => (EventKind::Changed, format!("{disk} was taken offline")),
-        Change::Online { disk } => (EventKind::Changed, format!("{disk} was brought online")),
+        Change::Online { disk, .. } => (EventKind::Changed, format!("{disk} was brought online")),
         Change::Rebalance { .. } => {
             (EventKind::Rebalance, format!("rebalancing to {} over {} disks", plan.after.layout, plan.after.width))
         }
@@ -224,8 +227,17 @@ impl Core {
                 }
                 surviving(Some(slot), self.survives(Some((slot, false))))
             }
-            Change::Online { disk } => {
+            Change::Online { disk, discard } => {
                 let slot = self.named(disk)?;
+                let has_diverged =
+                    self.members.member(slot).is_some_and(|member| member.state() == DiskState::Diverged);
+                if *discard && !has_diverged {
+                    let name = &self.members.name;
+                    let why = format!(
+                        "{disk} has not diverged: there is nothing to discard; use it again with: larder pool online {name} {disk}"
+                    );
+                    return Err(self.refused(why));
+                }
                 surviving(Some(slot), self.survives(Some((slot, true))))
             }
             Change::Rebalance { layout, width } => self.examine_rebalance(*layout, *width),
@@ -271,6 +283,11 @@ impl Core {
                     self.refresh_journal();
                 }
             }
+            Change::Online { discard: true, .. } => {
+                let slot = slot.unwrap_or_default();
+                self.discard_side(slot)
+                    .map_err(|error| self.refused(format!("{} is not back: {error}", self.path_of(slot))))?;
+            }
             Change::Online { .. } => {
                 if let Some(member) = slot.and_then(|slot| self.members.member(slot))
                     && member.state() == DiskState::Offline
@@ -282,7 +299,8 @@ impl Core {
                 if let Some(member) =
                     slot.and_then(|slot| self.members.member(slot)).filter(|member| !member.is_readable())
                 {
-                    let (path, why) = (member.path.read().display().to_string(), member.last_error.lock().clone());
+                    let why = self.divergence_text(member).unwrap_or_else(|| member.last_error.lock().clone());
+                    let path = member.path.read().display().to_string();
                     return Err(self.refused(format!("{path} is not back: {why}")));
                 }
             }
@@ -338,6 +356,7 @@ impl Core {
             let why = format!("{} is being replaced already", old.path.read().display());
             return Err(self.refused(why));
         }
+        self.check_meant(old, new)?;
         let new = [new.to_owned()];
         let joining = match self.spare_at(&new[0]) {
             Some(spare) => vec![self.freed_spare(spare)?],
@@ -359,6 +378,42 @@ impl Core {
         self.check_fits(&after)?;
         let plan = ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings };
         Ok(Step { plan, slot: Some(slot), joining })
+    }
+
+    /// Refuses to replace a disk that a person has most likely not meant.
+    fn check_meant(&self, old: &MemberDisk, new: &Path) -> Result<(), PoolError> {
+        let name = &self.members.name;
+        let path = old.path.read().display().to_string();
+        if old.is_leaving() {
+            let why = format!("{path} is leaving the pool already: wait for that, see: larder pool status {name}");
+            return Err(self.refused(why));
+        }
+        if !old.is_readable() {
+            return Ok(());
+        }
+        // The same command once more, where the new disk is mounted in the place of the old.
+        if let Some(first) = old.replaces().and_then(|id| self.members.iter().find(|member| member.id == id)) {
+            let first = first.path.read().display().to_string();
+            let why = format!(
+                "{path} is taking the place of {first} itself: wait until it has, see: larder pool status {name}"
+            );
+            return Err(self.refused(why));
+        }
+        let is_dead = |member: &&MemberDisk| {
+            !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline
+        };
+        match self.members.iter().find(is_dead) {
+            None => Ok(()),
+            Some(dead) => {
+                let dead_path = dead.path.read().clone();
+                let (state, shown) = (dead.state(), dead_path.display());
+                let command = format!("larder pool replace {name} {} {}", shell::word(&dead_path), shell::word(new));
+                let why = format!(
+                    "{path} is in use, and {shown} is {state}: replace that one: {command}; {path} can be replaced once all others are well"
+                );
+                Err(self.refused(why))
+            }
+        }
     }
 
     fn examine_remove(self: &Arc<Self>, slot: u8) -> Result<Step, PoolError> {
@@ -493,7 +548,10 @@ impl Core {
     fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
         disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
         let is_known = |id| self.members.iter().any(|member| member.id == id) || self.members.label().is_spare(id);
-        let left_over = |label: &label::Label| label.pool == self.members.id && !is_known(label.disk);
+        let ours = self.members.label();
+        // One that went on without this pool may hold the only copy of something.
+        let left_over =
+            |label: &label::Label| label.pool == self.members.id && !is_known(label.disk) && ours.knows_life_of(label);
         let found = create::candidates(&*self.members.opener, disks, left_over)?;
         // A new pool may make its folders. Here a mistyped path would be a member on the system's
         // disk.
@@ -519,6 +577,10 @@ impl Core {
         let is_known = |member: &&MemberDisk| of_label(member) || lies_there(member) && !is_emptied(member);
         if let Some(member) = self.members.iter().find(is_known) {
             let why = match member.state() {
+                DiskState::Diverged => format!(
+                    " and has gone on without it; see: larder pool status {name}; to give its side up: larder pool online --discard {name} {}",
+                    shell::word(path)
+                ),
                 DiskState::Offline => format!(": larder pool online {name} {}", shell::word(path)),
                 _ if !member.is_readable() => {
                     format!(" and is out of use; take it back with: larder pool clear {name}")
@@ -751,7 +813,12 @@ impl Core {
     fn freed_spare(&self, spare: Spare) -> Result<Candidate, PoolError> {
         let disk = self.members.opener.open_disk(&spare.path).map_err(PoolError::io("open the spare", &spare.path))?;
         match label::read(&*disk) {
-            Ok(Ok(label)) if label.disk == spare.id && label.pool == self.members.id => {}
+            Ok(Ok(label)) if label.disk == spare.id && label.pool == self.members.id => {
+                if !self.members.label().knows_life_of(&label) {
+                    let path = spare.path.display();
+                    return Err(self.refused(format!("the spare {path} was used by a part of this pool that went on without the rest: it is left as it is")));
+                }
+            }
             _ => return Err(self.refused(format!("{} is not the spare that it was", spare.path.display()))),
         }
         create::of_disk(&spare.path, disk)

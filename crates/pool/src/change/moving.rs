@@ -200,7 +200,11 @@ impl Core {
             return Vec::new();
         }
         let out =
-            |member: &MemberDisk| !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline;
+            // A person decides about a disk that was taken offline, or has diverged.
+            |member: &MemberDisk| {
+                let is_asked_for = matches!(member.state(), DiskState::Offline | DiskState::Diverged);
+                !member.is_readable() && !member.is_leaving() && !is_asked_for
+            };
         let left = |member: &MemberDisk| SPARE_AFTER.saturating_sub(member.out_since());
         self.members.with_slots().filter(|(_, m)| out(m)).map(|(slot, m)| (slot, left(m))).collect()
     }

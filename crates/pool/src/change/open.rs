@@ -23,6 +23,7 @@ use crate::heal::scrub;
 use crate::history::EventKind;
 use crate::journal::{self, Journal};
 use crate::member::adopt::{self, Damaged};
+use crate::member::divergence;
 use crate::member::found::{Directories, Labelled, no_larder_disk, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
@@ -58,6 +59,7 @@ impl Pool {
             }
             core.blocking(move |core| core.load_index(&tombstoned)).await??;
             core.blocking(|core| core.reserves.make(&core.members)).await?;
+            core.blocking(|core| core.count_divergence()).await?;
             let tombstones = Arc::new(tombstones);
             if core.members.iter().all(|member| member.is_writable()) {
                 tombstones.sweep(&core).await?;
@@ -95,9 +97,10 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
     let pool = choose_pool(options, &labelled, &unusable)?;
     let hinted = hinted(&*options.opener, pool, &labelled);
-    labelled.extend(hinted.labelled.into_iter().filter(|disk| disk.label.pool == pool));
     damaged.extend(hinted.damaged);
     hanging.extend(hinted.hanging);
+    let named: Vec<Uuid> = labelled.iter().map(|disk| disk.label.disk).collect();
+    labelled.extend(hinted.labelled.into_iter().filter(|disk| disk.label.pool == pool));
     let labels: Vec<Label> =
         labelled.iter().map(|disk| &disk.label).filter(|label| label.pool == pool).cloned().collect();
     for (path, disk, label) in create::finish_creation(&*options.opener, &labels) {
@@ -112,11 +115,15 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     let claimed: Vec<Uuid> = ours.iter().map(|disk| disk.label.disk).collect();
     let ours = without_duplicates(ours, &mut notes);
     let labels: Vec<Label> = ours.iter().map(|disk| disk.label.clone()).collect();
-    let Some(winner) = label::winner(&labels).cloned() else {
+    let Some(mut winner) = label::winner(&labels, |label| named.contains(&label.disk)).cloned() else {
         return Err(PoolError::NoPool(paths_text(&options.disks)));
     };
     check_features(&labels, true)?;
     check_usage(options, &winner)?;
+    if let Some(name) = &options.rename {
+        create::check_name(name)?;
+        winner.name.clone_from(name);
+    }
     let (host, host_id) = folder::host();
     let owner = format!("process {} on {host}", std::process::id());
     let members = assemble(&winner, ours, &owner, &mut notes)?;
@@ -135,11 +142,13 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
             return Err(PoolError::ChangesLost { pool: winner.name, why, help });
         }
     }
+    check_fewer(options, &winner, &members)?;
     let stale_labels = stale_labels(&winner, &labels, &members);
     notes.extend(stale_labels.iter().cloned());
     let before = winner.clone();
     let (graveyard, mut burials) = Graveyard::new();
-    let start = Start { label: winner, members, opener: options.opener.clone(), owner, notes };
+    let last_lives = options.last_lives.clone();
+    let start = Start { label: winner, members, opener: options.opener.clone(), owner, notes, last_lives };
     let core = Arc::new(Core::new(Members::new(start), graveyard));
     let reaper = core.clone();
     match core.members.work.clone() {
@@ -191,6 +200,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         label.unproven |= options.accept_loss;
     });
     core.members.tell_of_stale_disks();
+    core.members.tell_of_diverged_disks();
     core.objects.versions.begin_session(&core.members.hold_labels());
     let journal = Journal::open(core.members.clone(), core.activity.clone(), stored).inspect_err(give_up)?;
     core.set_journal(journal.handle());
@@ -209,6 +219,22 @@ impl Members {
             text.push_str(&format!("; {} is {}", member.path.read().display(), member.state()));
         }
         self.event(kind, text);
+    }
+
+    /// Tells which disks have diverged.
+    fn tell_of_diverged_disks(&self) {
+        for member in self.iter().filter(|member| member.state() == DiskState::Diverged) {
+            let since = member.divergence.lock().as_ref().map_or(0, |divergence| divergence.since_ms);
+            self.tell_of_divergence(&member.path.read(), since);
+        }
+    }
+
+    /// Tells that a disk has diverged.
+    pub fn tell_of_divergence(&self, path: &Path, since_ms: u64) {
+        let since = divergence::utc(since_ms);
+        let text = format!("{} went on without this pool since {since}: it is left as it is", path.display());
+        tracing::error!(pool = %self.name, text);
+        self.event(EventKind::Errors, text);
     }
 
     /// Tells which disks are out of date, once it is known which of them take writes.
@@ -273,7 +299,8 @@ fn paths_text(paths: &[PathBuf]) -> String {
 fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -> Result<Uuid, PoolError> {
     let mut counts: Vec<(usize, Uuid, String)> = Vec::new();
     for disk in labelled {
-        if options.name.as_ref().is_some_and(|name| *name != disk.label.name && *name != disk.label.pool.to_string()) {
+        let is_it = |name: &String| *name == disk.label.name || disk.label.pool.to_string().starts_with(name.as_str());
+        if options.name.as_ref().is_some_and(|name| !is_it(name)) {
             continue;
         }
         match counts.iter_mut().find(|(_, pool, _)| *pool == disk.label.pool) {
@@ -285,7 +312,9 @@ fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -
     match counts.as_slice() {
         [] if notes.is_empty() => Err(PoolError::NoPool(paths_text(&options.disks))),
         [] => Err(PoolError::NoPool(notes.join("; "))),
-        [(first, _, a), (second, _, b), ..] if first == second => Err(PoolError::SeveralPools(format!("{a}, {b}"))),
+        [(first, a_id, a), (second, b_id, b), ..] if first == second => {
+            Err(PoolError::SeveralPools(format!("{a} with the id {a_id}, and {b} with the id {b_id}")))
+        }
         [(_, pool, _), ..] => Ok(*pool),
     }
 }
@@ -380,12 +409,22 @@ fn assemble(
     for disk in disks {
         let place = members.iter().zip(&winner.members).find(|(member, _)| member.id == disk.label.disk);
         let Some((member, entry)) = place else {
-            if !winner.is_spare(disk.label.disk) {
+            if !winner.knows_life_of(&disk.label) {
+                let path = disk.path.display();
+                notes.push(format!("{path} has left this pool, and has gone on without it since: left as it is"));
+            } else if !winner.is_spare(disk.label.disk) {
                 notes.push(format!("{} was taken out of the pool earlier: not used", disk.path.display()));
             }
             continue;
         };
         if entry.offline {
+            continue;
+        }
+        // `diverged.left_alone`
+        if !winner.knows_life_of(&disk.label) {
+            member.diverge(winner, &disk.label);
+            *member.path.write() = disk.path;
+            member.set_state(DiskState::Diverged);
             continue;
         }
         let io = member.watched(disk.disk);
@@ -436,6 +475,22 @@ fn assemble(
     Ok(members)
 }
 
+/// Refuses to go on without disks that could have gone on without these
+/// (`diverged.fewer_disks_asked`).
+fn check_fewer(options: &OpenOptions, winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
+    let last = options.last_lives.as_ref().and_then(|memory| memory.last(winner.pool));
+    let missing = divergence::to_ask_about(winner, members, last, options.by_hand);
+    let Some(missing) = missing.filter(|_| !options.degraded) else {
+        return Ok(());
+    };
+    let knows = |mark| winner.lives.iter().chain(&winner.coming).any(|life| life.mark == mark);
+    let why = match last {
+        Some(mark) if !knows(mark) => "the disks that are here are older than the pool as this machine last ran it",
+        _ => "they had everything when it was last used, and may have been used elsewhere since",
+    };
+    Err(PoolError::FewerDisks { pool: winner.name.clone(), missing: paths_text(&missing), why })
+}
+
 /// Disks whose labels alone are older than the newest.
 fn stale_labels(winner: &Label, labels: &[Label], members: &[MemberDisk]) -> Vec<String> {
     let newest = winner.generation;
@@ -472,7 +527,11 @@ fn check_enough(winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError>
     let names: Vec<String> = bad
         .iter()
         .map(|member| {
-            let state = if member.is_readable() { "out of date" } else { "missing" };
+            let state = match member.state() {
+                DiskState::Diverged => "gone on without the others",
+                _ if member.is_readable() => "out of date",
+                _ => "missing",
+            };
             let why = match member.last_error.lock().as_str() {
                 "" => String::new(),
                 why => format!(": {why}"),

@@ -28,7 +28,8 @@ use crate::disk::{DiskIo, PROBE_NAME};
 use crate::error::PoolError;
 use crate::history::EventKind;
 use crate::member::faults::LOST_OBJECTS;
-use crate::member::member_disk::{DiskState, ErrorKind};
+use crate::member::label::Label;
+use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::object::index::{Grave, NO_SLOT, NewObject, Object};
 use crate::object::shard::{self, ShardName};
 use crate::object::shard_files::{self, Inventory, Sighting, Temp, take_inventory};
@@ -364,30 +365,71 @@ impl Core {
 
     /// Looks whether disks that are out of use have come back. With `adopt` a disk whose label is
     /// damaged or missing is taken back too, if its files prove that it is this pool's: a person
-    /// asked for it, so the damage has been seen. Blocks.
+    /// asked for it, so the damage has been seen. A disk that has diverged stays out
+    /// (`diverged.left_alone`). Blocks.
     pub fn reconnect(self: &Arc<Self>, adopt: bool) -> usize {
         let _one = self.members.begin_return();
-        let mut back = 0;
+        let (mut back, mut has_news) = (0, false);
         for (slot, member) in self.members.with_slots() {
             if member.is_writable() || member.state() == DiskState::Offline {
                 continue;
             }
             let path = member.path.read().clone();
-            match self.reattach(slot, &path, adopt) {
-                Ok(true) => back += 1,
-                Ok(false) => {}
-                Err(error) => *member.last_error.lock() = error.to_string(),
+            match self.reattach(slot, &path, if adopt { Return::Adopt } else { Return::Known }) {
+                Ok(Returned::Back) => back += 1,
+                Ok(Returned::Diverged { is_news }) => has_news |= is_news,
+                Ok(Returned::Left) => {}
+                Err(error) => {
+                    // Whatever lay there is gone, or has been emptied.
+                    if member.state() == DiskState::Diverged {
+                        *member.divergence.lock() = None;
+                        member.set_state(DiskState::Missing);
+                    }
+                    *member.last_error.lock() = error.to_string();
+                }
             }
         }
-        if back > 0 {
+        if back > 0 || has_news {
             self.members.write_labels(|_| {});
+        }
+        if back > 0 {
             self.repairs.add_all();
+        }
+        if has_news {
+            self.count_divergence();
         }
         back
     }
 
-    fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
-        let Some(member) = self.members.member(slot) else { return Ok(false) };
+    /// Takes back a disk that has diverged, whose own side a person gives up. Blocks.
+    pub fn discard_side(self: &Arc<Self>, slot: u8) -> std::io::Result<()> {
+        let _one = self.members.begin_return();
+        let Some(member) = self.members.member(slot) else { return Ok(()) };
+        let path = member.path.read().clone();
+        if member.is_writable() {
+            return Ok(());
+        }
+        self.reattach(slot, &path, Return::Discard)?;
+        self.members.write_labels(|_| {});
+        self.repairs.add_all();
+        Ok(())
+    }
+
+    /// Leaves a disk that has diverged as it is (`diverged.left_alone`).
+    fn leave_alone(&self, member: &MemberDisk, theirs: &Label) -> Returned {
+        let is_news = member.diverge(&self.members.label(), theirs);
+        member.last_error.lock().clear();
+        member.set_state(DiskState::Diverged);
+        if is_news {
+            let since = member.divergence.lock().as_ref().map_or(0, |divergence| divergence.since_ms);
+            self.members.tell_of_divergence(&member.path.read(), since);
+        }
+        Returned::Diverged { is_news }
+    }
+
+    fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, how: Return) -> std::io::Result<Returned> {
+        let adopt = how != Return::Known;
+        let Some(member) = self.members.member(slot) else { return Ok(Returned::Left) };
         if member.watch().is_closed() && member.watch().is_waiting() {
             // Its calls have not returned (`hang.calls_return_first`).
             return Err(crate::disk::watch::hangs());
@@ -396,11 +438,22 @@ impl Core {
         // A disk that is still read stays under the watch of its readers.
         let was_readable = member.is_readable();
         let disk = if was_readable { disk } else { member.watched(disk) };
-        let settled = self.members.label().settled;
+        let ours = self.members.label();
+        let settled = ours.settled;
         let label = match crate::member::label::read_copies(&*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::member::adopt::UNLABELLED),
             read => read?,
         };
+        if let Ok((label, _)) = &label
+            && label.disk == member.id
+            && label.pool == self.members.id
+            && !ours.knows_life_of(label)
+        {
+            if how != Return::Discard {
+                return Ok(self.leave_alone(member, label));
+            }
+            self.begin_discarding(member, &*disk, label)?;
+        }
         match label {
             // An older copy of itself (`label.settled_outlives`).
             Ok((label, _)) if label.disk == member.id && member.is_in_sync() && label.generation < settled => {
@@ -445,6 +498,7 @@ impl Core {
             taken => taken?,
         };
         self.objects.files.clear();
+        *member.divergence.lock() = None;
         self.merge_inventory(slot, inventory, &*disk)?;
         let disk = if was_readable { member.watched(disk) } else { disk };
         member.attach(disk.clone(), lock, path.to_owned());
@@ -453,8 +507,41 @@ impl Core {
         member.set_state(if trusted { DiskState::Online } else { DiskState::Resilvering });
         tracing::info!(pool = %self.members.name, disk = %path.display(), was_read_only, "disk is back");
         self.members.event(EventKind::DiskBack, path.display().to_string());
-        Ok(true)
+        Ok(Returned::Back)
     }
+
+    /// A person gives up the side of a disk. Its label says so before its first file goes, so that
+    /// what is left of that side is never opened.
+    fn begin_discarding(&self, member: &MemberDisk, disk: &dyn DiskIo, theirs: &Label) -> std::io::Result<()> {
+        let _lock = disk.lock(&self.members.owner)?;
+        let text = self.divergence_text(member).unwrap_or_default();
+        let text = format!("{}: its own side is given up, as asked: {text}", member.path.read().display());
+        tracing::warn!(pool = %self.members.name, text);
+        self.members.event(EventKind::Changed, text);
+        self.members.write_label_of_discarded(disk, theirs.disk)
+    }
+}
+
+/// The disks that may be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Return {
+    /// Those with a label of this pool.
+    Known,
+    /// Those without one, too, if their files are this pool's.
+    Adopt,
+    /// Those that have diverged, too.
+    Discard,
+}
+
+/// The result of taking back a disk.
+enum Returned {
+    Back,
+    /// It has diverged since it was last looked at, or had before.
+    Diverged {
+        is_news: bool,
+    },
+    /// The pool does not know it any more.
+    Left,
 }
 
 fn new_object(pool: Uuid, path: &str, shard: &ShardName) -> NewObject {

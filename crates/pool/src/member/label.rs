@@ -22,8 +22,17 @@
 //! - `label.journal_batch_proven`: `journal_batch` is a batch that was durable on every copy of the
 //!   journal that the label names. Copies that together do not reach it have lost acknowledged
 //!   changes.
+//! - `label.lineage_tells_divergence`: a life of the pool begins where a disk that had everything
+//!   is no longer among those that take writes. It has a random mark, and `lives` names the newest.
+//!   A disk whose newest mark is not in the lineage of the pool that runs took part in a life that
+//!   this pool does not know: it has diverged. It may hold acknowledged data that no other disk
+//!   has, so it is neither read nor written until a person decides.
+//! - `label.announced_before_begun`: a mark is announced (`coming`) on every disk of its life before
+//!   the first disk counts it, and counted on every disk before anything is acknowledged in that
+//!   life. So a disk with a mark that another disk of that life lacks holds nothing that it lacks.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, IoSlice};
 use std::path::PathBuf;
 
@@ -46,18 +55,26 @@ pub const HEADER_BYTES: usize = 24;
 /// Bounds a read on the word of a length field: 32 members need a tenth of it.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
+/// Lives that a label names. A disk that was away for more of them counts as diverged: a person
+/// decides. Each takes some 90 bytes of a label ([`LABEL_BYTES_MAX`]).
+const LIVES_MAX: usize = 256;
 const DAMAGED: &str = "its label is damaged";
 /// The features of labels, and of all that lies on disks, that this program knows.
-pub const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[SMALL_BLOCKS] };
+pub const KNOWN: Known = Known { read_only_compatible: &[LINEAGE], incompatible: &[SMALL_BLOCKS] };
+/// Labels name the lives of the pool. A program that does not know this would write labels without
+/// them.
+const LINEAGE: &str = "lineage";
 /// Shards may lie in blocks of 8 KiB. A program that does not know this would take them for files
 /// that are not the pool's.
 const SMALL_BLOCKS: &str = "small-blocks";
 
 /// The features of a pool that this program writes to: shards are written in small blocks from now
-/// on.
+/// on, and labels have a lineage.
 pub fn features_in_use(mut features: Features) -> Features {
-    if !features.incompatible.iter().any(|name| name == SMALL_BLOCKS) {
-        features.incompatible.push(SMALL_BLOCKS.to_owned());
+    for (set, name) in [(&mut features.incompatible, SMALL_BLOCKS), (&mut features.read_only_compatible, LINEAGE)] {
+        if !set.iter().any(|known| known == name) {
+            set.push(name.to_owned());
+        }
     }
     features
 }
@@ -104,9 +121,42 @@ pub struct Label {
     pub unproven: bool,
     pub usage: Usage,
     pub created_ms: u64,
+    /// When this label was written. It never goes back, whatever the clock does. 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written_ms: u64,
+    /// The lives of the pool, newest first (`label.lineage_tells_divergence`). None: an older
+    /// program wrote it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lives: Vec<Life>,
+    /// The life that begins once each disk of it knows its mark (`label.announced_before_begun`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coming: Option<Life>,
+    /// The disks that have everything of the newest life.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub present: BTreeSet<Uuid>,
     /// Features that a program must know to read or write this pool.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub features: Features,
+}
+
+/// A life of the pool: a time in which no disk that had everything left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Random: two sides of a split never draw the same.
+    pub mark: u64,
+    /// When it began.
+    pub since_ms: u64,
+    /// The last batch of the journal before it, as far as was known.
+    pub batch: u64,
+}
+
+/// A disk that has diverged, as it was last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diverged {
+    /// Its newest mark; 0 where its label has none.
+    pub mark: u64,
+    /// The generation of its label.
+    pub generation: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,12 +177,15 @@ pub struct Member {
     /// The member whose place it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<Uuid>,
+    /// It took part in a life that this pool does not know (`label.lineage_tells_divergence`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged: Option<Diverged>,
 }
 
 impl Member {
     /// A disk that has just joined.
     pub fn new(id: Uuid, path: PathBuf) -> Self {
-        Self { id, path, in_sync: true, suspect: false, leaving: false, offline: false, replaces: None }
+        Self { id, path, in_sync: true, suspect: false, leaving: false, offline: false, replaces: None, diverged: None }
     }
 }
 
@@ -157,6 +210,12 @@ pub enum Usage {
         host_id: String,
     },
     Exported,
+}
+
+impl Diverged {
+    pub fn of(label: &Label) -> Self {
+        Self { mark: label.lives.first().map_or(0, |life| life.mark), generation: label.generation }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -241,6 +300,49 @@ impl Label {
         self.nonce = nonce;
     }
 
+    /// Whether the pool of this label lived through the newest life of `other`
+    /// (`label.lineage_tells_divergence`). Labels of older programs have generations alone.
+    /// Two of them are compared by these (`label.old_or_split`).
+    pub fn knows_life_of(&self, other: &Self) -> bool {
+        match other.lives.first() {
+            Some(newest) => self.lives.iter().chain(&self.coming).any(|life| life.mark == newest.mark),
+            None => self.lives.is_empty() || self.descends_from(other),
+        }
+    }
+
+    /// The life in which `other` left this label's lineage, and the batch of the journal before it.
+    pub fn fork(&self, other: &Self) -> Option<Life> {
+        let knows = |life: &&Life| self.lives.iter().chain(&self.coming).any(|own| own.mark == life.mark);
+        other.lives.iter().take_while(|life| !knows(life)).last().copied()
+    }
+
+    /// Whether this label is to begin a life with these disks: one that had everything is not among
+    /// them, or the beginning of a life was cut short.
+    pub fn needs_life(&self, present: &BTreeSet<Uuid>) -> bool {
+        self.lives.is_empty() || self.coming.is_some() || !self.present.is_subset(present)
+    }
+
+    /// Announces the next life (`label.announced_before_begun`). One that was announced before, and
+    /// perhaps begun on some disk, belongs to the lineage.
+    pub fn announce(&mut self, mark: u64, now_ms: u64) {
+        self.begin_life();
+        self.coming = Some(Life { mark, since_ms: now_ms, batch: self.journal_batch });
+    }
+
+    /// From now on the life that was announced is the newest.
+    pub fn begin_life(&mut self) {
+        if let Some(life) = self.coming.take() {
+            self.lives.insert(0, life);
+            self.lives.truncate(LIVES_MAX);
+        }
+    }
+
+    /// This label's word on `other`, as of its last look.
+    fn has_seen_diverged(&self, other: &Self) -> bool {
+        let seen = Diverged::of(other);
+        self.members.iter().any(|member| member.id == other.disk && member.diverged == Some(seen))
+    }
+
     fn state(&self) -> (u64, u64) {
         (self.generation, self.nonce)
     }
@@ -253,18 +355,46 @@ impl Label {
     }
 }
 
-/// Chooses the label to believe among those of one pool (`label.newest_wins`).
-pub fn winner(labels: &[Label]) -> Option<&Label> {
-    let is_newest =
-        |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));
-    let mut ends: Vec<&Label> = labels.iter().filter(|label| is_newest(label)).collect();
+/// Chooses the label to believe among those of one pool: the side to run, and its newest label.
+/// Where sides have diverged, one that `is_named` by a person comes first; then one with enough
+/// disks; then one that has seen the other as it is now, and gone on; then the one that was used
+/// last. Nothing is lost by a wrong
+/// choice, because the other side stays as it is (`label.lineage_tells_divergence`).
+pub fn winner(labels: &[Label], is_named: impl Fn(&Label) -> bool) -> Option<&Label> {
+    let is_outlived =
+        |label: &Label| labels.iter().any(|other| other.knows_life_of(label) && !label.knows_life_of(other));
+    let mut ends: Vec<&Label> = labels.iter().filter(|label| !is_outlived(label)).collect();
     if ends.is_empty() {
         ends = labels.iter().collect();
+    }
+    let side = |end: &Label| labels.iter().filter(|label| end.knows_life_of(label)).collect::<Vec<_>>();
+    let is_side_named = |end: &Label| side(end).into_iter().any(&is_named);
+    let has_seen_others = |end: &Label| {
+        let others = || labels.iter().filter(|label| !end.knows_life_of(label));
+        others().next().is_some() && others().all(|label| end.has_seen_diverged(label))
+    };
+    let is_enough = |end: &Label| {
+        let here = side(end).into_iter().filter(|label| end.has_in_sync(label.disk) && end.descends_from(label));
+        here.count() + usize::from(end.failures()) >= end.members.len()
+    };
+    let chosen = ends.into_iter().max_by_key(|end| {
+        (is_side_named(end), is_enough(end), has_seen_others(end), end.written_ms, end.generation, end.nonce)
+    })?;
+    newest(&side(chosen))
+}
+
+/// The label to believe among those of one side (`label.newest_wins`).
+fn newest<'a>(labels: &[&'a Label]) -> Option<&'a Label> {
+    let is_newest =
+        |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));
+    let mut ends: Vec<&Label> = labels.iter().copied().filter(|label| is_newest(label)).collect();
+    if ends.is_empty() {
+        ends = labels.to_vec();
     }
     // Disks that should have it and do not. A side that went on without a disk said so; a label
     // that counts on a disk that went on without it was cut short.
     let lack = |label: &Label| {
-        let lacks = |other: &&Label| label.has_in_sync(other.disk) && !other.descends_from(label);
+        let lacks = |other: &&&Label| label.has_in_sync(other.disk) && !other.descends_from(label);
         labels.iter().filter(lacks).filter(|other| !label.has_outlived(other)).count()
     };
     let is_whole = |label: &Label| lack(label) <= usize::from(label.failures());
@@ -352,6 +482,10 @@ pub(crate) mod tests {
             unproven: false,
             usage: Usage::Exported,
             created_ms: 0,
+            written_ms: 0,
+            lives: Vec::new(),
+            coming: None,
+            present: BTreeSet::new(),
             features: Features::default(),
         }
     }
@@ -372,6 +506,63 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_label_with_lives_round_trips() {
+        let life = |mark| Life { mark, since_ms: 1_795_645_443_000, batch: 7 };
+        let mut label = Label { lives: vec![life(u64::MAX), life(2)], coming: Some(life(9)), ..example(1) };
+        (label.written_ms, label.present) = (1_795_645_444_000, [Uuid::from_u128(1)].into());
+        label.members[1].diverged = Some(Diverged { mark: 5, generation: 6 });
+        let bytes = label.encode();
+        assert_eq!(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)), "0", "golden");
+        assert_eq!(Label::decode(&bytes), Ok(label));
+        // The largest: as many lives, disks and spares as there may be.
+        let mut largest = example(1);
+        largest.lives = vec![Life { mark: u64::MAX, since_ms: u64::MAX, batch: u64::MAX }; LIVES_MAX];
+        largest.history = vec![(u64::MAX, u64::MAX); HISTORY_MAX];
+        largest.members =
+            (0..DISKS_MAX as u128).map(|id| Member::new(Uuid::from_u128(id), "/d".repeat(999).into())).collect();
+        largest.present = largest.members.iter().map(|member| member.id).collect();
+        assert!((largest.encode().len() as u64) < LABEL_BYTES_MAX, "{}", largest.encode().len());
+    }
+
+    #[test]
+    fn sides_are_told_apart_by_their_lives() {
+        let life = |mark| Life { mark, since_ms: mark, batch: mark };
+        let of = |disk, marks: &[u64], generations: u64| {
+            let mut label = Label { lives: marks.iter().map(|mark| life(*mark)).collect(), ..example(disk) };
+            (0..generations).for_each(|nonce| label.advance(disk as u64 * 1000 + nonce));
+            label.written_ms = generations;
+            label
+        };
+        let (a, b) = (of(1, &[7, 1], 3), of(2, &[8, 1], 90));
+        let old = of(3, &[1], 0);
+        assert!(a.knows_life_of(&old) && !old.knows_life_of(&a) && !a.knows_life_of(&b) && !b.knows_life_of(&a));
+        assert_eq!((a.fork(&b), b.fork(&a), a.fork(&old)), (Some(life(8)), Some(life(7)), None));
+        let labels = [a.clone(), b.clone(), old.clone()];
+        assert_eq!(winner(&labels, |_| false), Some(&b), "used last");
+        assert_eq!(winner(&labels, |label| label.disk == a.disk), Some(&a), "named");
+        // One that has seen the other, and gone on.
+        let mut knows = a.clone();
+        knows.members[1].diverged = Some(Diverged::of(&b));
+        assert_eq!(winner(&[knows.clone(), b.clone(), old.clone()], |_| false), Some(&knows));
+        let mut went_on = b.clone();
+        went_on.advance(4);
+        assert_eq!(winner(&[knows, went_on.clone(), old], |_| false), Some(&went_on));
+        // An announcement is known before it is counted.
+        let mut announced = of(1, &[1], 1);
+        announced.announce(9, 5);
+        let mut counted = announced.clone();
+        counted.begin_life();
+        assert!(announced.knows_life_of(&counted) && counted.knows_life_of(&announced));
+        assert!(!of(1, &[1], 0).knows_life_of(&counted));
+        // Labels of older programs have generations alone.
+        let (older, newer) = (example(1), of(2, &[3], 1));
+        assert!(newer.knows_life_of(&older) && !older.knows_life_of(&newer));
+        let mut split = example(3);
+        split.advance(77);
+        assert!(!newer.knows_life_of(&split));
+    }
+
+    #[test]
     fn features_of_a_newer_program_are_kept() {
         let mut label = example(1);
         label.features.compatible.push("brand-new".into());
@@ -386,14 +577,14 @@ pub(crate) mod tests {
         let old = example(1);
         let mut new = example(2);
         new.advance(7);
-        assert_eq!(winner(&[old.clone(), new.clone(), example(3)]), Some(&new), "one newer among three");
+        assert_eq!(winner(&[old.clone(), new.clone(), example(3)], |_| false), Some(&new), "one newer among three");
         assert!(new.descends_from(&old));
         // Disk 3 ran alone from generation 5 with another nonce, for longer.
         let mut split = example(3);
         (0..4).for_each(|i| split.advance(100 + i));
         let mut newer = example(1);
         newer.advance(7);
-        assert_eq!(winner(&[newer.clone(), new.clone(), split.clone()]).map(|l| l.generation), Some(6));
+        assert_eq!(winner(&[newer.clone(), new.clone(), split.clone()], |_| false).map(|l| l.generation), Some(6));
         assert!(!new.descends_from(&split));
     }
 
@@ -410,7 +601,7 @@ pub(crate) mod tests {
             };
             // Power was cut when only disk 0 had it; then disk 1 was alone, and said so.
             let (cut, alone) = (label(0, nonces.0, &[]), label(1, nonces.1, &[0]));
-            assert_eq!(winner(&[cut, alone.clone()]), Some(&alone));
+            assert_eq!(winner(&[cut, alone.clone()], |_| false), Some(&alone));
         }
     }
 
@@ -430,7 +621,11 @@ pub(crate) mod tests {
         for settled in [7, 0] {
             went_on.settled = settled;
             let labels = [went_on.clone(), cut(2), cut(3)];
-            assert_eq!(winner(&labels) == Some(&went_on), settled > 0, "without the proof the majority counts");
+            assert_eq!(
+                winner(&labels, |_| false) == Some(&went_on),
+                settled > 0,
+                "without the proof the majority counts"
+            );
         }
         // A copy that says that it went on without disk 1 has its say, whatever was settled.
         went_on.settled = 7;
@@ -440,7 +635,7 @@ pub(crate) mod tests {
             label
         };
         let labels = [went_on.clone(), without(2), without(3)];
-        assert_ne!(winner(&labels), Some(&went_on));
+        assert_ne!(winner(&labels, |_| false), Some(&went_on));
     }
 
     #[test]
@@ -461,6 +656,6 @@ pub(crate) mod tests {
         let mut again = label(3, &[1, 4]);
         again.advance(8);
         let labels = [label(0, &[4]), label(1, &[]), label(2, &[4]), again.clone(), cut];
-        assert_eq!(winner(&labels), Some(&again), "disk 3 stays in sync");
+        assert_eq!(winner(&labels, |_| false), Some(&again), "disk 3 stays in sync");
     }
 }

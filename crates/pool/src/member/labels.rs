@@ -1,11 +1,12 @@
 //! Writing the labels of an open pool.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 use uuid::Uuid;
 
-use crate::history::EventKind;
+use crate::history::{EventKind, now_ms};
 use crate::member::label::{self, Label};
 use crate::member::member_disk::{ErrorKind, MemberDisk};
 use crate::member::members::{Members, Shape};
@@ -49,6 +50,19 @@ impl Members {
         is_ours
     }
 
+    /// Writes this pool's label over that of a disk whose own side is given up. It is out of sync.
+    pub fn write_label_of_discarded(&self, disk: &dyn crate::disk::DiskIo, id: Uuid) -> std::io::Result<()> {
+        let label = self.label.lock();
+        if self.is_given_back.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("the pool has been closed"));
+        }
+        let mut own = Label { disk: id, ..label.clone() };
+        for member in own.members.iter_mut().filter(|member| member.id == id) {
+            (member.in_sync, member.diverged) = (false, None);
+        }
+        label::write(disk, &own)
+    }
+
     /// Writes a new generation of the label to every disk that can be written. `change` may edit
     /// it; member paths and states are filled in here. A disk that fails here is taken out too.
     /// `false`: the disks are not ours any more.
@@ -61,23 +75,45 @@ impl Members {
         self.labels_behind.fetch_add(1, Ordering::AcqRel);
         change(&mut label);
         *self.shape.write() = Shape::of(&label);
-        // Each disk that fails makes one more round: bounded by the number of disks.
-        for _ in 0..=self.len() {
+        // Each disk that fails makes one more round, and another for the life that begins without
+        // it: bounded by the number of disks.
+        let mut announced: Option<BTreeSet<Uuid>> = None;
+        for _ in 0..=2 * self.len() + 1 {
             label.advance(rand::random());
+            label.written_ms = now_ms().max(label.written_ms);
             label.members = self.iter().map(MemberDisk::entry).collect();
             label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
+            let is_announcing = self.begin_or_announce(&mut label, &mut announced);
             let (is_done, has_it) = self.write_label_everywhere(&label);
             // The next label says so, because this one is on the disks already
             // (`label.settled_outlives`).
             if label.members.iter().all(|member| !member.in_sync || has_it.contains(&member.id)) {
                 label.settled = label.generation;
             }
-            if is_done {
+            if is_done && !is_announcing {
                 break;
             }
         }
         self.labels_behind.fetch_sub(1, Ordering::AcqRel);
         true
+    }
+
+    /// Begins the life that the last round has `announced`, or announces one if these disks need it
+    /// (`label.announced_before_begun`). Returns whether another round is to begin it.
+    fn begin_or_announce(&self, label: &mut Label, announced: &mut Option<BTreeSet<Uuid>>) -> bool {
+        let present: BTreeSet<Uuid> =
+            self.iter().filter(|member| member.is_in_sync() && member.is_writable()).map(|member| member.id).collect();
+        if announced.take().is_some_and(|disks| disks == present) {
+            label.begin_life();
+        } else if label.needs_life(&present) {
+            label.announce(rand::random(), label.written_ms);
+            label.present.clone_from(&present);
+            *announced = Some(present);
+            return true;
+        }
+        label.present = present;
+        self.remember(label);
+        false
     }
 
     /// Whether no disk failed, and which disks have it.

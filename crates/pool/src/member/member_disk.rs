@@ -7,6 +7,8 @@
 //!     |  | resilvered                   | seen again            | seen again
 //!     |  +---- Resilvering <------------+-----------------------+---- Missing
 //!     +--> ReadOnly (writes refused, reads answered)
+//!
+//!   Missing, Removed, Faulted --> Diverged: it went on without this pool; a person takes it back
 //! ```
 //!
 //! - `member.out_before_answer`: a disk that leaves the writable states misses writes from then on.
@@ -30,6 +32,7 @@ use uuid::Uuid;
 use crate::disk::counted::{CountedDisk, DiskCounts};
 use crate::disk::watch::Watch;
 use crate::disk::{DiskIo, DiskSpace};
+use crate::member::divergence::Divergence;
 use crate::member::label;
 
 /// The state of a disk; the transitions are drawn at the top of this file.
@@ -51,6 +54,9 @@ pub enum DiskState {
     Missing = 5,
     /// A person asked for it not to be used.
     Offline = 6,
+    /// It went on without this pool, and may hold acknowledged data of its own
+    /// (`label.lineage_tells_divergence`).
+    Diverged = 7,
 }
 
 impl DiskState {
@@ -62,6 +68,7 @@ impl DiskState {
             3 => Self::Faulted,
             4 => Self::Removed,
             6 => Self::Offline,
+            7 => Self::Diverged,
             _ => Self::Missing,
         }
     }
@@ -77,6 +84,7 @@ impl std::fmt::Display for DiskState {
             Self::Removed => "removed",
             Self::Missing => "missing",
             Self::Offline => "offline",
+            Self::Diverged => "diverged",
         })
     }
 }
@@ -111,6 +119,8 @@ pub struct MemberDisk {
     /// Its label is older than one that was settled: its copy of the journal is not believed, in sync or not. What missed
     /// that label may have missed batches, too (`label.settled_outlives`).
     pub unsettled: AtomicBool,
+    /// The side of it that went on without this pool, while it has diverged.
+    pub divergence: Mutex<Option<Divergence>>,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,
     /// It takes no new data, and its data moves to others.
@@ -151,6 +161,7 @@ impl MemberDisk {
             suspect: AtomicBool::new(false),
             rolled_back: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
+            divergence: Mutex::default(),
             stale: Mutex::default(),
             leaving: AtomicBool::new(false),
             replaces: Mutex::default(),
@@ -189,6 +200,7 @@ impl MemberDisk {
             leaving: self.is_leaving(),
             offline: self.state() == DiskState::Offline,
             replaces: self.replaces(),
+            diverged: self.divergence.lock().as_ref().map(|divergence| divergence.seen),
         }
     }
 

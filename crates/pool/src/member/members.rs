@@ -5,7 +5,7 @@
 //! gives out room, `waiting.rs` waits for disks as long as they answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -16,6 +16,7 @@ use crate::disk::buffer::Buffers;
 use crate::disk::work::Work;
 use crate::disk::{DiskIo, DiskOpener};
 use crate::history::{EventKind, History};
+use crate::member::divergence::LastLives;
 use crate::member::label::Label;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::member::slots::Slots;
@@ -48,6 +49,9 @@ pub struct Members {
     /// The last batch of the journal that is durable on all its copies
     /// (`label.journal_batch_proven`).
     pub(super) journal_batch: AtomicU64,
+    /// The machine's memory of the pool's lives, and the mark that it was given last.
+    last_lives: Option<Arc<dyn LastLives>>,
+    remembered: Mutex<Option<u64>>,
     /// The disks are no longer ours.
     pub(super) is_given_back: AtomicBool,
     pub(super) placing: Mutex<u64>,
@@ -116,11 +120,12 @@ pub struct Start {
     pub opener: Arc<dyn DiskOpener>,
     pub owner: String,
     pub notes: Vec<String>,
+    pub last_lives: Option<Arc<dyn LastLives>>,
 }
 
 impl Members {
     pub fn new(start: Start) -> Self {
-        let Start { label, members, opener, owner, notes } = start;
+        let Start { label, members, opener, owner, notes, last_lives } = start;
         let notes = notes.into_iter().map(|text| Note::new(text, &members)).collect();
         Self {
             id: label.pool,
@@ -135,6 +140,8 @@ impl Members {
             shape: RwLock::new(Shape::of(&label)),
             journal_batch: AtomicU64::new(label.journal_batch),
             label: Mutex::new(label),
+            last_lives,
+            remembered: Mutex::default(),
             is_given_back: AtomicBool::new(false),
             placing: Mutex::new(0),
             leaving: Mutex::new(()),
@@ -210,6 +217,21 @@ impl Members {
     /// Disks that can be written at all, full or not.
     pub fn writable(&self) -> usize {
         self.iter().filter(|member| member.is_writable()).count()
+    }
+
+    /// The last batch of the journal that is durable on all its copies.
+    pub fn journal_batch_now(&self) -> u64 {
+        self.journal_batch.load(Ordering::Acquire)
+    }
+
+    /// Has this machine remember the newest life of the pool (`diverged.fewer_disks_asked`).
+    pub(super) fn remember(&self, label: &Label) {
+        let (Some(memory), Some(life)) = (&self.last_lives, label.lives.first()) else { return };
+        let mut remembered = self.remembered.lock();
+        if *remembered != Some(life.mark) {
+            memory.remember(self.id, &self.name, life.mark);
+            *remembered = Some(life.mark);
+        }
     }
 
     // ---- disks that come back ---------------------------------------------------------------

@@ -2,10 +2,13 @@
 //! disk keeps beside its shards.
 
 pub mod adopt;
+pub mod divergence;
 pub mod faults;
 pub mod found;
 pub mod label;
 pub mod labels;
+#[cfg(test)]
+mod lineage_tests;
 pub mod member_disk;
 pub mod members;
 pub mod reserve;

@@ -214,7 +214,19 @@ fn choose(options: &SalvageOptions, candidates: &[Candidate], notes: &[String]) 
 impl Salvaged {
     fn read(pool: Uuid, found: Vec<Candidate>, mut notes: Vec<String>) -> Self {
         let labels: Vec<Label> = found.iter().filter_map(|found| found.label.clone()).collect();
-        let winner = label::winner(&labels).cloned();
+        let winner = label::winner(&labels, |_| false).cloned();
+        // Sides that went on without each other are read one by one (`diverged.left_alone`).
+        let is_ours = |found: &Candidate| match (&winner, &found.label) {
+            (Some(winner), Some(label)) => winner.knows_life_of(label),
+            _ => true,
+        };
+        let (found, other_side): (Vec<Candidate>, Vec<Candidate>) = found.into_iter().partition(is_ours);
+        for disk in other_side {
+            let path = disk.path.display();
+            notes.push(format!(
+                "{path} went on without the others and is not read with them; read its side alone: larder recover --disk {path}"
+            ));
+        }
         let disks: Vec<Arc<dyn DiskIo>> = found.iter().map(|found| found.disk.clone()).collect();
         let inventories: Vec<inventory::Inventory> = std::thread::scope(|scope| {
             let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(move || take(pool, &**disk))).collect();

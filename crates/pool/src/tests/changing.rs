@@ -307,7 +307,7 @@ async fn offline_and_online() {
     let pool = bench.open().await;
     assert_eq!(pool.status().disks[1].state, DiskState::Offline, "until somebody says so");
     verify(&pool, 0, 8).await;
-    pool.change(&Change::Online { disk }).await.unwrap();
+    pool.change(&Change::Online { disk, discard: false }).await.unwrap();
     pool.repaired().await;
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
     scrubbed(&pool).await;
@@ -721,7 +721,7 @@ async fn refusals_and_plans_tell_what_is_so() {
     assert!(why.contains("bring the other disks back first"), "{why}");
     let back = refused(Change::Replace { old: one.clone(), new: bench.disks[0].clone() }).await;
     assert!(back.contains(&format!("larder pool online tank {one}")), "{back}");
-    let plan = pool.change(&Change::Online { disk: one.clone() }).await.unwrap();
+    let plan = pool.change(&Change::Online { disk: one.clone(), discard: false }).await.unwrap();
     assert_eq!(survives(&plan), (0, 1));
     pool.repaired().await;
     let plan = pool.plan_change(&Change::Rebalance { layout: Some(Layout::Stripe), width: None }).await.unwrap();

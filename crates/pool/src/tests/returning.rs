@@ -150,7 +150,7 @@ async fn a_disk_that_loses_its_labels_while_serving_is_taken_back_when_asked_for
         let bench = Bench::new(3);
         let pool = bench.create(Layout::Raidz1).await;
         fill(&pool).await;
-        let change = Change::Online { disk: bench.disks[1].display().to_string() };
+        let change = Change::Online { disk: bench.disks[1].display().to_string(), discard: false };
         remove_labels(&bench, 1);
         pool.check().await.unwrap();
         assert_eq!(pool.status().disks[1].state, DiskState::Removed);

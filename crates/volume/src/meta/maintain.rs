@@ -2,9 +2,12 @@
 //!
 //! The engine's own pollers read the store every second for ever; then disks never sleep. So its
 //! manifest poll is set to hours, and its compactor and garbage collector are not started with it.
-//! This task wakes when the manifest changes and runs them while they have work. An idle volume
-//! does no I/O at all.
+//! This task wakes when the manifest changes or a snapshot is gone, and runs them while they have
+//! work. An idle volume does no I/O at all.
 //!
+//! - `maintain.snapshots_room_returns`: tables that only destroyed snapshots needed are collected
+//!   soon after these, whether anything is written or not. What a life leaves behind is collected
+//!   once after the next opening; in a bucket, where that costs requests, with the next change.
 //! - `maintain.grace_of_replicas`: where other machines can read the store, tables and segments that nothing needs any more stay for
 //!   [`REPLICA_GRACE`], longer than a read-only replica may be behind ([`crate::follow`]). One that is slower than that reads again.
 
@@ -58,17 +61,20 @@ impl Maintenance {
     /// Runs until the database is closed (or the task is aborted).
     pub(crate) async fn run(self) {
         let mut status = self.db.subscribe();
-        // Leftovers of an earlier run are collected with the first garbage of this one.
-        let mut garbage_of = status.borrow().current_manifest.id();
+        // `maintain.snapshots_room_returns`
+        let mut garbage_of = self.is_shared().then(|| status.borrow().current_manifest.id());
         loop {
             let seen = status.borrow_and_update().current_manifest.id();
             if l0_len(&status) >= L0_COMPACT_MIN {
                 self.compact(&mut status).await;
                 continue;
             }
-            if seen == garbage_of {
-                if wait_for_change(&mut status, seen).await.is_err() {
-                    return;
+            if garbage_of == Some(seen) {
+                tokio::select! {
+                    changed = wait_for_change(&mut status, seen) => if changed.is_err() {
+                        return;
+                    },
+                    () = self.pins.removed() => garbage_of = None,
                 }
                 continue;
             }
@@ -79,16 +85,20 @@ impl Maintenance {
                 Ok(Ok(())) => continue,
                 Ok(Err(_)) => return,
                 Err(_) => {
-                    garbage_of = status.borrow().current_manifest.id();
+                    garbage_of = Some(status.borrow().current_manifest.id());
                     self.collect_garbage().await;
                 }
             }
         }
     }
 
+    /// Whether other machines can read the store.
+    fn is_shared(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_shared())
+    }
+
     fn garbage_age(&self) -> Duration {
-        let is_shared = self.log.as_ref().is_some_and(|log| log.is_shared());
-        if is_shared { REPLICA_GRACE } else { GARBAGE_AGE_MIN }
+        if self.is_shared() { REPLICA_GRACE } else { GARBAGE_AGE_MIN }
     }
 
     /// Runs the compactor until it has nothing to do.

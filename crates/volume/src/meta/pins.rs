@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use larder_base::LogStore;
 use parking_lot::Mutex;
 use slatedb::{GcFilter, ObjectMetadata};
+use tokio::sync::Notify;
 use ulid::Ulid;
 
 /// The first and the last snapshot that read a table, and its length.
@@ -36,9 +37,9 @@ impl State {
     }
 }
 
-/// Which tables the snapshots of one volume read.
+/// Which tables the snapshots of one volume read, and the word that one of them is gone.
 #[derive(Default)]
-pub(crate) struct Pins(Mutex<State>);
+pub(crate) struct Pins(Mutex<State>, Notify);
 
 impl Pins {
     /// The snapshot reads these tables.
@@ -59,6 +60,12 @@ impl Pins {
         state.snapshots.remove(&snapshot);
         let snapshots = &state.snapshots;
         state.tables.retain(|_, r| snapshots.range(r.first..=r.last).next().is_some());
+        self.1.notify_one();
+    }
+
+    /// Waits until a snapshot is gone: its tables may be collected.
+    pub(crate) async fn removed(&self) {
+        self.1.notified().await;
     }
 
     /// Every table that a snapshot reads, and its length.

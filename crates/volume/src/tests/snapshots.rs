@@ -288,6 +288,51 @@ async fn space_comes_back() {
     assert_eq!(read_all(&volume, ino).await, random(6));
 }
 
+async fn tables(place: &Box_) -> usize {
+    let objects: Vec<_> = place.store.list(None).try_collect().await.unwrap();
+    objects.iter().filter(|object| object.location.as_ref().ends_with(".sst")).count()
+}
+
+/// Nothing is written after the snapshots are destroyed (`maintain.snapshots_room_returns`): while the volume is open,
+/// and after it was closed at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_destroyed_snapshots_go_from_an_idle_volume() {
+    let check = async |reopens: bool| {
+        let place = Box_::new();
+        for life in 0..7u64 {
+            let (registry, volume) = place.open().await;
+            for name in 0..40 {
+                file(&volume, Ino::ROOT, &format!("f{life}-{name}")).await;
+            }
+            volume.snapshot(&format!("s{life}")).await.unwrap();
+            registry.close().await.unwrap();
+        }
+        let (mut registry, volume) = place.open().await;
+        // Until the tables are merged, those that snapshots read stay.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let before = tables(&place).await;
+        let names: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
+        for name in names {
+            volume.destroy_snapshot(&name).await.unwrap();
+        }
+        if reopens {
+            registry.close().await.unwrap();
+            registry = place.open().await.0;
+        }
+        let mut left = before;
+        for _ in 0..300 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            left = tables(&place).await;
+            if left < before {
+                break;
+            }
+        }
+        assert!(left < before, "of {before} tables {left} are left, opened again {reopens}");
+        registry.close().await.unwrap();
+    };
+    tokio::join!(check(false), check(true));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_leaves_a_whole_snapshot_or_none() {
     let place = Box_::new();
