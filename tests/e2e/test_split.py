@@ -25,7 +25,7 @@ def put(daemon, name, data):
 
 def names(daemon):
     with client(daemon) as nfs:
-        return sorted(name for name in (entry.name for entry in nfs.list(nfs.root)) if name not in (".", ".."))
+        return sorted(entry.name.decode() for entry in nfs.list(nfs.root))
 
 
 def away(disk):

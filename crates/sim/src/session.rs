@@ -315,7 +315,7 @@ impl Run {
         let options = CreateOptions {
             opener: self.world.opener(self.seed),
             journal_bytes: Some(JOURNAL_BYTES),
-            last_lives: Some(self.last_lives.clone() as _),
+            last_lives: Some(self.last_lives.clone()),
             ..CreateOptions::new("tank", self.plan.layout, self.first_disks())
         };
         let created = self.powered(Pool::create(options)).await?;
@@ -333,7 +333,7 @@ impl Run {
         let opener = self.world.opener(self.seed ^ (u64::from(life) << 40));
         // Where older states of disks come back, or sides open by turns, a person says yes.
         let degraded = matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Journal | Trouble::Split);
-        let last_lives = Some(self.last_lives.clone() as _);
+        let last_lives: Option<Arc<dyn LastLives>> = Some(self.last_lives.clone());
         let options = OpenOptions { opener, degraded, last_lives, ..OpenOptions::new(self.world.paths()) };
         self.powered(Pool::open(options)).await
     }

@@ -11,11 +11,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
-use larder_pool::{CreateOptions, FoundPool, Layout, OpenOptions, Pool};
+use larder_pool::{CreateOptions, FoundPool, LastLives, Layout, OpenOptions, Pool};
 
 use super::args::{Global, UpArgs};
 use super::reach::absolute;
@@ -437,7 +438,7 @@ async fn open_or_create(
     data: &Path,
     memory: ByteSize,
 ) -> Result<OpenPool, Failure> {
-    let last_lives = Some(Remembered::of(data) as _);
+    let last_lives: Option<Arc<dyn LastLives>> = Some(Remembered::of(data));
     if Pool::scan(&config.disks).is_empty() {
         let options = CreateOptions { last_lives, ..create_options(args, config) };
         let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;

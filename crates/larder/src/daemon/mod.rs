@@ -520,7 +520,7 @@ impl Daemon {
             ..OpenOptions::new(disks.clone())
         };
         let renamed = open_pool(options(old, Some(&new)), memory).await;
-        let name = if renamed.is_ok() { &new } else { old };
+        let name = if renamed.is_ok() { new.as_str() } else { old };
         let (open, failure) = match renamed {
             Ok(open) => (open, None),
             Err(failure) => (open_pool(options(old, None), memory).await?, Some(failure)),

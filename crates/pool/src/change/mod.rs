@@ -3,6 +3,7 @@
 
 pub mod create;
 pub mod disks;
+pub mod diverged;
 pub mod forecast;
 pub mod mover;
 pub mod moving;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use larder_base::features::Access;
 use uuid::Uuid;
 
-use crate::change::{create, moving};
+use crate::change::{create, diverged, moving};
 use crate::core::Core;
 use crate::disk::DiskOpener;
 use crate::disk::folder;
@@ -479,7 +479,7 @@ fn assemble(
 /// (`diverged.fewer_disks_asked`).
 fn check_fewer(options: &OpenOptions, winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
     let last = options.last_lives.as_ref().and_then(|memory| memory.last(winner.pool));
-    let missing = divergence::to_ask_about(winner, members, last, options.by_hand);
+    let missing = diverged::to_ask_about(winner, members, last, options.by_hand);
     let Some(missing) = missing.filter(|_| !options.degraded) else {
         return Ok(());
     };

@@ -93,8 +93,7 @@ impl Model {
             return;
         }
         for _ in 0..self.random.random_range(0..3) {
-            current.iter().for_each(|disk| drop(self.disks[*disk].has.insert(self.next)));
-            self.next += 1;
+            self.answer(&current);
         }
         // A disk fails, and the pool goes on without it.
         if current.len() + usize::from(label.failures()) > count && self.random.random() {
@@ -102,8 +101,7 @@ impl Model {
             if !self.begin(&mut label, &current) {
                 return;
             }
-            current.iter().for_each(|disk| drop(self.disks[*disk].has.insert(self.next)));
-            self.next += 1;
+            self.answer(&current);
             return;
         }
         // Those that were away are brought up to date.
@@ -111,6 +109,13 @@ impl Model {
         stale.iter().for_each(|disk| self.disks[*disk].has.clone_from(&has));
         current.extend(stale);
         self.begin(&mut label, &current);
+    }
+
+    fn answer(&mut self, current: &[usize]) {
+        for disk in current {
+            self.disks[*disk].has.insert(self.next);
+        }
+        self.next += 1;
     }
 
     /// As `Members::write_labels` does.
