@@ -12,6 +12,12 @@ use crate::source::{self, Names, Stat};
 use crate::state::Import;
 use crate::{copy, dress, remove, verify};
 
+/// Directories below one another: each takes two descriptors of the daemon and its path in memory. Deeper ones are faults.
+pub(crate) const LEVELS_MAX: usize = 4096;
+/// The longest path below the folder.
+pub(crate) const PATH_BYTES_MAX: usize = 32 << 10;
+const TOO_DEEP: &str = "it lies deeper than an import goes: 4,096 folders, or a path of 32 KiB";
+
 /// The purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
@@ -33,12 +39,22 @@ pub(crate) fn walk(import: &Import, top: Arc<Directory>, jobs: &SyncSender<Job>,
     let mount = top.stat.clone();
     let mut levels = Vec::new();
     levels.extend(enter(import, top, how));
-    while let Some(level) = levels.last_mut() {
+    while let depth = levels.len()
+        && let Some(level) = levels.last_mut()
+    {
         if import.progress.is_stopped() {
             return;
         }
         if let Some((name, stat)) = level.below.pop() {
-            let below = descend(import, &level.dir, &name, stat, &mount, how);
+            let path_bytes = level.dir.path.as_os_str().len() + name.to_bytes().len();
+            let is_too_deep = depth >= LEVELS_MAX || path_bytes >= PATH_BYTES_MAX;
+            let below = match is_too_deep {
+                true => {
+                    import.fault(&level.dir.path, TOO_DEEP);
+                    None
+                }
+                false => descend(import, &level.dir, &name, stat, &mount, how),
+            };
             if how == For::Copying {
                 dress::release(import, &level.dir);
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_files::Files;
-use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_volume::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
 use crate::login::DoorUser;
 use crate::share::{Access, DoorShare};
@@ -192,6 +192,9 @@ impl View {
                 Spot::In(ref room, dir) => (room, dir),
             };
             if *name == *b".." {
+                if dir.kind == FileKind::Directory {
+                    room.files().access(&room.cred, dir.id.ino, ACCESS_EXECUTE).await?;
+                }
                 at = match (dir.id.ino == room.root(), links) {
                     (true, 0) => Spot::Top,
                     // Nothing above the top of the share is reached by a link (`tree.links_stay_within`).

@@ -9,11 +9,13 @@ use larder_base::Timestamp;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
+use super::browser::archive;
 use super::browser::links::Links;
 use super::browser::sessions::Sessions;
 use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
+use super::turns::{Places, Walks};
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
 use crate::share::DoorShare;
@@ -73,6 +75,8 @@ pub struct Shared {
     pub sessions: Sessions,
     pub uploads: Uploads,
     pub links: Links,
+    pub archives: Places<archive::Key>,
+    pub walks: Walks,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
@@ -93,6 +97,8 @@ impl Shared {
             locks: Locks::default(),
             sessions: Sessions::default(),
             uploads: Uploads::default(),
+            archives: Places::default(),
+            walks: Walks::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
             tokens: RwLock::default(),

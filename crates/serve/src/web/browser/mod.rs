@@ -4,7 +4,7 @@
 //! is here beside pages are sessions (`sessions`, `entrance`), resumable uploads (`uploads`), archives
 //! (`archive`), links (`links`) and the past (`versions`). Pages are in `listing`, `search`, `view`.
 
-mod archive;
+pub mod archive;
 mod entrance;
 mod form;
 mod frame;

@@ -1,7 +1,7 @@
 //! Resumable uploads, in the manner of tus: POST of a file's URL begins one, PATCH adds bytes at an offset,
 //! HEAD says how many there are, DELETE gives it up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -86,6 +86,10 @@ async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming)
             *held.stage = Stage::Failed(fail.clone());
             context.shared.uploads.remove(id);
         }
+        if fail.status == StatusCode::INSUFFICIENT_STORAGE {
+            // Those that nobody goes on with make room.
+            context.shared.uploads.expire(Instant::now());
+        }
         return Err(fail);
     }
     let reached = match &*held.stage {
@@ -137,7 +141,7 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
                     return Err(TOO_LONG);
                 }
                 context.shared.stats.written(data.len());
-                entry.touch();
+                entry.came(upload.bytes() + data.len() as u64);
                 if !data.is_empty() {
                     upload.push(data).await?;
                 }
