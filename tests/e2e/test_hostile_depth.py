@@ -6,6 +6,7 @@
   D4  A copy whose client has left is taken back.
 """
 
+import contextlib
 import http.client
 import io
 import json
@@ -28,7 +29,7 @@ from waiting import wait_for
 
 LEVELS = int(os.environ.get("LARDER_LEVELS", "4000"))
 # A path of a client has 4,096 bytes: deeper folders are reached by their top alone.
-SHALLOW = 1900
+SHALLOW = 900
 MEMORY_BYTES_MAX = 256 << 20
 
 
@@ -325,20 +326,35 @@ def test_a_folder_that_may_not_be_searched_shows_nothing(daemon, nfs, keeper):
     assert keeper("DELETE", f"{at}/shut").status == 204
 
 
+BIG_BYTES = 12 << 20
+SAID_BYTES = 1 << 30
+
+
+def refused(daemon, method, path, **headers):
+    """The answer to the first BIG_BYTES of ann's body: it comes although she has not sent the rest."""
+    ann = Web(daemon, "ann", ANN)
+    headers = {"Authorization": ann.authorization, **{name.replace("_", "-"): str(value) for name, value in headers.items()}}
+    ann.connection.putrequest(method, path)
+    for name, value in {**headers, "Content-Length": str(SAID_BYTES)}.items():
+        ann.connection.putheader(name, value)
+    ann.connection.endheaders()
+    ann.connection.sock.settimeout(20)
+    with contextlib.suppress(OSError):
+        ann.connection.send(os.urandom(BIG_BYTES))
+    return ann.connection.getresponse().status
+
+
 def test_a_quota_holds_for_a_file_that_replaces_another(daemon, keeper):
     ann, at = Web(daemon, "ann", ANN), f"/{daemon.share}"
     ann.put(f"{at}/old.txt", b"short\n")
     daemon.run("volume", "set", "files", "--user-quota", "ann=4MiB", check=True)
     try:
-        answer = ann("PUT", f"{at}/old.txt", b"x" * (24 << 20))
-        assert answer.status == 507, answer.status
-        assert ann("GET", f"{at}/old.txt").body == b"short\n"
-        begun = ann("POST", f"{at}/old.txt?upload", Upload_Length=24 << 20)
+        assert refused(daemon, "PUT", f"{at}/old.txt") == 507
+        begun = Web(daemon, "ann", ANN)("POST", f"{at}/old.txt?upload", Upload_Length=SAID_BYTES)
         assert begun.status == 201, (begun.status, begun.body)
-        path = begun.headers["Location"]
-        assert ann("PATCH", path, b"x" * (24 << 20), Upload_Offset=0).status == 507
-        keeper.put(f"{at}/big", b"x" * (12 << 20))
-        assert ann("COPY", f"{at}/big", Destination=f"{at}/old.txt").status == 507
-        assert ann("GET", f"{at}/old.txt").body == b"short\n"
+        assert refused(daemon, "PATCH", begun.headers["Location"], Upload_Offset=0) == 507
+        keeper.put(f"{at}/big", os.urandom(BIG_BYTES))
+        assert Web(daemon, "ann", ANN)("COPY", f"{at}/big", Destination=f"{at}/old.txt").status == 507
+        assert Web(daemon, "ann", ANN)("GET", f"{at}/old.txt").body == b"short\n"
     finally:
         daemon.run("volume", "set", "files", "--user-quota", "ann=none", check=True)

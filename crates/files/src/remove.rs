@@ -1,6 +1,8 @@
 //! Removing a name with everything below it.
 //!
 //! - `remove.by_inode`: names are removed within the folders that the walk entered, whatever path leads to them now.
+//! - `remove.durable_at_the_end`: removals below the top are ordered. The last one is durable, and everything before it with
+//!   it; where something stays, the tree is flushed.
 //! - `remove.failures_stay`: a name that cannot be removed stays, with the folders around it.
 
 use bytes::Bytes;
@@ -43,6 +45,7 @@ impl Files {
             }
             return report;
         }
+        let inner = self.ordered();
         let mut walk = Walk::new(self.tree.clone(), cred.clone(), unchanged_since.is_some());
         match walk.open(attr.id.ino).await {
             Ok(opened) => {
@@ -56,10 +59,11 @@ impl Files {
             let failed = match step {
                 Step::Left(folder, trouble) => {
                     let path = walk.path();
+                    let files = if walk.dir().is_some() { &inner } else { self };
                     let done = match trouble {
                         Some(error) => Err(error),
                         None if folder.stays => Ok(false),
-                        None => gone(self.rmdir(cred, folder.parent, &folder.name).await.map(drop)).map(|()| true),
+                        None => gone(files.rmdir(cred, folder.parent, &folder.name).await.map(drop)).map(|()| true),
                     };
                     match done {
                         Ok(true) => None,
@@ -68,11 +72,11 @@ impl Files {
                     }
                 }
                 Step::Entry(entry) if entry.kind == FileKind::Directory => {
-                    self.enter_doomed(cred, &mut walk, &entry).await.err().map(Some)
+                    inner.enter_doomed(cred, &mut walk, &entry).await.err().map(Some)
                 }
                 Step::Entry(entry) => {
                     let dir = walk.dir().unwrap_or(dir);
-                    let done = gone(self.remove_name(cred, dir, &entry, unchanged_since).await);
+                    let done = gone(inner.remove_name(cred, dir, &entry, unchanged_since).await);
                     done.err().map(|error| Some((walk.path_of(&entry.name), error)))
                 }
             };
@@ -88,6 +92,11 @@ impl Files {
             if report.is_cut {
                 break;
             }
+        }
+        if !report.is_whole()
+            && let Err(error) = self.sync().await
+        {
+            report.fail(Bytes::new(), error);
         }
         report
     }

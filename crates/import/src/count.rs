@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 use larder_volume::FileKind;
 
+use crate::directory::LEVELS_MAX;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
-use crate::walk::LEVELS_MAX;
 
 /// Adds everything up. What cannot be read is not counted; whoever copies it says so.
 pub(crate) fn count(import: &Import, top: &OwnedFd, stat: &Stat) {

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use crate::directory::Directory;
 use crate::source;
 use crate::state::Import;
-use crate::{copy, dress, walk};
+use crate::{copy, directory, dress};
 
 /// Names of a directory in the volume that are looked at at once.
 const PAGE: usize = 512;
 /// Directories below one another, as many as an import brings. Beyond it they stay, and are named.
-const LEVELS_MAX: usize = walk::LEVELS_MAX;
+const LEVELS_MAX: usize = directory::LEVELS_MAX;
 
 const KEPT: &str = "the folder no longer has it; kept, because no import brought it or somebody changed it since";
 

@@ -6,16 +6,12 @@ use std::sync::mpsc::SyncSender;
 
 use larder_volume::{FileKind, FsError, Ino, SetAttr};
 
-use crate::directory::{Directory, Job};
+use crate::directory::{Directory, Job, LEVELS_MAX, PATH_BYTES_MAX};
 use crate::links::Way;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
 use crate::{copy, dress, remove, verify};
 
-/// Directories below one another: each takes two descriptors of the daemon and its path in memory. Deeper ones are faults.
-pub(crate) const LEVELS_MAX: usize = 4096;
-/// The longest path below the folder.
-pub(crate) const PATH_BYTES_MAX: usize = 32 << 10;
 const TOO_DEEP: &str = "it lies deeper than an import goes: 4,096 folders, or a path of 32 KiB";
 
 /// The purpose of a walk.

@@ -9,13 +9,12 @@ use larder_base::Timestamp;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
-use super::browser::archive;
 use super::browser::links::Links;
 use super::browser::sessions::Sessions;
 use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
-use super::turns::{Places, Walks};
+use super::turns::{ArchiveKey, Places, Walks};
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
 use crate::share::DoorShare;
@@ -75,7 +74,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub uploads: Uploads,
     pub links: Links,
-    pub archives: Places<archive::Key>,
+    pub archives: Places<ArchiveKey>,
     pub walks: Walks,
     /// The time of the directory of shares.
     pub started: Timestamp,
@@ -140,10 +139,12 @@ impl Shared {
     }
 
     /// Gives up uploads that nobody goes on with. Never returns.
-    pub async fn expire_uploads(&self) {
+    pub async fn expire_uploads(self: &Arc<Self>) {
         loop {
             tokio::time::sleep(EXPIRE_EVERY).await;
-            self.uploads.expire(Instant::now());
+            let shared = Arc::clone(self);
+            // A panic ends this round. In place it would end the door, whose connections wait beside it.
+            let _ = tokio::spawn(async move { shared.uploads.expire(Instant::now()) }).await;
         }
     }
 }

@@ -13,7 +13,6 @@
 //! circle. By a link of the server all symbolic links are left out (`visit.links_stay_below`).
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use super::super::context::Answer;
 use super::super::fail::Fail;
 use super::super::get::disposition;
 use super::super::path::{join, name};
-use super::super::turns::Place;
+use super::super::turns::{ArchiveKey as Key, Place};
 use super::html::private;
 use super::visit::{SNAPSHOTS, Visit};
 use super::zip::{Zip, name_of};
@@ -54,17 +53,6 @@ const WINDOW_BYTES: usize = 2 << 20;
 const WINDOW_TIME: Duration = Duration::from_secs(60);
 /// Names that one selection may have.
 const SELECTION_MAX: usize = 10_000;
-
-/// Who has a place (`archive.in_turn`).
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Key {
-    Users,
-    User(String),
-    UsersAt(IpAddr),
-    Links,
-    Link(String),
-    LinksAt(IpAddr),
-}
 
 fn turn(visit: &Visit) -> Result<Place<Key>, Fail> {
     const FULL: Fail =

@@ -4,7 +4,7 @@
 //! is here beside pages are sessions (`sessions`, `entrance`), resumable uploads (`uploads`), archives
 //! (`archive`), links (`links`) and the past (`versions`). Pages are in `listing`, `search`, `view`.
 
-pub mod archive;
+mod archive;
 mod entrance;
 mod form;
 mod frame;
@@ -142,7 +142,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
         }
     };
     let answer = answer.or_else(|fail| match fail.status {
-        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => Err(fail),
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED | StatusCode::SERVICE_UNAVAILABLE => Err(fail),
         _ => Ok(failure(&OVER, String::new(), false)),
     });
     (answer, true)
