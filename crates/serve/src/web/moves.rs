@@ -236,7 +236,8 @@ async fn check_apart(from: &Entry, source: &Attr, to: &Entry, old: Option<&Attr>
     }
     if let Some(old) = old
         && old.kind == FileKind::Directory
-        && files.lies_within(from.dir, old.id.ino).await?
+        && (files.lies_within(from.dir, old.id.ino).await?
+            || source.kind == FileKind::Directory && files.lies_within(source.id.ino, old.id.ino).await?)
     {
         return Err(Fail::forbidden("the source is inside of what would be replaced"));
     }
@@ -304,8 +305,8 @@ async fn copy_all(
     let target = &to_place.path;
     // `moves.copies_end_with_their_client`, and a copy ends with the rights to it.
     let is_over = || {
-        let has_rights = |room: &Room| context.room_now(room).is_ok();
-        left.is_cancelled() || !has_rights(&from.room) || !has_rights(&to.room)
+        let may_write = || context.room_now(&to.room).is_ok_and(|room| room.may_write);
+        left.is_cancelled() || context.room_now(&from.room).is_err() || !may_write()
     };
     if let Some(old) = old
         && old.kind == FileKind::File
@@ -410,10 +411,11 @@ pub async fn move_(context: &Context, left: &CancellationToken) -> Answer {
     if from.room.files().id() != to.room.files().id() || from.room.cred != to.room.cred {
         let begun = Timestamp::from(SystemTime::now());
         failures = copy_all(context, &ends, &copying, left).await?;
-        if failures.is_empty() {
-            let gone = Doomed { room, dir, name, attr: *source, keeps: false, unchanged_since: Some(begun) };
-            remove_tree(gone, path, &mut failures).await;
+        if !failures.is_empty() {
+            return outcome(&ends.to_place.path, failures, done(*old));
         }
+        let gone = Doomed { room, dir, name, attr: *source, keeps: false, unchanged_since: Some(begun) };
+        remove_tree(gone, path, &mut failures).await;
         // The copy has seen to the locks of the destination.
         if failures.is_empty() {
             context.shared.locks.forget(path);
