@@ -14,9 +14,9 @@ pub(crate) fn count(import: &Import, top: &OwnedFd, stat: &Stat) {
     let Ok(first) = Names::of(top) else { return };
     let (mut files, mut bytes) = (0, 0);
     let mut stack = vec![(None::<OwnedFd>, first, Vec::<CString>::new())];
-    while let depth = stack.len()
-        && let Some((dir, names, below)) = stack.last_mut()
-    {
+    loop {
+        let depth = stack.len();
+        let Some((dir, names, below)) = stack.last_mut() else { break };
         if import.progress.is_stopped() {
             return;
         }

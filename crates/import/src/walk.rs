@@ -35,9 +35,9 @@ pub(crate) fn walk(import: &Import, top: Arc<Directory>, jobs: &SyncSender<Job>,
     let mount = top.stat.clone();
     let mut levels = Vec::new();
     levels.extend(enter(import, top, how));
-    while let depth = levels.len()
-        && let Some(level) = levels.last_mut()
-    {
+    loop {
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { return };
         if import.progress.is_stopped() {
             return;
         }

@@ -184,7 +184,7 @@ impl View {
         let mut above: Vec<Attr> = Vec::new();
         while let Some(name) = pending.pop() {
             // A path of links takes many steps, which may all be in memory.
-            tokio::task::consume_budget().await;
+            tokio::task::coop::consume_budget().await;
             let (room, dir) = match at {
                 Spot::Top if *name == *b".." => continue,
                 Spot::Top => {

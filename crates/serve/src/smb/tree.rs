@@ -115,7 +115,7 @@ impl Core {
             }
             while let Some(name) = pending.pop() {
                 // Listings follow every link that they meet: others have their turn.
-                tokio::task::consume_budget().await;
+                tokio::task::coop::consume_budget().await;
                 let attr = match &*name {
                     b".." => {
                         climbs += 1;

@@ -22,7 +22,7 @@ use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
 
-const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]

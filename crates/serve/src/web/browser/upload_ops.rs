@@ -38,6 +38,8 @@ pub async fn begin(context: &Context) -> Answer {
     if length > FILE_BYTES_MAX {
         return Err(Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the file is too large"));
     }
+    // Before the next one, those that nobody goes on with make room (`uploads.silent_bounded`).
+    context.shared.uploads.expire(Instant::now());
     let arriving = Arriving::begin(context).await?;
     let id = context.shared.uploads.add(&context.user.name, arriving, length)?;
     let mut response = at(StatusCode::CREATED, 0);
@@ -92,6 +94,7 @@ async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming)
         }
         return Err(fail);
     }
+    context.shared.uploads.expire(Instant::now());
     let reached = match &*held.stage {
         Stage::Arriving(arriving) => arriving.upload.bytes(),
         _ => length,

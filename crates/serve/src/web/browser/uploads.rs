@@ -4,8 +4,8 @@
 //!   4 MiB in memory and a file without a name in its volume.
 //! - `uploads.expire`: one that was not heard of for [`SILENT_MAX`] is dropped, and its file with it. So
 //!   is one whose share is gone or changed. None outlives the server.
-//! - `uploads.silent_bounded`: an upload of which less than [`LIVELY_BYTES`] came for [`SILENT_AFTER`] is silent. Silent uploads
-//!   of a user hold at most one [`SHARE_OF_USER`]th of the bytes that their volume has left, those of all users one
+//! - `uploads.silent_bounded`: an upload of which less than [`LIVELY_BYTES`] came for [`SILENT_AFTER`] is silent. So is one of which
+//!   nothing came for [`IDLE_AFTER`] while its user went on with another. Silent uploads of a user hold at most one [`SHARE_OF_USER`]th of the bytes that their volume has left, those of all users one
 //!   [`SHARE_OF_ALL`]th; the longest silent ones go first. With less than one [`TIGHT`]th of the volume left, all silent ones go.
 //! - `uploads.newest_request_wins`: a request for an upload ends the one before: after a cut the server
 //!   may still wait for the old one.
@@ -31,6 +31,8 @@ const SILENT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// A client that sends less in [`SILENT_AFTER`] holds its place without using it.
 const LIVELY_BYTES: u64 = 1 << 20;
 const SILENT_AFTER: Duration = Duration::from_secs(5 * 60);
+/// The last upload of a user that was cut off has [`SILENT_AFTER`] to come back. Others make room sooner.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 const SHARE_OF_USER: u64 = 8;
 const SHARE_OF_ALL: u64 = 4;
 const TIGHT: u64 = 10;
@@ -166,9 +168,17 @@ impl Uploads {
         let mut all = self.0.lock();
         all.retain(|_, entry| now.saturating_duration_since(entry.seen.lock().last) < SILENT_MAX);
         let mut by_tree: HashMap<uuid::Uuid, (Arc<ShareState>, Vec<Silent>)> = HashMap::new();
+        let mut newest: HashMap<&str, Instant> = HashMap::new();
+        for entry in all.values() {
+            let (last, newest) = (entry.seen.lock().last, newest.entry(&entry.user));
+            newest.and_modify(|newest| *newest = last.max(*newest)).or_insert(last);
+        }
         for (id, entry) in all.iter() {
             let seen = *entry.seen.lock();
-            if now.saturating_duration_since(seen.lively) >= SILENT_AFTER && seen.bytes > 0 {
+            let is_newest = newest.get(entry.user.as_str()) == Some(&seen.last);
+            let is_idle = !is_newest && now.saturating_duration_since(seen.last) >= IDLE_AFTER;
+            let is_silent = is_idle || now.saturating_duration_since(seen.lively) >= SILENT_AFTER;
+            if is_silent && seen.bytes > 0 {
                 let (_, silent) =
                     by_tree.entry(entry.share.files.id()).or_insert_with(|| (Arc::clone(&entry.share), Vec::new()));
                 let (id, user) = (id.clone(), entry.user.clone());
