@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 /// The bin, at the top of a share.
 pub(crate) const BIN_NAME: &[u8] = b".recycle";
-/// Folders whose names are remembered.
-pub(crate) const NAMES_MAX: usize = 1024;
+/// Folders whose names are remembered: more than lie on one way down, else removals in the deepest read whole folders.
+pub(crate) const NAMES_MAX: usize = 8192;
 
 /// The bin of the shares with one top.
 pub(crate) struct Bin {

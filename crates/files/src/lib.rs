@@ -11,6 +11,8 @@
 //! - `files.opens_seen_by_all`: every door sees every open ([`opens`]). A client may not cache
 //!   writes to a file that another door has open. A use that one open denies is denied at every
 //!   door.
+//! - `files.attributes_by_search`: a listing has attributes for users who may search the directory, at every door. Others
+//!   who may read it get names alone.
 //! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
 //!   exclude each other.
 //!
@@ -19,6 +21,7 @@
 
 mod bin;
 mod change;
+pub mod copy;
 mod folder;
 pub mod folders;
 pub mod leases;
@@ -27,8 +30,10 @@ mod opens;
 pub mod posix_acl;
 mod read;
 mod recycle;
+mod remove;
 mod shown;
 mod tree;
+mod walk;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -46,6 +51,7 @@ use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
 use tree::Tree;
+pub use walk::{Report, Stop};
 
 /// How long a change waits for the caches of mounts. A live mount needs microseconds, on a busy machine
 /// the time until its thread gets a core. A mount that takes longer than this hangs.

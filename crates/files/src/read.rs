@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
-    AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData, SeekTo,
-    SnapshotInfo, Wish,
+    ACCESS_EXECUTE, AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData,
+    SeekTo, SnapshotInfo, Wish,
 };
 
 use crate::leases::Recall;
@@ -141,7 +141,8 @@ impl Files {
         self.tree.readlink(ino).await
     }
 
-    /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission.
+    /// Entries of a directory behind `cookie` (0: from the start), at most `max`. Needs read permission. Attributes come
+    /// with them for users who may search the directory (`files.attributes_by_search`).
     pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
         self.readdir_before(cred, dir, cookie, u64::MAX, max, with_attrs).await
     }
@@ -156,10 +157,12 @@ impl Files {
         max: usize,
         with_attrs: bool,
     ) -> FsResult<Listing> {
+        let may_see =
+            with_attrs && (cred.checked || cred.uid == 0 || self.tree.access(cred, dir, ACCESS_EXECUTE).await.is_ok());
         if self.shown_in == Some(dir) {
-            return self.readdir_showing(cred, dir, cookie, end, max, with_attrs).await;
+            return self.readdir_showing(cred, dir, cookie, end, max, may_see).await;
         }
-        self.tree.readdir_before(cred, dir, cookie, end, max, with_attrs).await
+        self.tree.readdir_before(cred, dir, cookie, end, max, may_see).await
     }
 
     /// The value of an extended attribute. [`FsError::NoAttribute`] if there is none, or if `cred` may not know of it.

@@ -24,6 +24,8 @@ use crate::tree::Tree;
 const RACES_MAX: usize = 8;
 /// Deeper than any path of a client.
 const DEPTH_MAX: usize = 4096;
+/// Levels on a way after which others have a turn.
+const YIELD_EVERY: usize = 64;
 /// Names with a counted suffix; more of one name get a random one.
 const COUNTED_MAX: usize = 20;
 const NAME_BYTES_MAX: usize = 255;
@@ -144,6 +146,9 @@ impl Files {
             };
             steps.push((at, name));
             at = parent;
+            if steps.len().is_multiple_of(YIELD_EVERY) {
+                tokio::task::yield_now().await;
+            }
         }
         steps.reverse();
         Ok(Some(steps))
@@ -181,7 +186,10 @@ impl Files {
     async fn mirror(&self, bin: &Bin, steps: &[Step]) -> FsResult<Ino> {
         // Where somebody's file has the name of the bin, nothing is lost: nothing is removed.
         let mut at = self.mirror_one(bin.top, BIN_NAME, bin.top).await?.ok_or(FsError::Exists)?;
-        for (folder, name) in steps {
+        for (level, (folder, name)) in steps.iter().enumerate() {
+            if level % YIELD_EVERY == YIELD_EVERY - 1 {
+                tokio::task::yield_now().await;
+            }
             let mut names = free_names(name);
             at = loop {
                 let name = names.next().ok_or(FsError::Exists)?;

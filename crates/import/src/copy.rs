@@ -264,7 +264,9 @@ fn copied(import: &Import, job: &Job, dir: Ino) -> Result<(Ino, Open), Trouble> 
         if before.kind != FileKind::File {
             break;
         }
-        let set = SetAttr { mode: Some(before.mode & 0o777), ..SetAttr::default() };
+        // Its owner's from the first byte: so are quotas.
+        let (mode, uid, gid) = (Some(before.mode & 0o777), Some(before.uid), Some(before.gid));
+        let set = SetAttr { mode, uid, gid, ..SetAttr::default() };
         let (attr, open) = import.on(import.files.create_unnamed(&import.cred, dir, set))?;
         let bytes = contents(import, &source, &before, attr.id.ino)?;
         dress::dress(import, attr.id.ino, &before, Some(&source))?;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use larder_volume::FileKind;
 
+use crate::directory::LEVELS_MAX;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
 
@@ -13,13 +14,16 @@ pub(crate) fn count(import: &Import, top: &OwnedFd, stat: &Stat) {
     let Ok(first) = Names::of(top) else { return };
     let (mut files, mut bytes) = (0, 0);
     let mut stack = vec![(None::<OwnedFd>, first, Vec::<CString>::new())];
-    while let Some((dir, names, below)) = stack.last_mut() {
+    loop {
+        let depth = stack.len();
+        let Some((dir, names, below)) = stack.last_mut() else { break };
         if import.progress.is_stopped() {
             return;
         }
         let dir = dir.as_ref().unwrap_or(top);
         if let Some(name) = below.pop() {
-            if let Ok(open) = source::open(dir, &name, FileKind::Directory)
+            if depth < LEVELS_MAX
+                && let Ok(open) = source::open(dir, &name, FileKind::Directory)
                 && let Ok(names) = Names::of(&open)
             {
                 stack.push((Some(open), names, Vec::new()));

@@ -11,6 +11,11 @@ use larder_volume::Ino;
 
 use crate::source::Stat;
 
+/// Directories below one another: each takes two descriptors of the daemon and its path in memory. Deeper ones are faults.
+pub(crate) const LEVELS_MAX: usize = 4096;
+/// The longest path below the folder.
+pub(crate) const PATH_BYTES_MAX: usize = 32 << 10;
+
 pub(crate) struct Directory {
     pub(crate) fd: OwnedFd,
     pub(crate) stat: Stat,

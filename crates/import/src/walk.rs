@@ -6,11 +6,13 @@ use std::sync::mpsc::SyncSender;
 
 use larder_volume::{FileKind, FsError, Ino, SetAttr};
 
-use crate::directory::{Directory, Job};
+use crate::directory::{Directory, Job, LEVELS_MAX, PATH_BYTES_MAX};
 use crate::links::Way;
 use crate::source::{self, Names, Stat};
 use crate::state::Import;
 use crate::{copy, dress, remove, verify};
+
+const TOO_DEEP: &str = "it lies deeper than an import goes: 4,096 folders, or a path of 32 KiB";
 
 /// The purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,12 +35,22 @@ pub(crate) fn walk(import: &Import, top: Arc<Directory>, jobs: &SyncSender<Job>,
     let mount = top.stat.clone();
     let mut levels = Vec::new();
     levels.extend(enter(import, top, how));
-    while let Some(level) = levels.last_mut() {
+    loop {
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { return };
         if import.progress.is_stopped() {
             return;
         }
         if let Some((name, stat)) = level.below.pop() {
-            let below = descend(import, &level.dir, &name, stat, &mount, how);
+            let path_bytes = level.dir.path.as_os_str().len() + name.to_bytes().len();
+            let is_too_deep = depth >= LEVELS_MAX || path_bytes >= PATH_BYTES_MAX;
+            let below = match is_too_deep {
+                true => {
+                    import.fault(&level.dir.path, TOO_DEEP);
+                    None
+                }
+                false => descend(import, &level.dir, &name, stat, &mount, how),
+            };
             if how == For::Copying {
                 dress::release(import, &level.dir);
             }

@@ -169,7 +169,7 @@ impl Guard {
 }
 
 /// The network that an address counts as.
-fn place(address: IpAddr) -> IpAddr {
+pub fn place(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
         four => four,

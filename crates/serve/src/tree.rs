@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_files::Files;
-use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_volume::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
 use crate::login::DoorUser;
 use crate::share::{Access, DoorShare};
@@ -180,7 +180,11 @@ impl View {
 
     async fn walk(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
         let (mut at, mut links) = (Spot::Top, 0);
+        // The folders above, from the top of the share: climbing by inodes would cost each `..` the depth that it is at.
+        let mut above: Vec<Attr> = Vec::new();
         while let Some(name) = pending.pop() {
+            // A path of links takes many steps, which may all be in memory.
+            tokio::task::coop::consume_budget().await;
             let (room, dir) = match at {
                 Spot::Top if *name == *b".." => continue,
                 Spot::Top => {
@@ -192,16 +196,24 @@ impl View {
                 Spot::In(ref room, dir) => (room, dir),
             };
             if *name == *b".." {
-                at = match (dir.id.ino == room.root(), links) {
-                    (true, 0) => Spot::Top,
+                if dir.kind != FileKind::Directory {
+                    return Err(NoWay::none());
+                }
+                room.files().access(&room.cred, dir.id.ino, ACCESS_EXECUTE).await?;
+                at = match (above.pop(), links) {
+                    (Some(above), _) => Spot::In(room.clone(), above),
+                    (None, 0) => Spot::Top,
                     // Nothing above the top of the share is reached by a link (`tree.links_stay_within`).
-                    (true, _) => continue,
-                    (false, _) => Spot::In(room.clone(), parent(room, &dir).await?),
+                    (None, _) => continue,
                 };
                 continue;
             }
             let next = room.files().lookup(&room.cred, dir.id.ino, &name, NameMatch::Exact).await?;
             if next.kind != FileKind::Symlink || (!follow && pending.is_empty()) {
+                if above.len() >= PENDING_MAX {
+                    return Err(NoWay::NoSuchFile("the path is too long"));
+                }
+                above.push(dir);
                 at = Spot::In(room.clone(), next);
                 continue;
             }
@@ -231,14 +243,6 @@ impl View {
             Spot::In(room, dir) => Ok(Entry { room, dir: dir.id.ino, name }),
         }
     }
-}
-
-async fn parent(room: &Room, dir: &Attr) -> Result<Attr, NoWay> {
-    if dir.kind != FileKind::Directory {
-        return Err(NoWay::none());
-    }
-    let parent = room.files().parent_within(dir.id.ino, room.root()).await?;
-    Ok(room.files().getattr(parent).await?)
 }
 
 #[cfg(test)]

@@ -346,11 +346,8 @@ impl FileHandle {
         let next = listing.entries.last().map_or(after, |last| last.cookie);
         let mut entries = Vec::with_capacity(listing.entries.len());
         for entry in listing.entries {
-            let attr = match entry.attr {
-                Some(attr) => Some(attr),
-                None => self.core.files.getattr(entry.ino).await.ok(),
-            };
-            if let Some(attr) = attr {
+            // Gone meanwhile, or not this user's to look up (`files.attributes_by_search`).
+            if let Some(attr) = entry.attr {
                 entries.extend(self.entry(&entry.name, attr).await);
             }
         }

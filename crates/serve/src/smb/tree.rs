@@ -41,6 +41,8 @@ const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 /// Links followed for one path, as Linux has it.
 const LINKS_MAX: usize = 40;
+/// Steps upwards for one link. Each costs the depth that it is at, and links are followed in listings.
+const CLIMBS_MAX: usize = 256;
 /// Components of link targets that wait to be walked.
 const PENDING_MAX: usize = 4096;
 /// How often an open starts over because the name came or went meanwhile.
@@ -105,14 +107,23 @@ impl Core {
         let mut at = dir;
         let mut pending: Vec<Bytes> = Vec::new();
         let mut next = Some(link);
+        let mut climbs = 0;
         for _ in 0..LINKS_MAX {
             match next.take() {
                 Some(link) => self.push_target(link.id.ino, &mut pending).await?,
                 None => break,
             }
             while let Some(name) = pending.pop() {
+                // Listings follow every link that they meet: others have their turn.
+                tokio::task::coop::consume_budget().await;
                 let attr = match &*name {
-                    b".." => self.above(who, at).await?,
+                    b".." => {
+                        climbs += 1;
+                        if climbs > CLIMBS_MAX {
+                            return Err(FsError::NotFound);
+                        }
+                        self.above(who, at).await?
+                    }
                     name => self.files.lookup(who, at, name, MATCH).await?,
                 };
                 match attr.kind {

@@ -32,6 +32,7 @@ mod service;
 mod shared;
 mod text;
 mod tls;
+mod turns;
 mod upload;
 mod wire;
 mod xml;

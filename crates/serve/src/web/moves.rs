@@ -4,26 +4,35 @@
 //!   it under a hidden name, and the two change places in one step. Only then the old one is removed.
 //! - `moves.errors_are_named`: what could not be copied or removed is named in a multi-status, and an
 //!   error leaves what it concerns as it was.
+//! - `moves.by_inode`: whether one end lies in the other is asked of inodes, because symbolic links, shares over one folder
+//!   and spellings give one folder many paths.
+//! - `moves.rename_within_a_tree`: a move within a volume, or a filesystem of the host, is a rename, also between shares. Elsewhere
+//!   it is a copy with everything that the source has (`copy.keeps_everything`), and then a removal of what did not change
+//!   since. A copy that is not whole is taken back.
+//! - `moves.copies_end_with_their_client`: a copy whose client has left ends and is taken back. A rename or a removal that has
+//!   begun goes on to its end.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use hyper::StatusCode;
-use larder_volume::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr};
+use hyper::header::HeaderValue;
+use hyper::{Response, StatusCode};
+use larder_base::Timestamp;
+use larder_files::copy::{Copying, Keep};
+use larder_files::{Report, Stop};
+use larder_volume::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr, SetTime};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 
 use super::conditions;
-use super::context::{Answer, Context, Depth, file_key, status, xml as xml_answer};
+use super::context::{Answer, Body, Context, Depth, file_key, status, xml as xml_answer};
 use super::fail::Fail;
 use super::locks::Held;
-use super::path::{Place, is_within, join, push_href};
+use super::path::{Place, join, push_href};
+use super::put::client_mtime;
 use super::upload::{UMASK, Upload};
 use crate::tree::{Entry, Room, Spot};
-
-/// Failures that one answer names; of more there is no use.
-const FAILURES_MAX: usize = 100;
-const ENTRIES_AT_ONCE: usize = 128;
-const COPY_BYTES: usize = 1 << 20;
 
 /// Paths, and what went wrong at each.
 type Failures = Vec<(Bytes, Fail)>;
@@ -57,7 +66,7 @@ async fn named(context: &Context, path: &Bytes) -> Result<(Entry, Attr), Fail> {
     Ok((entry, attr))
 }
 
-pub async fn delete(context: &Context) -> Answer {
+pub async fn delete(context: &Context, left: &CancellationToken) -> Answer {
     let path = &context.place.path;
     let (entry, attr) = named(context, path).await?;
     if context.place.slash && attr.kind == FileKind::File {
@@ -70,10 +79,12 @@ pub async fn delete(context: &Context) -> Answer {
     context.check_conditions(Some(&spot)).await?;
     may_remove(context, path, &spot)?;
     entry.room.to_change()?;
+    let _turn = turn(context, left).await?;
     let mut failures = context.shared.locks.locked_below(path, &context.user.name, &context.tokens()?);
     if failures.is_empty() {
-        let doomed = Doomed { kind: attr.kind, room: entry.room, dir: entry.dir, name: entry.name, keeps: true };
-        remove_tree(doomed, path.clone(), &mut failures).await;
+        let Entry { room, dir, name } = &entry;
+        let doomed = Doomed { room, dir: *dir, name, attr, keeps: true, unchanged_since: None };
+        remove_tree(doomed, path, &mut failures).await;
     }
     if failures.is_empty() {
         context.shared.locks.forget(path);
@@ -114,67 +125,43 @@ fn outcome(path: &Bytes, mut failures: Failures, done: StatusCode) -> Answer {
 }
 
 /// A name that is to be removed, with everything below it.
-#[derive(Clone)]
-struct Doomed {
-    room: Room,
+struct Doomed<'d> {
+    room: &'d Room,
     dir: Ino,
-    name: Bytes,
-    kind: FileKind,
+    name: &'d Bytes,
+    attr: Attr,
     /// Into the bin of the share, if it has one: not what a copy or a move leaves over.
     keeps: bool,
+    /// A file that changed later stays.
+    unchanged_since: Option<Timestamp>,
 }
 
 /// Removes what has the name. What fails stays, and so do the folders around it.
-fn remove_tree(doomed: Doomed, path: Bytes, failures: &mut Failures) -> BoxFuture<'_, ()> {
-    Box::pin(async move {
-        let Doomed { room, dir, name, kind, keeps } = &doomed;
-        let before = failures.len();
-        if *kind == FileKind::Directory
-            && let Err(fail) = remove_entries(&doomed, &path, failures).await
-        {
-            failures.push((path.clone(), fail));
-        }
-        if failures.len() > before {
-            return;
-        }
-        let files = room.to_change().map(|files| if *keeps { files.clone() } else { files.outright() });
-        let done = match (files, kind) {
-            (Err(no_way), _) => Err(no_way.into()),
-            (Ok(files), FileKind::Directory) => files.rmdir(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
-            (Ok(files), _) => files.unlink(&room.cred, *dir, name).await.map(drop).map_err(Fail::from),
-        };
-        match done {
-            Err(fail) if !fail.is_not_found() && failures.len() < FAILURES_MAX => failures.push((path, fail)),
-            _ => {}
-        }
-    })
+async fn remove_tree(doomed: Doomed<'_>, path: &Bytes, failures: &mut Failures) {
+    let Doomed { room, dir, name, attr, keeps, unchanged_since } = doomed;
+    let files = match room.to_change() {
+        Ok(files) if keeps => files.clone(),
+        Ok(files) => files.outright(),
+        Err(no_way) => return failures.push((path.clone(), no_way.into())),
+    };
+    let report = files.remove_tree(&room.cred, (dir, name), &attr, unchanged_since, &|| false).await;
+    note(report, path, failures);
 }
 
-async fn remove_entries(doomed: &Doomed, path: &Bytes, failures: &mut Failures) -> Result<(), Fail> {
-    let room = &doomed.room;
-    let files = room.files();
-    let top = files.lookup(&room.cred, doomed.dir, &doomed.name, NameMatch::Exact).await?.id.ino;
-    let mut cookie = 0;
-    loop {
-        let listing = files.readdir(&room.cred, top, cookie, ENTRIES_AT_ONCE, false).await?;
-        for entry in &listing.entries {
-            cookie = entry.cookie;
-            let below = join(path, &entry.name);
-            let entry = Doomed { dir: top, name: entry.name.clone(), kind: entry.kind, ..doomed.clone() };
-            remove_tree(entry, below, failures).await;
-            if failures.len() >= FAILURES_MAX {
-                return Ok(());
-            }
-        }
-        if listing.eof {
-            return Ok(());
-        }
-    }
+/// Names failures by their paths.
+fn note(report: Report, path: &Bytes, failures: &mut Failures) {
+    let of = |(below, error): (Bytes, FsError)| match below.is_empty() {
+        true => (path.clone(), error.into()),
+        false => (join(path, &below), error.into()),
+    };
+    failures.extend(report.failures.into_iter().map(of).filter(|(_, fail): &(_, Fail)| !fail.is_not_found()));
 }
 
 /// Both ends of a COPY or MOVE, looked at and allowed.
 struct Ends {
     source: Attr,
+    /// The source, or what it leads to if it is a symbolic link that is copied.
+    copied: Attr,
     from: Entry,
     to: Entry,
     to_place: Place,
@@ -195,12 +182,14 @@ async fn ends(context: &Context, moves: bool) -> Result<Ends, Fail> {
     if path == target {
         return Err(Fail::forbidden("source and destination are the same"));
     }
-    if is_within(target, path) && source.kind == FileKind::Directory {
-        return Err(Fail::forbidden("the destination is inside of the source"));
-    }
-    if is_within(path, target) {
-        return Err(Fail::forbidden("the source is inside of what would be replaced"));
-    }
+    // A link that is copied by its name is copied as what it leads to; it is moved itself.
+    let copied = match source.kind {
+        FileKind::Symlink if !moves => match context.view.find(path, true).await? {
+            Spot::In(_, attr) => attr,
+            Spot::Top => return Err(Fail::not_found()),
+        },
+        _ => source,
+    };
     let overwrite = context.overwrite()?;
     let to = context.view.entry(target).await.map_err(|e| Fail::from(e).of_parent())?;
     let old = match to.room.files().lookup(&to.room.cred, to.dir, &to.name, NameMatch::Exact).await {
@@ -211,9 +200,7 @@ async fn ends(context: &Context, moves: bool) -> Result<Ends, Fail> {
     if old.is_some() && !overwrite {
         return Err(Fail::new(StatusCode::PRECONDITION_FAILED, "the destination exists"));
     }
-    if old.is_some_and(|old| old.id == source.id) && source.kind == FileKind::File {
-        return Err(Fail::forbidden("source and destination are the same file"));
-    }
+    check_apart(&from, &copied, &to, old.as_ref()).await?;
     to.room.to_change()?;
     let tokens = context.tokens()?;
     if moves {
@@ -230,192 +217,152 @@ async fn ends(context: &Context, moves: bool) -> Result<Ends, Fail> {
     }
     match locked.into_iter().next() {
         Some((_, fail)) => Err(fail),
-        None => Ok(Ends { source, from, to, to_place, old }),
+        None => Ok(Ends { source, copied, from, to, to_place, old }),
     }
+}
+
+/// `moves.by_inode`
+async fn check_apart(from: &Entry, source: &Attr, to: &Entry, old: Option<&Attr>) -> Result<(), Fail> {
+    const SAME: Fail = Fail::forbidden("source and destination are the same");
+    let (files, target) = (from.room.files(), to.room.files());
+    if files.id() != target.id() {
+        return Ok(());
+    }
+    if old.is_some_and(|old| old.id == source.id) {
+        return Err(SAME);
+    }
+    if source.kind == FileKind::Directory && files.lies_within(to.dir, source.id.ino).await? {
+        return Err(Fail::forbidden("the destination is inside of the source"));
+    }
+    if let Some(old) = old
+        && old.kind == FileKind::Directory
+        && (files.lies_within(from.dir, old.id.ino).await?
+            || source.kind == FileKind::Directory && files.lies_within(source.id.ino, old.id.ino).await?)
+    {
+        return Err(Fail::forbidden("the source is inside of what would be replaced"));
+    }
+    Ok(())
 }
 
 fn done(old: Option<Attr>) -> StatusCode {
     if old.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }
 }
 
-pub async fn copy(context: &Context) -> Answer {
+pub async fn copy(context: &Context, left: &CancellationToken) -> Answer {
     let depth = context.depth(Depth::Infinity)?;
     if depth == Depth::One {
         return Err(Fail::bad_request("a copy has depth 0 or infinity"));
     }
     let ends = ends(context, false).await?;
-    let failures = copy_all(context, &ends, depth).await?;
-    outcome(&ends.to_place.path, failures, done(ends.old))
+    let _turn = turn(context, left).await?;
+    let copying = copying(context, &ends, Keep::Possible, depth == Depth::Zero);
+    let failures = copy_all(context, &ends, &copying, left).await?;
+    Ok(with_mtime(&copying, outcome(&ends.to_place.path, failures, done(ends.old))?))
+}
+
+/// One of the walks through trees that a user may have at once: others wait for their turn, and end with their client.
+async fn turn(context: &Context, left: &CancellationToken) -> Result<OwnedSemaphorePermit, Fail> {
+    let turns = context.shared.walks.of(&context.user.name);
+    tokio::select! {
+        turn = turns.acquire_owned() => turn.map_err(|_| Fail::not_found()),
+        () = left.cancelled() => Err(LEFT),
+    }
+}
+
+const LEFT: Fail = Fail::new(StatusCode::SERVICE_UNAVAILABLE, "the client has left");
+
+fn copying(context: &Context, ends: &Ends, keep: Keep, is_shallow: bool) -> Copying {
+    let (from, to) = (&ends.from.room, &ends.to.room);
+    Copying {
+        from: from.files().clone(),
+        reader: from.cred.clone(),
+        to: to.files().clone(),
+        writer: to.cred.clone(),
+        keep,
+        heir: None,
+        is_shallow,
+        mtime: client_mtime(context),
+    }
+}
+
+/// ownCloud's answer to its header.
+fn with_mtime(copying: &Copying, mut response: Response<Body>) -> Response<Body> {
+    if copying.mtime.is_some() && response.status().is_success() && response.status() != StatusCode::MULTI_STATUS {
+        response.headers_mut().insert("x-oc-mtime", HeaderValue::from_static("accepted"));
+    }
+    response
 }
 
 /// Copies to the destination; what was there is replaced if all went well (`moves.replaced_last`).
-async fn copy_all(context: &Context, ends: &Ends, depth: Depth) -> Result<Failures, Fail> {
-    let Ends { source, from, to, to_place, old } = ends;
-    let mut failures = Vec::new();
+async fn copy_all(
+    context: &Context,
+    ends: &Ends,
+    copying: &Copying,
+    left: &CancellationToken,
+) -> Result<Failures, Fail> {
+    let Ends { copied: source, from, to, to_place, old, .. } = ends;
+    let is_folder = |attr: &Attr| attr.kind == FileKind::Directory;
     let target = &to_place.path;
-    // A link that is copied by its name is copied as what it leads to.
-    let source = match source.kind {
-        FileKind::Symlink => match context.view.find(&context.place.path, true).await? {
-            Spot::In(_, attr) => attr,
-            Spot::Top => return Err(Fail::not_found()),
-        },
-        _ => *source,
+    // `moves.copies_end_with_their_client`, and a copy ends with the rights to it.
+    let is_over = || {
+        let may_write = || context.room_now(&to.room).is_ok_and(|room| room.may_write);
+        left.is_cancelled() || context.room_now(&from.room).is_err() || !may_write()
     };
-    let is_folder = source.kind == FileKind::Directory;
-    if !is_folder && old.is_none_or(|old| old.kind != FileKind::Directory) {
-        copy_file(context, &from.room, &source, &to.room, to.dir, &to.name).await?;
-        return Ok(failures);
+    if let Some(old) = old
+        && old.kind == FileKind::File
+        && source.kind == FileKind::File
+        && copying.keep == Keep::Possible
+    {
+        return replace_file(context, ends, copying, old, &is_over).await.map(|()| Vec::new());
     }
-    let Some(old) = old else {
-        let copying = Copying { context, from: &from.room, to: &to.room, depth };
-        copying.copy(source, to.dir, to.name.clone(), target.clone(), &mut failures).await;
-        return Ok(failures);
-    };
-    let files = to.room.to_change()?;
+    let mut failures = Vec::new();
     let hidden = Bytes::from(format!(".larder-copy-{}", uuid::Uuid::new_v4().simple()));
-    let beside = join(&super::path::parent(target), &hidden);
-    let copying = Copying { context, from: &from.room, to: &to.room, depth };
-    copying.copy(source, to.dir, hidden.clone(), beside.clone(), &mut failures).await;
-    let mut left_kind = source.kind;
-    if failures.is_empty() {
-        let changed = files.rename(&to.room.cred, to.dir, &hidden, to.dir, &to.name, RenameMode::Exchange).await;
-        match changed {
-            Ok(_) => {
-                left_kind = old.kind;
-                let is_folder = |kind| kind == FileKind::Directory;
-                match is_folder(old.kind) == is_folder(source.kind) {
-                    true => context.shared.locks.forget_below(target),
-                    false => context.shared.locks.forget(target),
-                }
-            }
-            Err(error) => failures.push((target.clone(), error.into())),
-        }
+    let name = if old.is_some() { &hidden } else { &to.name };
+    let (report, made) = copying.tree(source, (to.dir, name), &is_over).await;
+    let takes_back = report.is_cut || copying.keep == Keep::Everything && !report.is_whole();
+    let is_whole = report.is_whole();
+    note(report, target, &mut failures);
+    if failures.is_empty() && takes_back {
+        let why = if left.is_cancelled() { LEFT } else { Fail::forbidden("the share was taken from you meanwhile") };
+        failures.push((target.clone(), why));
     }
-    let left = Doomed { room: to.room.clone(), dir: to.dir, name: hidden, kind: left_kind, keeps: false };
-    remove_tree(left, beside.clone(), &mut failures).await;
-    // Nobody knows the hidden name.
-    for (path, _) in &mut failures {
-        if let Some(rest) = path.strip_prefix(&beside[..]) {
-            *path = Bytes::from([&target[..], rest].concat());
-        }
+    let Some(made) = made else { return Ok(failures) };
+    if takes_back || old.is_some() && !is_whole {
+        note(copying.undo((to.dir, name), &made).await, target, &mut failures);
+        return Ok(failures);
     }
+    let Some(old) = old else { return Ok(failures) };
+    let (files, cred) = (to.room.to_change()?, &to.room.cred);
+    if let Err(error) = files.rename(cred, to.dir, &hidden, to.dir, &to.name, RenameMode::Exchange).await {
+        failures.push((target.clone(), error.into()));
+        note(copying.undo((to.dir, &hidden), &made).await, target, &mut failures);
+        return Ok(failures);
+    }
+    match is_folder(old) == is_folder(source) {
+        true => context.shared.locks.forget_below(target),
+        false => context.shared.locks.forget(target),
+    }
+    // Nobody knows the hidden name, so failures below it have the other one.
+    let (room, dir) = (&to.room, to.dir);
+    let left = Doomed { room, dir, name: &hidden, attr: *old, keeps: false, unchanged_since: None };
+    remove_tree(left, target, &mut failures).await;
     Ok(failures)
 }
 
-struct Copying<'c> {
-    context: &'c Context,
-    from: &'c Room,
-    to: &'c Room,
-    depth: Depth,
-}
-
-impl Copying<'_> {
-    fn copy<'a>(
-        &'a self,
-        source: Attr,
-        dir: Ino,
-        name: Bytes,
-        path: Bytes,
-        failures: &'a mut Failures,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let done = match source.kind {
-                FileKind::Directory => self.copy_folder(source, dir, &name, &path, failures).await,
-                FileKind::File => copy_file(self.context, self.from, &source, self.to, dir, &name).await,
-                FileKind::Symlink => self.copy_link(&source, dir, &name).await,
-                _ => Ok(()),
-            };
-            if let Err(fail) = done
-                && failures.len() < FAILURES_MAX
-            {
-                failures.push((path, fail));
-            }
-        })
-    }
-
-    async fn copy_folder(
-        &self,
-        source: Attr,
-        dir: Ino,
-        name: &Bytes,
-        path: &Bytes,
-        failures: &mut Failures,
-    ) -> Result<(), Fail> {
-        let set = SetAttr { mode: Some(source.mode & 0o777 | 0o700), ..SetAttr::default() };
-        let (made, _) = self.to.to_change()?.mkdir(&self.to.cred, dir, name, set).await?;
-        super::upload::copy_xattrs(
-            self.from.files(),
-            &self.from.cred,
-            source.id.ino,
-            self.to.files(),
-            made.id.ino,
-            |name| name.starts_with(b"user."),
-        )
-        .await?;
-        if self.depth == Depth::Zero {
-            return Ok(());
-        }
-        let mut cookie = 0;
-        loop {
-            let listing =
-                self.from.files().readdir(&self.from.cred, source.id.ino, cookie, ENTRIES_AT_ONCE, true).await?;
-            for entry in &listing.entries {
-                cookie = entry.cookie;
-                let Some(attr) = entry.attr else { continue };
-                self.copy(attr, made.id.ino, entry.name.clone(), join(path, &entry.name), failures).await;
-                if failures.len() >= FAILURES_MAX {
-                    return Ok(());
-                }
-            }
-            if listing.eof {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Inside of a folder a link stays a link.
-    async fn copy_link(&self, source: &Attr, dir: Ino, name: &Bytes) -> Result<(), Fail> {
-        let target = self.from.files().readlink(source.id.ino).await?;
-        let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
-        self.to.to_change()?.symlink(&self.to.cred, dir, name, &target, set).await?;
-        Ok(())
-    }
-}
-
-async fn copy_file(
+/// A file over a file, whose rules stay (`upload.replaced_keeps_its_rules`).
+async fn replace_file(
     context: &Context,
-    from: &Room,
-    source: &Attr,
-    to: &Room,
-    dir: Ino,
-    name: &Bytes,
+    ends: &Ends,
+    copying: &Copying,
+    old: &Attr,
+    stop: Stop<'_>,
 ) -> Result<(), Fail> {
-    let files = from.files();
-    files.access(&from.cred, source.id.ino, larder_volume::ACCESS_READ).await?;
-    let _open = files.open(source.id.ino, larder_files::Uses::READ).await?;
-    let old = match to.files().lookup(&to.cred, dir, name, NameMatch::Exact).await {
-        Ok(old) if old.kind == FileKind::File => {
-            to.files().access(&to.cred, old.id.ino, larder_volume::ACCESS_WRITE).await?;
-            Some(old)
-        }
-        Ok(_) | Err(FsError::NotFound) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let mut upload = Upload::begin(to, dir, old.as_ref()).await?;
-    let mut offset = 0;
-    loop {
-        let read = files.read(source.id.ino, offset, COPY_BYTES).await?;
-        if read.is_empty() {
-            break;
-        }
-        offset += read.len() as u64;
-        for chunk in read.chunks {
-            upload.push(chunk).await?;
-        }
-    }
-    upload.settle().await?;
-    upload.take_after(from, source).await?;
-    upload.publish(dir, name, &context.shared.locks, |_| Ok(())).await?;
+    let (to, source) = (&ends.to, &ends.copied);
+    to.room.files().access(&to.room.cred, old.id.ino, larder_volume::ACCESS_WRITE).await?;
+    let copying = Copying { heir: Some((old.uid, old.gid)), ..copying.clone() };
+    let copied = copying.file(source, to.dir, stop).await?;
+    let upload = Upload::of_copy(&to.room, copied)?;
+    upload.publish(to.dir, &to.name, &context.shared.locks, |_| Ok(())).await?;
     Ok(())
 }
 
@@ -449,46 +396,53 @@ async fn after_move(context: &Context, ends: &Ends) {
     }
 }
 
-/// What a move leaves at its old place.
-fn left_over(from: &Entry, kind: FileKind) -> Doomed {
-    Doomed { room: from.room.clone(), dir: from.dir, name: from.name.clone(), kind, keeps: false }
-}
-
-pub async fn move_(context: &Context) -> Answer {
+pub async fn move_(context: &Context, left: &CancellationToken) -> Answer {
     if context.depth(Depth::Infinity)? != Depth::Infinity {
         return Err(Fail::bad_request("a move has depth infinity alone"));
     }
     let ends = ends(context, true).await?;
+    let _turn = turn(context, left).await?;
     let Ends { source, from, to, old, .. } = &ends;
     let path = &context.place.path;
     let mut failures = Vec::new();
-    if !Arc::ptr_eq(&from.room.state, &to.room.state) {
-        // Another share may be another volume, with other rules: a copy, and then a removal.
-        failures = copy_all(context, &ends, Depth::Infinity).await?;
-        if failures.is_empty() {
-            remove_tree(left_over(from, source.kind), path.clone(), &mut failures).await;
+    let copying = copying(context, &ends, Keep::Everything, false);
+    let (room, dir, name) = (&from.room, from.dir, &from.name);
+    // `moves.rename_within_a_tree`: by one user, who is the same at both ends.
+    if from.room.files().id() != to.room.files().id() || from.room.cred != to.room.cred {
+        let begun = Timestamp::from(SystemTime::now());
+        failures = copy_all(context, &ends, &copying, left).await?;
+        if !failures.is_empty() {
+            return outcome(&ends.to_place.path, failures, done(*old));
         }
+        let gone = Doomed { room, dir, name, attr: *source, keeps: false, unchanged_since: Some(begun) };
+        remove_tree(gone, path, &mut failures).await;
         // The copy has seen to the locks of the destination.
-        context.shared.locks.forget(path);
-        return outcome(path, failures, done(*old));
-    } else {
-        let files = from.room.to_change()?;
-        let folder = |attr: &Attr| attr.kind == FileKind::Directory;
-        let mode = match old {
-            None => RenameMode::NoReplace,
-            Some(old) if !folder(old) && !folder(source) => RenameMode::Replace,
-            Some(_) => RenameMode::Exchange,
-        };
-        let renamed = files.rename(&from.room.cred, from.dir, &from.name, to.dir, &to.name, mode).await;
-        renamed.map_err(|error| match error {
-            FsError::Exists => Fail::precondition(),
-            error => error.into(),
-        })?;
-        if let (RenameMode::Exchange, Some(old)) = (mode, old) {
-            // The old destination has the name of the source now.
-            remove_tree(left_over(from, old.kind), path.clone(), &mut failures).await;
+        if failures.is_empty() {
+            context.shared.locks.forget(path);
         }
+        return Ok(with_mtime(&copying, outcome(path, failures, done(*old))?));
+    }
+    let files = from.room.to_change()?;
+    let folder = |attr: &Attr| attr.kind == FileKind::Directory;
+    let mode = match old {
+        None => RenameMode::NoReplace,
+        Some(old) if !folder(old) && !folder(source) => RenameMode::Replace,
+        Some(_) => RenameMode::Exchange,
+    };
+    let renamed = files.rename(&from.room.cred, from.dir, &from.name, to.dir, &to.name, mode).await;
+    renamed.map_err(|error| match error {
+        FsError::Exists => Fail::precondition(),
+        error => error.into(),
+    })?;
+    if let (RenameMode::Exchange, Some(old)) = (mode, old) {
+        // The old destination has the name of the source now.
+        let gone = Doomed { room, dir, name, attr: *old, keeps: false, unchanged_since: None };
+        remove_tree(gone, path, &mut failures).await;
+    }
+    if let Some(mtime) = copying.mtime {
+        let set = SetAttr { mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
+        to.room.to_change()?.setattr(&to.room.cred, source.id.ino, set).await?;
     }
     after_move(context, &ends).await;
-    outcome(path, failures, done(*old))
+    Ok(with_mtime(&copying, outcome(path, failures, done(*old))?))
 }

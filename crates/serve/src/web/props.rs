@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
-use larder_volume::{ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
+use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
 use roxmltree::Node;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -189,9 +189,9 @@ pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
         out.push_str(END);
         return Ok(no_store(xml_answer(StatusCode::MULTI_STATUS, out)));
     }
-    // Who may not read the folder is told so by the status.
+    // Who may not read the folder, or look its names up, is told so by the status.
     if let Spot::In(room, attr) = &spot {
-        room.files().access(&room.cred, attr.id.ino, ACCESS_READ).await?;
+        room.files().access(&room.cred, attr.id.ino, ACCESS_READ | ACCESS_EXECUTE).await?;
     }
     let (pieces, waiting) = mpsc::channel(PIECES_MAX);
     tokio::spawn(async move {

@@ -167,7 +167,7 @@ async fn receive(context: &Context, body: &mut Incoming, upload: &mut Upload) ->
 }
 
 /// ownCloud's header, which rclone and others send: seconds since 1970, perhaps with a fraction.
-fn client_mtime(context: &Context) -> Option<Timestamp> {
+pub fn client_mtime(context: &Context) -> Option<Timestamp> {
     let value = context.headers.get("x-oc-mtime")?.to_str().ok()?;
     let (secs, fraction) = value.split_once('.').unwrap_or((value, ""));
     let nanos = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok())?;

@@ -147,7 +147,10 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         "PROPPATCH" | "MKCOL" | "DELETE" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => {
             let bytes = read_short(body).await?;
             // A change that has begun goes on to its end, also if the client leaves.
-            let work = tokio::spawn(async move { change(&context, &bytes).await });
+            // A copy alone ends with its client (`moves.copies_end_with_their_client`).
+            let left = CancellationToken::new();
+            let _stays = left.clone().drop_guard();
+            let work = tokio::spawn(async move { change(&context, &bytes, &left).await });
             work.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
         }
         "PATCH" | "TRACE" | "CONNECT" => {
@@ -191,13 +194,13 @@ async fn who(
     }
 }
 
-async fn change(context: &Context, body: &[u8]) -> Answer {
+async fn change(context: &Context, body: &[u8], left: &CancellationToken) -> Answer {
     match context.method.as_str() {
         "PROPPATCH" => props::proppatch(context, body).await,
         "MKCOL" => moves::mkcol(context, body).await,
-        "DELETE" => moves::delete(context).await,
-        "COPY" => moves::copy(context).await,
-        "MOVE" => moves::move_(context).await,
+        "DELETE" => moves::delete(context, left).await,
+        "COPY" => moves::copy(context, left).await,
+        "MOVE" => moves::move_(context, left).await,
         "LOCK" => lock_ops::lock(context, body).await,
         _ => lock_ops::unlock(context).await,
     }

@@ -14,6 +14,7 @@ use super::browser::sessions::Sessions;
 use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
+use super::turns::{ArchiveKey, Places, Walks};
 use crate::door::{Door, Strangers};
 use crate::login::{DoorUser, Guard, Users};
 use crate::share::DoorShare;
@@ -21,7 +22,7 @@ use crate::stats::{DoorStats, door_stats};
 use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
 
-const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -73,6 +74,8 @@ pub struct Shared {
     pub sessions: Sessions,
     pub uploads: Uploads,
     pub links: Links,
+    pub archives: Places<ArchiveKey>,
+    pub walks: Walks,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
@@ -93,6 +96,8 @@ impl Shared {
             locks: Locks::default(),
             sessions: Sessions::default(),
             uploads: Uploads::default(),
+            archives: Places::default(),
+            walks: Walks::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
             tokens: RwLock::default(),
@@ -134,10 +139,12 @@ impl Shared {
     }
 
     /// Gives up uploads that nobody goes on with. Never returns.
-    pub async fn expire_uploads(&self) {
+    pub async fn expire_uploads(self: &Arc<Self>) {
         loop {
             tokio::time::sleep(EXPIRE_EVERY).await;
-            self.uploads.expire(Instant::now());
+            let shared = Arc::clone(self);
+            // A panic ends this round. In place it would end the door, whose connections wait beside it.
+            let _ = tokio::spawn(async move { shared.uploads.expire(Instant::now()) }).await;
         }
     }
 }

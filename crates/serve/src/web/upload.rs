@@ -7,10 +7,13 @@
 //! - `upload.replaced_keeps_its_rules`: what replaces a file has its owner, group, mode without setuid and
 //!   setgid, access control list and extended attributes. Other names of the old file keep the old
 //!   content. Whoever may write a file may replace it, as writing into it would.
+//! - `upload.charged_from_the_first_byte`: the inode without a name is its later owner's, so the quotas that hold for the
+//!   file hold for what arrives.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use larder_files::copy::Unnamed;
 use larder_files::{Files, Open};
 use larder_volume::{
     ACCESS_WRITE, Attr, Cred, FILE_BYTES_MAX, FileKind, FsError, Ino, NameMatch, SetAttr, SetTime, Stability, XattrMode,
@@ -55,13 +58,26 @@ impl Upload {
     /// `old`: the file that will be replaced, which the user may write.
     pub async fn begin(room: &Room, dir: Ino, old: Option<&Attr>) -> Result<Self, Fail> {
         let ordered = room.to_change_ordered()?.clone();
-        let (cred, mode) = match old {
-            Some(old) => (Cred::root(), old.mode & 0o777),
-            None => (room.cred.clone(), 0o666 & !UMASK),
+        let (cred, set) = match old {
+            // `upload.charged_from_the_first_byte`
+            Some(old) => {
+                let (uid, gid) = (Some(old.uid), Some(old.gid));
+                (Cred::root(), SetAttr { mode: Some(old.mode & 0o777), uid, gid, ..SetAttr::default() })
+            }
+            None => (room.cred.clone(), SetAttr { mode: Some(0o666 & !UMASK), ..SetAttr::default() }),
         };
-        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         let (attr, open) = ordered.create_unnamed(&cred, dir, set).await?;
-        Ok(Self {
+        Ok(Self::of(room, ordered, Unnamed { attr, open }, false))
+    }
+
+    /// A whole copy, which waits for its name.
+    pub fn of_copy(room: &Room, copied: Unnamed) -> Result<Self, Fail> {
+        Ok(Self::of(room, room.to_change_ordered()?.clone(), copied, true))
+    }
+
+    fn of(room: &Room, ordered: Files, file: Unnamed, is_copy: bool) -> Self {
+        let Unnamed { attr, open } = file;
+        Self {
             room: room.clone(),
             ordered,
             attr,
@@ -70,8 +86,8 @@ impl Upload {
             gathered: VecDeque::new(),
             gathered_bytes: 0,
             writing: JoinSet::new(),
-            is_copy: false,
-        })
+            is_copy,
+        }
     }
 
     pub fn ino(&self) -> Ino {
@@ -145,17 +161,6 @@ impl Upload {
         let set = SetAttr { mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
         self.ordered.setattr(&Cred::root(), self.ino(), set).await?;
         Ok(())
-    }
-
-    /// The attributes that a copy takes over.
-    pub async fn take_after(&mut self, from: &Room, source: &Attr) -> Result<(), Fail> {
-        self.is_copy = true;
-        let set = SetAttr { mode: Some(source.mode & 0o777), ..SetAttr::default() };
-        self.ordered.setattr(&Cred::root(), self.ino(), set).await?;
-        copy_xattrs(from.files(), &from.cred, source.id.ino, &self.ordered, self.ino(), |name| {
-            name.starts_with(b"user.")
-        })
-        .await
     }
 
     /// Gives it the name, in one step (`upload.whole_or_not`). `may_replace` is asked what it may replace, at the last
@@ -232,7 +237,7 @@ impl Upload {
     }
 }
 
-pub async fn copy_xattrs(
+async fn copy_xattrs(
     from: &Files,
     reader: &Cred,
     source: Ino,

@@ -23,6 +23,8 @@ const PAGE: usize = 2048;
 const NAMES_MAX: usize = 1 << 20;
 /// Deeper than any path of a client.
 const DEPTH_MAX: usize = 4096;
+/// As Linux has it.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// The rows of one of the two moments.
 enum Side {
@@ -130,8 +132,20 @@ impl<'a> Paths<'a> {
     }
 }
 
+/// A path too long for any client is named by its beginning and its end: paths of all folders of a deep tree would take
+/// memory by the square of its depth.
 fn below(path: &str, name: &[u8]) -> String {
-    format!("{path}/{}", String::from_utf8_lossy(name))
+    const LEFT_OUT: &str = "/...";
+    let name = String::from_utf8_lossy(name);
+    if path.len() + name.len() < PATH_BYTES_MAX {
+        return format!("{path}/{name}");
+    }
+    let head = path.split_once(LEFT_OUT).map_or(path, |(head, _)| head);
+    let mut end = head.len().min(PATH_BYTES_MAX);
+    while !head.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{LEFT_OUT}/{name}", &head[..end])
 }
 
 /// The names of one inode that went and that came: directory and name.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
 use larder_base::Timestamp;
-use larder_volume::{ACCESS_READ, Attr, FileKind, Ino};
+use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino};
 use tokio::sync::Semaphore;
 
 use super::super::context::Answer;
@@ -123,7 +123,7 @@ fn number(text: &[u8]) -> (&[u8], &[u8]) {
 
 /// All that is in a folder, in order, and whether there is more than is looked at.
 pub async fn rows(visit: &Visit, room: &Room, dir: &Attr, order: Order) -> Result<(Vec<Row>, bool), Fail> {
-    room.files().access(&room.cred, dir.id.ino, ACCESS_READ).await?;
+    room.files().access(&room.cred, dir.id.ino, ACCESS_READ | ACCESS_EXECUTE).await?;
     let (mut rows, mut is_cut) = (Vec::new(), false);
     let mut cookie = 0;
     let with_attrs = order.by != Column::Name;

@@ -142,7 +142,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
         }
     };
     let answer = answer.or_else(|fail| match fail.status {
-        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => Err(fail),
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED | StatusCode::SERVICE_UNAVAILABLE => Err(fail),
         _ => Ok(failure(&OVER, String::new(), false)),
     });
     (answer, true)

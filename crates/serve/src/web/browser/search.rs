@@ -1,14 +1,15 @@
 //! Search by name below a folder.
 //!
-//! - `search.bounded`: a search ends after [`TIME_MAX`], with [`RESULTS_MAX`] results or
-//!   [`FOLDERS_MAX`] folders still to be read, and says so. [`SEARCHES_AT_ONCE`] run at a time. One
+//! - `search.bounded`: a search ends after [`TIME_MAX`], with [`RESULTS_MAX`] results, or [`FOLDERS_MAX`] folders or
+//!   [`PATHS_BYTES_MAX`] of their paths still to be read, and says so. [`SEARCHES_AT_ONCE`] run at a time. One
 //!   whose client has left ends where it waits next.
+//! - `search.enters`: only folders that the user may list and search are looked into.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_volume::{Attr, FileKind, FsError, Ino};
+use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, Ino};
 use tokio::sync::Semaphore;
 
 use super::super::context::Answer;
@@ -23,6 +24,9 @@ use crate::tree::Room;
 const TIME_MAX: Duration = Duration::from_secs(10);
 const RESULTS_MAX: usize = 500;
 const FOLDERS_MAX: usize = 100_000;
+const PATHS_BYTES_MAX: usize = 16 << 20;
+/// Behind a longer path nothing can be opened here.
+const PATH_BYTES_MAX: usize = 4096;
 const ENTRIES_AT_ONCE: usize = 512;
 const SEARCHES_AT_ONCE: usize = 4;
 const WORDS_MAX: usize = 16;
@@ -116,12 +120,19 @@ async fn search(room: &Room, top: &Attr, path: &Bytes, words: &Words) -> Result<
     let (began, files) = (Instant::now(), room.files());
     let mut found = Found::default();
     let mut folders: VecDeque<(Ino, Bytes)> = VecDeque::from([(top.id.ino, path.clone())]);
+    let mut paths_bytes = path.len();
     while let Some((dir, path)) = folders.pop_front() {
+        paths_bytes -= path.len();
+        match files.access(&room.cred, dir, ACCESS_READ | ACCESS_EXECUTE).await {
+            Ok(_) => {}
+            // Not this user's to read, or removed meanwhile: its names are nobody's business.
+            Err(FsError::Access | FsError::NotFound | FsError::Stale) if dir != top.id.ino => continue,
+            Err(error) => return Err(error.into()),
+        }
         let mut cookie = 0;
         loop {
             let listing = match files.readdir(&room.cred, dir, cookie, ENTRIES_AT_ONCE, false).await {
                 Ok(listing) => listing,
-                // Not this user's to read, or removed meanwhile: its names are nobody's business.
                 Err(FsError::Access | FsError::NotFound | FsError::Stale) if dir != top.id.ino => break,
                 Err(error) => return Err(error.into()),
             };
@@ -135,8 +146,10 @@ async fn search(room: &Room, top: &Attr, path: &Bytes, words: &Words) -> Result<
                 {
                     found.hits.push(Hit { path: below(), attr });
                 }
-                if entry.kind == FileKind::Directory {
-                    folders.push_back((entry.ino, below()));
+                if entry.kind == FileKind::Directory && path.len() + entry.name.len() < PATH_BYTES_MAX {
+                    let below = below();
+                    paths_bytes += below.len();
+                    folders.push_back((entry.ino, below));
                 }
             }
             found.cut = match () {
@@ -144,7 +157,9 @@ async fn search(room: &Room, top: &Attr, path: &Bytes, words: &Words) -> Result<
                 () if began.elapsed() >= TIME_MAX => {
                     Some("The search took too long and ended early: search below a smaller folder.")
                 }
-                () if folders.len() > FOLDERS_MAX => Some("There are too many folders: search below a smaller one."),
+                () if folders.len() > FOLDERS_MAX || paths_bytes > PATHS_BYTES_MAX => {
+                    Some("There are too many folders: search below a smaller one.")
+                }
                 () => None,
             };
             if found.cut.is_some() {

@@ -1,7 +1,7 @@
 //! Resumable uploads, in the manner of tus: POST of a file's URL begins one, PATCH adds bytes at an offset,
 //! HEAD says how many there are, DELETE gives it up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -38,6 +38,8 @@ pub async fn begin(context: &Context) -> Answer {
     if length > FILE_BYTES_MAX {
         return Err(Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the file is too large"));
     }
+    // Before the next one, those that nobody goes on with make room (`uploads.silent_bounded`).
+    context.shared.uploads.expire(Instant::now());
     let arriving = Arriving::begin(context).await?;
     let id = context.shared.uploads.add(&context.user.name, arriving, length)?;
     let mut response = at(StatusCode::CREATED, 0);
@@ -86,8 +88,13 @@ async fn append(context: Context, id: &str, mut held: Held, body: &mut Incoming)
             *held.stage = Stage::Failed(fail.clone());
             context.shared.uploads.remove(id);
         }
+        if fail.status == StatusCode::INSUFFICIENT_STORAGE {
+            // Those that nobody goes on with make room.
+            context.shared.uploads.expire(Instant::now());
+        }
         return Err(fail);
     }
+    context.shared.uploads.expire(Instant::now());
     let reached = match &*held.stage {
         Stage::Arriving(arriving) => arriving.upload.bytes(),
         _ => length,
@@ -137,7 +144,7 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
                     return Err(TOO_LONG);
                 }
                 context.shared.stats.written(data.len());
-                entry.touch();
+                entry.came(upload.bytes() + data.len() as u64);
                 if !data.is_empty() {
                     upload.push(data).await?;
                 }
