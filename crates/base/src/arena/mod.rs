@@ -1,5 +1,5 @@
-//! One arena for bulk bytes: received data, dirty data, cached records, and what disks are read into
-//! and written from. It is made of slots that are used again and again.
+//! One arena for bulk bytes: received data, dirty data, cached records, and what disks are read
+//! into and written from. It is made of slots that are used again and again.
 //!
 //! A first touch of fresh memory costs more than all else that happens to a byte: 0.4 s a GiB in
 //! pages of 4 KiB. So memory is touched once and kept. Addresses are reserved once and never given
@@ -7,13 +7,13 @@
 //!
 //! - `arena.old_bytes_hidden`: a slot may hold bytes of an earlier use. No reader may see more
 //!   of it than was written since it was taken.
-//! - `arena.small_while_costly`: while the first touch of a huge page is costly, bytes that are kept
-//!   lie in small pages. A virtual machine is an example if its host takes free memory back: the
-//!   host takes huge pages first, and touching one costs ten times its clearing. Slots that disks
-//!   are read into are few and soon used again, so they always lie in huge pages.
+//! - `arena.small_while_costly`: while the first touch of a huge page is costly, bytes that are
+//!   kept lie in small pages. A virtual machine is an example if its host takes free memory back:
+//!   the host takes huge pages first, and touching one costs ten times its clearing. Slots that
+//!   disks are read into are few and soon used again, so they always lie in huge pages.
 //! - `arena.touched_ahead`: a thread makes free regions resident before they are needed, the more
-//!   of them the faster they go. It begins with the first use, so a small machine that stores little
-//!   touches little.
+//!   of them the faster they go. It begins with the first use, so a small machine that stores
+//!   little touches little.
 //! - `arena.kept_until_idle`: free regions stay resident. Memory goes back to the system in whole
 //!   regions, from the thread, once they were free for [`WINDOW`], when memory is short ([`shed`]),
 //!   and beyond the limit ([`configure`]).
@@ -48,8 +48,8 @@ const SPARE_BYTES: usize = 1 << 30;
 
 static ARENA: Arena = Arena::new();
 
-/// A slot for `length` bytes with their old contents (`arena.old_bytes_hidden`). `None` if that is more
-/// than [`SLOT_BYTES_MAX`], or the system has no memory.
+/// A slot for `length` bytes with their old contents (`arena.old_bytes_hidden`). `None` if that is
+/// more than [`SLOT_BYTES_MAX`], or the system has no memory.
 pub fn take(length: usize) -> Option<Slot> {
     ARENA.take(length)
 }
@@ -64,14 +64,14 @@ pub fn slot_bytes(bytes: &[u8]) -> Option<usize> {
     ARENA.slot_bytes(bytes)
 }
 
-/// The slots that hold `bytes` are zeroed when they become free (`arena.wiped`). The caller holds the bytes.
-/// False if they lie elsewhere: then they stay as they are.
+/// The slots that hold `bytes` are zeroed when they become free (`arena.wiped`). The caller holds
+/// the bytes. False if they lie elsewhere: then they stay as they are.
 pub fn wipe_when_freed(bytes: &[u8]) -> bool {
     ARENA.wipe_when_freed(bytes)
 }
 
-/// So much memory stays resident at most while part of it is free. From now on memory that was free for a while
-/// goes back to the system; without a call it never does, and no clock is asked.
+/// So much memory stays resident at most while part of it is free. From now on memory that was free
+/// for a while goes back to the system; without a call it never does, and no clock is asked.
 pub fn configure(limit_bytes: u64) {
     ARENA.configure(limit_bytes);
 }
@@ -141,7 +141,8 @@ impl Arena {
         state.is_used = true;
         let is_due = taken.is_first && class.purpose() == Purpose::Keep && state.wants_more(taken.is_in_vain);
         let is_probe = taken.choose_pages.is_some_and(|purpose| state.choose(place.region, purpose));
-        // SAFETY: the slot is the caller's from now on: `Regions` says so of no other until it is given back.
+        // SAFETY: the slot is the caller's from now on: `Regions` says so of no other until it is
+        // given back.
         #[allow(unsafe_code)]
         let memory = unsafe { state.pages.as_ref()?.memory(place.region, place.unit * UNIT_BYTES, class.bytes()) };
         drop(state);
@@ -298,7 +299,8 @@ impl State {
         None
     }
 
-    /// Notes that a region was begun; `in_vain`: it was not touched ahead. Whether more are to be touched.
+    /// Notes that a region was begun; `in_vain`: it was not touched ahead. Whether more are to be
+    /// touched.
     fn wants_more(&mut self, in_vain: bool) -> bool {
         if in_vain {
             let most = (self.limit_bytes / REGION_BYTES / 16).clamp(1, AHEAD_MAX);

@@ -86,7 +86,8 @@ impl Pages {
     pub(super) unsafe fn memory(&self, region: u32, at: usize, length: usize) -> &'static mut [u8] {
         let start = self.base + region as usize * REGION_BYTES + at;
         assert!((region as usize) < self.opened && at + length <= REGION_BYTES, "a slot lies in an open region");
-        // SAFETY: accessible memory that is never unmapped; that it is the caller's alone is said above.
+        // SAFETY: accessible memory that is never unmapped; that it is the caller's alone is said
+        // above.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), length) }
     }
 }
@@ -122,7 +123,8 @@ pub(super) fn release(region: &mut [u8]) {
 
 /// A hint; a kernel that does not know it changes nothing, and the answer is false.
 fn advise(memory: &mut [u8], advice: Advice) -> bool {
-    // SAFETY: whole pages of private anonymous memory that the caller has to itself. Their bytes stay or become zeros.
+    // SAFETY: whole pages of private anonymous memory that the caller has to itself. Their bytes
+    // stay or become zeros.
     #[allow(unsafe_code)]
     unsafe { rustix::mm::madvise(memory.as_mut_ptr().cast(), memory.len(), advice) }.is_ok()
 }

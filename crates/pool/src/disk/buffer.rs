@@ -3,8 +3,8 @@
 //! A fresh page costs a fault and a clearing, more than the checksum of the bytes read into it. So
 //! a buffer is a slot of the process's arena, and goes back when the last [`Bytes`] that looks into
 //! it is dropped; the next read gets it uncleared. Long slots lie in huge pages: a disk fills them
-//! with one request, and scattered pages with several. They are not for keeping: a caller that keeps
-//! a part copies it. Buffers longer than a slot go back to their [`Buffers`].
+//! with one request, and scattered pages with several. They are not for keeping: a caller that
+//! keeps a part copies it. Buffers longer than a slot go back to their [`Buffers`].
 //!
 //! - `buffer.old_bytes_hidden`: a buffer may hold bytes of an earlier read. No caller sees more of
 //!   it than was read or written since it was taken.

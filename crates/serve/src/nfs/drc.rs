@@ -37,7 +37,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// `caller` and `args` as they came, `proc_num` as in the call. Of equal calls the tails are cut alike.
+    /// `caller` and `args` as they came, `proc_num` as in the call. Of equal calls the tails are
+    /// cut alike.
     pub fn new(client: SocketAddr, xid: u32, proc_num: u32, caller: &[u8], args: &[u8], tail: &[Bytes]) -> Self {
         let sum = checksum(seed(caller, u64::from(proc_num)), args);
         Self { client, xid, sum: tail.iter().fold(sum, |sum, chunk| checksum(sum, chunk)) }

@@ -2,7 +2,8 @@
 //!
 //! Small messages are cut from one shared buffer. The payload of a large WRITE is recognised while it
 //! arrives and received straight into slots that end where the file's records end. The volume keeps
-//! them as dirty data and then as cached records: no copy, no growth, nothing filled with zeros first.
+//! them as dirty data and then as cached records: no copy, no growth, nothing filled with zeros
+//! first.
 //!
 //! - `record.memory_follows_receipt`: memory grows with the bytes received, not with the bytes
 //!   announced. The payload of a WRITE takes one slot at a time, of at most a record.
@@ -263,14 +264,16 @@ const NFS_PROGRAM: u32 = 100_003;
 const NFS_V3: u32 = 3;
 const PROC_WRITE: u32 = 7;
 
-/// Where the payload of a WRITE begins in its message, how long it is, and where it belongs in the file.
+/// Where the payload of a WRITE begins in its message, how long it is, and where it belongs in the
+/// file.
 struct WritePayload {
     head_bytes: usize,
     size: usize,
     offset: u64,
 }
 
-/// Of a message of `len` bytes that begins with `start`, if it is a WRITE (RFC 1813 3.3.7) whose payload ends it.
+/// Of a message of `len` bytes that begins with `start`, if it is a WRITE (RFC 1813 3.3.7) whose
+/// payload ends it.
 fn write_payload(start: &[u8], len: usize) -> Option<WritePayload> {
     let call = parse_call(start).ok()?;
     if (call.prog, call.vers, call.proc_num) != (NFS_PROGRAM, NFS_V3, PROC_WRITE) {

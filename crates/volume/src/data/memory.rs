@@ -10,13 +10,13 @@
 //!   cache never holds a stale one.
 //! - `memory.dead_records_make_room`: records of a large file that was removed or replaced go when its segments do. They were
 //!   used, so the cache would keep them and drop what comes in.
-//! - `memory.kept_uncopied`: a record that was received stays where it lies, if it fills the slots that it keeps in use
-//!   by three quarters at least.
+//! - `memory.kept_uncopied`: a record that was received stays where it lies, if it fills the slots
+//!   that it keeps in use by three quarters at least.
 //! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
 //!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
-//! - `memory.streams_stay_cold`: the first time that a stream passes a record does not count as a use, so one long
-//!   file that is read or written once takes the place of records that were not used again. Scattered
-//!   reads count, and so does a second stream.
+//! - `memory.streams_stay_cold`: the first time that a stream passes a record does not count as a
+//!   use, so one long file that is read or written once takes the place of records that were not
+//!   used again. Scattered reads count, and so does a second stream.
 //! - `memory.unused_is_given_back`: a record that was not used for [`ROUNDS_KEPT`] rounds (minutes,
 //!   see [`Memory::give_back`]) is dropped.
 
@@ -105,7 +105,8 @@ impl Record {
         }
     }
 
-    /// The chunks themselves where they have slots of their own (`memory.kept_uncopied`), else a copy.
+    /// The chunks themselves where they have slots of their own (`memory.kept_uncopied`), else a
+    /// copy.
     pub(crate) fn kept(chunks: &[Bytes]) -> Record {
         let is_kept = chunks.len() <= KEPT_CHUNKS_MAX && fill_slots(chunks);
         if is_kept { Record::from_chunks(chunks) } else { Record::copied(chunks) }
@@ -171,7 +172,8 @@ pub(crate) type RecordKey = (u32, SegmentId, u32, Option<u16>);
 /// Rounds that a record stays without being used.
 const ROUNDS_KEPT: u32 = 5;
 
-/// The part of the cache that records can fill which were used again. The rest is for what comes in.
+/// The part of the cache that records can fill which were used again. The rest is for what comes
+/// in.
 const HOT_PART_MAX: f64 = 0.75;
 
 #[derive(Clone)]

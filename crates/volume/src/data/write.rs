@@ -320,8 +320,8 @@ fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u
     Some(reserved.bytes())
 }
 
-/// The bytes in slots that can become cached records (`memory.kept_uncopied`). What came otherwise is copied now: it is in the
-/// processor's cache, and the door's buffer is free for its next use.
+/// The bytes in slots that can become cached records (`memory.kept_uncopied`). What came otherwise
+/// is copied now: it is in the processor's cache, and the door's buffer is free for its next use.
 fn slotted(inode: &Inode, at: WriteAt, data: Vec<Bytes>, bytes: usize) -> Vec<Bytes> {
     if bytes < SLOTTED_BYTES_MIN || fill_slots(&data) {
         return data;
