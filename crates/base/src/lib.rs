@@ -2,6 +2,7 @@
 //! No I/O happens here; what needs a clock, a disk or a random source is handed one.
 #![deny(unsafe_code)]
 
+pub mod arena;
 pub mod checksum;
 pub mod clock;
 pub mod features;
@@ -12,7 +13,6 @@ pub mod printed;
 pub mod seat;
 pub mod sheet;
 pub mod shell;
-pub mod slots;
 pub mod units;
 pub mod wipe;
 

@@ -1,8 +1,9 @@
 //! Memory that held keys or the contents of encrypted volumes, and must not keep them.
 //!
-//! - `wipe.freed_is_zeroed`: once this process has opened a keyring, all memory that it frees is zeroed first: by its
-//!   allocator, and by slots that go back. So a closed volume leaves nothing behind as soon as its last reader is gone. A process
-//!   that never opens a keyring pays nothing.
+//! - `wipe.freed_is_zeroed`: once this process has opened a keyring, its allocator zeroes all
+//!   memory before it is freed. Slots of the arena that held contents of an encrypted volume are
+//!   zeroed as well (`arena.wiped`). So a closed volume leaves nothing behind as soon as its last
+//!   reader is gone. A process that never opens a keyring pays nothing.
 //! - `wipe.keys_stay_in_memory`: keys lie in pages that are neither swapped nor dumped, while the system lets this process lock
 //!   so many; they are zeroed when they are dropped.
 

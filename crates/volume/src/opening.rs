@@ -55,6 +55,8 @@ pub(crate) struct StateParts {
     pub(crate) keeps_orphans: bool,
     /// Other machines can reach the store (`segment.numbers_of_an_opening`).
     pub(crate) shared: bool,
+    /// It is encrypted.
+    pub(crate) is_sealed: bool,
     pub(crate) tenure: Option<Arc<dyn larder_base::log::Tenure>>,
     /// The same as `meta`, if another process writes the volume.
     pub(crate) followed: Option<Arc<Followed>>,
@@ -114,6 +116,7 @@ impl State {
                 keeps_orphans: parts.keeps_orphans,
                 marks: Arc::clone(&parts.marks),
                 shared: parts.shared,
+                is_sealed: parts.is_sealed,
                 inherited: parts.inherited,
                 epoch,
                 snapshots: catalog.numbers(),

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_base::arena;
 use larder_base::units::ByteSize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -55,6 +56,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
             continue;
         }
         let bytes: u64 = pools.iter().map(|pool| pool.give_all_memory_back()).sum();
+        arena::shed();
         if bytes > 0 && told.is_none_or(|told| told.elapsed() >= ROUND) {
             tracing::info!("memory is short: {} of cached data were given back", ByteSize(bytes));
             told = Some(Instant::now());

@@ -1,10 +1,10 @@
 //! Memory for reads and writes past the kernel's cache: page-aligned and reused.
 //!
 //! A fresh page costs a fault and a clearing, more than the checksum of the bytes read into it. So
-//! a buffer goes back to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and
-//! the next read gets it uncleared. Long buffers lie in huge pages: a disk fills them with one
-//! request, and scattered pages with several. They are not for keeping: a caller that keeps a part
-//! copies it.
+//! a buffer is a slot of the process's arena, and goes back when the last [`Bytes`] that looks into
+//! it is dropped; the next read gets it uncleared. Long slots lie in huge pages: a disk fills them
+//! with one request, and scattered pages with several. They are not for keeping: a caller that
+//! keeps a part copies it. Buffers longer than a slot go back to their [`Buffers`].
 //!
 //! - `buffer.old_bytes_hidden`: a buffer may hold bytes of an earlier read. No caller sees more of
 //!   it than was read or written since it was taken.
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use larder_base::slots::{Slot, Slots, Use};
+use larder_base::arena::{self, Slot};
 use parking_lot::Mutex;
 
 use crate::disk::DIRECT_ALIGN;
@@ -23,13 +23,6 @@ const CLASS_BYTES: usize = 64 << 10;
 /// Free memory that is kept for the next read. Other parts of the process cannot use it, so more
 /// would be waste.
 const FREE_BYTES_MAX: usize = 16 << 20;
-/// Shorter ones are not worth a part of a huge page.
-const SLOT_BYTES_MIN: usize = 256 << 10;
-
-/// Lengths of the buffers of all pools. With two of them, usual reads waste less than half of a
-/// buffer.
-static SLOTS: [Slots; 2] = [Slots::new(1 << 20, 32 << 20, Use::Transfer), Slots::new(2 << 20, 32 << 20, Use::Transfer)];
-
 /// Free buffers of one pool.
 #[derive(Debug, Default)]
 pub struct Buffers {
@@ -64,10 +57,7 @@ enum Memory {
 impl Buffers {
     /// `length` aligned bytes with arbitrary contents (`buffer.old_bytes_hidden`).
     pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
-        let slot = || SLOTS.iter().find_map(|slots| slots.take(length));
-        if length >= SLOT_BYTES_MIN
-            && let Some(slot) = slot()
-        {
+        if let Some(slot) = arena::take(length) {
             return Buffer { memory: Memory::Slot(slot), length };
         }
         let class = length.next_multiple_of(CLASS_BYTES);
@@ -153,8 +143,9 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_come_back_with_the_last_slice() {
         let buffers = Arc::new(Buffers::default());
-        let mut buffer = buffers.take(100_000);
-        assert_eq!(buffer.bytes_mut().len(), 100_000);
+        let long = (3 << 20) + 100_000;
+        let mut buffer = buffers.take(long);
+        assert_eq!(buffer.bytes_mut().len(), long);
         let at = buffer.bytes_mut().as_ptr();
         assert!(at.is_aligned() && (at as usize).is_multiple_of(DIRECT_ALIGN));
         buffer.bytes_mut()[7] = 9;
@@ -164,8 +155,8 @@ mod tests {
         assert_eq!(buffers.free_bytes(), 0);
         assert_eq!(&slice[..], [9]);
         drop(slice);
-        assert_eq!(buffers.free_bytes(), 128 << 10);
-        assert_eq!(buffers.take(128 << 10).bytes_mut().as_ptr(), at, "used again");
+        assert_eq!(buffers.free_bytes(), (3 << 20) + (128 << 10));
+        assert_eq!(buffers.take((3 << 20) + (128 << 10)).bytes_mut().as_ptr(), at, "used again");
     }
 
     #[test]
@@ -184,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn long_buffers_lie_in_huge_pages() {
+    fn usual_buffers_are_aligned_slots() {
         let buffers = Arc::new(Buffers::default());
-        for length in [SLOT_BYTES_MIN, 525_824, 1 << 20, (1 << 20) + 4096, 2 << 20] {
+        for length in [1, 4096, 100_000, 525_824, 1 << 20, (1 << 20) + 4096, 2 << 20] {
             let mut buffer = buffers.take(length);
             assert!(matches!(buffer.memory, Memory::Slot(_)), "{length}");
             assert_eq!(buffer.bytes_mut().len(), length);
-            assert!((buffer.bytes_mut().as_ptr() as usize).is_multiple_of(1 << 20));
+            assert!((buffer.bytes_mut().as_ptr() as usize).is_multiple_of(DIRECT_ALIGN));
         }
         let longer = buffers.take((2 << 20) + 1);
         assert!(matches!(longer.memory, Memory::Heap { .. }));

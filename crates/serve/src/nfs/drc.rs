@@ -37,10 +37,11 @@ pub struct Key {
 }
 
 impl Key {
-    /// `caller` and `args` as they came, `proc_num` as in the call.
-    pub fn new(client: SocketAddr, xid: u32, proc_num: u32, caller: &[u8], args: &[u8], tail: Option<&[u8]>) -> Self {
+    /// `caller` and `args` as they came, `proc_num` as in the call. Of equal calls the tails are
+    /// cut alike.
+    pub fn new(client: SocketAddr, xid: u32, proc_num: u32, caller: &[u8], args: &[u8], tail: &[Bytes]) -> Self {
         let sum = checksum(seed(caller, u64::from(proc_num)), args);
-        Self { client, xid, sum: tail.map_or(sum, |tail| checksum(sum, tail)) }
+        Self { client, xid, sum: tail.iter().fold(sum, |sum, chunk| checksum(sum, chunk)) }
     }
 }
 
@@ -162,7 +163,7 @@ mod tests {
     }
 
     fn from_port(port: u16, xid: u32) -> Key {
-        Key::new(([127, 0, 0, 1], port).into(), xid, 8, b"me", b"args", None)
+        Key::new(([127, 0, 0, 1], port).into(), xid, 8, b"me", b"args", &[])
     }
 
     #[test]
@@ -175,7 +176,7 @@ mod tests {
         let Begin::Replay(reply) = cache.begin(key(1)) else { panic!("done") };
         assert_eq!(&reply[..], b"reply");
         assert!(matches!(cache.begin(key(2)), Begin::Run(_)));
-        let other = Key::new(([127, 0, 0, 1], 1000).into(), 1, 8, b"me", b"argz", None);
+        let other = Key::new(([127, 0, 0, 1], 1000).into(), 1, 8, b"me", b"argz", &[]);
         assert!(matches!(cache.begin(other), Begin::Run(_)));
     }
 

@@ -35,7 +35,8 @@ fn receive(stream: &[u8], step: usize) -> (Vec<usize>, bool) {
         loop {
             match receiver.next() {
                 Ok(Some(message)) => {
-                    let length = message.head.len() + message.tail.as_ref().map_or(0, |tail| tail.len());
+                    let length =
+                        message.head.len() + message.tail.iter().flatten().map(|chunk| chunk.len()).sum::<usize>();
                     assert!(length <= MESSAGE_BYTES_MAX);
                     messages.push(length);
                 }

@@ -1,12 +1,12 @@
 //! Record marking (RFC 5531 section 11), the receiving side: a byte stream in, messages out.
 //!
 //! Small messages are cut from one shared buffer. The payload of a large WRITE is recognised while it
-//! arrives and received straight into a buffer of exactly its size, which becomes the `Bytes` that
-//! the volume keeps: no copy, no growth, nothing filled with zeros first.
+//! arrives and received straight into slots that end where the file's records end. The volume keeps
+//! them as dirty data and then as cached records: no copy, no growth, nothing filled with zeros
+//! first.
 //!
 //! - `record.memory_follows_receipt`: memory grows with the bytes received, not with the bytes
-//!   announced. The exception is the payload buffer of a WRITE: it is reserved after the whole
-//!   header has arrived, and the limits bound it.
+//!   announced. The payload of a WRITE takes one slot at a time, of at most a record.
 //! - `record.bounded_message`: no message exceeds the limit, in any number of fragments. The
 //!   exception is a WRITE in one fragment: its payload beyond wtmax is dropped as it arrives, and
 //!   its reply counts the bytes kept (RFC 1813 3.3.7).
@@ -15,11 +15,12 @@
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use larder_base::arena::Received;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::rpc::{LAST_FRAGMENT, parse_call};
 use super::xdr::padding;
@@ -45,7 +46,7 @@ const _: () =
 #[derive(Debug)]
 pub struct Message {
     pub head: Bytes,
-    pub tail: Option<Bytes>,
+    pub tail: Option<Vec<Bytes>>,
 }
 
 /// A payload that the volume may keep: a slice of the message where it is most of the buffer that
@@ -68,8 +69,7 @@ enum Partial {
     /// The payload of a WRITE, as much of it as is kept, then what else the message holds: padding.
     Payload {
         head: Bytes,
-        data: Vec<u8>,
-        size: usize,
+        data: Received,
         dropped_left: usize,
     },
     /// Anything else that is large or comes in several fragments.
@@ -123,12 +123,14 @@ impl Receiver {
 
     /// Reads once from the socket to where the bytes belong.
     pub fn poll_fill<R: AsyncRead + Unpin>(&mut self, socket: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if let Partial::Payload { data, size, .. } = &mut self.partial
-            && data.len() < *size
+        if let Partial::Payload { data, .. } = &mut self.partial
+            && data.missing() > 0
         {
-            let left = *size - data.len();
-            let mut space = data.limit(left);
-            return pin!(socket.read_buf(&mut space)).poll(cx);
+            let mut space = ReadBuf::new(data.space());
+            std::task::ready!(Pin::new(socket).poll_read(cx, &mut space))?;
+            let count = space.filled().len();
+            data.advance(count);
+            return Poll::Ready(Ok(count));
         }
         if self.buf.capacity() - self.buf.len() < BETWEEN_BYTES {
             self.buf.reserve(BUFFER_BYTES);
@@ -151,19 +153,19 @@ impl Receiver {
                         return Ok(None);
                     }
                 }
-                Partial::Payload { head, data, size, dropped_left } => {
-                    let here = self.buf.split_to(self.buf.len().min(*size - data.len()));
-                    data.extend_from_slice(&here);
+                Partial::Payload { data, dropped_left, .. } => {
+                    let here = data.fill_from(&self.buf);
+                    self.buf.advance(here);
                     let dropped = self.buf.len().min(*dropped_left);
                     self.buf.advance(dropped);
                     *dropped_left -= dropped;
-                    if data.len() < *size || *dropped_left > 0 {
+                    if data.missing() > 0 || *dropped_left > 0 {
                         return Ok(None);
                     }
-                    let (head, tail) = (std::mem::take(head), Some(Bytes::from(std::mem::take(data))));
-                    self.partial = Partial::None;
-                    self.after_payload = true;
-                    return Ok(Some(Message { head, tail }));
+                    if let Partial::Payload { head, data, .. } = std::mem::replace(&mut self.partial, Partial::None) {
+                        self.after_payload = true;
+                        return Ok(Some(Message { head, tail: Some(data.into_chunks()) }));
+                    }
                 }
                 Partial::Assembled { .. } => return self.assemble(),
             }
@@ -191,7 +193,7 @@ impl Receiver {
             return Ok(None);
         }
         match if last { write_payload(rest, len) } else { None } {
-            Some((head_bytes, size)) => self.start_payload(head_bytes, size, padding(size)),
+            Some(payload) => self.start_payload(&payload, payload.size, padding(payload.size)),
             None => {
                 self.buf.advance(4);
                 let empty = u32::from(len == 0);
@@ -201,10 +203,10 @@ impl Receiver {
         Ok(None)
     }
 
-    fn start_payload(&mut self, head_bytes: usize, size: usize, dropped_left: usize) {
+    fn start_payload(&mut self, payload: &WritePayload, kept: usize, dropped_left: usize) {
         self.buf.advance(4);
-        let head = self.buf.split_to(head_bytes).freeze();
-        self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, dropped_left };
+        let head = self.buf.split_to(payload.head_bytes).freeze();
+        self.partial = Partial::Payload { head, data: Received::new(payload.offset, kept), dropped_left };
     }
 
     /// Begins a WRITE; the length is an error for anything else (`record.bounded_message`).
@@ -214,9 +216,9 @@ impl Receiver {
             return Err(too_long);
         }
         let Some(rest) = self.buf.get(4..).filter(|rest| rest.len() >= HEAD_BYTES_MAX) else { return Ok(None) };
-        let (head_bytes, size) = write_payload(rest, len).ok_or(too_long)?;
-        let kept = size.min(self.payload_bytes_max);
-        self.start_payload(head_bytes, kept, size - kept + padding(size));
+        let payload = write_payload(rest, len).ok_or(too_long)?;
+        let kept = payload.size.min(self.payload_bytes_max);
+        self.start_payload(&payload, kept, payload.size - kept + padding(payload.size));
         Ok(None)
     }
 
@@ -262,19 +264,29 @@ const NFS_PROGRAM: u32 = 100_003;
 const NFS_V3: u32 = 3;
 const PROC_WRITE: u32 = 7;
 
-/// Of a message of `len` bytes that begins with `start`: where its payload begins and how long it is,
-/// if it is a WRITE (RFC 1813 3.3.7) whose payload ends it.
-fn write_payload(start: &[u8], len: usize) -> Option<(usize, usize)> {
+/// Where the payload of a WRITE begins in its message, how long it is, and where it belongs in the
+/// file.
+struct WritePayload {
+    head_bytes: usize,
+    size: usize,
+    offset: u64,
+}
+
+/// Of a message of `len` bytes that begins with `start`, if it is a WRITE (RFC 1813 3.3.7) whose
+/// payload ends it.
+fn write_payload(start: &[u8], len: usize) -> Option<WritePayload> {
     let call = parse_call(start).ok()?;
     if (call.prog, call.vers, call.proc_num) != (NFS_PROGRAM, NFS_V3, PROC_WRITE) {
         return None;
     }
     let mut args = call.args;
     args.opaque(64).ok()?;
-    args.skip(8 + 4 + 4).ok()?;
+    let offset = args.u64().ok()?;
+    args.skip(4 + 4).ok()?;
     let size = args.length(len).ok()?;
     let head_bytes = start.len().checked_sub(args.remaining())?;
-    (head_bytes.checked_add(size)?.checked_add(padding(size))? == len).then_some((head_bytes, size))
+    let ends = head_bytes.checked_add(size)?.checked_add(padding(size))? == len;
+    ends.then_some(WritePayload { head_bytes, size, offset })
 }
 
 #[cfg(test)]
@@ -334,8 +346,8 @@ mod tests {
     fn whole(message: &Message) -> Vec<u8> {
         let mut all = message.head.to_vec();
         if let Some(tail) = &message.tail {
-            all.extend_from_slice(tail);
-            all.resize(all.len() + padding(tail.len()), 0);
+            all.extend(tail.concat());
+            all.resize(all.len() + padding(tail.concat().len()), 0);
         }
         all
     }
@@ -365,9 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn large_payloads_have_their_own_buffer() {
+    fn large_payloads_have_slots_of_their_own() {
         let got = receive(&marked(&write_call(1, 1 << 19), usize::MAX), 100_000).unwrap();
         let tail = got[0].tail.as_ref().unwrap();
+        assert!(tail.iter().all(|chunk| larder_base::arena::slot_bytes(chunk) == Some(chunk.len())));
+        let tail = tail.concat();
         assert_eq!(tail.len(), 1 << 19);
         assert!(tail.iter().enumerate().all(|(i, &byte)| byte == i as u8));
     }
@@ -396,7 +410,7 @@ mod tests {
             stream.extend(marked(&write_call(3, 10), usize::MAX));
             for step in [1500, 65_536, usize::MAX >> 1] {
                 let got = receive(&stream, step).unwrap();
-                let tail = got[0].tail.as_ref().unwrap();
+                let tail = got[0].tail.as_ref().unwrap().concat();
                 assert!(tail.len() == PAYLOAD_MAX && tail.iter().enumerate().all(|(i, &byte)| byte == i as u8));
                 assert_eq!(got[0].head[got[0].head.len() - 4..], (size as u32).to_be_bytes());
                 assert!(whole(&got[1]) == write_call(2, 100_000) && whole(&got[2]) == write_call(3, 10));

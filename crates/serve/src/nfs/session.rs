@@ -55,7 +55,7 @@ impl Work {
     pub fn data_bytes(&self) -> usize {
         let Work::Nfs(call) = self else { return 0 };
         match call.proc {
-            Proc::Write => call.message.len() + call.tail.as_ref().map_or(0, |tail| tail.len()),
+            Proc::Write => call.message.len() + call.tail.iter().flatten().map(|chunk| chunk.len()).sum::<usize>(),
             Proc::Read => {
                 let mut args = Reader::new(call.message.get(call.args_at..).unwrap_or_default());
                 let count = args.skip(8).and_then(|()| args.u32()).unwrap_or(0);
@@ -257,7 +257,8 @@ impl Session {
             Auth::Sys { raw, .. } => *raw,
         };
         let args = message.head.get(message.head.len() - header.args.remaining()..).unwrap_or_default();
-        drc::Key::new(self.peer(), header.xid, header.proc_num, caller, args, message.tail.as_deref())
+        let tail = message.tail.as_deref().unwrap_or_default();
+        drc::Key::new(self.peer(), header.xid, header.proc_num, caller, args, tail)
     }
 
     /// The export of a handle and the caller in it, decoded once per caller.

@@ -218,6 +218,7 @@ impl FetchRun {
     fn finish(&self, part: &Part, fetch: &Fetch, result: FsResult<Record>) {
         let (key, memory) = (self.inner.key(part), &self.inner.parts.memory);
         if let Ok(content) = &result {
+            self.inner.parts.mark_sealed(content.chunks());
             memory.insert(key, content.clone());
             if self.inner.parts.is_far() {
                 memory.keep(&key);

@@ -566,11 +566,11 @@ impl<'a> Cutter<'a> {
 }
 
 impl Out {
-    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before
-    /// it is stored: until then it would be in memory twice.
+    /// Puts the content into the cache, where the next reads will look for it. Not before it is
+    /// stored: until then a copy would be in memory twice (`memory.kept_uncopied`).
     pub(super) fn remember(&mut self, inner: &Inner) {
         if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
-            inner.parts.memory.insert(inner.key(&record.part(None)), Record::copied(cached.chunks()));
+            inner.parts.memory.insert(inner.key(&record.part(None)), Record::kept(cached.chunks()));
         }
     }
 }

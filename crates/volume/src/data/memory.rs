@@ -10,18 +10,23 @@
 //!   cache never holds a stale one.
 //! - `memory.dead_records_make_room`: records of a large file that was removed or replaced go when its segments do. They were
 //!   used, so the cache would keep them and drop what comes in.
+//! - `memory.kept_uncopied`: a record that was received stays where it lies, if it fills the slots
+//!   that it keeps in use by three quarters at least.
 //! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
 //!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
+//! - `memory.streams_stay_cold`: the first time that a stream passes a record does not count as a
+//!   use, so one long file that is read or written once takes the place of records that were not
+//!   used again. Scattered reads count, and so does a second stream.
 //! - `memory.unused_is_given_back`: a record that was not used for [`ROUNDS_KEPT`] rounds (minutes,
 //!   see [`Memory::give_back`]) is dropped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use larder_base::slots::{Slot, Slots, Use};
+use larder_base::arena::{self, RECORD_BYTES, Slot};
 use quick_cache::Weighter;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -40,12 +45,22 @@ const AHEAD_BYTES_MAX: u64 = 256 << 20;
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
-/// Most records of large files are as long as this, the default record size.
-const SLOT_BYTES: usize = 128 << 10;
-/// A shorter record would leave too much of a slot empty.
-const SLOT_BYTES_MIN: usize = SLOT_BYTES / 4 * 3;
-/// Records that are kept, of all volumes.
-static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20, Use::Cache);
+/// A slot holds this part of its length at least, or the bytes lie elsewhere.
+const SLOT_FILL_MIN: (usize, usize) = (3, 4);
+
+/// A record in more pieces is copied: each is a part of every answer.
+const KEPT_CHUNKS_MAX: usize = 8;
+
+/// Whether slots of so many bytes in all are filled well enough by `len` bytes.
+fn fills(len: usize, slot_bytes: usize) -> bool {
+    len >= slot_bytes / SLOT_FILL_MIN.1 * SLOT_FILL_MIN.0
+}
+
+/// Whether the chunks lie in slots, and fill them.
+pub(super) fn fill_slots(chunks: &[Bytes]) -> bool {
+    let slots: Option<usize> = chunks.iter().map(|chunk| arena::slot_bytes(chunk)).sum();
+    slots.is_some_and(|slots| fills(chunks.iter().map(Bytes::len).sum(), slots))
+}
 
 /// Memory of a record that is being read, to be filled wholly.
 pub(crate) enum RecordBuffer {
@@ -55,7 +70,8 @@ pub(crate) enum RecordBuffer {
 
 impl RecordBuffer {
     pub(crate) fn of(len: usize) -> RecordBuffer {
-        let slot = if len >= SLOT_BYTES_MIN { SLOTS.take(len) } else { None };
+        let well_filled = len <= RECORD_BYTES && arena::slot_bytes_for(len).is_some_and(|slot| fills(len, slot));
+        let slot = if well_filled { arena::take(len) } else { None };
         slot.map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
     }
 
@@ -89,14 +105,21 @@ impl Record {
         }
     }
 
+    /// The chunks themselves where they have slots of their own (`memory.kept_uncopied`), else a
+    /// copy.
+    pub(crate) fn kept(chunks: &[Bytes]) -> Record {
+        let is_kept = chunks.len() <= KEPT_CHUNKS_MAX && fill_slots(chunks);
+        if is_kept { Record::from_chunks(chunks) } else { Record::copied(chunks) }
+    }
+
     /// A copy that keeps only itself in memory: buffers of a disk hold much more.
     pub(crate) fn copied(chunks: &[Bytes]) -> Record {
         let mut left: usize = chunks.iter().map(Bytes::len).sum();
-        let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(SLOT_BYTES));
+        let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(RECORD_BYTES));
         let mut next: &[u8] = &[];
-        let mut pieces = Vec::with_capacity(left.div_ceil(SLOT_BYTES));
+        let mut pieces = Vec::with_capacity(left.div_ceil(RECORD_BYTES));
         while left > 0 {
-            let mut piece = RecordBuffer::of(left.min(SLOT_BYTES));
+            let mut piece = RecordBuffer::of(left.min(RECORD_BYTES));
             let mut room = piece.bytes_mut();
             left -= room.len();
             while !room.is_empty() {
@@ -149,11 +172,21 @@ pub(crate) type RecordKey = (u32, SegmentId, u32, Option<u16>);
 /// Rounds that a record stays without being used.
 const ROUNDS_KEPT: u32 = 5;
 
-/// A record and the round in which it was used last.
+/// The part of the cache that records can fill which were used again. The rest is for what comes
+/// in.
+const HOT_PART_MAX: f64 = 0.75;
+
 #[derive(Clone)]
 struct CachedRecord {
     record: Record,
-    used: Arc<AtomicU32>,
+    uses: Arc<Uses>,
+}
+
+struct Uses {
+    /// The round in which it was used last.
+    round: AtomicU32,
+    /// A stream has passed it (`memory.streams_stay_cold`).
+    is_streamed: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -195,7 +228,11 @@ impl Memory {
         // A shard must hold many of the largest records, or it rejects them.
         let shards = (cores * 4).min((cache_bytes >> 24) as usize).max(1);
         let mut options = quick_cache::OptionsBuilder::new();
-        options.shards(shards).weight_capacity(cache_bytes).estimated_items_capacity((cache_bytes >> 16) as usize + 64);
+        options
+            .shards(shards)
+            .weight_capacity(cache_bytes)
+            .hot_allocation(HOT_PART_MAX)
+            .estimated_items_capacity((cache_bytes >> 16) as usize + 64);
         let cache = match options.build() {
             Ok(options) => quick_cache::sync::Cache::with_options(
                 options,
@@ -305,12 +342,26 @@ impl Memory {
 
     pub(crate) fn get(&self, key: &RecordKey) -> Option<Record> {
         let kept = self.cache.get(key)?;
-        let round = self.round.load(Ordering::Relaxed);
-        // Most are used often within a round: their line stays shared between the cores.
-        if kept.used.load(Ordering::Relaxed) != round {
-            kept.used.store(round, Ordering::Relaxed);
+        self.note_use(&kept.uses);
+        Some(kept.record)
+    }
+
+    /// The same for a stream; `passes`: it reads the last byte (`memory.streams_stay_cold`).
+    pub(crate) fn get_in_sequence(&self, key: &RecordKey, passes: bool) -> Option<Record> {
+        let kept = self.cache.peek(key)?;
+        self.note_use(&kept.uses);
+        if passes && kept.uses.is_streamed.swap(true, Ordering::Relaxed) {
+            self.keep(key);
         }
         Some(kept.record)
+    }
+
+    fn note_use(&self, uses: &Uses) {
+        let round = self.round.load(Ordering::Relaxed);
+        // Most are used often within a round: their line stays shared between the cores.
+        if uses.round.load(Ordering::Relaxed) != round {
+            uses.round.store(round, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn holds(&self, key: &RecordKey) -> bool {
@@ -318,8 +369,9 @@ impl Memory {
     }
 
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
-        let used = Arc::new(AtomicU32::new(self.round.load(Ordering::Relaxed)));
-        self.cache.insert(key, CachedRecord { record, used });
+        let round = AtomicU32::new(self.round.load(Ordering::Relaxed));
+        let uses = Arc::new(Uses { round, is_streamed: AtomicBool::new(false) });
+        self.cache.insert(key, CachedRecord { record, uses });
     }
 
     /// As if it had been used: what is read ahead would else be the first to go where the cache is
@@ -336,7 +388,7 @@ impl Memory {
         }
         let before = self.cache.weight();
         let round = self.round.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let age = |kept: &CachedRecord| round.wrapping_sub(kept.used.load(Ordering::Relaxed));
+        let age = |kept: &CachedRecord| round.wrapping_sub(kept.uses.round.load(Ordering::Relaxed));
         self.cache.retain(|_, kept| age(kept) <= ROUNDS_KEPT);
         before.saturating_sub(self.cache.weight())
     }
@@ -400,16 +452,65 @@ mod tests {
     #[test]
     fn copies_are_what_they_were_copied_from_and_nothing_more() {
         let source = Bytes::from((0..400_000u32).map(|n| (n * 7 % 251) as u8).collect::<Vec<u8>>());
-        for len in [0, 1, 5000, SLOT_BYTES_MIN, SLOT_BYTES, SLOT_BYTES + 1, 3 * SLOT_BYTES] {
+        for len in [0, 1, 5000, RECORD_BYTES / 4 * 3, RECORD_BYTES, RECORD_BYTES + 1, 3 * RECORD_BYTES] {
             for piece in [1000, 16 << 10, 300_000] {
                 let chunks: Vec<Bytes> =
                     (0..len).step_by(piece).map(|at| source.slice(at..len.min(at + piece))).collect();
                 let copy = Record::copied(&chunks);
                 assert_eq!(copy.chunks().concat(), source[..len], "{len} bytes in pieces of {piece}");
-                assert_eq!(copy.chunks().len(), len.div_ceil(SLOT_BYTES));
+                assert_eq!(copy.chunks().len(), len.div_ceil(RECORD_BYTES));
                 assert!(copy.chunks().iter().all(|c| !source.as_ptr_range().contains(&c.as_ptr()) || c.is_empty()));
             }
         }
+    }
+
+    /// `memory.kept_uncopied`
+    #[test]
+    fn what_was_received_stays_where_it_lies_if_it_fills_its_slots() {
+        let received = |offset, len| {
+            let mut received = arena::Received::new(offset, len);
+            received.fill_from(&vec![7; len]);
+            received.into_chunks()
+        };
+        let stays = |chunks: &[Bytes]| {
+            let kept = Record::kept(chunks);
+            assert_eq!(kept.chunks().concat(), chunks.concat());
+            kept.chunks().iter().zip(chunks).all(|(kept, chunk)| kept.as_ptr() == chunk.as_ptr())
+        };
+        let whole = received(0, RECORD_BYTES);
+        assert!(stays(&whole) && stays(&[whole[0].slice(..RECORD_BYTES - 20_000)]));
+        assert!(stays(&[received(0, 64 << 10), received(64 << 10, 64 << 10)].concat()));
+        assert!(!stays(&[whole[0].slice(..RECORD_BYTES / 2)]), "half of a slot would be kept for nothing");
+        assert!(!stays(&[whole[0].clone(), Bytes::from(vec![7; 100])]), "not all lie in slots");
+    }
+
+    /// `memory.streams_stay_cold`
+    #[test]
+    fn a_stream_that_passes_once_leaves_what_is_used() {
+        let memory = Memory::new(256 << 20);
+        let slots = memory.cache_bytes() as u32 / RECORD_BYTES as u32;
+        let key = |file: u64, n: u32| (0, SegmentId(file), n, None);
+        let bytes = Bytes::from(vec![7; RECORD_BYTES]);
+        let insert = |file: u64, n: u32| memory.insert(key(file, n), Record::One(bytes.clone()));
+        let left = |file: u64, count: u32| (0..count).filter(|n| memory.holds(&key(file, *n))).count() as u32;
+        for n in 0..slots / 4 {
+            insert(1, n);
+            assert!(memory.get(&key(1, n)).is_some());
+        }
+        for n in 0..slots * 3 {
+            insert(2, n);
+            assert!(memory.get_in_sequence(&key(2, n), false).is_some());
+            assert!(memory.get_in_sequence(&key(2, n), true).is_some());
+        }
+        assert!(left(1, slots / 4) > slots / 5, "{} of {} are left", left(1, slots / 4), slots / 4);
+        let before = left(2, slots * 3);
+        for n in slots * 3 - slots / 4..slots * 3 {
+            memory.get_in_sequence(&key(2, n), true);
+        }
+        for n in 0..slots * 2 {
+            insert(3, n);
+        }
+        assert!((1..before).contains(&left(2, slots * 3)), "a second stream is a use");
     }
 
     /// `memory.dead_records_make_room`

@@ -270,8 +270,13 @@ impl Inner {
         chunks: &mut Vec<Bytes>,
         missing: &mut Vec<(Part, u64)>,
     ) {
-        let in_memory = |key: &RecordKey| wanted.fetched.get(key).cloned().or_else(|| self.parts.memory.get(key));
-        if let Some(content) = in_memory(&self.key_of(record, None)) {
+        let in_cache = |key: &RecordKey, end: u32| match wanted.is_sequential {
+            // Only the first plan of a read counts.
+            true => self.parts.memory.get_in_sequence(key, raw.end == end && wanted.fetched.is_empty()),
+            false => self.parts.memory.get(key),
+        };
+        let in_memory = |key: &RecordKey, end: u32| wanted.fetched.get(key).cloned().or_else(|| in_cache(key, end));
+        if let Some(content) = in_memory(&self.key_of(record, None), record.raw_len) {
             return content.slice_into(raw.start as usize, (raw.end - raw.start) as usize, chunks);
         }
         let whole = |missing: &mut Vec<(Part, u64)>| {
@@ -290,7 +295,7 @@ impl Inner {
             let piece = part.raw();
             let (from, to) = (begin - piece.start, raw.end.min(piece.end) - piece.start);
             begin = piece.end;
-            match in_memory(&self.key(&part)) {
+            match in_memory(&self.key(&part), piece.end) {
                 Some(content) => content.slice_into(from as usize, (to - from) as usize, chunks),
                 None if wanted.is_sequential || (raw.end - raw.start) * 2 >= record.raw_len => {
                     missing.truncate(before);

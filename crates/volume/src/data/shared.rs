@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use larder_base::Clock;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -84,6 +85,8 @@ pub(crate) struct DataParts {
     pub(crate) keeps_orphans: bool,
     /// Other machines can reach the store (`segment.numbers_of_an_opening`).
     pub(crate) shared: bool,
+    /// It is encrypted (`arena.wiped`).
+    pub(crate) is_sealed: bool,
     /// Set before the first range is reserved: programs that do not know of reserved ranges are
     /// kept out.
     pub(crate) marks: Arc<Marks>,
@@ -101,6 +104,13 @@ impl DataParts {
     /// small one.
     pub(super) fn is_far(&self) -> bool {
         self.shared
+    }
+
+    /// Contents of an encrypted volume: their slots are zeroed before others use them.
+    pub(super) fn mark_sealed(&self, chunks: &[Bytes]) {
+        if self.is_sealed {
+            chunks.iter().for_each(|chunk| _ = larder_base::arena::wipe_when_freed(chunk));
+        }
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
+use larder_base::arena::Received;
 
 use super::dirty::{DirtyPiece, Payload};
 use super::extents;
 use super::file::FileData;
 use super::gate::RoomRequest;
 use super::intents;
-use super::memory::{Charge, PIECE_BYTES};
+use super::memory::{Charge, PIECE_BYTES, fill_slots};
 use super::record::count_allocated;
 use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
@@ -25,6 +26,8 @@ use crate::types::*;
 const CHUNK_BYTES_MIN: usize = 4096;
 /// Larger chunks are cut (not copied), so that flushes can take them in parts.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Shorter writes do not get slots: their records are copied together.
+const SLOTTED_BYTES_MIN: usize = 24 << 10;
 /// Keys removed in one batch.
 const REAP_KEYS_MAX: usize = 2048;
 
@@ -47,11 +50,12 @@ impl Data {
         update: impl FnOnce(&mut Attr) + Send,
     ) -> FsResult<(u64, Changed)> {
         self.0.check_poison()?;
-        let data = tidy(data);
         let bytes: usize = data.iter().map(Bytes::len).sum();
         if bytes > IO_BYTES_MAX {
             return Err(FsError::TooBig);
         }
+        let data = slotted(inode, at, tidy(data), bytes);
+        self.0.parts.mark_sealed(&data);
         let covered = self.0.covered(inode, at, bytes as u64).await?;
         let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
         let accepted = self.0.accept(inode, at, data, charge, now, update)?;
@@ -314,6 +318,21 @@ fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u
     state.intents.delete_all(inode.id.ino, batch);
     reserved.starts().for_each(|at| batch.delete(reserved_key(inode.id.ino, at)));
     Some(reserved.bytes())
+}
+
+/// The bytes in slots that can become cached records (`memory.kept_uncopied`). What came otherwise
+/// is copied now: it is in the processor's cache, and the door's buffer is free for its next use.
+fn slotted(inode: &Inode, at: WriteAt, data: Vec<Bytes>, bytes: usize) -> Vec<Bytes> {
+    if bytes < SLOTTED_BYTES_MIN || fill_slots(&data) {
+        return data;
+    }
+    let offset = match at {
+        WriteAt::Offset(offset) => offset,
+        WriteAt::Append => inode.core.lock().attr.size,
+    };
+    let mut received = Received::new(offset, bytes);
+    data.iter().for_each(|chunk| _ = received.fill_from(chunk));
+    received.into_chunks()
 }
 
 /// Chunks of a size worth keeping apart.

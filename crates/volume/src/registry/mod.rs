@@ -502,6 +502,7 @@ impl Registry {
             may_format: !entry.formatted,
             keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
             shared: self.backing.log.as_ref().is_some_and(|log| log.is_shared()),
+            is_sealed: entry.info().sealed,
             tenure,
             followed,
             inherited: lineage::newest(entry.lineage()),

@@ -60,7 +60,7 @@ impl Call {
     /// 3.3.7
     pub(super) async fn write(&mut self, out: &mut Answer) -> Result<(), Fail> {
         let (offset, data, stability) = self.write_args()?;
-        let len = data.len();
+        let len: usize = data.iter().map(Bytes::len).sum();
         let attr = self.file(&[ACCESS_WRITE]).await?;
         if len > 0 && offset.checked_add(len as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Status::FBig.into());
@@ -68,7 +68,7 @@ impl Call {
         if len == 0 {
             return self.write_nothing(out, &attr);
         }
-        let written = self.files().write(&self.cred, self.id.ino, offset, vec![data], stability).await?;
+        let written = self.files().write(&self.cred, self.id.ino, offset, data, stability).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&written.changed, self.fsid());
         out.w.length(len);
@@ -90,7 +90,7 @@ impl Call {
 
     /// Offset, data and how stable it is to become. Of data beyond `count` nothing is written, of data
     /// beyond wtmax neither: the reply says so.
-    fn write_args(&mut self) -> Result<(u64, Bytes, Stability), Fail> {
+    fn write_args(&mut self) -> Result<(u64, Vec<Bytes>, Stability), Fail> {
         let tail = self.tail.take();
         let mut args = self.args();
         let (offset, count, stable) = (args.u64()?, args.u32()?, args.u32()?);
@@ -100,7 +100,7 @@ impl Call {
             None => {
                 let data = payload(&self.message, args.opaque(usize::MAX)?);
                 let sent = data.len();
-                (data, sent)
+                (vec![data], sent)
             }
         };
         let stability = match stable {
@@ -112,7 +112,12 @@ impl Call {
         if count as usize > sent {
             return Err(Status::Inval.into());
         }
-        data.truncate(count.min(IO_BYTES_MAX) as usize);
+        let mut left = count.min(IO_BYTES_MAX) as usize;
+        data.retain_mut(|chunk| {
+            chunk.truncate(left);
+            left -= chunk.len();
+            !chunk.is_empty()
+        });
         Ok((offset, data, stability))
     }
 

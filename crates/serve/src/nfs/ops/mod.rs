@@ -47,7 +47,7 @@ pub struct Call {
     /// Offset in `message` of the arguments behind the first handle, in bytes.
     pub args_at: usize,
     /// The payload of a large WRITE, behind `message`.
-    pub tail: Option<Bytes>,
+    pub tail: Option<Vec<Bytes>>,
     /// For calls that must not be carried out twice.
     pub once: Option<drc::Key>,
     /// Room for the reply.

@@ -373,6 +373,7 @@ impl World {
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
             shared,
+            is_sealed: false,
             marks: crate::marks::Marks::without_registry(),
             inherited: 0,
             epoch: 1,
