@@ -6,7 +6,8 @@
 //!
 //! - `record.memory_follows_receipt`: memory grows with the bytes received, not with the bytes
 //!   announced. The exception is the payload buffer of a WRITE: it is reserved after the whole
-//!   header has arrived, and the limits bound it.
+//!   header has arrived, and the limits bound it. For a client that no export has admitted yet it grows
+//!   with the bytes, too ([`Receiver::trust`]).
 //! - `record.bounded_message`: no message exceeds the limit, in any number of fragments. The
 //!   exception is a WRITE in one fragment: its payload beyond wtmax is dropped as it arrives, and
 //!   its reply counts the bytes kept (RFC 1813 3.3.7).
@@ -86,6 +87,8 @@ pub struct Receiver {
     partial: Partial,
     /// The last message had a payload of its own; so will the next.
     after_payload: bool,
+    /// An export has admitted the client.
+    is_trusted: bool,
     /// A longer payload of a WRITE is cut to this many bytes.
     payload_bytes_max: usize,
     message_bytes_max: usize,
@@ -98,8 +101,24 @@ impl Receiver {
             buf: BytesMut::new(),
             partial: Partial::None,
             after_payload: false,
+            is_trusted: false,
             payload_bytes_max,
             message_bytes_max,
+        }
+    }
+
+    /// Payloads have their buffers at once from now on.
+    pub fn trust(&mut self) {
+        self.is_trusted = true;
+    }
+
+    /// What a message that has not arrived completely holds, or will.
+    pub fn held_bytes(&self) -> usize {
+        match &self.partial {
+            Partial::None if self.buf.is_empty() => 0,
+            Partial::None => BUFFER_BYTES,
+            Partial::Payload { data, size, .. } if self.is_trusted => BUFFER_BYTES + data.capacity().max(*size),
+            Partial::Payload { data, .. } | Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity(),
         }
     }
 
@@ -127,6 +146,9 @@ impl Receiver {
             && data.len() < *size
         {
             let left = *size - data.len();
+            if data.len() == data.capacity() {
+                data.reserve_exact(left.min(data.len().max(BUFFER_BYTES)));
+            }
             let mut space = data.limit(left);
             return pin!(socket.read_buf(&mut space)).poll(cx);
         }
@@ -204,7 +226,8 @@ impl Receiver {
     fn start_payload(&mut self, head_bytes: usize, size: usize, dropped_left: usize) {
         self.buf.advance(4);
         let head = self.buf.split_to(head_bytes).freeze();
-        self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, dropped_left };
+        let data = Vec::with_capacity(if self.is_trusted { size } else { size.min(BUFFER_BYTES) });
+        self.partial = Partial::Payload { head, data, size, dropped_left };
     }
 
     /// Begins a WRITE; the length is an error for anything else (`record.bounded_message`).
