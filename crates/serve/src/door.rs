@@ -1,27 +1,21 @@
-//! Logins and refusals: counted per address, and written to the log.
+//! Logins and refusals: counted by network, and written to the log. IPv6 counts by /64
+//! (`strangers.by_network`).
 //!
 //! - `door.bounded_log`: the log names every login and every refusal with its address. An address
 //!   may write [`LINES_AT_ONCE`] lines and then one every [`LINE_EVERY`]; the next line says how
 //!   many were left out. So no address can fill the log.
-//! - `door.strangers_are_timed`: a stranger is a connection without a login and without a call that
-//!   an export admits. It ends after [`STRANGER_TIME`]. One address has at most [`STRANGERS_MAX`]
-//!   of them.
-//! - `door.strangers_make_room`: SFTP and WebDAV admit a newcomer even so. The oldest stranger of its
-//!   address ends, or the oldest of all if the server has all the connections it may have. Idle
-//!   connections thus keep nobody out. At most [`STRANGERS_MAX`] evicted ones are still ending.
-//!   Over SFTP one who is idle does where everybody has logged in ([`crate::residents`]); WebDAV ends idle connections by itself.
 //! - `door.tables_bounded`: all tables are bounded. The entry that was used longest ago is dropped
 //!   first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio_util::sync::CancellationToken;
+
+use crate::strangers::network;
 
 const LINES_AT_ONCE: u32 = 10;
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -29,10 +23,6 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const ALL_FACTOR: u32 = 10;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1024;
-/// Connections of one address that have shown nothing yet.
-pub const STRANGERS_MAX: usize = 256;
-/// How long such a connection may stay.
-pub const STRANGER_TIME: Duration = Duration::from_secs(30);
 /// Connections that the kernel keeps until they are accepted. A client beyond them tries again after
 /// a second, so a burst has to fit; the kernel's own limit (`somaxconn`) is 4096.
 const BACKLOG: u32 = 1024;
@@ -131,14 +121,14 @@ pub struct Door {
 
 impl Door {
     pub fn came_in(&self, address: IpAddr, text: impl FnOnce() -> String) {
-        if let Some(left_out) = self.state.lock().line(address.to_canonical(), true, Instant::now()) {
+        if let Some(left_out) = self.state.lock().line(network(address), true, Instant::now()) {
             tracing::info!("{}{}", text(), more(left_out));
         }
     }
 
     /// Returns how long the answer should wait: it doubles with each refusal of an address that goes on.
     pub fn refused(&self, address: IpAddr, text: impl FnOnce() -> String) -> Duration {
-        let (address, now) = (address.to_canonical(), Instant::now());
+        let (address, now) = (network(address), Instant::now());
         let (line, refusals) = {
             let mut state = self.state.lock();
             let record = state.record(address, now);
@@ -177,98 +167,6 @@ pub fn shown(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// The strangers of one server (`door.strangers_are_timed`, `door.strangers_make_room`).
-#[derive(Default)]
-pub struct Strangers(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    next: u64,
-    /// By age: a lower number came earlier.
-    by_age: BTreeMap<u64, (IpAddr, CancellationToken)>,
-    by_address: HashMap<IpAddr, BTreeSet<u64>>,
-    /// Evicted strangers whose connections have not ended yet.
-    leaving: usize,
-}
-
-/// One of them, until it is dropped.
-pub struct Stranger {
-    all: Arc<Strangers>,
-    id: u64,
-    evicted: CancellationToken,
-}
-
-impl Strangers {
-    /// `None`: the address has too many of them.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Stranger> {
-        let address = address.to_canonical();
-        let mut all = self.0.lock();
-        (all.count_of(address) < STRANGERS_MAX).then(|| self.insert(&mut all, address))
-    }
-
-    /// Admits a newcomer; where there is no room an older stranger is evicted
-    /// (`door.strangers_make_room`). `is_full`: the server has all the connections it may have.
-    pub fn admit_newest(self: &Arc<Self>, address: IpAddr, is_full: bool) -> Option<Stranger> {
-        let address = address.to_canonical();
-        let mut all = self.0.lock();
-        let oldest = match all.count_of(address) < STRANGERS_MAX {
-            false => all.by_address.get(&address).and_then(|ids| ids.first().copied()),
-            true if is_full => Some(*all.by_age.first_key_value()?.0),
-            true => None,
-        };
-        if let Some(oldest) = oldest {
-            if all.leaving >= STRANGERS_MAX {
-                return None;
-            }
-            let evicted = all.remove(oldest)?;
-            evicted.cancel();
-            all.leaving += 1;
-        }
-        Some(self.insert(&mut all, address))
-    }
-
-    fn insert(self: &Arc<Self>, all: &mut Waiting, address: IpAddr) -> Stranger {
-        let (id, evicted) = (all.next, CancellationToken::new());
-        all.next += 1;
-        all.by_age.insert(id, (address, evicted.clone()));
-        all.by_address.entry(address).or_default().insert(id);
-        Stranger { all: Arc::clone(self), id, evicted }
-    }
-}
-
-impl Waiting {
-    fn count_of(&self, address: IpAddr) -> usize {
-        self.by_address.get(&address).map_or(0, BTreeSet::len)
-    }
-
-    fn remove(&mut self, id: u64) -> Option<CancellationToken> {
-        let (address, evicted) = self.by_age.remove(&id)?;
-        if let Some(ids) = self.by_address.get_mut(&address) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.by_address.remove(&address);
-            }
-        }
-        Some(evicted)
-    }
-}
-
-impl Stranger {
-    /// Cancelled when the connection has to end for the sake of a newcomer.
-    pub fn evicted(&self) -> CancellationToken {
-        self.evicted.clone()
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let mut all = self.all.0.lock();
-        if all.remove(self.id).is_none() {
-            all.leaving -= 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -302,43 +200,5 @@ mod tests {
         let waits: Vec<u128> = (0..9).map(|_| door.refused(a, String::new).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 250, 500, 1000, 2000, 4000, 4000]);
         assert_eq!(door.refused("10.0.0.2".parse().unwrap(), String::new), Duration::ZERO);
-    }
-
-    #[test]
-    fn strangers_of_one_address_are_bounded() {
-        let strangers = Arc::new(Strangers::default());
-        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
-        let mut held: Vec<_> = (0..STRANGERS_MAX).map(|_| strangers.admit(a).unwrap()).collect();
-        assert!(strangers.admit("::ffff:10.0.0.1".parse().unwrap()).is_none() && strangers.admit(b).is_some());
-        held.pop();
-        assert!(strangers.admit(a).is_some());
-    }
-
-    #[test]
-    fn the_oldest_stranger_makes_room_for_a_newcomer() {
-        let strangers = Arc::new(Strangers::default());
-        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
-        let oldest = strangers.admit_newest(b, false).unwrap();
-        let held: Vec<_> = (0..STRANGERS_MAX).map(|_| strangers.admit_newest(a, false).unwrap()).collect();
-        let evicted = || held.iter().filter(|stranger| stranger.evicted().is_cancelled()).count();
-        assert_eq!(evicted(), 0);
-        let newcomer = strangers.admit_newest(a, false).unwrap();
-        assert!(held[0].evicted().is_cancelled() && evicted() == 1 && !oldest.evicted().is_cancelled());
-        let other = strangers.admit_newest(b, true).unwrap();
-        assert!(oldest.evicted().is_cancelled() && evicted() == 1, "a full server ends the oldest of all");
-        drop((oldest, newcomer, other, held));
-        let all = strangers.0.lock();
-        assert!(all.by_age.is_empty() && all.by_address.is_empty() && all.leaving == 0);
-    }
-
-    #[test]
-    fn evicted_strangers_that_have_not_ended_are_bounded() {
-        let (strangers, a) = (Arc::new(Strangers::default()), "10.0.0.1".parse().unwrap());
-        let mut held: Vec<_> = (0..2 * STRANGERS_MAX).map(|_| strangers.admit_newest(a, false).unwrap()).collect();
-        assert!(strangers.admit_newest(a, false).is_none());
-        held.remove(0);
-        assert!(strangers.admit_newest(a, false).is_some(), "one of them has ended");
-        let nobody = Arc::new(Strangers::default());
-        assert!(nobody.admit_newest(a, true).is_none(), "everybody has logged in: nobody makes room");
     }
 }

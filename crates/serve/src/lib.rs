@@ -16,6 +16,8 @@ pub mod sftp;
 pub mod share;
 pub mod smb;
 mod stats;
+pub mod strangers;
 pub mod token;
 mod tree;
+mod turns;
 pub mod web;

@@ -3,14 +3,16 @@
 //! - `password.costly_guess`: a hash that leaks gives a password away only to a person who computes
 //!   each guess with [`WORK`]. Each hash carries its own salt and work, so that both can change.
 //! - `password.bounded_work`: at most [`AT_ONCE`] hashes are computed at a time, so that guesses
-//!   take neither the memory nor the processors of the users.
+//!   take neither the memory nor the processors of the users. Networks take turns (`turns.one_a_network`),
+//!   and a hash that has begun keeps its turn to its end.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use larder_base::hex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use tokio::sync::Semaphore;
+
+use crate::turns::Turn;
 
 /// What a hash costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,8 +30,7 @@ const PASSES_MAX: u32 = 16;
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 const PREFIX: &str = "argon2id";
-const AT_ONCE: usize = 2;
-static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+pub(crate) const AT_ONCE: usize = 2;
 
 /// Reasons for which there is no hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,15 +94,17 @@ impl PasswordHash {
 
 /// Whether `password` is the one that was hashed. Without a hash it takes as long and says no: nobody learns from the
 /// time which users there are.
-pub async fn verify(hash: Option<PasswordHash>, password: String) -> bool {
-    let Ok(_turn) = TURNS.acquire().await else { return false };
+pub(crate) async fn verify(turn: Turn, hash: Option<PasswordHash>, password: String) -> bool {
     let none = PasswordHash { work: WORK, salt: [0; SALT_BYTES], hash: [0; HASH_BYTES] };
-    let work = tokio::task::spawn_blocking(move || match hash {
-        Some(hash) => hash.matches(&password),
-        None => {
-            // As slow as a wrong password, so that the time does not tell which names there are.
-            let _ = none.matches(&password);
-            false
+    let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        match hash {
+            Some(hash) => hash.matches(&password),
+            None => {
+                // As slow as a wrong password, so that the time does not tell which names there are.
+                let _ = none.matches(&password);
+                false
+            }
         }
     });
     work.await.unwrap_or(false)
@@ -130,9 +133,11 @@ mod tests {
         let text = hash.to_text();
         assert!(!text.contains("s3cret") && format!("{hash:?}") == "PasswordHash");
         let read = PasswordHash::parse(&text).unwrap();
-        assert!(verify(Some(read.clone()), "s3cret ä".into()).await);
-        assert!(!verify(Some(read), "s3cret a".into()).await);
-        assert!(!verify(None, "".into()).await);
+        let turns = std::sync::Arc::new(crate::turns::Turns::new(AT_ONCE));
+        let turn = async || turns.take([10, 0, 0, 1].into(), false).await.unwrap();
+        assert!(verify(turn().await, Some(read.clone()), "s3cret ä".into()).await);
+        assert!(!verify(turn().await, Some(read), "s3cret a".into()).await);
+        assert!(!verify(turn().await, None, "".into()).await);
         assert_ne!(PasswordHash::new("s3cret ä").unwrap().to_text(), text, "each has a salt of its own");
     }
 

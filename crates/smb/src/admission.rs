@@ -2,7 +2,8 @@
 //! logons and refusals are reported to whoever embeds the server.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,38 +41,81 @@ pub fn delay(failures: u32) -> Duration {
     }
 }
 
-/// The connections of each address that have no session yet.
-#[derive(Debug, Default)]
-pub struct Strangers(Mutex<HashMap<IpAddr, usize>>);
-
-/// One of them; no longer when dropped.
-#[derive(Debug)]
-pub struct Stranger {
-    all: Arc<Strangers>,
-    address: IpAddr,
+/// Keeps account of the connections without a session, and of what they
+/// hold in memory.
+pub trait StrangerLedger: Send + Sync {
+    /// Admits a connection from `address`; others may have to end for it.
+    /// `is_full` says that the server has all the connections it may have.
+    /// `None` refuses it.
+    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>>;
 }
 
-impl Strangers {
-    /// `None` if the address has `max` of them already.
-    pub fn admit(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Stranger> {
-        let address = address.to_canonical();
-        let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let count = all.entry(address).or_default();
-        if *count >= max {
-            return None;
-        }
-        *count += 1;
-        Some(Stranger { all: Arc::clone(self), address })
+/// A connection without a session, until it is dropped.
+pub trait StrangerAccount: Send + Sync {
+    /// The connection holds so many bytes now. `false`: it has to end.
+    fn holds(&self, bytes: usize) -> bool;
+
+    /// Returns when the connection has to end for the sake of others.
+    fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// The network that an address counts as: an IPv6 client has a whole /64.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX))),
+        four => four,
     }
 }
 
-impl Drop for Stranger {
+/// The ledger of a server that was given none: it counts by network.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    most: usize,
+    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Counted {
+    /// At most `most` connections of one network.
+    pub fn new(most: usize) -> Self {
+        Self { most, all: Arc::default() }
+    }
+}
+
+struct One {
+    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    network: IpAddr,
+}
+
+impl StrangerLedger for Counted {
+    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>> {
+        let network = network(address);
+        let mut all = self.all.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = all.entry(network).or_default();
+        if is_full || *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Box::new(One { all: Arc::clone(&self.all), network }))
+    }
+}
+
+impl StrangerAccount for One {
+    fn holds(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn evicted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Drop for One {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(count) = all.get_mut(&self.address) {
+        let mut all = self.all.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(count) = all.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
-                all.remove(&self.address);
+                all.remove(&self.network);
             }
         }
     }
@@ -83,14 +127,16 @@ mod tests {
 
     #[test]
     fn strangers_are_counted_per_address() {
-        let strangers = Arc::new(Strangers::default());
-        let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
-        let held: Vec<_> = (0..2).map(|_| strangers.admit(a, 2).unwrap()).collect();
-        assert!(strangers.admit(a, 2).is_none());
-        assert!(strangers.admit("::ffff:10.0.0.1".parse().unwrap(), 2).is_none());
-        assert!(strangers.admit(b, 2).is_some());
+        let strangers = Counted::new(2);
+        let admit = |text: &str| strangers.admit(text.parse().unwrap(), false);
+        let held: Vec<_> = (0..2).map(|_| admit("10.0.0.1").unwrap()).collect();
+        assert!(admit("10.0.0.1").is_none() && admit("::ffff:10.0.0.1").is_none());
+        assert!(admit("10.0.0.2").is_some());
         drop(held);
-        assert!(strangers.admit(a, 2).is_some());
+        assert!(admit("10.0.0.1").is_some());
+        let held: Vec<_> = (1..3).map(|n| admit(&format!("2001:db8::{n}")).unwrap()).collect();
+        assert!(admit("2001:db8::3").is_none() && admit("2001:db8:0:1::3").is_some());
+        drop(held);
     }
 
     #[test]

@@ -79,6 +79,7 @@ pub struct SmbServerBuilder {
     server_guid: Option<Uuid>,
     limits: Limits,
     observer: Option<crate::admission::AdmissionObserver>,
+    strangers: Option<Arc<dyn crate::StrangerLedger>>,
     interfaces: Option<crate::Interfaces>,
     auth: crate::auth_policy::AuthSettings,
     max_opens_per_connection: usize,
@@ -111,6 +112,7 @@ impl SmbServerBuilder {
             server_guid: None,
             limits: Limits::default(),
             observer: None,
+            strangers: None,
             interfaces: None,
             auth: crate::auth_policy::AuthSettings::default(),
             max_opens_per_connection: crate::conn::limits::DEFAULT_MAX_OPENS_PER_CONNECTION,
@@ -239,10 +241,18 @@ impl SmbServerBuilder {
         self
     }
 
-    /// Most connections of one address that have not logged on yet. One
-    /// beyond them is closed straight away. Defaults to 256.
+    /// Most connections of one address (IPv6: of one /64) that have not
+    /// logged on yet. One beyond them is closed straight away. Defaults to
+    /// 256; a ledger ([`strangers`](Self::strangers)) decides in its place.
     pub fn max_unauthenticated_per_address(mut self, connections: usize) -> Self {
         self.limits.max_unauthenticated_per_address = connections;
+        self
+    }
+
+    /// Asks `ledger` to admit connections that have not logged on, and tells
+    /// it what they hold.
+    pub fn strangers(mut self, ledger: Arc<dyn crate::StrangerLedger>) -> Self {
+        self.strangers = Some(ledger);
         self
     }
 
@@ -440,6 +450,9 @@ impl SmbServerBuilder {
         let state = ServerState::new(cfg, users, share_bindings);
         let mut state = state.with_auth(self.auth);
         state.observer = self.observer;
+        if let Some(ledger) = self.strangers {
+            state.strangers = ledger;
+        }
         state.interfaces = self.interfaces;
         state.max_opens_per_connection.store(self.max_opens_per_connection, Ordering::Relaxed);
         state.max_locks_per_open.store(self.max_locks_per_open, Ordering::Relaxed);

@@ -317,7 +317,7 @@ mod utils;
 mod wildcard;
 
 pub use access_mask::Access;
-pub use admission::{Admission, AdmissionObserver};
+pub use admission::{Admission, AdmissionObserver, StrangerAccount, StrangerLedger};
 pub use backend::{
     BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
     Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,

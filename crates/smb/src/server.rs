@@ -3,10 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
@@ -101,7 +101,7 @@ impl SmbServer {
             let mut backoff = AcceptBackoff::new();
             let mut connections = JoinSet::new();
             let limits = &state.config.limits;
-            let slots = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
+            let open = Arc::new(AtomicUsize::new(0));
             let mut at_capacity = false;
 
             loop {
@@ -127,30 +127,27 @@ impl SmbServer {
                                     drop(stream);
                                     break;
                                 }
-                                let Ok(slot) = slots.clone().try_acquire_owned() else {
-                                    if !at_capacity {
-                                        warn!(
-                                            max = limits.max_connections,
-                                            "connection limit reached; closing new connections"
-                                        );
-                                        at_capacity = true;
-                                    }
-                                    debug!(%peer, "connection refused: limit reached");
-                                    drop(stream);
-                                    continue;
-                                };
-                                let most = limits.max_unauthenticated_per_address;
-                                let Some(stranger) = state.strangers.admit(peer.ip(), most) else {
+                                let is_full = open.load(Ordering::Relaxed) >= limits.max_connections;
+                                if is_full && !at_capacity {
+                                    warn!(
+                                        max = limits.max_connections,
+                                        "connection limit reached; closing connections"
+                                    );
+                                    at_capacity = true;
+                                }
+                                let Some(stranger) = state.strangers.admit(peer.ip(), is_full) else {
+                                    debug!(%peer, is_full, "connection refused: limit reached");
                                     state.observe(peer.ip(), crate::admission::Admission::TooManyConnections);
                                     drop(stream);
                                     continue;
                                 };
-                                if at_capacity {
+                                if at_capacity && !is_full {
                                     info!("below the connection limit again");
                                     at_capacity = false;
                                 }
                                 configure_socket(&stream, limits.tcp_keepalive);
                                 let server_state = state.clone();
+                                let slot = Slot::take(&open);
                                 let span = info_span!("conn", peer = %peer);
                                 connections.spawn(async move {
                                     let _slot = slot;
@@ -216,5 +213,21 @@ impl ShutdownHandle {
     pub fn shutdown(&self) {
         self.shutting_down.store(true, Ordering::Release);
         self.shutdown.notify_waiters();
+    }
+}
+
+/// Counts a connection while it is open.
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    fn take(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

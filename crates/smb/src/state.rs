@@ -9,7 +9,7 @@ use tokio::sync::{Notify, RwLock};
 use uuid::Uuid;
 
 use crate::access_mask::Access;
-use crate::admission::{Admission, AdmissionObserver, Strangers};
+use crate::admission::{Admission, AdmissionObserver, Counted, StrangerLedger};
 use crate::auth_policy::{AuthPolicy, AuthSettings};
 use crate::conn::limits::{DEFAULT_MAX_LOCKS_PER_OPEN, DEFAULT_MAX_OPENS_PER_CONNECTION, Limits};
 use crate::conn::state::{Connection, Open};
@@ -147,7 +147,7 @@ pub struct ServerState {
     /// Is told of logons and refusals.
     pub observer: Option<AdmissionObserver>,
     /// Connections without a session.
-    pub strangers: Arc<Strangers>,
+    pub strangers: Arc<dyn StrangerLedger>,
 
     /// Opens one connection may hold at once. CREATE past it fails with
     /// STATUS_INSUFFICIENT_RESOURCES.
@@ -173,6 +173,7 @@ impl ServerState {
     pub fn new(config: ServerConfig, users: ServerUsers, shares: Vec<Arc<ShareBindings>>) -> Self {
         let durable =
             Arc::new(DurableTable::new(config.limits.durable_handle_timeout, config.limits.max_disconnected_opens));
+        let strangers = Arc::new(Counted::new(config.limits.max_unauthenticated_per_address));
         Self {
             config,
             users,
@@ -183,7 +184,7 @@ impl ServerState {
             auth: AuthPolicy::default(),
             interfaces: None,
             observer: None,
-            strangers: Arc::default(),
+            strangers,
             max_opens_per_connection: AtomicUsize::new(DEFAULT_MAX_OPENS_PER_CONNECTION),
             max_locks_per_open: AtomicUsize::new(DEFAULT_MAX_LOCKS_PER_OPEN),
             leases: Arc::default(),

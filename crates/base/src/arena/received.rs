@@ -41,6 +41,16 @@ impl Received {
         self.left + self.space.as_ref().map_or(0, |space| space.len() - self.filled)
     }
 
+    /// Bytes of memory that it holds now.
+    pub fn held_bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum::<usize>() + self.space.as_ref().map_or(0, Space::len)
+    }
+
+    /// Bytes that it has no memory for yet.
+    pub fn to_come(&self) -> usize {
+        self.left
+    }
+
     /// Memory for the next bytes, with old contents; empty if none are missing.
     pub fn space(&mut self) -> &mut [u8] {
         if self.space.is_none() && self.left > 0 {

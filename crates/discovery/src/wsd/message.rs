@@ -19,6 +19,8 @@ const EVERYBODY: &str = "urn:schemas-xmlsoap-org:ws:2005:04:discovery";
 const ANONYMOUS: &str = "http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous";
 
 /// More elements than any request has.
+/// Requests have a dozen, most of them namespaces.
+const ATTRIBUTES_MAX: usize = 128;
 const NODES_MAX: u32 = 500;
 /// An id is a URN; it comes back in the answer.
 const ID_BYTES_MAX: usize = 256;
@@ -43,6 +45,10 @@ pub(crate) enum What {
 /// `None` for anything else, including requests about other devices.
 pub(crate) fn parse(bytes: &[u8], own: &str) -> Option<Request> {
     let text = std::str::from_utf8(bytes).ok()?;
+    // The parser compares attributes with each other, and elements with namespaces.
+    if text.bytes().filter(|byte| *byte == b'=').count() > ATTRIBUTES_MAX {
+        return None;
+    }
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).ok()?;
     let envelope = document.root_element();

@@ -19,6 +19,7 @@ use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 use larder_serve::login::{AuthorizedKey, CaKey};
 pub(crate) use larder_serve::nfs::Network;
+pub(crate) use larder_serve::strangers::BUDGET_BYTES;
 use toml::Spanned;
 
 use crate::machine;
@@ -82,6 +83,8 @@ pub(crate) struct Config {
     pub(crate) discovery: DiscoveryConfig,
     pub(crate) memory: Option<ByteSize>,
     pub(crate) connections: u32,
+    /// What connections without a login may hold, at all doors together.
+    pub(crate) strangers: ByteSize,
     pub(crate) pools: Vec<PoolConfig>,
     /// Stores in buckets. Names of stores and pools are one kind.
     pub(crate) stores: Vec<StoreConfig>,
@@ -104,6 +107,8 @@ pub(crate) struct WebdavConfig {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
     /// Passwords may cross the network in clear.
     pub(crate) insecure_http: bool,
+    /// Proxies that are believed whose request they pass on.
+    pub(crate) trusted_proxies: Vec<Network>,
 }
 
 /// How other machines find this one. Only doors that listen beyond loopback are announced.
@@ -341,6 +346,17 @@ pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
+/// What connections without a login may hold.
+fn parse_strangers(text: &str) -> Result<ByteSize, String> {
+    /// Some dozens of handshakes at a time.
+    const MIN: ByteSize = ByteSize(8 << 20);
+    let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
+    if size < MIN {
+        return Err(format!("{size} for connections that log in is too little: give at least {MIN}"));
+    }
+    Ok(size)
+}
+
 /// As typed for this machine.
 pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
     let size = parse_memory(text)?;
@@ -415,6 +431,10 @@ impl Validator<'_> {
                     }
                 },
                 insecure_http: raw.webdav.insecure_http,
+                trusted_proxies: {
+                    let proxies = raw.webdav.trusted_proxies.iter();
+                    proxies.map(|text| self.at(text, parse_network(text.get_ref()))).collect::<Checked<_>>()?
+                },
             },
             discovery: DiscoveryConfig {
                 enabled: raw.discovery.enabled.unwrap_or(true),
@@ -429,6 +449,10 @@ impl Validator<'_> {
                 Some(n) if *n.get_ref() == 0 => return Err(self.wrong(&n, "0 connections would serve nobody")),
                 Some(n) => n.into_inner(),
                 None => CONNECTIONS,
+            },
+            strangers: match raw.limits.strangers {
+                Some(text) => self.at(&text, parse_strangers(text.get_ref()))?,
+                None => ByteSize(BUDGET_BYTES as u64),
             },
             pools: Vec::new(),
             stores: Vec::new(),

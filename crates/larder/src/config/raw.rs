@@ -61,6 +61,7 @@ pub(super) struct RawListen {
 pub(super) struct RawLimits {
     pub(super) memory: Option<Spanned<String>>,
     pub(super) connections: Option<Spanned<u32>>,
+    pub(super) strangers: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,6 +77,8 @@ pub(super) struct RawWebdav {
     pub(super) key: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) insecure_http: bool,
+    #[serde(default)]
+    pub(super) trusted_proxies: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -91,6 +91,8 @@ fn complaints_name_the_place() {
     check("a = [", "larder.toml:1:");
     check("[limits]\nmemory = \"1M\"", ":2:10: 1.00 MiB of memory is too little");
     check("[limits]\nconnections = 0", ":2:15: ");
+    check("[limits]\nstrangers = \"1M\"", ":2:13: 1.00 MiB for connections that log in is too little");
+    check("[webdav]\ntrusted_proxies = [\"::1\", \"proxy\"]", ":2:27: ");
     check("[[pool]]\nname = \"Tank\"\ndisks = [\"a\"]", ":2:8: 'Tank' is not a name");
     check("[[pool]]\nname = \"tank\"\ndisks = []", "at least one disk");
     check("[[pool]]\nname = \"tank\"", "missing field `disks`");

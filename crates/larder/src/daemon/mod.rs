@@ -132,7 +132,10 @@ impl Daemon {
         config: Config,
         overrides: Overrides,
     ) -> Result<Daemon, Failure> {
-        let servers = Servers::bind(&config.listen, &config.webdav, config.connections, folder.path()).await?;
+        let servers = {
+            let limits = (config.connections, config.strangers);
+            Servers::bind(&config.listen, &config.webdav, limits, folder.path()).await?
+        };
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));

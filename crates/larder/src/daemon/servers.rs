@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_serve::login::{CaKey, DoorUser};
+use larder_base::units::ByteSize;
+use larder_serve::login::{CaKey, DoorUser, Gate};
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use larder_serve::strangers::Budget;
 use larder_serve::token::Tokens;
 use larder_serve::web::{Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
@@ -35,6 +37,8 @@ pub(crate) struct Servers {
     web: Option<Web>,
     /// Taken when serving begins.
     replication: Option<(SocketAddr, Mutex<Option<TcpListener>>)>,
+    /// Of connections without a right, at all doors.
+    strangers: Arc<Budget>,
     shutdown: CancellationToken,
 }
 
@@ -64,6 +68,14 @@ struct Web {
     server: Mutex<Option<WebServer>>,
 }
 
+/// What the doors have in common.
+struct Doors {
+    connections_max: usize,
+    strangers: Arc<Budget>,
+    /// Where passwords of SFTP and WebDAV are looked at.
+    gate: Arc<Gate>,
+}
+
 /// The running servers.
 pub(crate) struct Serving {
     tasks: Vec<(&'static str, JoinHandle<Result<(), String>>)>,
@@ -75,30 +87,41 @@ impl Servers {
     pub(crate) async fn bind(
         listen: &Listen,
         webdav: &WebdavConfig,
-        connections: u32,
+        (connections, strangers): (u32, ByteSize),
         folder: &Path,
     ) -> Result<Servers, Failure> {
+        let doors = Doors {
+            connections_max: connections as usize,
+            strangers: Arc::new(Budget::new(usize::try_from(strangers.0).unwrap_or(usize::MAX / 2))),
+            gate: Arc::default(),
+        };
         let nfs = match listen.nfs {
-            Some(addr) => Some(bind_nfs(addr, listen.portmapper, connections).await?),
+            Some(addr) => Some(bind_nfs(addr, listen.portmapper, &doors).await?),
             None => None,
         };
         let smb = match listen.smb {
-            Some(addr) => Some(Arc::new(bind_smb(addr).await?)),
+            Some(addr) => Some(Arc::new(bind_smb(addr, &doors).await?)),
             None => None,
         };
         let sftp = match listen.sftp {
-            Some(addr) => Some(bind_sftp(addr, connections, folder).await?),
+            Some(addr) => Some(bind_sftp(addr, &doors, folder).await?),
             None => None,
         };
         let web = match (listen.webdav, listen.webdavs) {
             (None, None) => None,
-            _ => Some(bind_web(listen, webdav, connections, folder).await?),
+            _ => Some(bind_web(listen, webdav, &doors, folder).await?),
         };
         let replication = match listen.replication {
             Some(addr) => Some(bind_replication(addr).await?),
             None => None,
         };
-        Ok(Servers { nfs, smb, sftp, web, replication, shutdown: CancellationToken::new() })
+        let Doors { strangers, .. } = doors;
+        Ok(Servers { nfs, smb, sftp, web, replication, strangers, shutdown: CancellationToken::new() })
+    }
+
+    /// What connections without a right may hold.
+    pub(crate) fn strangers(&self) -> Arc<Budget> {
+        Arc::clone(&self.strangers)
     }
 
     pub(crate) fn replication_addr(&self) -> Option<SocketAddr> {
@@ -152,6 +175,7 @@ impl Servers {
         if let Some(web) = &self.web {
             web.handle.metrics(out);
         }
+        self.strangers.metrics(out);
         larder_serve::fuse::metrics(out);
     }
 
@@ -247,8 +271,9 @@ impl Servers {
     }
 }
 
-async fn bind_nfs(addr: SocketAddr, portmapper: Option<SocketAddr>, connections: u32) -> Result<Nfs, Failure> {
-    let config = NfsConfig { connections_max: connections as usize, ..NfsConfig::default() };
+async fn bind_nfs(addr: SocketAddr, portmapper: Option<SocketAddr>, doors: &Doors) -> Result<Nfs, Failure> {
+    let strangers = Arc::clone(&doors.strangers);
+    let config = NfsConfig { connections_max: doors.connections_max, strangers, ..NfsConfig::default() };
     // The portmapper's port is another address: try it alone first, so that the failure names the right one.
     if let Some(other) = portmapper {
         drop(
@@ -261,8 +286,9 @@ async fn bind_nfs(addr: SocketAddr, portmapper: Option<SocketAddr>, connections:
     Ok(Nfs { addr: server.local_addr(), handle: server.handle(), server: Mutex::new(Some(server)) })
 }
 
-async fn bind_smb(addr: SocketAddr) -> Result<SmbServer, Failure> {
-    let started = SmbServer::start(SmbConfig::new(addr), Vec::new(), Vec::new()).await;
+async fn bind_smb(addr: SocketAddr, doors: &Doors) -> Result<SmbServer, Failure> {
+    let config = SmbConfig { strangers: Arc::clone(&doors.strangers), ..SmbConfig::new(addr) };
+    let started = SmbServer::start(config, Vec::new(), Vec::new()).await;
     started.map_err(|error| match error {
         SmbError::Listen { addr, source } => port_failure("SMB", "--smb", addr, &source),
         other => Failure::internal(format!("cannot start the SMB server: {other}")),
@@ -279,7 +305,7 @@ async fn bind_replication(addr: SocketAddr) -> Result<(SocketAddr, Mutex<Option<
 /// The file of the host key, in the data folder.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
-async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<Sftp, Failure> {
+async fn bind_sftp(addr: SocketAddr, doors: &Doors, folder: &Path) -> Result<Sftp, Failure> {
     let key = HostKey::load_or_create(&folder.join(HOST_KEY)).map_err(|error| {
         let file = larder_base::shell::word(&folder.join(HOST_KEY));
         Failure::new(FailureKind::Unavailable, error.to_string()).action(format!(
@@ -287,14 +313,26 @@ async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<
         ))
     })?;
     let fingerprint = key.fingerprint();
-    let config = SftpConfig { connections_max: connections as usize, ..SftpConfig::new(key) };
+    let config = SftpConfig {
+        connections_max: doors.connections_max,
+        strangers: Arc::clone(&doors.strangers),
+        gate: Arc::clone(&doors.gate),
+        ..SftpConfig::new(key)
+    };
     let server = SftpServer::bind(addr, config).await.map_err(|e| port_failure("SFTP", "--sftp", addr, &e))?;
     Ok(Sftp { addr: server.local_addr(), handle: server.handle(), fingerprint, server: Mutex::new(Some(server)) })
 }
 
-async fn bind_web(listen: &Listen, webdav: &WebdavConfig, connections: u32, folder: &Path) -> Result<Web, Failure> {
+async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder: &Path) -> Result<Web, Failure> {
     let links = Some(folder.join("links"));
-    let config = WebConfig { connections_max: connections as usize, links, ..WebConfig::default() };
+    let config = WebConfig {
+        connections_max: doors.connections_max,
+        links,
+        strangers: Arc::clone(&doors.strangers),
+        gate: Arc::clone(&doors.gate),
+        trusted_proxies: webdav.trusted_proxies.clone(),
+        ..WebConfig::default()
+    };
     let mut server = WebServer::new(config);
     let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
     if let Some(addr) = listen.webdav {

@@ -341,11 +341,13 @@ impl Daemon {
 /// Differences that take effect only when larder starts.
 fn waits(old: &Config, new: &Config) -> Vec<String> {
     let disks = |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
+    let limits = |config: &Config| (config.memory, config.connections, config.strangers);
     let differs = [
         ("addresses", old.listen != new.listen),
         ("pools and their disks", disks(old) != disks(new)),
         ("stores", old.stores != new.stores),
-        ("limits", (old.memory, old.connections) != (new.memory, new.connections)),
+        ("limits", limits(old) != limits(new)),
+        ("trusted_proxies", old.webdav.trusted_proxies != new.webdav.trusted_proxies),
         ("the data folder", old.data != new.data),
     ];
     differs.iter().filter(|(_, differs)| *differs).map(|(what, _)| (*what).to_owned()).collect()

@@ -18,7 +18,11 @@
 //! - `conn.calls_finish`: calls under way finish after their connection has ended. A change is
 //!   never cut short.
 //! - `conn.idle_holds_nothing`: an idle connection holds no buffers.
-//! - `conn.strangers_end`: a connection that no export admits ends after [`STRANGER_TIME`].
+//! - `conn.strangers_end`: a connection that no export admits ends after [`STRANGER_TIME`]. From an address
+//!   that none would admit, messages are short ([`STRANGER_MESSAGE_BYTES_MAX`]).
+//! - `conn.partial_is_metered`: what incomplete messages hold is metered (`strangers.one_budget`). A client
+//!   that an export admits reads on when there is room. Its message counts as a stranger's when it is
+//!   incomplete for [`SLOW_TIME`].
 
 use std::future::Future;
 use std::io;
@@ -42,13 +46,20 @@ use super::outbox::{Outbox, Reply};
 use super::record::{Receiver, RecordError};
 use super::session::{Next, Service, Session, Work};
 use super::shared::{Charge, Shared};
-use crate::door::{STRANGER_TIME, Stranger};
+use crate::strangers::{Borrower, STRANGER_TIME, Stranger};
 
 /// A connection that stalls for longer ends (`conn.stall_ends_it`). A client on a slow line needs
 /// this time for a WRITE of 1 MiB at 17 KB/s.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// The largest WRITE that is kept whole and the largest RPC header there may be.
 pub const MESSAGE_BYTES_MAX: usize = IO_BYTES_MAX as usize + 4096;
+/// The path of a MNT is the longest that somebody without a right has to say.
+const STRANGER_MESSAGE_BYTES_MAX: usize = 8 << 10;
+/// What a connection holds beside its messages.
+const IDLE_BYTES: usize = 8 << 10;
+/// A client that an export admits has this long for a message before it makes room for others. At 200 KB/s
+/// it suffices for a WRITE of 1 MiB.
+const SLOW_TIME: Duration = Duration::from_secs(5);
 /// Turns of the loop before other connections get theirs.
 const TURNS_MAX: u32 = 16;
 /// Calls started in one turn: replies to them should not wait for all that came in.
@@ -71,6 +82,8 @@ pub enum End {
     Stalled,
     #[error("no share admitted it within {} s", STRANGER_TIME.as_secs())]
     Stranger,
+    #[error("it made room for others")]
+    MakesRoom,
     #[error("a call failed in an unforeseen way")]
     Panicked,
 }
@@ -153,6 +166,13 @@ pub struct Connection {
     written_at: Option<Instant>,
     /// Until when it has time to show that an export admits it.
     stranger: Option<(Stranger, Instant)>,
+    /// From then on.
+    borrower: Option<Borrower>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// What was metered last.
+    metered_bytes: usize,
+    /// The present message has taken longer than [`SLOW_TIME`].
+    is_slow: bool,
 }
 
 /// Serves one connection to its end.
@@ -165,13 +185,22 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> End {
     let session = Session::new(Arc::clone(&shared), peer, service);
+    let may_be_admitted = service == Service::Files && shared.exports().admit(peer.ip().to_canonical());
+    let (payload_bytes_max, message_bytes_max) = match may_be_admitted {
+        true => (IO_BYTES_MAX as usize, MESSAGE_BYTES_MAX),
+        false => (0, STRANGER_MESSAGE_BYTES_MAX),
+    };
+    let evicted = Box::pin(stranger.evicted().cancelled_owned());
+    if !stranger.meter().holds(IDLE_BYTES) {
+        return End::MakesRoom;
+    }
     let (rd, wr) = socket.into_split();
     let mut connection = Connection {
         shared,
         rd,
         wr,
         session,
-        receiver: Receiver::new(IO_BYTES_MAX as usize, MESSAGE_BYTES_MAX),
+        receiver: Receiver::new(payload_bytes_max, message_bytes_max),
         outbox: Outbox::default(),
         slot: None,
         scratch: Vec::new(),
@@ -187,6 +216,10 @@ pub async fn serve(
         message_since: None,
         written_at: None,
         stranger: Some((stranger, Instant::now() + STRANGER_TIME)),
+        borrower: None,
+        evicted,
+        metered_bytes: 0,
+        is_slow: false,
     };
     let end = std::future::poll_fn(|cx| connection.poll(cx)).await;
     connection.finish_waiting();
@@ -213,6 +246,9 @@ impl Connection {
             }
             if !moved {
                 self.rest();
+                if self.evicted.as_mut().poll(cx).is_ready() {
+                    return Err(End::MakesRoom);
+                }
                 self.check_shutdown(cx);
                 return self.check_stall(cx);
             }
@@ -278,7 +314,7 @@ impl Connection {
                 break;
             };
             moved = true;
-            self.message_since = None;
+            (self.message_since, self.is_slow) = (None, false);
             let scratch = std::mem::take(&mut self.scratch);
             match self.session.next(message, scratch) {
                 Next::Reply(reply) => self.queue(reply),
@@ -338,6 +374,9 @@ impl Connection {
         if self.input_ended || self.may_have_message || !self.may_start() {
             return Ok(false);
         }
+        if !self.meter(cx)? {
+            return Ok(false);
+        }
         if !self.receiver.has_buffer() {
             self.receiver.give_buffer(self.shared.buffers.take());
         }
@@ -349,6 +388,36 @@ impl Connection {
             },
         }
         Ok(true)
+    }
+
+    /// Once an export has admitted the client it is no stranger.
+    fn admit(&mut self) {
+        if self.session.is_admitted()
+            && let Some((stranger, _)) = self.stranger.take()
+        {
+            self.receiver.trust();
+            self.borrower = Some(stranger.becomes_known());
+            self.metered_bytes = 0;
+        }
+    }
+
+    /// Reports what the present message holds (`conn.partial_is_metered`). `false`: there is no room to read on.
+    fn meter(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        self.admit();
+        let bytes = self.receiver.held_bytes();
+        if bytes == self.metered_bytes {
+            return Ok(true);
+        }
+        let has_room = match (&self.stranger, &self.borrower) {
+            (Some((stranger, _)), _) if stranger.meter().holds(IDLE_BYTES + bytes) => true,
+            (None, Some(borrower)) if self.is_slow && borrower.meter().holds(bytes) => true,
+            (None, Some(borrower)) if !self.is_slow => borrower.meter().borrows(bytes, cx.waker()),
+            _ => return Err(End::MakesRoom),
+        };
+        if has_room {
+            self.metered_bytes = bytes;
+        }
+        Ok(has_room)
     }
 
     /// Gives back the buffers of an idle connection (`conn.idle_holds_nothing`).
@@ -376,9 +445,7 @@ impl Connection {
         if !receiving {
             self.message_since = None;
         }
-        if self.session.is_admitted() {
-            self.stranger = None;
-        }
+        self.admit();
         let admitted_by = self.stranger.as_ref().map(|(_, until)| *until);
         if !receiving && self.outbox.is_empty() && admitted_by.is_none() {
             self.timer = None;
@@ -391,6 +458,15 @@ impl Connection {
         if !self.outbox.is_empty() {
             self.written_at.get_or_insert(now);
         }
+        let slow_from = self.message_since.filter(|_| self.borrower.is_some() && !self.is_slow);
+        let slow_from = slow_from.map(|since| since + SLOW_TIME);
+        if slow_from.is_some_and(|from| from <= now) {
+            (self.is_slow, self.metered_bytes) = (true, usize::MAX);
+            self.meter(cx)?;
+            // It may have waited for room.
+            cx.waker().wake_by_ref();
+        }
+        let slow_from = slow_from.filter(|_| !self.is_slow);
         let since = self.message_since.into_iter().chain(self.written_at).min();
         let moves_by = since.map(|since| since + STALL_MAX);
         if moves_by.is_some_and(|by| by <= now) {
@@ -399,7 +475,7 @@ impl Connection {
         if admitted_by.is_some_and(|by| by <= now) {
             return Err(End::Stranger);
         }
-        let Some(deadline) = moves_by.into_iter().chain(admitted_by).min() else { return Ok(()) };
+        let Some(deadline) = moves_by.into_iter().chain(admitted_by).chain(slow_from).min() else { return Ok(()) };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         while timer.as_mut().poll(cx).is_ready() {
             timer.as_mut().reset(deadline);

@@ -231,6 +231,11 @@ impl Exports {
         Self { list, by_key }
     }
 
+    /// Whether any export would admit a client.
+    pub fn admit(&self, client: IpAddr) -> bool {
+        self.list.iter().any(|export| export.rule(client).is_some())
+    }
+
     pub fn by_key(&self, key: &ExportKey) -> Option<&Arc<ExportState>> {
         self.by_key.get(key)
     }

@@ -42,7 +42,6 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::STRANGERS_MAX;
 use conn::End;
 use session::{Next, Service, Session};
 use shared::Shared;
@@ -190,16 +189,11 @@ fn admit(
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.fetch_add(1, Relaxed);
-    if stats.connections_open.load(Relaxed) >= shared.config.connections_max as u64 {
-        stats.connections_refused.fetch_add(1, Relaxed);
-        return;
-    }
-    let Some(stranger) = shared.strangers.admit(peer.ip()) else {
+    let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max as u64;
+    let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.fetch_add(1, Relaxed);
         let address = peer.ip().to_canonical();
-        shared.door.refused(address, || {
-            format!("NFS: {address} has {STRANGERS_MAX} connections that no share has admitted: more are refused")
-        });
+        shared.door.refused(address, || format!("NFS: a connection from {address} was refused: there are too many"));
         return;
     };
     if let Err(error) = prepare(&socket) {

@@ -86,6 +86,8 @@ pub struct Receiver {
     partial: Partial,
     /// The last message had a payload of its own; so will the next.
     after_payload: bool,
+    /// An export has admitted the client.
+    is_trusted: bool,
     /// A longer payload of a WRITE is cut to this many bytes.
     payload_bytes_max: usize,
     message_bytes_max: usize,
@@ -98,8 +100,26 @@ impl Receiver {
             buf: BytesMut::new(),
             partial: Partial::None,
             after_payload: false,
+            is_trusted: false,
             payload_bytes_max,
             message_bytes_max,
+        }
+    }
+
+    /// Payloads count whole as soon as they begin from now on.
+    pub fn trust(&mut self) {
+        self.is_trusted = true;
+    }
+
+    /// What a message that has not arrived completely holds, or will.
+    pub fn held_bytes(&self) -> usize {
+        match &self.partial {
+            Partial::None if self.buf.is_empty() => 0,
+            Partial::None => BUFFER_BYTES,
+            // Counted once, not slot by slot.
+            Partial::Payload { data, .. } if self.is_trusted => BUFFER_BYTES + data.held_bytes() + data.to_come(),
+            Partial::Payload { data, .. } => BUFFER_BYTES + data.held_bytes(),
+            Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity(),
         }
     }
 

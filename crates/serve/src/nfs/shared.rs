@@ -15,12 +15,13 @@ use super::export::{Export, Exports};
 use super::mount::Mounts;
 use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
-use crate::door::{Door, Strangers};
+use crate::door::Door;
+use crate::strangers::{Budget, Strangers};
 
 /// Limits, all of them bounds on memory.
 #[derive(Clone, Debug)]
 pub struct NfsConfig {
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time; a further one takes the place of the oldest that no export has admitted, or is closed at once.
     pub connections_max: usize,
     /// Calls of one connection that may be under way.
     pub requests_max: usize,
@@ -33,6 +34,8 @@ pub struct NfsConfig {
     pub portmapper: Option<SocketAddr>,
     /// How long calls under way may take to finish at shutdown.
     pub drain_secs: u64,
+    /// What connections without a right, and incomplete calls, may hold, at all doors together.
+    pub strangers: Arc<Budget>,
 }
 
 impl Default for NfsConfig {
@@ -44,6 +47,7 @@ impl Default for NfsConfig {
             total_bytes_max: 256 << 20,
             portmapper: None,
             drain_secs: 10,
+            strangers: Arc::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(config: NfsConfig, port: u16) -> Self {
         Self {
+            strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
             config,
             exports: RwLock::default(),
             exports_version: AtomicU64::new(0),
@@ -81,7 +86,6 @@ impl Shared {
             buffers: Buffers::default(),
             mounts: Mounts::default(),
             door: Door::default(),
-            strangers: Arc::default(),
             bytes_under_way: AtomicUsize::new(0),
             port,
         }

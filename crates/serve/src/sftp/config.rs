@@ -1,6 +1,10 @@
 //! The settings of a server.
 
+use std::sync::Arc;
+
 use super::host_key::HostKey;
+use crate::login::Gate;
+use crate::strangers::Budget;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -11,11 +15,15 @@ pub struct SftpConfig {
     pub connections_max: usize,
     /// How long connections may take to end at shutdown.
     pub drain_secs: u64,
+    /// What connections without a login may hold, at all doors together.
+    pub strangers: Arc<Budget>,
+    /// Passwords are looked at here, as those of other doors are.
+    pub gate: Arc<Gate>,
 }
 
 impl SftpConfig {
     /// As many connections as the other servers take.
     pub fn new(host_key: HostKey) -> Self {
-        Self { host_key, connections_max: 4096, drain_secs: 10 }
+        Self { host_key, connections_max: 4096, drain_secs: 10, strangers: Arc::default(), gate: Arc::default() }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use russh::keys::{Certificate, PublicKey};
@@ -19,15 +19,13 @@ use super::ops::Session;
 use super::packet::Frames;
 use super::shared::{Admitted, LoggedIn, Shared};
 use crate::certificate;
-use crate::door::{Stranger, shown};
-use crate::login::DoorUser;
-use crate::password;
+use crate::door::shown;
+use crate::login::{DoorUser, Unseen, Verdict};
 use crate::residents::Resident;
+use crate::strangers::Stranger;
 
 /// Sessions of one connection, as OpenSSH has it.
 const CHANNELS_MAX: usize = 10;
-/// The longest password that is looked at.
-const PASSWORD_BYTES_MAX: usize = 1024;
 const NO_SHELL: &str = "larder serves files over SFTP and has no shell: use sftp, scp, sshfs or rclone (rsync over ssh needs \
                         a shell; rclone sync does the same over SFTP).\r\n";
 
@@ -125,25 +123,29 @@ impl Conn {
             self.accepted = Some(Admitted { user: Arc::new(user), authority: None });
             return Auth::Accept;
         }
-        if shared.guard.is_locked(self.address, Instant::now()) {
-            shared.stats.logins_locked_out.add(1);
-            return self.refuse(name, "its address has guessed too often and is locked out for a minute").await;
-        }
-        let user = shared.user(name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+        let user = shared.user(name);
         let hash = user.as_ref().and_then(|user| user.password.clone());
         let has_hash = hash.is_some();
-        if password::verify(hash, given.to_owned()).await
-            && let Some(user) = user
-        {
-            shared.guard.right(self.address);
-            self.accepted = Some(Admitted { user, authority: None });
-            return Auth::Accept;
-        }
-        if shared.guard.wrong(self.address, Instant::now()) {
-            return self.refuse(name, "wrong name or password, and too many of them: locked out for a minute").await;
-        }
-        match (user, has_hash) {
-            (Some(_), false) => {
+        let gate = &shared.config.gate;
+        let seen = match gate.turn(self.address).await {
+            Ok(turn) => gate.verify(turn, (self.address, name), hash, given.to_owned()).await,
+            Err(unseen) => Err(unseen),
+        };
+        match (seen, user) {
+            (Ok(Verdict::Right), Some(user)) => {
+                self.accepted = Some(Admitted { user, authority: None });
+                Auth::Accept
+            }
+            (Ok(Verdict::Locks), _) => {
+                self.refuse(name, "wrong name or password, and too many of them: locked out for a minute").await
+            }
+            (Err(unseen), _) => {
+                if unseen == Unseen::LockedOut {
+                    shared.stats.logins_locked_out.add(1);
+                }
+                self.refuse(name, unseen.why()).await
+            }
+            (_, Some(_)) if !has_hash => {
                 let why = format!(
                     "there is no password, or none that can be checked over SFTP; set it (again) with: larder user passwd {}",
                     shown(name)

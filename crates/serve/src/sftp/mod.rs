@@ -40,9 +40,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::{self, STRANGER_TIME, Stranger};
+use crate::door;
 use crate::login::{CaKey, DoorUser};
 use crate::share::DoorShare;
+use crate::strangers::{STRANGER_TIME, Stranger};
 use crate::token::Tokens;
 use conn::Conn;
 use shared::Shared;
@@ -237,9 +238,10 @@ async fn serve_one(
     let shared = Arc::clone(&open.0);
     let (cut, known) = (CancellationToken::new(), CancellationToken::new());
     let evicted = stranger.evicted();
+    let wire = Wire::new(socket, cut.clone(), known.clone(), stranger.meter());
     let conn = Conn::new(Arc::clone(&shared), peer.ip(), stranger, cut.clone(), known.clone());
     let session = async {
-        let running = russh::server::run_stream(ssh, Wire::new(socket, cut.clone()), conn).await?;
+        let running = russh::server::run_stream(ssh, wire, conn).await?;
         let handle = running.handle();
         let stopping = async {
             shutdown.cancelled().await;
@@ -253,8 +255,8 @@ async fn serve_one(
             () = stopping => Ok(()),
         }
     };
-    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`), and earlier
-    // if a newcomer needs its place (`door.strangers_make_room`).
+    // A connection that nobody has logged in to ends in time (`strangers.timed`), and earlier
+    // if a newcomer needs its place (`strangers.make_room`).
     let deadline = async {
         tokio::select! {
             () = known.cancelled() => {}

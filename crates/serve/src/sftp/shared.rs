@@ -14,11 +14,12 @@ use super::config::SftpConfig;
 use super::handles::Handles;
 use super::list::People;
 use super::packet::Request;
-use crate::door::{Door, Strangers};
-use crate::login::{CaKey, DoorUser, Guard, Users};
+use crate::door::Door;
+use crate::login::{CaKey, DoorUser, Users};
 use crate::residents::Residents;
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
+use crate::strangers::Strangers;
 use crate::token::Tokens;
 use crate::tree::{self, ShareState};
 
@@ -89,7 +90,6 @@ pub struct Shared {
     pub door: Door,
     pub strangers: Arc<Strangers>,
     pub residents: Arc<Residents>,
-    pub guard: Guard,
     /// The time of the directory of shares.
     pub started: Timestamp,
     users: RwLock<Arc<Users>>,
@@ -126,12 +126,11 @@ impl Drop for LoggedIn {
 impl Shared {
     pub fn new(config: SftpConfig) -> Self {
         Self {
+            strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
             config,
             stats: stats(),
             door: Door::default(),
-            strangers: Arc::default(),
             residents: Arc::default(),
-            guard: Guard::default(),
             started: Timestamp::from(SystemTime::now()),
             users: RwLock::default(),
             people: RwLock::default(),

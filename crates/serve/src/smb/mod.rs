@@ -47,15 +47,16 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use larder_files::Files;
-use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
+use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger};
 use larder_volume::{Cred, Ino};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::door::{Door, STRANGERS_MAX, shown};
+use crate::door::{Door, shown};
 use crate::login::DoorUser;
 use crate::nfs::Network;
 use crate::share::{Closed, is_within};
+use crate::strangers::{Budget, Stranger, Strangers};
 use feed::Feed;
 use people::{Directory, People};
 pub(crate) use rights::{granted, is_kept};
@@ -167,12 +168,14 @@ pub struct SmbConfig {
     pub require_signing: bool,
     /// The server's own name; the host's name if `None`.
     pub netbios_name: Option<String>,
+    /// What connections without a session may hold, at all doors together.
+    pub strangers: Arc<Budget>,
 }
 
 impl SmbConfig {
     /// Signing required, the host's name.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, require_signing: true, netbios_name: None }
+        Self { listen, require_signing: true, netbios_name: None, strangers: Arc::default() }
     }
 }
 
@@ -230,7 +233,7 @@ impl SmbServer {
                 .max_read_size(IO_BYTES)
                 .max_write_size(IO_BYTES)
                 .max_connections(CONNECTIONS_MAX)
-                .max_unauthenticated_per_address(STRANGERS_MAX)
+                .strangers(Arc::new(Ledger(Arc::new(Strangers::new(config.strangers)))))
                 .interfaces(Arc::new(move || interfaces::answering(config.listen)))
                 .on_admission(observer());
             if let Some(name) = config.netbios_name {
@@ -372,6 +375,27 @@ impl SmbServer {
     }
 }
 
+/// Connections without a session, as those of other doors are counted.
+struct Ledger(Arc<Strangers>);
+
+impl StrangerLedger for Ledger {
+    fn admit(&self, address: IpAddr, is_full: bool) -> Option<Box<dyn StrangerAccount>> {
+        self.0.admit_newest(address, is_full).map(|stranger| Box::new(Account(stranger)) as _)
+    }
+}
+
+struct Account(Stranger);
+
+impl StrangerAccount for Account {
+    fn holds(&self, bytes: usize) -> bool {
+        self.0.meter().holds(bytes)
+    }
+
+    fn evicted(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.0.evicted().cancelled_owned())
+    }
+}
+
 /// Logins and refusals go into the log.
 fn observer() -> AdmissionObserver {
     let door = Door::default();
@@ -392,9 +416,9 @@ fn observer() -> AdmissionObserver {
             Admission::ShareRefused { user, share } => {
                 refused(&door, from, || format!("SMB: {} from {from} may not use the share '{share}'", name(user)))
             }
-            Admission::TooManyConnections => refused(&door, from, || {
-                format!("SMB: {from} has {STRANGERS_MAX} connections that have not logged in: more are refused")
-            }),
+            Admission::TooManyConnections => {
+                refused(&door, from, || format!("SMB: a connection from {from} was refused: there are too many"))
+            }
             _ => {}
         }
     })

@@ -4,12 +4,14 @@
 //! - `auth.verified_are_remembered`: a password that was right is looked up, not hashed again, for
 //!   [`REMEMBERED_TIME`], while its user stays as it was. What is kept of it is a keyed hash under a
 //!   key of this process alone.
+//! - `auth.same_are_verified_once`: requests that come at once with the same credentials wait for the
+//!   first of them. A program that begins with 64 of them makes one guess, not 64.
 //! - `auth.guessing_is_slow`: guesses cost what `login.guessing_is_slow` says. Credentials that are
 //!   remembered are let in meanwhile: they are no guess.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
@@ -20,13 +22,12 @@ use rand::rngs::OsRng;
 
 use super::shared::Shared;
 use crate::door::shown;
-use crate::login::DoorUser;
-use crate::password::{self, PasswordHash};
+use crate::login::{DoorUser, PASSWORD_BYTES_MAX, Unseen, Verdict};
+use crate::password::PasswordHash;
+use crate::strangers::network;
 
 const REMEMBERED_TIME: Duration = Duration::from_secs(300);
 const REMEMBERED_MAX: usize = 1024;
-/// The longest password that is looked at.
-const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// Whose credentials they are, and until when they are remembered.
 type Known = (Arc<DoorUser>, Instant);
@@ -35,6 +36,8 @@ type Known = (Arc<DoorUser>, Instant);
 pub struct Remembered {
     key: hmac::Key,
     known: Mutex<HashMap<[u8; 32], Known>>,
+    /// Credentials that are being verified, by network (`auth.same_are_verified_once`).
+    under_way: Mutex<HashMap<([u8; 32], IpAddr), Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Remembered {
@@ -44,7 +47,7 @@ impl Remembered {
         if OsRng.try_fill_bytes(&mut key).is_err() {
             key = rand::random();
         }
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), known: Mutex::default() }
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), known: Mutex::default(), under_way: Mutex::default() }
     }
 
     fn tag(&self, name: &str, password: &str) -> [u8; 32] {
@@ -55,6 +58,19 @@ impl Remembered {
         let mut tag = [0; 32];
         tag.copy_from_slice(context.sign().as_ref());
         tag
+    }
+
+    /// One at a time of those with the same credentials. Entries last while a request holds them.
+    fn one_of(&self, tag: [u8; 32], address: IpAddr) -> Arc<tokio::sync::Mutex<()>> {
+        let mut all = self.under_way.lock();
+        let key = (tag, network(address));
+        if let Some(one) = all.get(&key).and_then(Weak::upgrade) {
+            return one;
+        }
+        all.retain(|_, one| one.strong_count() > 0);
+        let one = Arc::default();
+        all.insert(key, Arc::downgrade(&one));
+        one
     }
 
     fn find(&self, tag: &[u8; 32], now: Instant) -> Option<Arc<DoorUser>> {
@@ -87,7 +103,7 @@ pub enum Refused {
     /// No credentials, or none that could be anybody's.
     Asked,
     Wrong,
-    /// The address has guessed too often.
+    /// The address has guessed too often, or too many passwords wait to be looked at.
     LockedOut,
 }
 
@@ -139,9 +155,16 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         return Ok(user);
     }
     let tag = shared.remembered.tag(&name, &given);
-    if let Some(user) = shared.remembered.find(&tag, Instant::now())
-        && shared.user(&name).as_ref() == Some(&user)
-    {
+    let remembered = || {
+        let user = shared.remembered.find(&tag, Instant::now())?;
+        (shared.user(&name).as_ref() == Some(&user)).then_some(user)
+    };
+    if let Some(user) = remembered() {
+        return Ok(user);
+    }
+    let one = shared.remembered.one_of(tag, address);
+    let _one = one.lock().await;
+    if let Some(user) = remembered() {
         return Ok(user);
     }
     let user = verify(shared, address, &name, given).await?;
@@ -149,14 +172,34 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
     Ok(user)
 }
 
-/// `auth.guessing_is_slow`.
-async fn admit(shared: &Shared, address: IpAddr, name: &str) -> Result<(), Refused> {
-    if !shared.guard.is_locked(address, Instant::now()) {
-        return Ok(());
+/// Looks at a password at the price of a guess (`login.guessing_is_slow`). A wrong one is told the door, with `why`.
+async fn look(
+    shared: &Shared,
+    (address, name): (IpAddr, &str),
+    hash: Option<PasswordHash>,
+    given: String,
+    why: &str,
+) -> Result<(), Refused> {
+    let gate = &shared.config.gate;
+    let seen = match gate.turn(address).await {
+        Ok(turn) => gate.verify(turn, (address, name), hash, given).await,
+        Err(unseen) => Err(unseen),
+    };
+    match seen {
+        Ok(Verdict::Right) => return Ok(()),
+        Ok(Verdict::Wrong) => refuse(shared, address, name, why).await,
+        Ok(Verdict::Locks) => {
+            refuse(shared, address, name, "wrong password, and too many of them: locked out for a minute").await;
+        }
+        Err(unseen) => {
+            if unseen == Unseen::LockedOut {
+                shared.stats.logins_locked_out.add(1);
+            }
+            refuse(shared, address, name, unseen.why()).await;
+            return Err(Refused::LockedOut);
+        }
     }
-    shared.stats.logins_locked_out.add(1);
-    refuse(shared, address, name, "its address has guessed too often and is locked out for a minute").await;
-    Err(Refused::LockedOut)
+    Err(Refused::Wrong)
 }
 
 /// The password of a link, which is guessed at the same price as a user's.
@@ -167,46 +210,25 @@ pub async fn verify_link(
     hash: Option<PasswordHash>,
     given: String,
 ) -> Result<(), Refused> {
-    admit(shared, address, name).await?;
-    if given.len() <= PASSWORD_BYTES_MAX && password::verify(hash, given).await {
-        shared.guard.right(address);
-        return Ok(());
-    }
-    let why = match shared.guard.wrong(address, Instant::now()) {
-        true => "wrong password, and too many of them: locked out for a minute",
-        false => "wrong password",
-    };
-    refuse(shared, address, name, why).await;
-    Err(Refused::Wrong)
+    look(shared, (address, name), hash, given, "wrong password").await
 }
 
 /// A name and a password, however they came.
 pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<DoorUser>, Refused> {
-    admit(shared, address, name).await?;
-    let user = shared.user(name).filter(|_| given.len() <= PASSWORD_BYTES_MAX);
+    let user = shared.user(name);
     let hash = user.as_ref().and_then(|user| user.password.clone());
-    let has_hash = hash.is_some();
-    if password::verify(hash, given).await
-        && let Some(user) = user
-    {
-        shared.guard.right(address);
-        shared.stats.logins.add(1);
-        shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
-        return Ok(user);
-    }
-    if shared.guard.wrong(address, Instant::now()) {
-        let why = "wrong name or password, and too many of them: locked out for a minute";
-        refuse(shared, address, name, why).await;
-    } else if user.is_some() && !has_hash {
-        let why = format!(
+    let why = match user.is_some() && hash.is_none() {
+        true => format!(
             "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
             shown(name)
-        );
-        refuse(shared, address, name, &why).await;
-    } else {
-        refuse(shared, address, name, "wrong name or password").await;
-    }
-    Err(Refused::Wrong)
+        ),
+        false => "wrong name or password".to_owned(),
+    };
+    look(shared, (address, name), hash, given, &why).await?;
+    let user = user.ok_or(Refused::Wrong)?;
+    shared.stats.logins.add(1);
+    shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
+    Ok(user)
 }
 
 async fn refuse(shared: &Shared, address: IpAddr, name: &str, why: &str) {

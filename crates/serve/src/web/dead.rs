@@ -7,10 +7,9 @@
 use bytes::Bytes;
 use hyper::StatusCode;
 use larder_volume::{FsError, Ino, NAME_BYTES_MAX, XattrMode};
-use roxmltree::Node;
 
 use super::fail::Fail;
-use super::xml::{self, Name, push_element};
+use super::xml::{self, Name};
 use crate::tree::Room;
 
 const PREFIX: &str = "user.dav.";
@@ -63,8 +62,8 @@ pub struct Before {
     value: Option<Bytes>,
 }
 
-/// Sets the property, or removes it without a `node`.
-pub async fn change(room: &Room, ino: Ino, name: &Name, node: Option<Node<'_, '_>>) -> Result<Before, Fail> {
+/// Sets the property to the text of an element, or removes it without one.
+pub async fn change(room: &Room, ino: Ino, name: &Name, element: Option<&String>) -> Result<Before, Fail> {
     const TOO_LARGE: Fail = Fail::new(StatusCode::INSUFFICIENT_STORAGE, "the property is too large");
     let files = room.to_change()?;
     let key = key(name).ok_or(TOO_LARGE)?;
@@ -73,10 +72,8 @@ pub async fn change(room: &Room, ino: Ino, name: &Name, node: Option<Node<'_, '_
         Err(FsError::NoAttribute) => None,
         Err(error) => return Err(error.into()),
     };
-    match node {
-        Some(node) => {
-            let mut text = String::new();
-            push_element(&mut text, node)?;
+    match element {
+        Some(text) => {
             if text.len() > VALUE_BYTES_MAX {
                 return Err(TOO_LARGE);
             }

@@ -115,7 +115,7 @@ pub async fn lock(context: &Context, body: &[u8]) -> Answer {
         let lock = lock.ok_or(Fail::precondition().with("<D:lock-token-matches-request-uri/>"))?;
         return answer(StatusCode::OK, &lock, false);
     }
-    let (exclusive, owner) = lock_info(body)?;
+    let (exclusive, owner) = xml::read((&context.shared.parsing, context.view.address), body, lock_info).await?;
     let depth = context.depth(Depth::Infinity)?;
     if depth == Depth::One {
         return Err(Fail::bad_request("a lock has depth 0 or infinity"));

@@ -27,12 +27,13 @@ mod locks;
 mod moves;
 mod path;
 mod props;
+mod proxy;
 mod put;
 mod service;
 mod shared;
 mod text;
 mod tls;
-mod turns;
+mod places;
 mod upload;
 mod wire;
 mod xml;
@@ -53,9 +54,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::{self, STRANGER_TIME, Stranger};
+use crate::door;
 use crate::login::DoorUser;
 use crate::share::DoorShare;
+use crate::strangers::{STRANGER_TIME, Stranger};
 use crate::token::Tokens;
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
@@ -63,7 +65,7 @@ pub use config::WebConfig;
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};
-use wire::Timed;
+use wire::{Arrivals, IDLE_TLS_BYTES, Timed};
 
 /// For the head of a request, and for the next one to begin.
 const HEAD_TIME: Duration = Duration::from_secs(60);
@@ -190,6 +192,9 @@ fn admit(
     };
     tracker.spawn(async move {
         let evicted = stranger.evicted();
+        if !stranger.meter().holds(IDLE_TLS_BYTES) {
+            return;
+        }
         let shaking = tls.acceptor().accept(socket);
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HANDSHAKE_TIME, shaking) => shaken,
@@ -227,9 +232,11 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: CancellationToken,
 ) {
     let shared = Arc::clone(&open.0);
-    let known = CancellationToken::new();
+    let evicted = stranger.evicted();
+    let arrivals = Arc::new(Arrivals::new(stranger, tls));
+    let known = arrivals.known();
     let address = peer.ip().to_canonical();
-    let client = Peer { shared: Arc::clone(&shared), address, tls, known: known.clone() };
+    let client = Peer { shared: Arc::clone(&shared), address, tls, arrivals: Arc::clone(&arrivals) };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -237,22 +244,21 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_headers(HEADERS_MAX)
         .max_buf_size(READ_BYTES_MAX);
     let service = service_fn(move |request| service::answer(client.clone(), request));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream)), service));
-    // A connection that nobody has logged in to ends in time (`door.strangers_are_timed`), and earlier
-    // if a newcomer needs its place (`door.strangers_make_room`).
-    let evicted = stranger.evicted();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Timed::new(stream, arrivals)), service));
+    // A connection that nobody has logged in to ends in time (`strangers.timed`), and earlier
+    // if a newcomer needs its place (`strangers.make_room`) or others its memory (`strangers.one_budget`).
     let mut end = pin!(async {
         tokio::select! {
             () = tokio::time::sleep(STRANGER_TIME) => {}
             () = evicted.cancelled() => {}
         }
     });
-    let (mut stranger, mut is_stopping) = (Some(stranger), false);
+    let (mut is_stranger, mut is_stopping) = (true, false);
     let ended = loop {
         tokio::select! {
             ended = connection.as_mut() => break ended,
-            () = known.cancelled(), if stranger.is_some() => stranger = None,
-            () = &mut end, if stranger.is_some() => {
+            () = known.cancelled(), if is_stranger => is_stranger = false,
+            () = &mut end, if is_stranger => {
                 shared.stats.connections_dropped.add(1);
                 return;
             }

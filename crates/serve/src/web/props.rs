@@ -136,16 +136,22 @@ fn asked(body: &[u8]) -> Result<Asked, Fail> {
     if !xml::is(root, "propfind") {
         return Err(BAD);
     }
-    let names = |node: Node<'_, '_>| xml::elements(node).map(|child| Wanted::of(Name::of(child))).collect();
+    let names = |node: Node<'_, '_>| {
+        let names: Vec<_> =
+            xml::elements(node).take(xml::NAMES_MAX + 1).map(|child| Wanted::of(Name::of(child))).collect();
+        (names.len() <= xml::NAMES_MAX).then_some(names).ok_or(TOO_MANY)
+    };
     if let Some(node) = xml::child(root, "prop") {
-        return Ok(Asked::Some(names(node)));
+        return Ok(Asked::Some(names(node)?));
     }
     if xml::child(root, "propname").is_some() {
         return Ok(Asked::Names);
     }
     xml::child(root, "allprop").ok_or(BAD)?;
-    Ok(Asked::All(xml::child(root, "include").map(names).unwrap_or_default()))
+    Ok(Asked::All(xml::child(root, "include").map(names).transpose()?.unwrap_or_default()))
 }
+
+const TOO_MANY: Fail = Fail::bad_request("the body names more properties than anything has");
 
 /// A resource that is told about.
 struct Resource<'r> {
@@ -161,7 +167,7 @@ impl Resource<'_> {
 }
 
 pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
-    let asked = asked(body)?;
+    let asked = xml::read((&context.shared.parsing, context.view.address), body, asked).await?;
     let depth = context.depth(Depth::Infinity)?;
     let spot = context.view.find(&context.place.path, true).await?;
     let is_folder = match &spot {
@@ -494,7 +500,18 @@ enum Undo {
     Nothing,
 }
 
-pub async fn proppatch(context: &Context, body: &[u8]) -> Answer {
+/// A property to be set or removed.
+struct Update {
+    is_set: bool,
+    name: Name,
+    /// What it says, for properties of the server.
+    text: String,
+    /// All of it, for others that are set.
+    element: Result<String, Fail>,
+}
+
+/// What a PROPPATCH changes, in its order.
+fn updates(body: &[u8]) -> Result<Vec<Update>, Fail> {
     const BAD: Fail = Fail::bad_request("the body is no propertyupdate of RFC 4918");
     let text = std::str::from_utf8(body).map_err(|_| BAD)?;
     let document = xml::parse(text)?;
@@ -509,16 +526,30 @@ pub async fn proppatch(context: &Context, body: &[u8]) -> Answer {
             continue;
         }
         let properties = xml::child(instruction, "prop").ok_or(BAD)?;
-        changes.extend(xml::elements(properties).map(|property| (is_set, property)));
+        changes.extend(xml::elements(properties).take(xml::NAMES_MAX + 1).map(|property| (is_set, property)));
+        if changes.len() > xml::NAMES_MAX {
+            return Err(TOO_MANY);
+        }
     }
+    let update = |(is_set, property): (bool, Node<'_, '_>)| {
+        let (name, mut element) = (Name::of(property), String::new());
+        let pushed = if is_set { xml::push_element(&mut element, property) } else { Ok(()) };
+        let text = property.text().unwrap_or_default().trim().to_owned();
+        Update { is_set, name, text, element: pushed.map(|()| element) }
+    };
+    Ok(changes.into_iter().map(update).collect())
+}
+
+pub async fn proppatch(context: &Context, body: &[u8]) -> Answer {
+    let changes = xml::read((&context.shared.parsing, context.view.address), body, updates).await?;
     let spot = context.view.find(&context.place.path, true).await?;
     context.check_conditions(Some(&spot)).await?;
     context.check_locks(&context.place.path, Some(&spot), &context.tokens()?)?;
     let Spot::In(room, attr) = spot else { return Err(Fail::forbidden("the list of shares cannot be changed")) };
     room.to_change()?;
     let (mut undos, mut failed) = (Vec::new(), None);
-    for (number, (is_set, property)) in changes.iter().enumerate() {
-        match change(&room, &attr, *is_set, *property).await {
+    for (number, update) in changes.iter().enumerate() {
+        match change(&room, &attr, update).await {
             Ok(undo) => undos.push(undo),
             Err(fail) => {
                 failed = Some((number, fail));
@@ -533,16 +564,16 @@ pub async fn proppatch(context: &Context, body: &[u8]) -> Answer {
         }
     }
     let is_folder = attr.kind == FileKind::Directory;
-    let names: Vec<Name> = changes.iter().map(|(_, property)| Name::of(*property)).collect();
+    let names: Vec<&Name> = changes.iter().map(|update| &update.name).collect();
     let mut out = BEGIN.to_owned();
     out.push_str("<D:response><D:href>");
     push_href(&mut out, &context.place.path, is_folder);
     out.push_str("</D:href>");
     match &failed {
-        None => push_propstat(&mut out, names.iter(), StatusCode::OK, None),
+        None => push_propstat(&mut out, names.iter().copied(), StatusCode::OK, None),
         Some((at, fail)) => {
-            push_propstat(&mut out, names.iter().skip(*at).take(1), fail.status, fail.condition.as_deref());
-            let others = names.iter().enumerate().filter(|(number, _)| number != at).map(|(_, name)| name);
+            push_propstat(&mut out, names.iter().copied().skip(*at).take(1), fail.status, fail.condition.as_deref());
+            let others = names.iter().copied().enumerate().filter(|(number, _)| number != at).map(|(_, name)| name);
             if names.len() > 1 {
                 push_propstat(&mut out, others, StatusCode::FAILED_DEPENDENCY, None);
             }
@@ -568,11 +599,11 @@ fn push_propstat<'n>(
     out.push_str("</D:propstat>");
 }
 
-async fn change(room: &Room, attr: &Attr, is_set: bool, property: Node<'_, '_>) -> Result<Undo, Fail> {
+async fn change(room: &Room, attr: &Attr, update: &Update) -> Result<Undo, Fail> {
     const PROTECTED: Fail = Fail::forbidden("the server alone sets this property");
-    let name = Name::of(property);
-    let text = property.text().unwrap_or_default().trim();
-    let set = match (Live::of(&name), name.space.as_str(), name.local.as_str()) {
+    let Update { is_set, name, text, element } = update;
+    let (is_set, text) = (*is_set, text.as_str());
+    let set = match (Live::of(name), name.space.as_str(), name.local.as_str()) {
         (Some(Live::Executable), ..) if is_set && attr.kind == FileKind::File => {
             let bits = match text {
                 "T" => attr.mode | 0o111 & attr.mode >> 2 | 0o100,
@@ -588,7 +619,10 @@ async fn change(room: &Room, attr: &Attr, is_set: bool, property: Node<'_, '_>) 
             None => return Ok(Undo::Nothing),
         },
         (None, MICROSOFT, _) => return Ok(Undo::Nothing),
-        _ => return Ok(Undo::Dead(dead::change(room, attr.id.ino, &name, is_set.then_some(property)).await?)),
+        _ => {
+            let element = element.as_ref().map_err(Clone::clone)?;
+            return Ok(Undo::Dead(dead::change(room, attr.id.ino, name, is_set.then_some(element)).await?));
+        }
     };
     room.to_change()?.setattr(&room.cred, attr.id.ino, set).await?;
     let time = |set: Option<SetTime>, time: Timestamp| set.map(|_| SetTime::To(time));

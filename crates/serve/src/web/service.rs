@@ -10,18 +10,21 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use tokio_util::sync::CancellationToken;
 
 use super::auth::{self, Refused};
 use super::context::{Answer, Body, Context, status, xml as xml_answer};
 use super::fail::Fail;
 use super::path::Place;
 use super::shared::{Op, Shared};
-use super::{browser, get, lock_ops, moves, props, put};
+use super::wire::Arrivals;
+use super::{browser, get, lock_ops, moves, props, proxy, put};
 use crate::login::DoorUser;
 
-/// Bodies of XML.
-const BODY_BYTES_MAX: usize = 1 << 20;
+/// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the longest.
+const BODY_BYTES_MAX: usize = 64 << 10;
+const FORM_BYTES_MAX: usize = 1 << 20;
+/// Forms of somebody who has not: a name and a password, or a link's password.
+const PUBLIC_FORM_BYTES_MAX: usize = 8 << 10;
 /// What is read of a body that nobody wants, so that the client hears the answer, and for how long.
 const DRAIN_BYTES_MAX: usize = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -37,21 +40,33 @@ pub struct Peer {
     pub shared: Arc<Shared>,
     pub address: IpAddr,
     pub tls: bool,
-    /// Cancelled when somebody has logged in: the time for it is over.
-    pub known: CancellationToken,
+    pub arrivals: Arc<Arrivals>,
 }
 
-pub async fn answer(peer: Peer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let arrivals = Arc::clone(&peer.arrivals);
+    arrivals.taken();
     let (op, began, shared) = (Op::of(request.method()), Instant::now(), Arc::clone(&peer.shared));
     let (parts, mut body) = request.into_parts();
     // Who asks first has sent nothing, and is not told to.
     let asks_first = parts.headers.contains_key(header::EXPECT);
-    let mut response = match respond(peer, parts, &mut body).await {
+    let client = proxy::client(peer.address, &parts.headers, &shared.config.trusted_proxies);
+    let done = match client {
+        Ok(client) => {
+            if client != peer.address {
+                peer.address = client;
+                arrivals.are_of(client);
+            }
+            respond(peer, parts, &mut body).await
+        }
+        Err(fail) => Err(fail),
+    };
+    let mut response = match done {
         Ok(response) => response,
         Err(fail) => of_fail(&fail),
     };
     if !body.is_end_stream() && !asks_first {
-        drain(&mut body, &mut response).await;
+        drain(&mut body, &mut response, &arrivals).await;
     }
     let headers = response.headers_mut();
     headers.insert("dav", CLASSES);
@@ -64,11 +79,12 @@ pub async fn answer(peer: Peer, request: Request<Incoming>) -> Result<Response<B
 }
 
 /// An answer that comes before all of the body is lost to clients that still send, unless they are heard out.
-async fn drain(body: &mut Incoming, response: &mut Response<Body>) {
+async fn drain(body: &mut Incoming, response: &mut Response<Body>, arrivals: &Arrivals) {
     let reading = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, Bytes::len);
+            arrivals.taken();
             if bytes > DRAIN_BYTES_MAX {
                 return false;
             }
@@ -100,11 +116,12 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         return Err(Fail::bad_request("the Host header is missing or there are several"));
     }
     if browser::is_public(parts.uri.path()) {
-        let body = if parts.method == Method::POST { read_short(body).await? } else { Vec::new() };
+        let body =
+            if parts.method == Method::POST { read_short(body, PUBLIC_FORM_BYTES_MAX).await? } else { Vec::new() };
         let stranger = browser::Stranger { shared: &peer.shared, address: peer.address, tls: peer.tls, body };
         let (answer, is_known) = browser::public(stranger, parts).await;
         if is_known {
-            peer.known.cancel();
+            peer.arrivals.admit();
         }
         return answer;
     }
@@ -112,7 +129,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         Ok(found) => found,
         Err(response) => return Ok(*response),
     };
-    peer.known.cancel();
+    peer.arrivals.admit();
     let method = parts.method;
     if method == Method::OPTIONS {
         let mut response = status(StatusCode::OK);
@@ -136,16 +153,16 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     match context.method.as_str() {
         "GET" | "HEAD" => browser::get(context, session, &query).await,
         "POST" => {
-            let bytes = read_short(body).await?;
+            let bytes = read_form(body).await?;
             browser::post(context, session, &query, peer.tls, &bytes).await
         }
         "PUT" => put::put(&context, body).await,
         "PROPFIND" => {
-            let bytes = read_short(body).await?;
+            let bytes = read_short(body, BODY_BYTES_MAX).await?;
             props::propfind(Arc::new(context), &bytes).await
         }
         "PROPPATCH" | "MKCOL" | "DELETE" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => {
-            let bytes = read_short(body).await?;
+            let bytes = read_short(body, BODY_BYTES_MAX).await?;
             // A change that has begun goes on to its end, also if the client leaves.
             // A copy alone ends with its client (`moves.copies_end_with_their_client`).
             let left = CancellationToken::new();
@@ -206,10 +223,15 @@ async fn change(context: &Context, body: &[u8], left: &CancellationToken) -> Ans
     }
 }
 
+/// The form of a user.
+pub async fn read_form(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
+    read_short(body, FORM_BYTES_MAX).await
+}
+
 /// A whole body that is no file.
-pub async fn read_short(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
+async fn read_short(body: &mut Incoming, bytes_max: usize) -> Result<Vec<u8>, Fail> {
     const TOO_LARGE: Fail = Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+    if body.size_hint().lower() > bytes_max as u64 {
         return Err(TOO_LARGE);
     }
     let mut bytes = Vec::new();
@@ -220,7 +242,7 @@ pub async fn read_short(body: &mut Incoming) -> Result<Vec<u8>, Fail> {
             Some(Err(_)) => return Err(Fail::bad_request("the body ended early or is malformed")),
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };
-                if bytes.len() + data.remaining() > BODY_BYTES_MAX {
+                if bytes.len() + data.remaining() > bytes_max {
                     return Err(TOO_LARGE);
                 }
                 bytes.extend_from_slice(&data);

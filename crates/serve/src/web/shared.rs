@@ -14,13 +14,15 @@ use super::browser::sessions::Sessions;
 use super::browser::uploads::Uploads;
 use super::config::WebConfig;
 use super::locks::Locks;
-use super::turns::{ArchiveKey, Places, Walks};
-use crate::door::{Door, Strangers};
-use crate::login::{DoorUser, Guard, Users};
+use super::places::{ArchiveKey, Places, Walks};
+use crate::door::Door;
+use crate::login::{DoorUser, Users};
 use crate::share::DoorShare;
 use crate::stats::{DoorStats, door_stats};
+use crate::strangers::Strangers;
 use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
+use crate::turns::Turns;
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
@@ -68,7 +70,8 @@ pub struct Shared {
     pub stats: Stats,
     pub door: Door,
     pub strangers: Arc<Strangers>,
-    pub guard: Guard,
+    /// At long bodies of XML.
+    pub parsing: Arc<Turns>,
     pub remembered: Remembered,
     pub locks: Locks,
     pub sessions: Sessions,
@@ -87,11 +90,11 @@ impl Shared {
     pub fn new(config: WebConfig) -> Self {
         Self {
             links: Links::load(config.links.clone()),
+            strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
+            parsing: Arc::new(Turns::new(super::xml::AT_ONCE)),
             config,
             stats: stats(),
             door: Door::default(),
-            strangers: Arc::default(),
-            guard: Guard::default(),
             remembered: Remembered::new(),
             locks: Locks::default(),
             sessions: Sessions::default(),

@@ -1,25 +1,108 @@
-//! The stream of bytes below HTTP: a client that takes nothing for [`SILENCE_MAX`] is cut off.
+//! The stream of bytes below HTTP, and what has arrived of a request.
+//!
+//! - `wire.silence_ends_it`: a client that takes nothing for [`SILENCE_MAX`] is cut off.
+//! - `wire.strangers_are_metered`: before a login a connection reads [`STRANGER_READ_BYTES`] at a time and
+//!   at most [`STRANGER_REQUEST_BYTES_MAX`] of a request. It reports them to the budget of strangers
+//!   (`strangers.one_budget`), which may end it.
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::strangers::{Meter, Stranger};
 
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Less than the least buffer of HTTP, which grows with reads that fill it.
+const STRANGER_READ_BYTES: usize = 4 << 10;
+/// A head, or a form. Headers of browsers with many cookies have a fourth of it.
+const STRANGER_REQUEST_BYTES_MAX: usize = 64 << 10;
+/// What a connection that says nothing holds: its task, buffers, and those of TLS.
+pub const IDLE_BYTES: usize = 16 << 10;
+pub const IDLE_TLS_BYTES: usize = 48 << 10;
+
+/// What a connection has sent without a login.
+pub struct Arrivals {
+    is_known: AtomicBool,
+    /// Cancelled when somebody has logged in: the time for it is over.
+    known: CancellationToken,
+    /// Since the last request was taken.
+    bytes: AtomicUsize,
+    idle_bytes: usize,
+    meter: Meter,
+    stranger: Mutex<Option<Stranger>>,
+}
+
+impl Arrivals {
+    pub fn new(stranger: Stranger, tls: bool) -> Self {
+        let idle_bytes = if tls { IDLE_TLS_BYTES } else { IDLE_BYTES };
+        Self {
+            is_known: AtomicBool::new(false),
+            known: CancellationToken::new(),
+            bytes: AtomicUsize::new(0),
+            idle_bytes,
+            meter: stranger.meter(),
+            stranger: Mutex::new(Some(stranger)),
+        }
+    }
+
+    /// Somebody has logged in.
+    pub fn admit(&self) {
+        if !self.is_known.swap(true, Relaxed) {
+            self.stranger.lock().take();
+            self.known.cancel();
+        }
+    }
+
+    pub fn known(&self) -> CancellationToken {
+        self.known.clone()
+    }
+
+    /// What has arrived was taken, and is held no more.
+    pub fn taken(&self) {
+        self.bytes.store(0, Relaxed);
+    }
+
+    /// The client that a proxy names.
+    pub fn are_of(&self, address: IpAddr) {
+        if let Some(stranger) = &*self.stranger.lock() {
+            stranger.belongs_to(address);
+        }
+    }
+
+    fn add(&self, bytes: usize) -> io::Result<()> {
+        let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let fails = |why| Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+        if bytes > STRANGER_REQUEST_BYTES_MAX {
+            return fails("a request without a login is too large");
+        }
+        // Where it grows a buffer has its old half beside it.
+        match self.meter.holds(self.idle_bytes + 2 * bytes) {
+            true => Ok(()),
+            false => fails("connections without a login hold too much"),
+        }
+    }
+}
 
 pub struct Timed<S> {
     inner: S,
+    arrivals: Arc<Arrivals>,
     /// Runs while a write waits.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Timed<S> {
-    pub fn new(inner: S) -> Self {
-        Self { inner, patience: None }
+    pub fn new(inner: S, arrivals: Arc<Arrivals>) -> Self {
+        Self { inner, arrivals, patience: None }
     }
 
     fn waited<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -35,7 +118,16 @@ impl<S> Timed<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        if self.arrivals.is_known.load(Relaxed) {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        // `wire.strangers_are_metered`.
+        let mut few = [0; STRANGER_READ_BYTES];
+        let mut part = ReadBuf::new(few.get_mut(..buf.remaining().min(STRANGER_READ_BYTES)).unwrap_or_default());
+        ready!(Pin::new(&mut self.inner).poll_read(cx, &mut part))?;
+        self.arrivals.add(part.filled().len())?;
+        buf.put_slice(part.filled());
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -25,15 +25,17 @@ pub const DEFAULT_MAX_LOCKS_PER_OPEN: usize = 1024;
 
 /// Largest request other than READ, WRITE, IOCTL, QUERY_DIRECTORY,
 /// CHANGE_NOTIFY, QUERY_INFO and SET_INFO (MS-SMB2 3.3.5.2), and the largest
-/// frame accepted before NEGOTIATE completes.
+/// frame accepted on a connection without a session: it can NEGOTIATE and
+/// set one up.
 pub const MAX_SMALL_REQUEST: usize = 68 * 1024;
 
-/// Largest request frame accepted once a dialect is negotiated: the largest
-/// negotiated transfer size plus 256 bytes of headers (MS-SMB2 3.3.5.2).
-/// MaxTransactSize is advertised equal to `max_read_size`.
-pub fn max_request_frame(dialect: Option<Dialect>, max_read: u32, max_write: u32) -> usize {
+/// Largest request frame accepted once a dialect is negotiated and a session
+/// set up: the largest negotiated transfer size plus 256 bytes of headers
+/// (MS-SMB2 3.3.5.2). MaxTransactSize is advertised equal to `max_read_size`.
+pub fn max_request_frame(dialect: Option<Dialect>, has_session: bool, max_read: u32, max_write: u32) -> usize {
     match dialect {
         None | Some(Dialect::Smb2Wildcard) => MAX_SMALL_REQUEST,
+        Some(_) if !has_session => MAX_SMALL_REQUEST,
         Some(_) => max_read.max(max_write) as usize + 256,
     }
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use tokio::net::TcpStream;
 use tracing::{debug, info};
 
-use crate::admission::Stranger;
+use crate::admission::StrangerAccount;
 use crate::state::ServerState;
 use state::Connection;
 
@@ -31,7 +31,7 @@ use state::Connection;
 pub async fn connection_loop(
     stream: TcpStream,
     peer: SocketAddr,
-    stranger: Stranger,
+    stranger: Box<dyn StrangerAccount>,
     server: Arc<ServerState>,
 ) -> io::Result<()> {
     let (read_half, write_half) = tokio::io::split(stream);

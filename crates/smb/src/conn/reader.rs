@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use crate::admission::Stranger;
+use crate::admission::StrangerAccount;
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
@@ -57,8 +57,9 @@ impl FrameReader {
     /// (without the 4-byte length prefix). A frame longer than the
     /// connection accepts fails before its payload is read. The payload of
     /// a large one is read to where it stays; before a client has logged on
-    /// (`trusted`) its buffer grows with the bytes that arrive.
-    async fn frame(&mut self, conn: &Connection, trusted: bool) -> io::Result<Bytes> {
+    /// (`stranger`) its buffer grows with the bytes that arrive, and its
+    /// account is told.
+    async fn frame(&mut self, conn: &Connection, stranger: Option<&dyn StrangerAccount>) -> io::Result<Bytes> {
         let prefix = loop {
             if let Some(prefix) = self.ahead.first_chunk::<FRAME_HEADER_LEN>() {
                 break *prefix;
@@ -71,6 +72,7 @@ impl FrameReader {
             as usize;
         let limit = max_request_frame(
             *conn.dialect.read().await,
+            stranger.is_none(),
             *conn.max_read_size.read().await,
             *conn.max_write_size.read().await,
         );
@@ -81,12 +83,17 @@ impl FrameReader {
             ));
         }
         self.ahead.advance(FRAME_HEADER_LEN);
-        let initial = if trusted { len } else { len.min(INITIAL_FRAME_BUFFER) };
+        let initial = if stranger.is_none() { len } else { len.min(INITIAL_FRAME_BUFFER) };
         let here = len.min(self.ahead.len());
         let mut payload = BytesMut::with_capacity(initial);
         payload.extend_from_slice(&self.ahead[..here]);
         self.ahead.advance(here);
         while payload.len() < len {
+            if let Some(stranger) = stranger
+                && !stranger.holds(IDLE_BYTES + payload.capacity())
+            {
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, MADE_ROOM));
+            }
             let room = len - payload.len();
             let read = self.socket.read_buf(&mut (&mut payload).limit(room)).await?;
             if read == 0 {
@@ -99,7 +106,13 @@ impl FrameReader {
 
 /// Initial payload buffer before a client has logged on; larger frames
 /// grow it as their bytes arrive.
-const INITIAL_FRAME_BUFFER: usize = 64 * 1024;
+const INITIAL_FRAME_BUFFER: usize = 4 * 1024;
+
+/// What a connection holds beside its frame: two tasks, their queue, what is
+/// read ahead.
+const IDLE_BYTES: usize = 24 * 1024;
+
+const MADE_ROOM: &str = "the connection has not logged on and made room for others";
 
 /// Whether any tree on the connection has an open file.
 async fn has_open_files(conn: &Connection) -> bool {
@@ -203,7 +216,7 @@ pub async fn reader_task(
     socket: ReadHalf<TcpStream>,
     server: Arc<ServerState>,
     conn: Arc<Connection>,
-    stranger: Stranger,
+    stranger: Box<dyn StrangerAccount>,
     tx: crate::conn::writer::ResponseQueue,
 ) -> io::Result<()> {
     let limits = &server.config.limits;
@@ -214,6 +227,11 @@ pub async fn reader_task(
     let alarm = tokio::time::sleep_until(deadline);
     tokio::pin!(alarm);
     let mut has_session = false;
+    if !stranger.holds(IDLE_BYTES) {
+        info!("{MADE_ROOM}");
+        return Ok(());
+    }
+    let mut evicted = stranger.evicted();
     let mut stranger = Some(stranger);
     let overlap = Overlap::new();
     loop {
@@ -235,6 +253,10 @@ pub async fn reader_task(
                 read = reader.fill() => read,
                 _ = &mut stopped => {
                     debug!("server shutting down; closing connection");
+                    return Ok(());
+                }
+                () = &mut evicted, if stranger.is_some() => {
+                    info!("{MADE_ROOM}");
                     return Ok(());
                 }
                 _ = tx.closed() => {
@@ -271,15 +293,21 @@ pub async fn reader_task(
                 return Ok(());
             }
             Ok(_) => {
-                let frame = reader.frame(&conn, has_session);
+                let frame = reader.frame(&conn, stranger.as_deref());
                 // The first frames together have no longer than the handshake.
                 let until = match stranger {
                     Some(_) => deadline,
                     None => Instant::now() + limits.io_timeout,
                 };
-                match tokio::time::timeout_at(until, frame).await {
-                    Ok(frame) => frame,
-                    Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time")),
+                tokio::select! {
+                    frame = tokio::time::timeout_at(until, frame) => match frame {
+                        Ok(frame) => frame,
+                        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time")),
+                    },
+                    () = &mut evicted, if stranger.is_some() => {
+                        info!("{MADE_ROOM}");
+                        return Ok(());
+                    }
                 }
             }
             Err(e) => Err(e),
@@ -320,6 +348,7 @@ pub async fn reader_task(
         }
         if has_session && !had_session {
             stranger = None;
+            evicted = Box::pin(std::future::pending());
             alarm.as_mut().reset(deadline);
         }
     }

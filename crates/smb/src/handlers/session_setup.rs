@@ -383,19 +383,19 @@ async fn continue_exchange(
     let existing = conn.sessions.read().await.get(&sid).cloned();
 
     // The failed-logon throttle counts by the user name the client sent and
-    // by the client's address. The guest password is empty and known to
-    // everyone, so guest logons count by address only: a lockout of the
+    // by the client's network. The guest password is empty and known to
+    // everyone, so guest logons count by network only: a lockout of the
     // name would shut every client out of guest access.
     let claimed_user = NtlmAuthenticate::parse(&ntlm).map(|a| a.user).unwrap_or_default();
     let throttled_user =
         if is_guest(&*server.users.table.read().await, &claimed_user) { "" } else { claimed_user.as_str() };
     let peer = conn.peer_addr.map(|a| a.ip());
-    if server.auth.is_locked_out(throttled_user, peer) {
+    if server.auth.attempt(throttled_user, peer).is_err() {
         info!("logon refused: too many failed logons for this user name or address");
         if let Some(peer) = peer {
             server.observe(peer, Admission::LockedOut { user: &claimed_user });
         }
-        return logon_failed(server, conn, sid, existing.is_some(), None, ntstatus::STATUS_ACCOUNT_LOCKED_OUT).await;
+        return logon_failed(server, conn, sid, existing.is_some(), ntstatus::STATUS_ACCOUNT_LOCKED_OUT).await;
     }
 
     // A guest logon is checked against the empty password, and only while
@@ -449,15 +449,13 @@ async fn continue_exchange(
             if let Some(peer) = peer {
                 server.observe(peer, Admission::LogonFailed { user: &claimed_user });
             }
-            let response = logon_failed(server, conn, sid, existing.is_some(), Some(throttled_user), status).await;
+            let response = logon_failed(server, conn, sid, existing.is_some(), status).await;
             let failures = peer.map_or(0, |peer| server.auth.failures_of(peer));
             tokio::time::sleep(crate::admission::delay(failures)).await;
             return response;
         }
     };
-    if !throttled_user.is_empty() {
-        server.auth.record_success(throttled_user);
-    }
+    server.auth.succeeded(throttled_user, peer);
 
     // Anonymous gating.
     if matches!(outcome.identity, Identity::Anonymous) && !server.anonymous_allowed().await {
@@ -628,22 +626,12 @@ fn session_limit_reached<T>(server: &ServerState, sessions: &HashMap<u64, T>) ->
     sessions.len() >= server.auth.settings.max_sessions_per_connection
 }
 
-/// Ends a logon that failed with `status`: counts it against the connection
-/// and, with `user` set, against that name and the client's address. Closes
-/// the connection once it has failed too often, and removes a session that
-/// was being reauthenticated (MS-SMB2 3.3.5.5.3), keeping its durable opens
-/// as LOGOFF does.
-async fn logon_failed(
-    server: &ServerState,
-    conn: &Connection,
-    sid: u64,
-    reauth: bool,
-    user: Option<&str>,
-    status: u32,
-) -> HandlerResponse {
-    if let Some(user) = user {
-        server.auth.record_failure(user, conn.peer_addr.map(|a| a.ip()));
-    }
+/// Ends a logon that failed with `status`: counts it against the connection;
+/// against its name and network it is counted already. Closes the connection
+/// once it has failed too often, and removes a session that was being
+/// reauthenticated (MS-SMB2 3.3.5.5.3), keeping its durable opens as LOGOFF
+/// does.
+async fn logon_failed(server: &ServerState, conn: &Connection, sid: u64, reauth: bool, status: u32) -> HandlerResponse {
     let failures = conn.logon_failures.fetch_add(1, Ordering::Relaxed) + 1;
     if server.auth.connection_exhausted(failures) {
         warn!(failures, "too many failed logons; closing the connection");

@@ -3,9 +3,13 @@
 //! - `machines.one_replica_each`: a machine may send into the replicas whose `from` has its fingerprint, and do nothing else.
 //! - `machines.code_once`: a code names this machine and a secret. The first who says the secret within an hour is the machine
 //!   that the replica is open to.
+//! - `machines.strangers_make_room`: a connection is a stranger until its machine asks for a replica that is open to it. Strangers
+//!   are bounded, timed and evicted as those of the other doors (`strangers.make_room`), and count apart from machines with a
+//!   right. So nobody without one keeps a sender out.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,9 +18,10 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
 use larder_base::hex;
+use larder_serve::strangers::{STRANGER_TIME, Stranger, Strangers};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +34,14 @@ use crate::config::{ReplicaConfig, VolumeName};
 use crate::daemon::Daemon;
 use crate::daemon::api::Refusal;
 
-/// Connections at the same time. A sender has one.
+/// Connections of machines with a right at the same time. A sender has one.
 const CONNECTIONS_MAX: usize = 32;
+/// Strangers at the same time; the oldest makes room for a newcomer.
+const STRANGERS_MAX: usize = 64;
+/// What a stranger holds: a handshake with certificates of both sides, and the head of a request.
+const STRANGER_BYTES: usize = 64 << 10;
+/// The head of a request: one path, a few headers.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const HEAD_MAX: Duration = Duration::from_secs(30);
 const PAIR_BYTES_MAX: usize = 4096;
@@ -52,8 +63,9 @@ pub(super) fn parse_code(code: &str) -> Result<(String, String), Failure> {
 pub(crate) fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
     let identity = Identity::load_or_create(daemon.folder.path())?;
     let acceptor = identity.acceptor().map_err(|error| Failure::internal(format!("TLS: {error}")))?;
+    let strangers = Arc::new(Strangers::new(daemon.servers.strangers()));
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (places, waiting) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(AtomicUsize::new(0)));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -64,16 +76,24 @@ pub(crate) fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: Cancellat
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let is_full = waiting.load(Relaxed) >= STRANGERS_MAX;
+            let Some(stranger) = strangers.admit_newest(from.ip(), is_full) else { continue };
+            let visit = Visit {
+                evicted: stranger.evicted(),
+                known: CancellationToken::new(),
+                places: Arc::clone(&places),
+                status: Mutex::new(Status::Stranger { stranger, _waiting: Waiting::new(&waiting) }),
+            };
             let (daemon, acceptor, stop) = (Arc::clone(&daemon), acceptor.clone(), stop.clone());
             tokio::spawn(async move {
-                let _place = place;
+                let visit = Arc::new(visit);
                 tokio::select! {
-                    served = serve(daemon, stream, acceptor) => {
+                    served = serve(daemon, stream, acceptor, Arc::clone(&visit)) => {
                         if let Err(why) = served {
                             tracing::debug!(%from, "replication: {why}");
                         }
                     }
+                    () = visit.ends() => tracing::debug!(%from, "replication: no right was shown in time, or others came"),
                     () = stop.cancelled() => {}
                 }
             });
@@ -82,21 +102,90 @@ pub(crate) fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: Cancellat
     Ok(())
 }
 
-async fn serve(daemon: Arc<Daemon>, stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), String> {
+/// Counts strangers while they are that.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Relaxed);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+enum Status {
+    Stranger {
+        stranger: Stranger,
+        _waiting: Waiting,
+    },
+    /// A machine with a right, in a place of its own.
+    Known {
+        _place: OwnedSemaphorePermit,
+    },
+}
+
+/// One connection (`machines.strangers_make_room`).
+struct Visit {
+    evicted: CancellationToken,
+    /// Cancelled when it has a right.
+    known: CancellationToken,
+    places: Arc<Semaphore>,
+    status: Mutex<Status>,
+}
+
+impl Visit {
+    /// Its machine has a right. `false`: there are as many as there may be.
+    fn admit(&self) -> bool {
+        let mut status = self.status.lock();
+        if matches!(*status, Status::Known { .. }) {
+            return true;
+        }
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return false };
+        *status = Status::Known { _place: place };
+        self.known.cancel();
+        true
+    }
+
+    fn has_room(&self) -> bool {
+        match &*self.status.lock() {
+            Status::Stranger { stranger, .. } => stranger.meter().holds(STRANGER_BYTES),
+            Status::Known { .. } => true,
+        }
+    }
+
+    /// Returns when a stranger has to end.
+    async fn ends(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(STRANGER_TIME) => {}
+            () = self.evicted.cancelled() => {}
+            () = self.known.cancelled() => std::future::pending().await,
+        }
+    }
+}
+
+async fn serve(daemon: Arc<Daemon>, stream: TcpStream, acceptor: TlsAcceptor, visit: Arc<Visit>) -> Result<(), String> {
+    if !visit.has_room() {
+        return Err("strangers hold too much".to_owned());
+    }
     let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
     let stream = handshake.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let machine = tls::fingerprint(certificate.ok_or("no certificate")?);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (daemon, machine) = (Arc::clone(&daemon), machine.clone());
-        async move { Ok::<_, Infallible>(answer(&daemon, &machine, request.map(Body::new)).await) }
+        let (daemon, machine, visit) = (Arc::clone(&daemon), machine.clone(), Arc::clone(&visit));
+        async move { Ok::<_, Infallible>(answer(&daemon, &machine, &visit, request.map(Body::new)).await) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
     builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
 }
 
-async fn answer(daemon: &Daemon, machine: &str, request: axum::extract::Request) -> Response {
+async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::extract::Request) -> Response {
     if request.uri().path() == "/v1/pair" && request.method() == Method::POST {
         let paired = daemon.pair(machine, request.into_body()).await;
         return paired
@@ -108,6 +197,10 @@ async fn answer(daemon: &Daemon, machine: &str, request: axum::extract::Request)
         let failure = Failure::new(FailureKind::Denied, "this machine may not send into such a replica");
         return Refusal(failure.action("let it in there with: larder replicate accept POOL/NAME")).into_response();
     };
+    if !visit.admit() {
+        let failure = Failure::new(FailureKind::Busy, format!("{CONNECTIONS_MAX} machines send to this one already"));
+        return Refusal(failure.action("wait until one of them has finished")).into_response();
+    }
     let pool = match daemon.storage.pool(Some(&name.pool)) {
         Ok(pool) => pool,
         Err(failure) => return Refusal(failure).into_response(),

@@ -31,11 +31,11 @@ use super::super::context::Answer;
 use super::super::fail::Fail;
 use super::super::get::disposition;
 use super::super::path::{join, name};
-use super::super::turns::{ArchiveKey as Key, Place};
+use super::super::places::{ArchiveKey as Key, Place};
 use super::html::private;
 use super::visit::{SNAPSHOTS, Visit};
 use super::zip::{Zip, name_of};
-use crate::login;
+use crate::strangers::network;
 use crate::tree::{Room, Spot};
 
 const READ_BYTES: usize = 512 << 10;
@@ -57,7 +57,7 @@ const SELECTION_MAX: usize = 10_000;
 fn turn(visit: &Visit) -> Result<Place<Key>, Fail> {
     const FULL: Fail =
         Fail::new(StatusCode::SERVICE_UNAVAILABLE, "too many archives are being downloaded: try again soon");
-    let (user, address) = (&visit.context.user.name, login::place(visit.context.view.address));
+    let (user, address) = (&visit.context.user.name, network(visit.context.view.address));
     let bounds = match &visit.link {
         None => [
             (Key::Users, OF_USERS_MAX),

@@ -315,7 +315,7 @@ pub async fn own(context: Context, session: Option<Session>, below: &str, tls: b
     match (below, context.method.as_str()) {
         ("links", "GET" | "HEAD") => Ok(link_pages::list(&context, session.as_ref())),
         ("links" | "logout", "POST") => {
-            let form = Form::parse(&super::service::read_short(body).await?);
+            let form = Form::parse(&super::service::read_form(body).await?);
             check_token(session.as_ref(), &context.headers, Some(&form))?;
             match (below, &session) {
                 ("links", _) => link_pages::revoke(&context, &form).await,

@@ -1,7 +1,7 @@
 //! Places for work that takes long, so that one client does not take them all.
 //!
-//! - `turns.several_bounds`: a place is one within each of its bounds: of everybody, of a user or a link, of an address.
-//! - `turns.walks_of_a_user`: a user's walks through trees (copies, moves, removals) run [`WALKS_OF_USER_MAX`] at a time. Others
+//! - `places.several_bounds`: a place is one within each of its bounds: of everybody, of a user or a link, of an address.
+//! - `places.walks_of_a_user`: a user's walks through trees (copies, moves, removals) run [`WALKS_OF_USER_MAX`] at a time. Others
 //!   of that user wait.
 
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ impl<K: Hash + Eq> Drop for Place<K> {
     }
 }
 
-/// The walks of each user (`turns.walks_of_a_user`).
+/// The walks of each user (`places.walks_of_a_user`).
 #[derive(Default)]
 pub struct Walks(Mutex<HashMap<String, Arc<Semaphore>>>);
 
