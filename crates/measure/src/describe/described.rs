@@ -172,6 +172,8 @@ pub(crate) struct Network {
     pub(crate) bonded: bool,
     pub(crate) bytes_per_s: f64,
     pub(crate) wire: Option<Wire>,
+    /// Its name or its type says that it is radio.
+    pub(crate) radio: bool,
     pub(crate) round_trip_s: Option<f64>,
     pub(crate) window_bytes: Option<u64>,
     /// Links that a byte passes on the network's side: those that the card shares with disks, switches, powerline.
@@ -263,6 +265,12 @@ pub struct How {
     pub shape: Option<Shape>,
     /// Each write waited for its flush.
     pub sync: bool,
+    /// Many small files, one after the other.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub small_files: bool,
+    /// Percent of reads in a mix of both directions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads_percent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caching>,
     /// The cipher, by name; nothing where it was plain.

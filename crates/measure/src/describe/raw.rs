@@ -131,8 +131,13 @@ struct RawWork {
 #[serde(deny_unknown_fields)]
 struct RawMeasured {
     path: Path,
-    what: What,
+    what: RawWhat,
     rate: Option<String>,
+    /// Of a mix, percent.
+    reads: Option<f64>,
+    /// Files or entries each second, and the size of one.
+    files: Option<f64>,
+    size: Option<String>,
     iops: Option<f64>,
     #[serde(default)]
     disks: Vec<(String, u32)>,
@@ -157,6 +162,38 @@ struct RawMeasured {
     throttled: Option<f64>,
     retransmits: Option<f64>,
     disk_busy: Option<f64>,
+}
+
+/// Accesses as people name them.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum RawWhat {
+    Read,
+    Write,
+    RandomRead,
+    RandomWrite,
+    /// Random reads and writes together, as fio's `rwmixread`.
+    Mixed,
+    /// Many small files, thumbnails among them.
+    ReadFiles,
+    WriteFiles,
+    /// Names of a folder, with their attributes.
+    List,
+}
+
+impl RawWhat {
+    fn what(self) -> What {
+        match self {
+            Self::Read | Self::ReadFiles => What::Read,
+            Self::Write | Self::WriteFiles => What::Write,
+            Self::RandomRead | Self::Mixed | Self::List => What::RandomRead,
+            Self::RandomWrite => What::RandomWrite,
+        }
+    }
+
+    fn is_of_files(self) -> bool {
+        matches!(self, Self::ReadFiles | Self::WriteFiles | Self::List)
+    }
 }
 
 type Result<T> = std::result::Result<T, BadDescription>;
@@ -303,6 +340,7 @@ fn network(raw: RawNetwork) -> Result<Network> {
         ));
     }
     Ok(Network {
+        radio: wire.as_ref().is_some_and(Wire::is_air) || is_radio(&raw.name),
         wire,
         bonded: is_bond(&raw.name),
         name: raw.name,
@@ -311,6 +349,12 @@ fn network(raw: RawNetwork) -> Result<Network> {
         window_bytes: optional(&raw.window, size)?,
         via: raw.via,
     })
+}
+
+/// Whether a name says that a network is radio.
+pub(crate) fn is_radio(name: &str) -> bool {
+    let plain = name.to_lowercase();
+    ["wi-fi", "wifi", "wlan", "wireless", "802.11"].iter().any(|word| plain.contains(word))
 }
 
 /// Whether a name says that several cables are used as one (IEEE 802.1AX).
@@ -354,7 +398,9 @@ fn work(raw: RawWork) -> Result<Work> {
 
 fn measured(raw: RawMeasured) -> Result<Measured> {
     let block_bytes = optional(&raw.block, size)?;
-    let rate = match (raw.what.is_random(), &raw.rate, raw.iops) {
+    let what = raw.what.what();
+    let rate = match (what.is_random(), &raw.rate, raw.iops) {
+        _ if raw.files.is_some() => files_rate(&raw)?,
         (false, Some(text), None) => rate(text)?,
         (true, None, Some(iops)) if iops.is_finite() && iops > 0.0 => iops,
         (true, Some(text), None) if block_bytes.is_some() => rate(text)? / block_bytes.unwrap_or(1) as f64,
@@ -370,6 +416,9 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             );
         }
     };
+    if raw.reads.is_some() != (raw.what == RawWhat::Mixed) || raw.reads.is_some_and(|p| !(0.0..=100.0).contains(&p)) {
+        return senseless("what = \"mixed\" needs reads =, and nothing else has it: how many percent of it are reads?");
+    }
     if raw.depth == Some(0) || raw.jobs == Some(0) {
         return senseless(
             "depth = 0 or jobs = 0: how many requests were in flight? Leave them out if that is not known",
@@ -379,7 +428,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
         raw.depth.or(raw.jobs).map(|_| f64::from(raw.depth.unwrap_or(1)) * f64::from(raw.jobs.unwrap_or(1)));
     Ok(Measured {
         path: raw.path,
-        what: raw.what,
+        what,
         rate,
         disks: raw.disks,
         cores_percent: raw.cores,
@@ -390,6 +439,8 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             in_flight,
             latency_s: optional(&raw.latency, seconds)?,
             sync: raw.sync,
+            small_files: raw.what.is_of_files(),
+            reads_percent: raw.reads,
             caches: raw.caches,
             client: raw.client,
             encryption: raw.encryption.filter(|kind| kind != "none"),
@@ -403,4 +454,16 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             ..How::default()
         },
     })
+}
+
+/// Files each second, by their size; names of a folder have none.
+fn files_rate(raw: &RawMeasured) -> Result<f64> {
+    let files = raw.files.filter(|files| files.is_finite() && *files > 0.0 && raw.what.is_of_files());
+    match (files, optional(&raw.size, size)?, raw.what) {
+        (Some(files), _, RawWhat::List) => Ok(files),
+        (Some(files), Some(size), _) if size > 0 && raw.rate.is_none() => Ok(files * size as f64),
+        _ => senseless(
+            "files = is how many files or entries each second, more than 0, of read-files, write-files or list; files need size = (of one) or rate = instead",
+        ),
+    }
 }

@@ -8,8 +8,9 @@ use super::words::{bytes_words, rate_words};
 use crate::bench::show::words::{folded, shortened};
 use crate::describe::{Described, Measured, Path, What};
 use crate::reason::{
-    Basis, Confidence, Contrast, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId, Rig,
-    SPREAD, Stage, Table, Verdict, asked_about, chain, contrasts, differing_properties, fixes, judge, sort,
+    Basis, Confidence, Contrast, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId,
+    ResourceKind, Rig, SPREAD, Stage, Table, Verdict, asked_about, chain, contrasts, differing_properties, fixes,
+    judge, sort,
 };
 
 /// One measurement, explained.
@@ -21,6 +22,9 @@ pub struct Finding {
     /// The bottleneck, where one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceId>,
+    /// The class of the bottleneck, by which answers are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<ResourceKind>,
     /// Its name, or why there is none.
     pub limit: String,
     /// The evidence for it, or the next measurement to take.
@@ -61,8 +65,8 @@ pub struct Diagnosis {
     pub remarks: Vec<String>,
     /// At most three, the greatest gain first.
     pub advice: Vec<Advice>,
-    /// The rows that the verdict is about.
-    #[serde(skip)]
+    /// Indices of the findings that the verdict is about, the headline first.
+    #[serde(rename = "headline")]
     pub(super) asked: Vec<usize>,
     /// Whether the verdict had room for the first disk that differs from its siblings.
     #[serde(skip)]
@@ -135,7 +139,7 @@ pub fn diagnose(described: &Described) -> Diagnosis {
     let findings = words.titles().into_iter().zip(&verdicts).enumerate();
     let findings: Vec<Finding> =
         findings.filter_map(|(row, (title, verdict))| finding(words, row, title, verdict)).collect();
-    let rows = asked_about(&table, &verdicts);
+    let rows = slowest_first(&table, asked_about(&table, &verdicts, described.of_bench));
     let confidence = rows.iter().filter_map(|row| verdicts.get(*row)).map(|verdict| verdict.confidence).min();
     let mut names_sibling = false;
     let (verdict, confidence) = match asked.first() {
@@ -180,6 +184,7 @@ fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option
         title,
         measured: measured.clone(),
         resource: verdict.resource,
+        class: verdict.resource.map(|id| words.rig.kind(id)),
         limit,
         why,
         evidence: verdict.evidence,
@@ -219,6 +224,14 @@ fn contradiction(count: usize) -> String {
     format!("the description contradicts itself, so nothing is concluded: {questions}")
 }
 
+/// Whole files before random access, and the slower before the faster.
+fn slowest_first(table: &Table, mut rows: Vec<usize>) -> Vec<usize> {
+    let bytes = |row: &usize| table.rows.get(*row).map_or(f64::INFINITY, Measurement::bytes_per_s);
+    let random = |row: &usize| table.rows.get(*row).is_some_and(|m| m.setup.is_random());
+    rows.sort_by(|a, b| random(a).cmp(&random(b)).then(bytes(a).total_cmp(&bytes(b))));
+    rows
+}
+
 /// The slowest of what people asked about first; the others as far as two lines of a terminal have room.
 fn headline(
     words: Words,
@@ -227,10 +240,7 @@ fn headline(
     sibling: Option<&str>,
     names_sibling: &mut bool,
 ) -> String {
-    let bytes = |row: &usize| words.table.rows.get(*row).map_or(f64::INFINITY, |m| m.bytes_per_s());
-    let random = |row: &usize| words.table.rows.get(*row).is_some_and(|m| m.setup.is_random());
     let mut left: Vec<usize> = rows.to_vec();
-    left.sort_by(|a, b| random(a).cmp(&random(b)).then(bytes(a).total_cmp(&bytes(b))));
     let fits = |text: &str| folded(&format!("{}: {text}", words.rig.described.name), COLUMNS).len() <= LINES_MAX;
     let full = left.iter().all(|row| verdicts.get(*row).is_some_and(|verdict| fills_its_wire(words, *row, verdict)));
     let full = full && !verdicts.iter().enumerate().any(|(row, verdict)| is_slower_without_limit(words, row, verdict));
@@ -321,7 +331,7 @@ fn together(words: Words, verdict: &Verdict, rows: &[usize]) -> String {
         Some(m) if m.path == Path::Net => " over the wire alone".to_owned(),
         _ => String::new(),
     };
-    let sure = if verdict.confidence == Confidence::Certain { "are limited by" } else { "are probably limited by" };
+    let sure = verdict.confidence.are_limited_by();
     let told = match (words.limit(row, verdict), verdict.evidence) {
         (Some(limit), _) => format!("{sure} {}: {}", limit.name, limit.why),
         (None, Evidence::Missing(property)) => format!("are not explained: {}", words.next(row, verdict, property)),

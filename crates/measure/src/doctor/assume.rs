@@ -21,8 +21,9 @@ const ASSUMPTIONS: &[(&str, &str, Change)] = &[
         let via = old.as_ref().map_or(Vec::new(), |network| network.via.clone());
         let round_trip_s = old.and_then(|network| network.round_trip_s);
         let (name, bytes_per_s) = (wire.name.clone(), wire.practical);
-        let network =
-            Network { name, bonded: false, bytes_per_s, wire: Some(wire), round_trip_s, window_bytes: None, via };
+        let radio = wire.is_air();
+        let wire = Some(wire);
+        let network = Network { name, bonded: false, bytes_per_s, wire, radio, round_trip_s, window_bytes: None, via };
         described.network = Some(network);
         Some(ResourceId::Network)
     }),
@@ -111,7 +112,7 @@ pub fn assume(described: &Described, assumptions: &[String]) -> Result<Assumed, 
     }
     let (rig, table) = (Rig::new(described), Table::of(described));
     let verdicts: Vec<_> = (0..table.rows.len()).filter_map(|row| judge(rig, &table, row)).collect();
-    let rows = asked_about(&table, &verdicts);
+    let rows = asked_about(&table, &verdicts, described.of_bench);
     let words = Words { rig: Rig::new(&after), table: &table };
     let titles = words.titles();
     let measured = rows.iter().filter_map(|row| {

@@ -154,6 +154,7 @@ fn network(nic: &Nic, links: &mut BTreeMap<String, Link>) -> Option<Network> {
         name: format!("{} ({})", nic.name, wire.as_ref().map_or(format!("{mbits} Mbit/s"), |w| w.name.clone())),
         bytes_per_s: wire.as_ref().map_or(mbits as f64 * 1e6 / 8.0 * 0.94, |w| w.practical),
         wire,
+        radio: false,
         round_trip_s: None,
         window_bytes: None,
         via,

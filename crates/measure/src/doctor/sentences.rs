@@ -6,8 +6,8 @@ use super::words::{bytes_words, rate_words};
 use crate::describe::limits::Wire;
 use crate::describe::{Described, Measured, Path, What};
 use crate::reason::{
-    Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Measurement, Misfit, Mode, Property,
-    ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
+    Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, MORE_REQUESTS, Measurement, Misfit, Mode,
+    Property, ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
 };
 
 /// Sentences about the rows of one box.
@@ -34,9 +34,25 @@ fn of(name: String, why: String) -> Limit {
 
 impl Confidence {
     pub(super) fn is_limited_by(self) -> &'static str {
-        if self == Self::Certain { "is limited by" } else { "is probably limited by" }
+        match self {
+            Self::Certain => "is limited by",
+            Self::Likely => "is probably limited by",
+            Self::Maybe | Self::Open => "may be limited by",
+        }
+    }
+
+    pub(super) fn are_limited_by(self) -> &'static str {
+        match self {
+            Self::Certain => "are limited by",
+            Self::Likely => "are probably limited by",
+            Self::Maybe | Self::Open => "may be limited by",
+        }
     }
 }
+
+/// Reads a disk and never writes to it.
+const FIO_OF_ONE_DISK: &str =
+    ": fio --name=a --filename=/dev/DISK --readonly --rw=read --bs=1M --iodepth=32 --direct=1";
 
 /// Of several names at most these are told.
 const NAMES_MAX: usize = 3;
@@ -59,7 +75,8 @@ impl<'a> Words<'a> {
         let Some(m) = self.measured(row) else { return String::new() };
         let way = way(self.described(), m);
         let others = self.described().measured.iter().filter(|other| other.path == m.path && other.what == m.what);
-        let several = m.path == Path::Share && others.into_iter().any(|other| other.with != m.with);
+        let remote = matches!(m.path, Path::Share | Path::Net);
+        let several = remote && others.into_iter().any(|other| other.with != m.with);
         match m.with.as_ref().filter(|_| several) {
             Some(program) => format!("{way}, {program}"),
             None => way,
@@ -110,6 +127,7 @@ impl<'a> Words<'a> {
                 Some(ends) => format!("the client's processor ({})", ends.client),
                 None => "the client's processor".to_owned(),
             },
+            ResourceId::ClientSide if !remote => "the program or driver".to_owned(),
             ResourceId::ClientSide => "the client's side".to_owned(),
             ResourceId::UnknownLink if self.table.rows.get(row).is_some_and(|m| m.setup.disk_count() > 1) => {
                 "a link that the disks share and that is not described".to_owned()
@@ -223,7 +241,12 @@ impl<'a> Words<'a> {
             Mode::Hot => {
                 let disks = self.rig.disks(&m.setup.disks);
                 let hottest = disks.iter().filter_map(|(disk, _)| disk.temperature_c).reduce(f64::max);
-                of(name, format!("a disk has {:.0} degrees Celsius and throttles", hottest.unwrap_or_default()))
+                let known = disks.iter().filter_map(|(disk, _)| disk.temperature_max_c).reduce(f64::min);
+                let said = match known {
+                    Some(most) => format!("and throttles from {most:.0} on"),
+                    None => "and may throttle: smartctl -x or nvme smart-log names its own limit".to_owned(),
+                };
+                of(name, format!("a disk has {:.0} degrees Celsius {said}", hottest.unwrap_or_default()))
             }
             Mode::Shingled => of(name, "a shingled disk rewrites whole bands".to_owned()),
             Mode::CacheFull => {
@@ -238,6 +261,11 @@ impl<'a> Words<'a> {
             Mode::FewInFlight => of(name, format!("{:.0} in flight at a time", 1.0 / share)),
             Mode::OneInFlight => of(name, format!("one is in flight instead of {:.0}", 1.0 / share)),
             Mode::Between => of(name, format!("both directions alike, {of_share} of the next limit")),
+            Mode::WholeRecords => {
+                let record = self.described().record_bytes.unwrap_or_default();
+                of(name, format!("each small access moves a whole record of {}", ByteSize(record)))
+            }
+            Mode::OneFileAtATime => of(name, "small files wait for one another, one request at a time".to_owned()),
             Mode::BelowFigure => of(name, format!("each gives what is usual, and {of_share} of its figure")),
         }
     }
@@ -335,6 +363,7 @@ impl<'a> Words<'a> {
                 format!("{depth:.0} in flight give {rate}")
             }
             Property::Sync => format!("without a flush after each write it is {rate}"),
+            Property::SmallFiles => format!("one file at a time, each with its own requests; large files give {rate}"),
             Property::Layout => format!("another layout gives {rate}"),
             Property::InFlight => {
                 let connections = self.table.rows.get(other).and_then(|m| m.setup.in_flight).unwrap_or_default();
@@ -426,33 +455,42 @@ impl<'a> Words<'a> {
     /// The next measurement to take: the property that nobody has varied, as something to do.
     pub fn next(&self, row: usize, verdict: &Verdict, property: Property) -> String {
         let Some(m) = self.table.rows.get(row) else { return String::new() };
-        let has = |kind: ResourceKind| {
-            verdict.stages.iter().any(|stage| stage.row.is_some() && self.rig.kind(stage.resource) == kind)
-        };
+        let has = |kind: ResourceKind| self.has_below(verdict, kind);
+        let reads = m.setup.reads();
         match property {
             Property::CoresWatched if m.usage.foreign_work => {
                 "the cores were full of somebody else's work: stop that, and measure again"
             }
-            Property::CoresWatched => "measure it with larder bench, which watches the cores",
-            Property::ClientCoresWatched => "watch the client's cores: larder bench net --listen at the other end",
+            Property::CoresWatched | Property::ClientCoresWatched => "watch each core meanwhile: top, then press 1",
             Property::Layer if m.setup.server.is_some() && !has(ResourceKind::Disks) => {
-                "measure the disks of the machine that serves (there: larder bench disk)"
+                "measure the disks of the machine that serves (there: cat FILE > /dev/null)"
+            }
+            Property::Layer if m.setup.layer == Path::Share && !has(ResourceKind::Network) && reads => {
+                "measure the wire alone: iperf3 -c SERVER -R"
             }
             Property::Layer if m.setup.layer == Path::Share && !has(ResourceKind::Network) => {
-                "measure the wire alone: larder bench net"
+                "measure the wire alone: iperf3 -c SERVER"
+            }
+            Property::Layer if m.setup.layer == Path::Share && reads => {
+                "read a large file on the server itself: cat FILE > /dev/null"
             }
             Property::Layer if m.setup.layer == Path::Share => {
-                "measure the same on the server itself: larder bench pool"
+                "write on the server itself: dd if=/dev/zero of=FILE bs=1M count=20000 conv=fsync"
             }
-            Property::Layer => "measure each disk by itself: larder bench disk DEVICE",
-            Property::InFlight => "measure several connections at once: iperf3 -P 4",
+            Property::Layer => "read each disk alone: fio --readonly on /dev/DISK",
+            Property::Encryption => "measure the same without encryption",
+            Property::Ends => "either end: watch the cores of both (top), then try another client or program",
+            Property::InFlight => "measure several connections at once: iperf3 -c SERVER -P 4",
+            Property::Direction if reads => "measure the other direction: iperf3 -c SERVER",
+            Property::Direction => "measure the other direction: iperf3 -c SERVER -R",
             Property::RoundTrip => "say how long a packet takes there and back (round_trip =, from ping)",
+            Property::Program if m.setup.layer != Path::Share => "try another program, or another filesystem",
             Property::Program => "try another program or client on the same share",
             Property::Client => "try another client, cable and port: ethtool IFACE says what was negotiated",
-            Property::Negotiated => "ask what was negotiated: ethtool IFACE, smartctl -i, lsusb -t",
-            Property::Record => "say how large records are (record =)",
-            Property::Disks if m.setup.disk_count() > 1 => "measure each disk by itself: larder bench disk DEVICE",
-            Property::Disks => "say what the disk's data sheet promises (read =, write =), or measure another one",
+            Property::Negotiated => "ask what was negotiated: ethtool IFACE, smartctl -i, lsusb -t, lspci -vv",
+            Property::Record => "say how large records are (record =): zfs get recordsize",
+            Property::Disks => "read one disk alone: fio --readonly on /dev/DISK",
+            Property::Port => "try another port, cable or enclosure: lsusb -t, smartctl -i, lspci -vv say what it is",
             _ => "measure it once more with one thing different",
         }
         .to_owned()
@@ -465,7 +503,49 @@ impl<'a> Words<'a> {
             Property::Negotiated => self.table.rows.get(row).and_then(|m| self.looks_like(row, m)),
             _ => contrasts(self.table, row).into_iter().find(|c| c.ratio >= SPREAD).map(|c| self.differs(row, c)),
         };
-        seen.map_or_else(|| next.clone(), |seen| format!("{seen}; {next}"))
+        let told = seen.map_or_else(|| next.clone(), |seen| format!("{seen}; {next}"));
+        let of_disk = matches!(property, Property::Disks)
+            || property == Property::Layer && self.table.rows.get(row).is_some_and(|m| !m.setup.is_remote());
+        let command = if of_disk { FIO_OF_ONE_DISK } else { "" };
+        match self.outcomes(row, verdict, property) {
+            "" => told,
+            outcomes => format!("{told}{command} ({outcomes})"),
+        }
+    }
+
+    /// The meaning of each outcome of the next measurement.
+    fn outcomes(&self, row: usize, verdict: &Verdict, property: Property) -> &'static str {
+        let Some(m) = self.table.rows.get(row) else { return "" };
+        let wire = self.has_below(verdict, ResourceKind::Network);
+        match (property, m.setup.layer) {
+            (Property::Layer, Path::Share) if !wire => {
+                "as slow: the wire, its adapter or what was negotiated; much faster: the disks or either end"
+            }
+            (Property::Layer, Path::Share) => {
+                "as slow: its disks; much faster: either end, so watch the cores of both with top"
+            }
+            (Property::Layer, _) => "as slow: the disk; much faster: the pool, its filesystem, driver or cores (top)",
+            (Property::Encryption, _) => "faster: the core that encrypts; as slow: not the cipher",
+            (Property::Ends, _) => {
+                "a core at 100 %: that end; another client faster: the first one; as slow: the server"
+            }
+            (Property::CoresWatched, _) => "one at 100 %: the processor; all idle: requests that wait for one another",
+            (Property::InFlight, Path::Net) => {
+                "more together: one connection's window or core; as much: the wire or an adapter"
+            }
+            (Property::Direction, _) => {
+                "as slow: an adapter, cable or what was negotiated (ethtool IFACE); faster: losses, or one end's driver"
+            }
+            (Property::Client, _) => "faster: the first one's adapter, cable or port; as slow: the server's",
+            (Property::Program, _) => "faster: the program or filesystem; as slow: what lies below it",
+            (Property::Disks, _) => "as fast as all together: a link that they share; a part of it: the layout",
+            (Property::Port, _) => "faster: that port, cable or enclosure; as slow: the disk itself",
+            _ => "",
+        }
+    }
+
+    fn has_below(&self, verdict: &Verdict, kind: ResourceKind) -> bool {
+        verdict.stages.iter().any(|stage| stage.row.is_some() && self.rig.kind(stage.resource) == kind)
     }
 
     /// `it is the rate of 100 Mbit Ethernet, of which nothing else speaks`
@@ -527,7 +607,9 @@ impl<'a> Words<'a> {
     }
 
     pub fn how(&self, fix: &Fix) -> String {
-        fix.remedy.how().replace("{at}", &self.rig.name(fix.at))
+        let in_flight = self.table.rows.get(fix.row).and_then(|m| m.setup.in_flight).unwrap_or(1.0);
+        let depth = format!("{:.0}", in_flight * MORE_REQUESTS);
+        fix.remedy.how().replace("{at}", &self.rig.name(fix.at)).replace("{depth}", &depth)
     }
 
     /// The bottleneck after a fix.
@@ -551,7 +633,7 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
         let whole = m.disks.is_empty() || m.path == Path::Disks;
         (!whole).then(|| few_disks(&m.disks))
     },
-    |words, row| words.measured(row).filter(|m| m.path != Path::Share)?.with.clone(),
+    |words, row| words.measured(row).filter(|m| !matches!(m.path, Path::Share | Path::Net))?.with.clone(),
     |words, row| {
         let m = words.table.rows.get(row)?;
         m.setup.is_random().then_some(())?;
@@ -574,7 +656,12 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
 
 /// A way in words: what was done, and through what.
 pub(super) fn way(described: &Described, measured: &Measured) -> String {
-    let what = what_words(measured.what);
+    let what = match (measured.how.small_files, measured.how.reads_percent) {
+        (true, _) if measured.what.is_random() => "listing files".to_owned(),
+        (true, _) => format!("{} small files", what_words(measured.what)),
+        (_, Some(percent)) => format!("random access, {percent:.0} % of it reads,"),
+        _ => what_words(measured.what).to_owned(),
+    };
     match measured.path {
         Path::Disks => format!("{what} {}", disks_words(described, &measured.disks)),
         Path::Local => format!("{what} on the machine itself"),

@@ -152,6 +152,7 @@ impl Confidence {
     pub fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
+            Self::Maybe => "maybe",
             Self::Likely => "likely",
             Self::Certain => "certain",
         }
@@ -160,7 +161,7 @@ impl Confidence {
     fn paint(self) -> Paint {
         match self {
             Self::Open => Paint::Bad,
-            Self::Likely => Paint::Warn,
+            Self::Maybe | Self::Likely => Paint::Warn,
             Self::Certain => Paint::Good,
         }
     }
@@ -201,7 +202,7 @@ fn wrapped<const N: usize>(rows: &[[String; N]], style: &Style) -> String {
 }
 
 fn sure(word: &str, style: &Style) -> String {
-    let all = [Confidence::Certain, Confidence::Likely, Confidence::Open];
+    let all = [Confidence::Certain, Confidence::Likely, Confidence::Maybe, Confidence::Open];
     all.into_iter().find(|sure| sure.word() == word).map_or(String::new(), |sure| sure.paint().over(word, style))
 }
 

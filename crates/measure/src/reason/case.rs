@@ -82,6 +82,13 @@ impl<'a> Case<'a> {
         self.disk_stage().filter(|stage| stage.basis != Basis::Usual)
     }
 
+    /// Whether a core or a disk was seen to be busy.
+    pub(super) fn is_watched_and_busy(&self) -> bool {
+        /// From here on short waits hide the rest.
+        const BUSY_PERCENT: f64 = 85.0;
+        [End::Server, End::Client].into_iter().any(|end| self.busiest(end).is_some_and(|busy| busy >= BUSY_PERCENT))
+    }
+
     pub(super) fn all_turn(&self) -> bool {
         let disks = self.disks();
         !disks.is_empty() && disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns))

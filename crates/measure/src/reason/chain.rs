@@ -21,6 +21,40 @@ const BULK_ONLY_PER_S: (f64, f64) = (1500.0, 10e3);
 
 /// The stages of a row's way, the lowest limit first.
 pub(crate) fn chain(rig: Rig, table: &Table, at: usize) -> Vec<Stage> {
+    match table.rows.get(at).and_then(|m| m.setup.reads_percent) {
+        Some(percent) => chain_of_mix(rig, table, at, percent / 100.0),
+        None => chain_of_one(rig, table, at),
+    }
+}
+
+/// Of reads and writes in turn each takes its time: the limit of a mix is their harmonic mean.
+fn chain_of_mix(rig: Rig, table: &Table, at: usize, reads: f64) -> Vec<Stage> {
+    let of = |direction: Direction| {
+        let mut pure = table.clone();
+        if let Some(row) = pure.rows.get_mut(at) {
+            row.setup = Setup { reads_percent: None, ..row.setup.with_direction(direction) };
+        }
+        chain_of_one(rig, &pure, at)
+    };
+    let (read, write) = (of(Direction::Read), of(Direction::Write));
+    let mean = |a: f64, b: f64| 1.0 / (reads / a + (1.0 - reads) / b);
+    let both = read.into_iter().filter_map(|stage| {
+        let other = write.iter().find(|other| other.resource == stage.resource && other.row.is_none())?;
+        Some(Stage {
+            limit: mean(stage.limit, other.limit),
+            limit_low: mean(stage.limit_low, other.limit_low),
+            basis: stage.basis.max(other.basis),
+            // Writes are gathered.
+            strict: stage.strict && other.strict,
+            ..stage
+        })
+    });
+    let mut stages: Vec<Stage> = both.filter(|stage| stage.row.is_none()).collect();
+    stages.sort_by(|a, b| a.limit.total_cmp(&b.limit));
+    stages
+}
+
+fn chain_of_one(rig: Rig, table: &Table, at: usize) -> Vec<Stage> {
     let Some(measurement) = table.rows.get(at) else { return Vec::new() };
     let storage = Storage { rig, table, at, measurement };
     let setup = &measurement.setup;

@@ -17,6 +17,10 @@ pub enum Property {
     Block,
     InFlight,
     Sync,
+    /// Many small files instead of a large one.
+    SmallFiles,
+    /// Reads and writes mixed, or not.
+    Mix,
     Caches,
     Disks,
     Layout,
@@ -33,6 +37,10 @@ pub enum Property {
     RoundTrip,
     /// How large records are.
     Record,
+    /// Which of both ends it is: one of them watched, or another in its place.
+    Ends,
+    /// The other port, cable or enclosure of a disk.
+    Port,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +93,8 @@ pub(crate) fn differing_properties(a: &Setup, b: &Setup) -> Vec<Property> {
         (Property::Block, both(&a.block_bytes, &b.block_bytes)),
         (Property::InFlight, both(&a.in_flight, &b.in_flight)),
         (Property::Sync, a.sync != b.sync),
+        (Property::SmallFiles, a.small_files != b.small_files),
+        (Property::Mix, a.reads_percent != b.reads_percent),
         (Property::Caches, both(&a.caches, &b.caches)),
         (Property::Disks, a.disks != b.disks),
         (Property::Layout, a.shape != b.shape),

@@ -1,5 +1,6 @@
 //! The rates of disks: one by itself, and several as a layout puts them together.
 
+use super::contrast::differing_properties;
 use super::rig::Rig;
 use super::stage::Basis;
 use super::table::{Direction, Measurement, Pattern, Setup, Table, is_asked_as_hard};
@@ -74,7 +75,9 @@ impl Storage<'_> {
             let lower = &m.setup;
             let typed_alone = lower.disks == [(at, 1)] && matches!(lower.layer, Path::Disks | Path::Local);
             // Of two measurements of one disk by itself the lower is no limit of the higher.
-            let repeated = is_this && lower.layer == upper.layer && m.rate < self.measurement.rate;
+            // A repeat of the same measurement is none either.
+            let slower = lower.layer == upper.layer && m.rate < self.measurement.rate;
+            let repeated = is_this && (slower || differing_properties(lower, upper).is_empty());
             typed_alone && lower.what() == what && lower.layer <= upper.layer && !repeated
         };
         let rows = self.table.others(self.at).map(|(_, m)| m).filter(|m| alone(m));

@@ -35,13 +35,15 @@ impl MemoryOf {
     }
 }
 
+const INTERNET: &str = "internet";
+
 /// A program's name, and the reason why its figure says nothing of disks and networks.
 pub(crate) const MISLEADING: &[(&str, &str)] = &[
     ("cp", "cp ends when the data is in memory"),
     ("hdparm", "hdparm -t reads a few megabytes of the fastest tracks"),
     ("scp", "scp measures its cipher"),
     ("sftp", "sftp measures its cipher"),
-    ("internet", "a download measures the Internet"),
+    (INTERNET, "a download measures the Internet"),
 ];
 
 /// A file must exceed the memory by this factor: half of it may still be cached.
@@ -62,7 +64,9 @@ pub(super) fn doubt(described: &Described, measured: &Measured) -> Option<Doubt>
 fn program(measured: &Measured) -> Option<Doubt> {
     let with = measured.with.as_deref()?.trim().to_lowercase();
     let tool = with.split([' ', '/']).next().unwrap_or_default();
-    MISLEADING.iter().position(|(name, _)| *name == tool).map(Doubt::Program)
+    // A browser has the word in its name.
+    let is = |name: &str| if name == INTERNET { with == INTERNET } else { tool == name };
+    MISLEADING.iter().position(|(name, _)| is(name)).map(Doubt::Program)
 }
 
 fn in_memory(described: &Described, measured: &Measured) -> Option<Doubt> {

@@ -45,6 +45,10 @@ pub enum Mode {
     BelowFigure,
     /// An adapter, dock or port between two faster things, which nobody described: it has a rate of its own.
     Between,
+    /// Each small access moves a whole record.
+    WholeRecords,
+    /// Small files, each of which waits for the one before.
+    OneFileAtATime,
 }
 
 /// A resource that was seen busy.
@@ -156,8 +160,17 @@ pub(super) fn limit(case: &Case) -> Option<Found> {
     // Losses keep a wire from being full.
     let wire = kind == ResourceKind::Network && !lowest.is_below();
     let lossy = wire && share < FULL_WITH_LOSSES && !case.has_full_core() && losses(case).is_some();
-    (share >= least && first.is_none() && !lossy).then_some(())?;
+    (share >= least && first.is_none() && !lossy && !is_passed(case, kind)).then_some(())?;
     Found::mode(lowest.resource, Mode::Normal, share)
+}
+
+/// Whether the same with one choice made otherwise passed what all of them cross: then the choice holds this row.
+fn is_passed(case: &Case, kind: ResourceKind) -> bool {
+    let common = matches!(kind, ResourceKind::Disks | ResourceKind::Link | ResourceKind::Network);
+    let choice = |c: &Contrast| {
+        matches!(c.property, Property::Program | Property::Client | Property::Encryption) && c.ratio >= SPREAD
+    };
+    common && case.contrasts.iter().any(choice)
 }
 
 /// Something took processor time away from this work.
@@ -261,7 +274,7 @@ pub(super) fn client_radio(case: &Case) -> Option<Found> {
 
 pub(super) fn network_radio(case: &Case) -> Option<Found> {
     let network = case.rig.network().filter(|_| case.is_remote())?;
-    network.wire.as_ref().is_some_and(Wire::is_air).then_some(())?;
+    network.radio.then_some(())?;
     Found::mode(ResourceId::Network, Mode::WeakRadio, case.measurement.bytes_per_s() / network.bytes_per_s)
 }
 
@@ -351,8 +364,35 @@ pub(super) fn another_client_by_little(case: &Case) -> Option<Found> {
 
 fn faster_client(case: &Case, factor: f64) -> Option<Found> {
     case.is_remote().then_some(())?;
+    // A core that is nearly full says more than another program's rate.
+    (case.busiest(End::Client).unwrap_or(0.0) < CORE_NEARLY_FULL_PERCENT).then_some(())?;
     let found = case.faster(Property::Program, factor).or_else(|| case.faster(Property::Client, factor))?;
     Found::contrast(ResourceId::ClientSide, found)
+}
+
+/// On the machine itself another program or driver was faster, asked the same way.
+pub(super) fn another_program_here(case: &Case) -> Option<Found> {
+    (!case.is_remote()).then_some(())?;
+    Found::contrast(ResourceId::ClientSide, case.faster(Property::Program, SPREAD)?)
+}
+
+/// Small files wait for one another: each is opened, read or written, and closed.
+pub(super) fn small_files(case: &Case) -> Option<Found> {
+    case.measurement.setup.small_files.then_some(())?;
+    match case.faster(Property::SmallFiles, SPREAD) {
+        Some(contrast) => Found::contrast(ResourceId::Requests, contrast),
+        None => Found::mode(ResourceId::Requests, Mode::OneFileAtATime, 1.0),
+    }
+}
+
+/// A record is read and written as one, so small random access moves many times its bytes.
+pub(super) fn whole_records(case: &Case) -> Option<Found> {
+    /// From here on the record, and not the access, is what the disks move.
+    const MANY: f64 = 4.0;
+    let setup = &case.measurement.setup;
+    let record = case.rig.described.record_bytes.filter(|_| setup.is_random() && case.layer() != Path::Disks)? as f64;
+    (record >= setup.unit_bytes() * MANY && !case.is_watched_and_busy()).then_some(())?;
+    Found::mode(ResourceId::Disks, Mode::WholeRecords, setup.unit_bytes() / record)
 }
 
 /// The same without encryption, or with another kind of it, was faster.
@@ -413,6 +453,7 @@ pub(super) fn any_contrast(case: &Case) -> Option<Found> {
         // Of random access larger blocks are always more bytes.
         Property::Block if !setup.is_random() => Some(ResourceId::Requests),
         Property::Sync if setup.sync => Some(ResourceId::Disks),
+        Property::SmallFiles if setup.small_files => Some(ResourceId::Requests),
         Property::Disks if setup.disk_count() == 1 && single(contrast.row) => Some(ResourceId::Disks),
         Property::Layout => Some(ResourceId::Disks),
         _ => None,
@@ -430,7 +471,8 @@ pub(super) fn client_is_left(case: &Case) -> Option<Found> {
     };
     let (wire, disks) = (below(ResourceKind::Network)?, below(ResourceKind::Disks)?);
     let least = case.rate() * STRONG;
-    let idle = case.busiest(End::Server).unwrap_or(0.0) < CORE_NEARLY_FULL_PERCENT;
+    // Without a look at the server's cores it is either end.
+    let idle = case.busiest(End::Server).is_some_and(|busy| busy < CORE_NEARLY_FULL_PERCENT);
     (wire.limit >= least && disks.limit >= least && idle).then_some(())?;
     let row = disks.row?;
     Found::contrast(
@@ -449,7 +491,9 @@ pub(super) fn slower_network(case: &Case) -> Option<Found> {
 /// left cores and disks idle.
 fn has_witness(case: &Case, lower: &Wire) -> bool {
     let at_standard = |m: &Measurement| (lower.practical * NEAR_SHARE..=lower.line).contains(&m.bytes_per_s());
-    let mut others = case.over_this_wire().filter(|m| !std::ptr::eq(*m, case.measurement));
+    // A repeat of the same measurement is no second witness.
+    let setup = &case.measurement.setup;
+    let mut others = case.over_this_wire().filter(|m| !differing_properties(setup, &m.setup).is_empty());
     let idle = case.busiest(End::Server).is_some_and(|busy| busy < CORE_NEARLY_FULL_PERCENT);
     let disks = case.stages.iter().filter(|s| s.resource == ResourceId::Disks).map(|s| s.limit_low);
     let disks_idle = case.layer() == Path::Net || disks.reduce(f64::min).is_some_and(|low| low >= case.rate() * SPREAD);
@@ -461,7 +505,7 @@ fn has_witness(case: &Case, lower: &Wire) -> bool {
 
 /// Whether the rate is that of a lower standard, of which nothing else tells.
 pub(super) fn looks_negotiated(case: &Case) -> bool {
-    lower_standard(case).is_some() || lower_port(case).is_some()
+    lower_standard(case).is_some() || lower_port(case).is_some() || lower_link(case).is_some()
 }
 
 /// Beside a full core only what cores have no part in: 100 Mbit/s, or just what the wire alone carries.
@@ -508,16 +552,18 @@ fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
 }
 
 /// A single disk's port runs at a lower standard. The second witness is the other direction at the same standard, a
-/// figure of this disk that is higher, or a faster sibling.
+/// faster sibling, or the figure of a disk behind a cable. Of PCIe a data sheet is none: heat, a full cache and a
+/// worn disk have such rates, too.
 pub(super) fn slower_port(case: &Case) -> Option<Found> {
     let (at, lower) = lower_port(case)?;
     let setup = &case.measurement.setup;
     let rate = case.measurement.bytes_per_s();
     let turned = |other: &Measurement| {
-        let near = (lower.practical * NEAR_SHARE..=lower.line).contains(&other.bytes_per_s());
+        let near = (lower.practical * REACHED..=lower.line).contains(&other.bytes_per_s());
         near && differing_properties(setup, &other.setup) == [Property::Direction]
     };
     let figure = case.rig.disk(at).and_then(|disk| disk.rate(setup.what())).is_some_and(|f| rate < f * REACHED);
+    let figure = figure && !lower.is_pcie();
     let witness = figure || case.table.others(case.at).any(|(_, m)| turned(m)) || faster_sibling(case).is_some();
     witness.then(|| Found::mode(ResourceId::Port(at), Mode::SlowerStandard, rate / lower.practical))?
 }
@@ -540,12 +586,32 @@ fn lower_port(case: &Case) -> Option<(usize, Wire)> {
     let usual = disk.kind.map(|kind| kind.physical().usual(setup.what()).0);
     let known = disk.rate(setup.what()).filter(|_| wire.is_pcie()).map(|figure| figure * REACHED);
     let unusual = usual.is_none_or(|usual| rate < usual) || known.is_some_and(|known| rate < known);
-    let fits = |lower: &Wire| rate >= lower.practical * near && rate <= lower.line && !passed(lower);
+    // Writes leave a wire more gaps: beside reads at the standard they fill it a little less.
+    let beside = |lower: &Wire| {
+        let at_it = |m: &Measurement| m.bytes_per_s() >= lower.practical * near && m.bytes_per_s() <= lower.line;
+        let turned = |m: &Measurement| differing_properties(setup, &m.setup) == [Property::Direction];
+        case.table.others(case.at).any(|(_, m)| turned(m) && at_it(m))
+    };
+    let least = |lower: &Wire| lower.practical * if beside(lower) { REACHED } else { near };
+    let fits = |lower: &Wire| rate >= least(lower) && rate <= lower.line && !passed(lower);
     Some((*at, wire.rungs_below().into_iter().filter(|_| unusual).find(fits)?))
 }
 
-/// A shared link runs at a lower standard than its name.
+/// A shared link runs at a lower standard than its name. Its second witness is another row at the same standard.
 pub(super) fn slower_link(case: &Case) -> Option<Found> {
+    let (at, lower, share) = lower_link(case)?;
+    let at_standard = |(row, m): (usize, &Measurement)| {
+        let stages = super::chain::chain(case.rig, case.table, row);
+        let other = Case { rig: case.rig, table: case.table, at: row, measurement: m, stages, contrasts: Vec::new() };
+        let differs = !differing_properties(&m.setup, &case.measurement.setup).is_empty();
+        differs && lower_link(&other).is_some_and(|(link, wire, _)| link == at && wire.practical == lower.practical)
+    };
+    let idle = case.busiest(End::Server).is_some_and(|busy| busy < CORE_NEARLY_FULL_PERCENT);
+    (idle || case.table.others(case.at).any(at_standard)).then_some(())?;
+    Found::mode(ResourceId::Link(at), Mode::SlowerStandard, share)
+}
+
+fn lower_link(case: &Case) -> Option<(usize, Wire, f64)> {
     const NEAR: f64 = 0.92;
     let setup = &case.measurement.setup;
     let each = case.rate() / case.disk_count().max(1.0);
@@ -573,18 +639,26 @@ pub(super) fn slower_link(case: &Case) -> Option<Found> {
         let over = |lower: &Wire| if lower.duplex == Duplex::Half && twice { rate * 2.0 } else { rate };
         let fits = |lower: &Wire| over(lower) >= lower.practical * NEAR && over(lower) <= lower.line && !passed(lower);
         let lower = wire.rungs_below().into_iter().find(fits)?;
-        Found::mode(ResourceId::Link(at), Mode::SlowerStandard, over(&lower) / lower.practical)
+        let share = over(&lower) / lower.practical;
+        Some((at, lower, share))
     })
 }
 
-/// A disk at its own limit, or at the temperature from which its kind throttles where that is not known: data sheets say 70 to 85 degrees Celsius for flash, 60 for
-/// hard disks.
+/// A disk at the limit that it names itself.
 pub(super) fn hot_disk(case: &Case) -> Option<Found> {
+    let hot = |disk: &Disk| disk.temperature_c.zip(disk.temperature_max_c).is_some_and(|(now, most)| now >= most);
+    (case.layer() != Path::Net && case.disks().iter().any(|(disk, _)| hot(disk))).then_some(())?;
+    Found::mode(ResourceId::Disks, Mode::Hot, share_of_disks(case))
+}
+
+/// A disk whose own limit nobody knows, at a temperature from which some of its kind throttle: data sheets say 70 to 85
+/// degrees Celsius for flash, 60 for hard disks.
+pub(super) fn warm_disk(case: &Case) -> Option<Found> {
     const HOT_FLASH_C: f64 = 70.0;
     const HOT_TURNING_C: f64 = 60.0;
     let usual = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
-    let limit = |disk: &Disk| disk.temperature_max_c.unwrap_or_else(|| usual(disk));
-    let hot = |disk: &Disk| disk.temperature_c.is_some_and(|degrees| degrees >= limit(disk));
+    let unknown = |disk: &Disk| disk.temperature_max_c.is_none();
+    let hot = |disk: &Disk| unknown(disk) && disk.temperature_c.is_some_and(|degrees| degrees >= usual(disk));
     (case.layer() != Path::Net && case.disks().iter().any(|(disk, _)| hot(disk))).then_some(())?;
     Found::mode(ResourceId::Disks, Mode::Hot, share_of_disks(case))
 }
@@ -796,6 +870,8 @@ pub(super) fn shared_link(case: &Case) -> Option<Found> {
         Some(link) => link.resource,
         // Nothing speaks for an undescribed link where disks or a core were seen to be busy.
         None if trickles || busy_disks(case).is_some() || nearly_full_core(case).is_some() => return None,
+        // One rate of all of them is no witness of what they share.
+        None if one_alone(case).is_none() => return None,
         None => ResourceId::UnknownLink,
     };
     let alone = case.table.rows.iter().position(|m| m.setup.disk_count() == 1 && Some(m.rate) == one_alone(case));

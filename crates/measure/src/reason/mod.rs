@@ -42,7 +42,7 @@ pub use evidence::{Evidence, Mode, Use};
 pub(crate) use headline::asked_about;
 pub(crate) use plan::expected;
 pub use remedies::{Cost, Remedy};
-pub(crate) use remedies::{FIXES_MAX, Fix, fixes, in_another_rig, order, rate_of_full_core, sort};
+pub(crate) use remedies::{FIXES_MAX, Fix, MORE_REQUESTS, fixes, in_another_rig, order, rate_of_full_core, sort};
 pub(crate) use rig::Rig;
 pub use rig::{End, ResourceId, ResourceKind};
 pub use stage::{Basis, Stage};

@@ -31,6 +31,10 @@ pub(crate) struct Setup {
     /// Requests in flight, of all jobs together; connections where the wire alone was measured.
     pub in_flight: Option<f64>,
     pub sync: bool,
+    /// Many small files, one after the other.
+    pub small_files: bool,
+    /// Percent of reads in a mix of both directions.
+    pub reads_percent: Option<f64>,
     pub caches: Option<Caching>,
     /// Indices of the rig's disks, and how many of each took part.
     pub disks: Vec<(usize, u32)>,
@@ -190,6 +194,8 @@ fn setup(described: &Described, measured: &Measured) -> Setup {
         block_bytes: how.block_bytes,
         in_flight: how.in_flight,
         sync: how.sync,
+        small_files: how.small_files,
+        reads_percent: how.reads_percent,
         caches: how.caches,
         disks: disks(described, measured),
         shape: described.shape(measured),
@@ -224,5 +230,7 @@ pub(super) fn is_asked_as_hard(lower: &Setup, upper: &Setup) -> bool {
         (Some(lower), Some(large)) => lower >= large.min(LARGE_BLOCK_BYTES),
         _ => true,
     };
-    in_flight && blocks && (upper.sync || !lower.sync)
+    // Many small files, and a mix of directions, are asked in another way.
+    let alike = lower.small_files == upper.small_files && lower.reads_percent == upper.reads_percent;
+    in_flight && blocks && alike && (upper.sync || !lower.sync)
 }

@@ -67,7 +67,7 @@ impl Boxed {
             return Vec::new();
         }
         let verdicts: Vec<Verdict> = rows.map(|row| self.verdict(row)).collect();
-        let rows = asked_about(&self.table, &verdicts).into_iter();
+        let rows = asked_about(&self.table, &verdicts, self.described.of_bench).into_iter();
         let mut all: Vec<Fix> = rows.flat_map(|row| fixes(self.rig(), &self.table, row, &self.verdict(row))).collect();
         remedies::sort(&mut all);
         all
@@ -106,7 +106,7 @@ fn of_written() -> [u32; 3] {
         let one = Boxed::new(name, Described::parse(text).unwrap());
         let verdicts: Vec<Verdict> = (0..one.table.rows.len()).map(|row| one.verdict(row)).collect();
         let kinds: Vec<&str> = (0..verdicts.len()).map(|row| one.kind(row)).collect();
-        let asked = asked_about(&one.table, &verdicts);
+        let asked = asked_about(&one.table, &verdicts, false);
         let slowest = asked.into_iter().min_by(|a, b| {
             let bytes = |row: &usize| one.table.rows[*row].bytes_per_s();
             bytes(a).total_cmp(&bytes(b))

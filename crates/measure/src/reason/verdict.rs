@@ -1,4 +1,10 @@
 //! The verdict on one measurement: the strongest evidence, in the order of one table.
+//!
+//! `verdict.is`          A limit was reached within a tenth and has no rival, or a core is full beside nothing else.
+//! `verdict.probably`    A witness beside the rate speaks for it: a limit that is nearly reached, a busy resource, or
+//!                       another row that differs in one property and is half as fast again.
+//! `verdict.may_be`      Nothing but the rate fits, or all else was excluded.
+//! `verdict.not_varied`  Without evidence the answer asks for a property that no row varied.
 
 use serde::Serialize;
 
@@ -8,16 +14,21 @@ use super::chain::{chain, is_of_cores};
 use super::contrast::{Property, contrasts};
 use super::doubt::Doubt;
 use super::evidence::{self as find, Evidence, Found, Mode};
-use super::rig::{End, ResourceId, ResourceKind, Rig};
+use super::rig::{ResourceId, ResourceKind, Rig};
 use super::stage::{Basis, Stage};
 use super::table::{Measurement, Table};
 use crate::describe::Path;
+use crate::stats;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     Open,
+    /// `may be`: the rate alone fits, or all else was excluded. `verdict.may_be`
+    Maybe,
+    /// `is probably`: a witness beside the rate speaks for it. `verdict.probably`
     Likely,
+    /// `is`: a limit that was reached without a rival, or a full core beside nothing else. `verdict.is`
     Certain,
 }
 
@@ -44,6 +55,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("a quota is used up", find::taken),
     ("a core is full", find::full_core),
     ("the clock is held down", find::throttled),
+    ("small files wait for one another", find::small_files),
     ("the client's radio is the narrowest limit", find::client_radio),
     ("another client or program is much faster", find::another_client),
     ("the same without encryption is faster", find::encryption),
@@ -73,10 +85,13 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("few requests are in flight", find::few_in_flight),
     ("the network is radio", find::network_radio),
     ("disks and wire alone are much faster", find::client_is_left),
+    ("each small access moves a whole record", find::whole_records),
     ("another measurement like this kept every core busy", find::cores_of_another),
     ("another client or program is faster", find::another_client_by_little),
+    ("another program on the machine itself is faster", find::another_program_here),
     ("one direction of the wire is slower", find::unequal_directions),
     ("a sibling is faster", find::slow_sibling),
+    ("a disk is warm", find::warm_disk),
     ("the rate is usual of the resource", find::usual),
     ("something between two faster things has a rate of its own", find::between),
     ("another measurement differs in one property and is faster", find::any_contrast),
@@ -221,8 +236,40 @@ fn confidence(case: &Case, found: &Found) -> Confidence {
                 beside.iter().chain(&more).chain(&[find::busy_disks as Finder]).any(|find| find(case).is_some());
             if rival { Confidence::Likely } else { Confidence::Certain }
         }
+        _ if is_of_rate_alone(case, found) => Confidence::Maybe,
         _ => Confidence::Likely,
     }
+}
+
+/// `verdict.may_be`: nothing but the rate fits, and other causes give such rates as well.
+fn is_of_rate_alone(case: &Case, found: &Found) -> bool {
+    match found.evidence {
+        Evidence::Usual => true,
+        Evidence::Reached { mode, .. } => match mode {
+            Mode::WeakRadio | Mode::Degraded | Mode::BelowFigure | Mode::FewInFlight | Mode::OneFileAtATime => true,
+            Mode::ReadsBeforeWrites | Mode::WholeRecords => true,
+            // Another row in which the same disk was fast is the witness of a cache or of bands.
+            Mode::CacheFull => !case.measurement.usage.slowed && !was_faster(case),
+            Mode::Shingled => !was_faster(case),
+            Mode::Hot => find::hot_disk(case).is_none(),
+            _ => false,
+        },
+        Evidence::Contrast { property: Property::Layer | Property::CoresWatched, .. } => true,
+        Evidence::Contrast { row, ratio, .. } => ratio < find::STRONG && !has_repeats(case, row),
+        _ => false,
+    }
+}
+
+/// Whether the same disks wrote faster in another row.
+fn was_faster(case: &Case) -> bool {
+    let setup = &case.measurement.setup;
+    let rows = case.table.others(case.at).map(|(_, m)| m);
+    rows.filter(|m| m.setup.writes() && m.setup.disks == setup.disks).any(|m| m.rate >= case.rate() * find::STRONG)
+}
+
+/// Repeats of both rows prove a difference that one run of each does not.
+fn has_repeats(case: &Case, row: usize) -> bool {
+    case.table.rows.get(row).is_some_and(|other| stats::differ(&case.measurement.sample, &other.sample) == Some(true))
 }
 
 /// Another stage, of another kind, that allows hardly more.
@@ -241,33 +288,33 @@ fn has_rival(case: &Case, stage: &Stage) -> bool {
     })
 }
 
-/// The property that has no contrast yet, and would tell most.
+/// `verdict.not_varied`: the property that no row varied, from the outside to the inside of the way.
 fn missing(case: &Case) -> Property {
     let (setup, usage) = (&case.measurement.setup, &case.measurement.usage);
     let lower = |layer: Path| {
-        case.stages
-            .iter()
-            .any(|s| s.row.is_some_and(|row| case.table.rows.get(row).is_some_and(|m| m.setup.layer == layer)))
+        let of = |row: usize| case.table.rows.get(row).is_some_and(|m| m.setup.layer == layer);
+        case.stages.iter().any(|s| s.row.is_some_and(of))
     };
-    let cores = find_cores(case, End::Client);
+    let rows = || case.table.others(case.at).map(|(_, m)| m);
+    let plain = rows().any(|m| m.setup.encryption.is_none() && m.setup.layer == setup.layer);
+    let turned = rows().any(|m| m.setup.layer == setup.layer && m.setup.direction != setup.direction);
+    let one_alone = rows().any(|m| m.setup.layer == Path::Disks && m.setup.disk_count() == 1);
+    let of_raidz = setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none();
     match setup.layer {
         _ if find::looks_negotiated(case) => Property::Negotiated,
-        // A bench watches them where it can.
-        _ if usage.foreign_work || usage.cores.is_empty() && !case.rig.described.of_bench => Property::CoresWatched,
+        _ if usage.foreign_work => Property::CoresWatched,
         Path::Net if setup.in_flight.is_none_or(|n| n <= 1.0) => Property::InFlight,
-        Path::Net if case.rig.network().is_none_or(|network| network.round_trip_s.is_none()) => Property::RoundTrip,
-        Path::Share if !lower(Path::Local) || !lower(Path::Net) => Property::Layer,
-        Path::Net | Path::Share if !cores => Property::ClientCoresWatched,
-        Path::Share => Property::Program,
+        Path::Net if !turned => Property::Direction,
         Path::Net => Property::Client,
-        _ if setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none() => {
-            Property::Record
-        }
-        Path::Local => Property::Layer,
-        Path::Disks => Property::Disks,
+        Path::Share if !lower(Path::Net) => Property::Layer,
+        Path::Share if !lower(Path::Local) => Property::Layer,
+        _ if setup.encryption.is_some() && !plain => Property::Encryption,
+        Path::Share => Property::Ends,
+        _ if of_raidz => Property::Record,
+        Path::Local if !lower(Path::Disks) => Property::Layer,
+        _ if usage.cores.is_empty() && setup.layer == Path::Local => Property::CoresWatched,
+        Path::Local => Property::Program,
+        Path::Disks if setup.disk_count() > 1 && !one_alone => Property::Disks,
+        Path::Disks => Property::Port,
     }
-}
-
-fn find_cores(case: &Case, end: End) -> bool {
-    !super::chain::cores_of(case.measurement, end).is_empty()
 }

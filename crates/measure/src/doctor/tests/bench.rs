@@ -239,7 +239,7 @@ fn a_share_of_another_machine_is_not_held_against_disks_here() {
         let share = found(subject, here);
         assert!(!of_disks(&share) && share.measured.how.elsewhere.is_some(), "{subject}: {:#?}", share.stages);
         assert!(matches!(share.evidence, Evidence::Missing(_)), "{:?}", share.evidence);
-        assert!(share.sentence.contains("there: larder bench disk"), "{}", share.sentence);
+        assert!(share.sentence.contains("there: cat FILE"), "{}", share.sentence);
     }
     for (subject, here) in [
         ("nfs://127.0.0.1:2049/data", None),
@@ -496,6 +496,32 @@ fn a_slow_wire_is_seen_beside_others_work() {
     net.repeats[0].load_cpu_s = Some(0.3);
     let found = diagnosed(vec![net]);
     assert!(found.verdict.contains("100 Mbit Ethernet") && !found.verdict.contains("cores"), "{}", found.verdict);
+}
+
+/// Over a wire that carries 400 Mbit/s the load takes a twentieth of a core: other programs fill both ends' cores.
+#[test]
+fn cores_that_others_fill_are_not_blamed_for_a_wire() {
+    for rate in [25e6, 50e6, 290e6] {
+        for kind in [Kind::Receive, Kind::Send] {
+            let mut net = run(Layer::Net, "nas", kind, rate);
+            (net.samples, net.far_samples) = (cores([100.0, 100.0], false), Some(cores([100.0, 100.0], false)));
+            net.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.05 * repeat.seconds));
+            let found = watched(vec![net.clone()]);
+            let class = found.findings[0].class;
+            assert!(!matches!(class, Some(ResourceKind::Processor | ResourceKind::BothEnds)), "{}", found.verdict);
+            assert!(!found.verdict.contains("cores full"), "{}", found.verdict);
+            // A load that takes a core itself is held by it.
+            net.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.99 * repeat.seconds));
+            let found = watched(vec![net]);
+            assert!(found.verdict.contains("cores full"), "{}", found.verdict);
+        }
+    }
+    // By URL this process is the whole client, whatever else runs beside it.
+    let mut share = run(Layer::Share, "nfs://nas/data", Kind::Read, 50e6);
+    (share.samples, share.here) = (cores([100.0, 100.0], false), Some(false));
+    share.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.05 * repeat.seconds));
+    let found = diagnosed(vec![share]);
+    assert!(!found.verdict.contains("cores full"), "{}", found.verdict);
 }
 
 #[test]

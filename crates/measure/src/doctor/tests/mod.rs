@@ -9,6 +9,7 @@ mod assume;
 mod bench;
 mod frozen;
 mod machine;
+mod reality;
 
 fn diagnosis(text: &str) -> Diagnosis {
     diagnose(&Described::parse(text).unwrap())

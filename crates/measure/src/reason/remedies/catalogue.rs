@@ -180,7 +180,7 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
         Remedy::MoreRequests,
         Cost::Free,
         "more requests in flight",
-        "fio --iodepth=8 --numjobs=4; mount -o nconnect=8; several files at once",
+        "fio --iodepth={depth}; mount -o nconnect=8; several files at once",
     ),
     (
         Remedy::RequestsAsMeant,

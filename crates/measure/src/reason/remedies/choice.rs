@@ -96,7 +96,7 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             let several = sick.at_most(Remedy::SeveralFiles, &[], sick.disk_limit());
             std::iter::once(several).chain(of_disks(sick)).collect()
         }
-        Mode::Flush => std::iter::once(power_loss_protection(sick)).chain(more_requests(sick)).collect(),
+        Mode::Flush => power_loss_protection(sick).into_iter().chain(more_requests(sick)).collect(),
         Mode::FewInFlight => of_requests(sick),
         Mode::OneInFlight => {
             let depth = sick.measurement.setup.in_flight.unwrap_or(1.0);
@@ -106,7 +106,7 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             let remote = sick.measurement.setup.is_remote();
             vec![sick.change(Remedy::WithoutAdapter, &[if remote { ResourceId::Network } else { ResourceId::Disks }])]
         }
-        Mode::BelowFigure | Mode::Normal => Vec::new(),
+        Mode::BelowFigure | Mode::WholeRecords | Mode::OneFileAtATime | Mode::Normal => Vec::new(),
     }
 }
 
@@ -141,8 +141,9 @@ fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
             vec![Change { relieves: vec![End::Server, End::Client], ..one }]
         }
         ResourceId::ClientSide => {
-            let thing = Some("another client or program".to_owned());
-            vec![Change { thing, ..sick.change(Remedy::OtherProgram, &[]) }]
+            // Another program or driver on the machine itself: as fast as it was. Who is left by exclusion has no remedy yet.
+            let here = sick.table.rows.get(row).is_some_and(|m| m.setup.layer == sick.measurement.setup.layer);
+            here.then(|| as_row(sick, row)).into_iter().collect()
         }
         ResourceId::Cipher => {
             let one = sick.at_most(Remedy::LessWork, &[], sick.rate_of(row));

@@ -4,6 +4,8 @@
 //! changed are dropped, the chain is built again, and its lowest limit is the rate after the fix. So no fix exceeds the
 //! next stage, and each says what that stage is. A purchase never stands before a free change of about the same gain.
 //!
+//! `remedy.as_measured`  A fix promises no more than a row that already has its change gave.
+//!
 //! `catalogue.rs`   Every remedy: its cost, its name, and the way to do it.
 //! `choice.rs`      From the evidence to the remedies that may help; by subject: `wires.rs`, `disks.rs`, `requests.rs`,
 //!                  `processors.rs`, `clients.rs`.
@@ -27,6 +29,7 @@ pub(crate) use catalogue::REMEDIES;
 pub use catalogue::{Cost, Remedy};
 pub(crate) use fix::{FIXES_MAX, Fix, order, sort};
 pub(crate) use outcome::rate_of_full_core;
+pub(crate) use requests::MORE_REQUESTS;
 
 use super::rig::{ResourceId, Rig};
 use super::table::Table;
@@ -54,6 +57,10 @@ pub(crate) fn in_another_rig(
     touched: &[ResourceId],
 ) -> Option<(f64, Option<ResourceId>)> {
     let (measurement, verdict) = (table.rows.get(row)?, judge(rig, table, row)?);
+    // What is assumed is what it is: then it gives what it gave.
+    if is_same_storage(rig.described, after) && touched == [ResourceId::Disks] {
+        return Some((measurement.rate, verdict.resource));
+    }
     let sick = Sick { rig, table, row, measurement, verdict: &verdict };
     let mut change = Change { after: after.clone(), keeps_single_disks: true, ..sick.change(Remedy::Upgrade, touched) };
     let all = |described: &Described| described.disks.iter().map(|disk| disk.count).sum::<u32>();
@@ -62,4 +69,9 @@ pub(crate) fn in_another_rig(
         change.setup.shape = after.own_shape();
     }
     Some(outcome(&sick, &change))
+}
+
+fn is_same_storage(now: &Described, then: &Described) -> bool {
+    let counts = |described: &Described| described.disks.iter().map(|disk| (disk.count, disk.kind)).collect::<Vec<_>>();
+    now.own_shape() == then.own_shape() && now.record_bytes == then.record_bytes && counts(now) == counts(then)
 }

@@ -4,6 +4,7 @@ use super::change::{Change, GAIN_MIN, Sick};
 use super::fix::Fix;
 use crate::describe::Path;
 use crate::reason::chain::{chain, cores_of};
+use crate::reason::contrast::{Property, differing_properties};
 use crate::reason::rig::{End, ResourceId, Rig};
 use crate::reason::table::{Measurement, Table};
 
@@ -34,7 +35,23 @@ pub(super) fn outcome(sick: &Sick, change: &Change) -> (f64, Option<ResourceId>)
     let stages = stages.iter().map(|stage| (stage.limit, stage.resource));
     let (limit, resource) = stages.chain(spare_cores(sick, change)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
     let limit = limit.unwrap_or(f64::INFINITY);
-    (limit.min(change.at_most), resource.filter(|_| limit <= change.at_most))
+    let at_most = change.at_most.min(as_measured(sick, change));
+    (limit.min(at_most), resource.filter(|_| limit <= at_most))
+}
+
+/// `remedy.as_measured`: a row that has the change already says what it gives. More in flight than proposed gives no less
+/// than the proposal does.
+fn as_measured(sick: &Sick, change: &Change) -> f64 {
+    let same_rig = change.touched.is_empty();
+    let has_it = |m: &Measurement| {
+        let deeper = m.setup.in_flight.zip(change.setup.in_flight).is_some_and(|(has, asks)| has >= asks);
+        let differ = differing_properties(&m.setup, &change.setup);
+        differ.is_empty() || differ == [Property::InFlight] && deeper
+    };
+    let changed = !differing_properties(&change.setup, &sick.measurement.setup).is_empty();
+    let rows = sick.table.others(sick.row).map(|(_, m)| m).filter(|m| has_it(m));
+    let most = rows.filter(|_| same_rig && changed).map(|m| m.rate).reduce(f64::max);
+    most.unwrap_or(f64::INFINITY)
 }
 
 /// More bytes are more work: the busiest core at each end is full first, unless the remedy relieves it.

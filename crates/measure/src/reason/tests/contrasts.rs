@@ -82,7 +82,21 @@ fn not_explained_names_the_next_measurement() {
         network = { name = "10 GbE" }
         measured = [{ path = "share", what = "read", rate = "400MB/s" }]"#,
     );
-    assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::CoresWatched));
+    assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::Layer));
+    // Disks and wire are faster, and nobody looked at the cores: it is either end.
+    let ends = |cores: &str| {
+        boxed(&format!(
+            r#"
+            network = {{ name = "10 GbE" }}
+            measured = [{{ path = "share", what = "read", rate = "100MB/s" {cores} }},
+                        {{ path = "network", what = "read", rate = "9.4Gbit/s" }},
+                        {{ path = "local", what = "read", rate = "900MB/s" }}]"#
+        ))
+    };
+    assert_eq!(ends("").verdict(0).evidence, Evidence::Missing(Property::Ends));
+    // Idle cores of the server leave the client, by exclusion.
+    let idle = ends(", cores = [20, 10, 5, 5]").verdict(0);
+    assert_eq!((idle.resource, idle.confidence), (Some(ResourceId::ClientSide), Confidence::Maybe));
 }
 
 /// The cipher costs a share its rate, where the same without it was faster.

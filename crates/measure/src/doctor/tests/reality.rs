@@ -1,0 +1,326 @@
+//! Public reports whose culprit was found (`fixtures/reality`), judged from the JSON of `larder doctor FILE`.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A report: the figures that its author had, and the answer that its thread confirmed.
+pub(super) struct Report {
+    pub name: String,
+    pub kind: String,
+    pub text: String,
+    answer: Vec<String>,
+    cause: Vec<String>,
+    asks: Vec<String>,
+}
+
+/// Right, partly right, or wrong: `README.md` beside the reports says when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Score {
+    Right,
+    Partly,
+    Wrong,
+}
+
+fn folder() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/reality")
+}
+
+fn report(name: &str) -> Report {
+    let text = std::fs::read_to_string(folder().join(format!("{name}.toml"))).unwrap();
+    let header = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("# {key}: ")));
+        line.unwrap_or_default().to_owned()
+    };
+    let words = |key: &str| header(key).split('|').filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
+    Report {
+        name: name.to_owned(),
+        kind: header("kind"),
+        answer: words("answer"),
+        cause: words("cause"),
+        asks: words("asks"),
+        text,
+    }
+}
+
+/// The reports that the coin left open, or those that it locked away.
+pub(super) fn reports(locked: bool) -> Vec<Report> {
+    let list = std::fs::read_to_string(folder().join("locked.txt")).unwrap();
+    let is_locked = |name: &str| list.lines().any(|line| line == name);
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = files.filter_map(|file| Some(file.strip_suffix(".toml")?.to_owned())).collect();
+    names.retain(|name| is_locked(name) == locked);
+    names.sort();
+    names.iter().map(|name| report(name)).collect()
+}
+
+/// From nothing but the answer's JSON: the class of the headline's resource, and the words beside it.
+pub(super) fn judged(report: &Report, answer: &serde_json::Value) -> Score {
+    let has = |words: &[String], text: &str| words.iter().any(|word| text.contains(word.as_str()));
+    let is_question = answer["questions"].as_array().is_some_and(|questions| !questions.is_empty());
+    let finding = answer["headline"][0].as_u64().map(|row| &answer["findings"][row as usize]);
+    let proves_nothing = answer["findings"][0]["evidence"] == "doubtful";
+    if is_question || finding.is_none() {
+        let expected = report.answer.iter().any(|answer| answer == "question");
+        return if expected && (is_question || proves_nothing) { Score::Right } else { Score::Wrong };
+    }
+    let finding = finding.unwrap();
+    let told = |key: &str| finding[key].as_str().unwrap_or_default().to_lowercase();
+    let text = format!("{} {} {}", answer["verdict"].as_str().unwrap_or_default(), told("limit"), told("why"));
+    let text = text.to_lowercase();
+    match finding["class"].as_str() {
+        None if finding["evidence"] == "doubtful" => match report.answer.iter().any(|a| a == "question") {
+            true => Score::Right,
+            false => Score::Wrong,
+        },
+        None if !report.asks.is_empty() && has(&report.asks, &text) => Score::Right,
+        None => Score::Partly,
+        Some(class) => match (report.answer.iter().any(|a| a == class), has(&report.cause, &text)) {
+            (true, true) => Score::Right,
+            (true, false) | (false, true) => Score::Partly,
+            (false, false) => Score::Wrong,
+        },
+    }
+}
+
+fn answered(text: &str) -> serde_json::Value {
+    match Described::parse(text) {
+        Ok(described) => serde_json::to_value(diagnose(&described)).unwrap(),
+        Err(refused) => serde_json::json!({ "verdict": refused.to_string(), "refused": true }),
+    }
+}
+
+/// Prints the table of docs/doctor.md, and fails where it gets worse.
+#[test]
+fn reports_whose_culprit_was_found() {
+    let locked = std::env::var_os("LARDER_REALITY_LOCKED").is_some();
+    let mut kinds: BTreeMap<String, [u32; 3]> = BTreeMap::new();
+    let mut all = [0; 3];
+    // By certainty: the words are `is`, `is probably`, `may be`, and none.
+    let mut sure: BTreeMap<String, [u32; 3]> = BTreeMap::new();
+    for report in reports(locked) {
+        let answer = answered(&report.text);
+        let score = if answer["refused"] == true { Score::Wrong } else { judged(&report, &answer) };
+        let place = score as usize;
+        kinds.entry(report.kind.clone()).or_default()[place] += 1;
+        all[place] += 1;
+        let first = answer["headline"][0]
+            .as_u64()
+            .map_or(&answer["confidence"], |row| &answer["findings"][row as usize]["confidence"]);
+        sure.entry(first.as_str().unwrap_or("refused").to_owned()).or_default()[place] += 1;
+        if score != Score::Right {
+            println!("{score:?} {}: {} | {:?}: {}", report.name, report.kind, report.answer, answer["verdict"]);
+        }
+    }
+    println!("{:<16}{:>6}{:>8}{:>7}", "KIND", "RIGHT", "PARTLY", "WRONG");
+    let of = |table: &BTreeMap<String, [u32; 3]>| table.clone().into_iter();
+    for (kind, [right, partly, wrong]) in of(&kinds).chain([("all".to_owned(), all)]).chain(of(&sure)) {
+        println!("{kind:<16}{right:>6}{partly:>8}{wrong:>7}");
+    }
+    let [right, partly, wrong] = all;
+    let wrong_and_certain = sure.get("certain").map_or(0, |places| places[2]);
+    assert!(locked || right * 100 >= (right + partly + wrong) * 85, "{right} right, {partly} partly, {wrong} wrong");
+    assert!(locked || wrong_and_certain == 0, "{wrong_and_certain} wrong and certain");
+}
+
+/// All descriptions that verdicts must not depend on the writing of: open reports, and boxes whose answer was written.
+fn descriptions() -> Vec<(String, Described)> {
+    let reports = reports(false).into_iter().map(|report| (report.name, report.text));
+    let written = boxes::written().into_iter().map(|(name, _, text)| (name.to_owned(), text.to_owned()));
+    let described = reports.chain(written).filter_map(|(name, text)| Some((name, Described::parse(&text).ok()?)));
+    described.collect()
+}
+
+/// The headline, without the indices that other orders change.
+fn headline(described: &Described) -> (String, Option<ResourceKind>, Confidence) {
+    let found = diagnose(described);
+    let first = found.asked.first().and_then(|row| found.findings.get(*row));
+    let (told, class) = first.map_or((found.verdict.clone(), None), |f| (format!("{} {}", f.limit, f.why), f.class));
+    (told, class, found.confidence)
+}
+
+fn assert_same(change: &str, of: impl Fn(&mut Described)) {
+    let mut differ = Vec::new();
+    for (name, described) in descriptions() {
+        let mut other = described.clone();
+        of(&mut other);
+        let (was, is) = (headline(&described), headline(&other));
+        if was != is {
+            differ.push(format!("{name}: {was:?}, then {is:?}"));
+        }
+    }
+    assert!(differ.is_empty(), "{change}:\n{}", differ.join("\n"));
+}
+
+#[test]
+fn no_verdict_depends_on_the_order_of_rows() {
+    assert_same("rows reversed", |described| described.measured.reverse());
+    for by in [1, 2, 3] {
+        assert_same("rows turned", |described| {
+            let all = described.measured.len().max(1);
+            described.measured.rotate_left(by % all);
+        });
+    }
+}
+
+#[test]
+fn no_verdict_depends_on_the_order_of_disks_and_clients() {
+    assert_same("disks reversed", |described| described.disks.reverse());
+    assert_same("clients reversed", |described| described.clients.reverse());
+}
+
+#[test]
+fn a_row_that_is_written_twice_changes_nothing() {
+    assert_same("first row twice", |described| described.measured.extend(described.measured.first().cloned()));
+    assert_same("last row twice", |described| described.measured.extend(described.measured.last().cloned()));
+}
+
+/// What measured memory is no witness of anything.
+#[test]
+fn a_measurement_that_proves_nothing_changes_nothing() {
+    assert_same("a copy beside it", |described| {
+        let mut copy = Measured::imagined(Path::Local, What::Write);
+        (copy.rate, copy.with) = (333e6, Some("cp".to_owned()));
+        described.measured.push(copy);
+    });
+}
+
+#[test]
+fn other_units_change_nothing() {
+    let in_kilobytes = |line: &str| -> String {
+        let number = line.strip_prefix("rate = \"").and_then(|rest| rest.strip_suffix("MB/s\""));
+        match number.and_then(|number| number.parse::<f64>().ok()) {
+            Some(megabytes) => format!("rate = \"{}kB/s\"", megabytes * 1000.0),
+            None => line.to_owned(),
+        }
+    };
+    for report in reports(false) {
+        let text = report.text.lines().map(in_kilobytes).collect::<Vec<_>>().join("\n");
+        let (Ok(was), Ok(is)) = (Described::parse(&report.text), Described::parse(&text)) else { continue };
+        assert_eq!(headline(&was), headline(&is), "{}", report.name);
+    }
+}
+
+/// `verdict.is` and `verdict.probably` rest on a witness: without it they are gone.
+#[test]
+fn without_its_witness_no_verdict_is_certain() {
+    for (name, described) in descriptions() {
+        let found = diagnose(&described);
+        let Some((row, finding)) = found.asked.first().and_then(|row| Some((*row, found.findings.get(*row)?))) else {
+            continue;
+        };
+        let mut other = described.clone();
+        match finding.evidence {
+            Evidence::Busy { .. } => other.measured.iter_mut().for_each(|m| {
+                m.cores_percent.clear();
+                m.how.client_cores.clear();
+                (m.how.disk_busy_percent, m.how.iowait_percent, m.how.irq_percent) = (None, None, None);
+                (m.how.steal_percent, m.how.throttled_percent, m.how.quota) = (None, None, None);
+            }),
+            Evidence::Contrast { row: witness, .. } if witness != row => drop(other.measured.remove(witness)),
+            _ => continue,
+        }
+        let row = if other.measured.len() < described.measured.len() && row > 0 {
+            row.min(other.measured.len() - 1)
+        } else {
+            row
+        };
+        let then = diagnose(&other);
+        let same = then.findings.get(row).is_some_and(|then| {
+            then.class == finding.class && then.confidence >= finding.confidence && then.why == finding.why
+        });
+        assert!(!same, "{name}: {} without its witness", finding.sentence);
+    }
+}
+
+/// `remedy.as_measured`
+#[test]
+fn no_fix_exceeds_a_measurement_that_has_it() {
+    for (name, described) in descriptions() {
+        let found = diagnose(&described);
+        let most = |advice: &Advice| {
+            let rows = described.measured.iter().filter(|m| (m.path, m.what) == (advice.path, advice.of));
+            rows.map(|m| m.rate).fold(0.0, f64::max)
+        };
+        for advice in &found.advice {
+            let named = advice.remedy.is_some_and(|r| r == Remedy::OtherProgram);
+            assert!(!named || advice.rate_after <= most(advice) * 1.001, "{name}: {}", advice.sentence);
+            assert!(advice.gain_percent >= 4.9, "{name}: {}", advice.sentence);
+        }
+    }
+}
+
+/// Read from the other end, a wire has the same limit, and a processor is the other end's.
+#[test]
+fn a_wire_that_is_described_from_its_other_end_has_the_same_verdict() {
+    let text =
+        |rows: &str| format!("name = \"wire\"\ndisk = [{{ name = \"d\" }}]\nnetwork = {{ name = \"10 GbE\" }}\n{rows}");
+    let own = [
+        r#"measured = [{ path = "network", what = "read", rate = "4Gbit/s", jobs = 4, cores = [99, 20], client_cores = [30, 20] }]"#,
+        r#"measured = [{ path = "network", what = "write", rate = "4Gbit/s", jobs = 4, cores = [20, 20], client_cores = [99, 20] }]"#,
+    ];
+    let mine = own.iter().map(|rows| (String::from("wire"), Described::parse(&text(rows)).unwrap()));
+    let wires = descriptions().into_iter().filter(|(_, d)| d.measured.iter().all(|m| m.path == Path::Net));
+    for (name, described) in mine.chain(wires) {
+        let mut other = described.clone();
+        for m in &mut other.measured {
+            m.what = if m.what.writes() { What::Read } else { What::Write };
+            std::mem::swap(&mut m.cores_percent, &mut m.how.client_cores);
+        }
+        let first = |d: &Described| {
+            let found = diagnose(d);
+            let finding = found.asked.first().and_then(|row| found.findings.get(*row)).map(|f| (f.class, f.evidence));
+            finding.unwrap_or((None, Evidence::Doubtful))
+        };
+        let ((was, evidence), (is, _)) = (first(&described), first(&other));
+        let turned = match (evidence, was) {
+            (Evidence::Busy { .. }, Some(ResourceKind::Processor)) => Some(ResourceKind::Client),
+            (Evidence::Busy { .. }, Some(ResourceKind::Client)) => Some(ResourceKind::Processor),
+            _ => was,
+        };
+        assert_eq!(is, turned, "{name}: {evidence:?}");
+    }
+}
+
+/// Mixed access, many small files and folders are rows like others.
+#[test]
+fn what_people_measure_can_be_said() {
+    let found = diagnosis(
+        r#"
+        name = "box"
+        disk = [{ name = "SSD", kind = "sata-ssd", random_read = 90000, random_write = 30000 }]
+        network = { name = "gigabit" }
+        measured = [{ path = "local", what = "mixed", reads = 75, iops = 58000, block = "4KiB", depth = 64 },
+                    { path = "local", what = "read-files", files = 900, size = "25KB" },
+                    { path = "local", what = "read", rate = "400MB/s", with = "cat" },
+                    { path = "local", what = "list", files = 12000 }]"#,
+    );
+    // Three of four operations read: 1 / (0.75 / 90000 + 0.25 / 30000) a second.
+    assert!(found.findings[0].why.contains("97 % of 60.0k operations/s"), "{:#?}", found.findings[0]);
+    assert!(found.findings[0].title.contains("75 % of it reads"), "{}", found.findings[0].title);
+    assert_eq!(found.findings[1].class, Some(ResourceKind::Waiting), "{}", found.findings[1].sentence);
+    assert!(found.findings[3].title.contains("listing files"), "{}", found.findings[3].title);
+    for senseless in [
+        r#"{ path = "local", what = "mixed", iops = 5 }"#,
+        r#"{ path = "local", what = "mixed", iops = 5, reads = 101 }"#,
+        r#"{ path = "local", what = "read", rate = "5MB/s", reads = 50 }"#,
+        r#"{ path = "local", what = "read-files", files = 5 }"#,
+        r#"{ path = "local", what = "read", files = 5, size = "1KB" }"#,
+    ] {
+        let text = format!("name = \"b\"\ndisk = [{{ name = \"d\" }}]\nmeasured = [{senseless}]");
+        assert!(Described::parse(&text).is_err(), "{senseless}");
+    }
+}
+
+/// What is assumed and is so already gives what it gave; a depth that is proposed exceeds the one that was used.
+#[test]
+fn a_change_that_changes_nothing_gains_nothing() {
+    let text = r#"
+        name = "box"
+        layout = "mirror"
+        disk = [{ name = "d", kind = "hdd", count = 4 }]
+        measured = [{ path = "local", what = "read", rate = "90MB/s", block = "128KiB", depth = 1 }]"#;
+    let described = Described::parse(text).unwrap();
+    let same = super::super::assume(&described, &["layout=mirror".to_owned()]).unwrap();
+    assert!(same.ways.iter().all(|way| way.rate_then <= way.rate_now), "{same:?}");
+}
