@@ -24,13 +24,15 @@ const MUCH: f64 = 1.5;
 /// A program that makes load on disks and takes less than this waits for them, not for a core: whoever wants more gets
 /// his share.
 const IDLE_CORES: f64 = 0.2;
-/// The other end of a wire runs the same program for the same bytes: a processor ten times as slow is idle below this.
-const FAR_IDLE_CORES: f64 = 0.1;
+/// The other end of a wire does the same for the same bytes: below this a processor many times as slow is idle, too.
+const FAR_IDLE_CORES: f64 = 0.05;
 /// A quota that was used up for this part of the time held back whoever has it.
 const QUOTA_TIME_SHARE: f64 = 0.2;
 /// A core that was full for this part of the time was the limit.
 const FULL_TIME_SHARE: f64 = 0.7;
 const CORE_FULL_PERCENT: f64 = 95.0;
+/// Interrupts that take this part of a core are a quick network's.
+const IRQ_PERCENT: f64 = 50.0;
 /// How a bench calls what is not encrypted.
 const PLAIN: [&str; 5] = ["none", "unknown", "signed", "signed with AES-GMAC", "neither signed nor encrypted"];
 /// Only a wire alone is so near to what it carries.
@@ -285,16 +287,14 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     // Cores that were full while the load itself hardly ran were full of somebody else's work.
     let own = run.repeats.iter().map(|r| r.load_cpu_s.map(|cpu_s| cpu_s / r.seconds.max(1e-9)));
     let own = own.collect::<Option<Vec<f64>>>().and_then(|own| own.into_iter().reduce(f64::max));
-    let interrupts = |s: &Samples| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).sum::<f64>() / 100.0;
+    let interrupts = |s: &Samples| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).fold(0.0, f64::max);
     let rate = run.median()?;
     let elsewhere = elsewhere(run, sides);
-    // Only where this process did all of the work at this end: a mount's and a server's are others'.
-    let client_alone = by_url && !near_is_server && elsewhere.is_some();
-    let own = own.filter(|_| matches!(path, Path::Disks | Path::Net) || client_alone);
-    // What a network interrupts for may be this load's: it counts as its own work.
-    let own = own.map(|own| if path == Path::Disks { own } else { own + interrupts(&run.samples) });
-    let idle = own.is_some_and(|cores| cores < IDLE_CORES);
-    let far_idle = path == Path::Net && own.is_some_and(|cores| cores < FAR_IDLE_CORES);
+    // A quick wire takes more of a core than that, unless there is not more of it.
+    let slow_wire = path == Path::Net && rate <= SLOW_WIRE_BYTES_PER_S && interrupts(&run.samples) < IRQ_PERCENT;
+    let alone = path == Path::Disks || slow_wire;
+    let idle = alone && own.is_some_and(|cores| cores < IDLE_CORES);
+    let far_idle = slow_wire && own.is_some_and(|cores| cores < FAR_IDLE_CORES);
     let watched = |s: Option<&Samples>| {
         let near = s.is_some_and(|s| std::ptr::eq(s, &run.samples));
         let foreign = if near { idle } else { far_idle };

