@@ -1,5 +1,6 @@
 //! Gives memory back: data that was not used for minutes, and all data that can be read again as soon as the
-//! kernel says that memory is short (PSI), on the machine or in our control group.
+//! kernel says that memory is short (PSI), on the machine or in our control group. Then the arena gives up its free
+//! memory, too (`arena.kept_until_idle`).
 //!
 //! - `pressure.kernel_wakes_us`: a trigger of the kernel wakes the task, at most once per window.
 //!   Without pressure the task asks the kernel nothing.
