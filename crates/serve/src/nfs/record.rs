@@ -118,7 +118,8 @@ impl Receiver {
             Partial::None if self.buf.is_empty() => 0,
             Partial::None => BUFFER_BYTES,
             Partial::Payload { data, size, .. } if self.is_trusted => BUFFER_BYTES + data.capacity().max(*size),
-            Partial::Payload { data, .. } | Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity(),
+            // Where it has grown, its smaller predecessor is not given back at once.
+            Partial::Payload { data, .. } | Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity() / 2 * 3,
         }
     }
 
