@@ -108,6 +108,7 @@ KINDS = {
 def flood(ports, stop):
     """Opens connections of all kinds from all addresses, and others for those that end."""
     lift_limits()
+    os.nice(19)  # It stands for other machines, which take no processor from this one.
     held = []
 
     def attack(door, kind, source):
@@ -117,6 +118,7 @@ def flood(ports, stop):
                 s = reach(ports[door], source, 2)
                 mine.append(s)
                 mine.append(kind(s) or s)
+            stop.wait(0.005)
             if len(mine) > 2 * EACH:
                 for s in mine[:EACH]:
                     s.close()
@@ -136,6 +138,7 @@ def flood(ports, stop):
 
 def guess(port, stop):
     """Wrong passwords, from each address as many at once as it can."""
+    os.nice(19)
 
     def one(source, number):
         tries = 0
@@ -153,6 +156,7 @@ def guess(port, stop):
 
 def xml(port, token, share, stop):
     """PROPFIND of a token that may read alone, with attributes and namespaces that take long to compare."""
+    os.nice(19)
     attributes = " ".join(f'a{n}=""' for n in range(30_000))
     spaces = " ".join(f'xmlns:n{n}="u{n}"' for n in range(3000))
     bodies = [

@@ -98,7 +98,7 @@ def test_sftp_and_webdav_have_one_table(daemon, place, port):
     # sftp(1) comes from 127.0.0.1.
     assert wrong(port, "bob", "127.0.0.1", GUESSES_MAX - 2) == {401: GUESSES_MAX - 2}
     assert at_once([lambda: fails("wrong")] * 2) == [True, True]
-    assert at_once([lambda: ask(port, "bob", USERS["bob"]), lambda: fails(USERS["bob"])]) == [429, True]
+    assert at_once([lambda: log_in(port, "bob", USERS["bob"]), lambda: fails(USERS["bob"])]) == [429, True]
     assert log_in(port, "ann", USERS["ann"], "127.0.1.6") == 303
 
 

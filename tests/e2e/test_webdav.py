@@ -346,8 +346,9 @@ def test_properties_that_clients_make_up_are_kept(daemon, keeper):
     # Other doors can write anything there: it is not passed on.
     os.setxattr(seen / "f", "user.dav.{urn:z}a", b"</D:prop><evil/>")
     assert keeper("PROPFIND", f"{at}/f", Depth="0").xml().find(".//evil") is None
-    huge = PATCH.format(f"<D:set><D:prop><z:a>{'x' * 100_000}</z:a></D:prop></D:set>")
+    huge = PATCH.format(f"<D:set><D:prop><z:a>{'x' * 40_000}</z:a></D:prop></D:set>")
     assert b"507 " in keeper("PROPPATCH", f"{at}/f", huge).body
+    assert keeper("PROPPATCH", f"{at}/f", huge.replace("x", "x" * 10)).status == 413
     quota = keeper("PROPFIND", at, '<propfind xmlns="DAV:"><prop><quota-available-bytes/><quota-used-bytes/></prop></propfind>', Depth="0").xml()
     assert int(quota.find(f".//{D}quota-available-bytes").text) > 0 and int(quota.find(f".//{D}quota-used-bytes").text) >= 0
 

@@ -37,6 +37,8 @@ pub const BUDGET_BYTES: usize = 64 << 20;
 const WAITING_MAX: usize = 16_384;
 /// A network may always borrow this part of the budget: it does not wait because another one stalls.
 const SHARE_OF_NETWORK: usize = 8;
+/// The part of the budget that a network with some logins under way has.
+const SMALL_NETWORK: usize = 64;
 
 /// The network that an address counts as (`strangers.by_network`).
 pub fn network(address: IpAddr) -> IpAddr {
@@ -215,9 +217,13 @@ impl Meter {
         }
         table.set(self.id, bytes, false);
         table.make_room(self.budget.bytes_max);
-        // Ones that have not gone yet have their memory: no more than half as much again.
-        let is_over = table.bytes + table.leaving_bytes > self.budget.bytes_max / 2 * 3;
-        !is_over && !table.leaving.contains_key(&self.id)
+        // Ones that have not gone yet have their memory: no more than an eighth of the budget, but for networks
+        // that hold little.
+        let bytes_max = self.budget.bytes_max;
+        let is_over = table.bytes + table.leaving_bytes > bytes_max + bytes_max / 8;
+        let own = table.held.get(&self.id).and_then(|held| table.networks.get(&held.network));
+        let is_small = own.is_some_and(|own| own.bytes <= bytes_max / SMALL_NETWORK);
+        (!is_over || is_small) && !table.leaving.contains_key(&self.id)
     }
 
     /// A client with a right holds so many bytes of a request that has not arrived completely

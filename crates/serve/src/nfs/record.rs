@@ -119,7 +119,8 @@ impl Receiver {
             // Counted once, not slot by slot.
             Partial::Payload { data, .. } if self.is_trusted => BUFFER_BYTES + data.held_bytes() + data.to_come(),
             Partial::Payload { data, .. } => BUFFER_BYTES + data.held_bytes(),
-            Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity(),
+            // Where it has grown, its smaller predecessor is not given back at once.
+            Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity() / 2 * 3,
         }
     }
 
