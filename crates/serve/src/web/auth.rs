@@ -32,12 +32,15 @@ const REMEMBERED_MAX: usize = 1024;
 /// Whose credentials they are, and until when they are remembered.
 type Known = (Arc<DoorUser>, Instant);
 
+/// Locks of credentials by tag and network.
+type UnderWay = HashMap<([u8; 32], IpAddr), Weak<tokio::sync::Mutex<()>>>;
+
 /// Credentials that were right a short while ago (`auth.verified_are_remembered`).
 pub struct Remembered {
     key: hmac::Key,
     known: Mutex<HashMap<[u8; 32], Known>>,
     /// Credentials that are being verified, by network (`auth.same_are_verified_once`).
-    under_way: Mutex<HashMap<([u8; 32], IpAddr), Weak<tokio::sync::Mutex<()>>>>,
+    under_way: Mutex<UnderWay>,
 }
 
 impl Remembered {
