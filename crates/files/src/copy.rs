@@ -119,7 +119,7 @@ impl Copying {
     /// A copy of a file, whole and durable, which has no name in `dir` yet. [`FsError::Busy`] if it was stopped.
     pub async fn file(&self, source: &Attr, dir: Ino, stop: Stop<'_>) -> FsResult<Unnamed> {
         let maker = if self.heir.is_some() { Cred::root() } else { self.writer.clone() };
-        let how = (&maker, self.new(source, None, &maker), self.is_exact(None));
+        let how = (&maker, self.initial_attr(source, None, &maker), self.is_exact(None));
         let copied = self.copied(source, dir, how, self.mtime, stop).await?;
         self.target().commit(copied.attr.id.ino).await?;
         Ok(copied)
@@ -167,7 +167,7 @@ impl Copying {
     }
 
     /// The attributes that something is made with (`copy.charged_from_the_first_byte`).
-    fn new(&self, source: &Attr, parent: Option<&Made>, maker: &Cred) -> SetAttr {
+    fn initial_attr(&self, source: &Attr, parent: Option<&Made>, maker: &Cred) -> SetAttr {
         if let Some((uid, gid)) = self.heir {
             let mode = Some(source.mode & 0o777);
             return SetAttr { mode, uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
@@ -377,7 +377,7 @@ impl Run<'_> {
     async fn top(&mut self, source: &Attr, dir: Ino, name: &[u8]) -> FsResult<()> {
         let copying = self.copying;
         let writer = &copying.writer;
-        let set = copying.new(source, None, writer);
+        let set = copying.initial_attr(source, None, writer);
         match source.kind {
             FileKind::File => {
                 let file = copying
@@ -443,7 +443,7 @@ impl Run<'_> {
             return Ok(());
         }
         let root = Cred::root();
-        let set = copying.new(&source, Some(&parent), &root);
+        let set = copying.initial_attr(&source, Some(&parent), &root);
         match source.kind {
             FileKind::Directory => {
                 let opened = self.walk.open(source.id.ino).await?;
