@@ -185,7 +185,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> End {
     let session = Session::new(Arc::clone(&shared), peer, service);
-    let may_be_admitted = service == Service::Files && shared.exports().admit(peer.ip().to_canonical());
+    let may_be_admitted = service == Service::Files && shared.exports().admit(session.peer());
     let (payload_bytes_max, message_bytes_max) = match may_be_admitted {
         true => (IO_BYTES_MAX as usize, MESSAGE_BYTES_MAX),
         false => (0, STRANGER_MESSAGE_BYTES_MAX),

@@ -232,8 +232,8 @@ impl Exports {
     }
 
     /// Whether any export would admit a client.
-    pub fn admit(&self, client: IpAddr) -> bool {
-        self.list.iter().any(|export| export.rule(client).is_some())
+    pub fn admit(&self, client: SocketAddr) -> bool {
+        self.list.iter().any(|export| export.rule(client).is_ok())
     }
 
     pub fn by_key(&self, key: &ExportKey) -> Option<&Arc<ExportState>> {

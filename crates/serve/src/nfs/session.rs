@@ -132,7 +132,7 @@ impl Session {
         self.admitted
     }
 
-    fn peer(&self) -> SocketAddr {
+    pub(super) fn peer(&self) -> SocketAddr {
         SocketAddr::new(self.client, self.port)
     }
 

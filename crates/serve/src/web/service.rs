@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio_util::sync::CancellationToken;
 
 use super::auth::{self, Refused};
 use super::context::{Answer, Body, Context, status, xml as xml_answer};
