@@ -13,6 +13,8 @@
 //!   door.
 //! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
 //!   exclude each other.
+//! - `files.number_held`: who judges an inode and then acts on its number keeps it open in between. The host gives the number
+//!   of a removed file to the next one.
 //!
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
@@ -34,7 +36,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Cred, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
+use larder_volume::{Answers, Cred, Event, HandleKey, Ino, StatFs, Volume, Witness, WriteVerifier};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -45,6 +47,7 @@ use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
+pub use read::Held;
 use tree::Tree;
 
 /// How long a change waits for the caches of mounts. A live mount needs microseconds, on a busy machine
@@ -168,6 +171,14 @@ impl Files {
         match &self.tree {
             Tree::Volume(volume) => volume.handle_id(),
             Tree::Folder(folder) => folder.id(),
+        }
+    }
+
+    /// The secret that seals handles, which a volume keeps. `None` for folders of the host, and for a volume that has none yet.
+    pub fn handle_key(&self) -> Option<HandleKey> {
+        match &self.tree {
+            Tree::Volume(volume) => volume.handle_key(),
+            Tree::Folder(_) => None,
         }
     }
 

@@ -392,7 +392,7 @@ async fn copy_file(
 ) -> Result<(), Fail> {
     let files = from.files();
     files.access(&from.cred, source.id.ino, larder_volume::ACCESS_READ).await?;
-    let _open = files.open(source.id.ino, larder_files::Uses::READ).await?;
+    let _open = files.open_judged(source.id, larder_files::Uses::READ).await?;
     let old = match to.files().lookup(&to.cred, dir, name, NameMatch::Exact).await {
         Ok(old) if old.kind == FileKind::File => {
             to.files().access(&to.cred, old.id.ino, larder_volume::ACCESS_WRITE).await?;
