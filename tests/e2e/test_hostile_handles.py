@@ -8,7 +8,9 @@ import pytest
 
 import nfs3
 from conftest import make
+from larderd import Larder
 from nfs3 import GUARDED, Nfs3, NfsError
+from test_golden import unpack
 from test_snapshots import snap
 
 ANN, ANONYMOUS = 2001, 3001
@@ -229,3 +231,30 @@ def test_handles_stay_over_restarts(daemon):
             nfs.getattr(handle)
     shares = json.loads(daemon.run("share", "list", "--json", check=True).stdout)
     assert {"all", "part", "other"} <= {share["name"] for share in shares}
+
+
+def test_handles_of_an_older_larder_are_good_for_what_was_there(folder):
+    """The pool of an older larder: its clients go on with their handles, and none in that form is good for a later file."""
+    disks, _ = unpack("v0.2-clean", folder)
+    larder = Larder(disks, folder / "data", extra=["--squash", "none"]).start()
+    try:
+        with root(larder) as nfs:
+            there, made = nfs.walk("big.bin"), nfs.create(nfs.root, "later", GUARDED).handle
+            for handle in (nfs.root, there):
+                assert nfs.getattr(older(handle)).fileid == nfs.getattr(handle).fileid
+            assert not answers(nfs, older(made))
+            forged = older(there, generation=parts(there)[4] ^ 1)
+            assert not answers(nfs, forged)
+            # Going back to a snapshot keeps the seal.
+            snap(larder, "create", "files@before")
+            nfs.mkdir(nfs.root, "after")
+        snap(larder, "rollback", "files@before", "--yes")
+        with root(larder) as nfs:
+            assert nfs.getattr(there) and nfs.getattr(older(there))
+            with pytest.raises(NfsError):
+                nfs.lookup(nfs.root, "after")
+        assert larder.stop() == 0
+        done = larder.check()
+        assert done.returncode == 0, done.stdout
+    finally:
+        larder.end()

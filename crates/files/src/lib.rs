@@ -182,6 +182,11 @@ impl Files {
         }
     }
 
+    /// Whether the number of a removed inode may become another's (`files.number_held`). A volume gives no number twice.
+    pub fn reuses_numbers(&self) -> bool {
+        matches!(self.tree, Tree::Folder(_))
+    }
+
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
         self.tree.verifier()

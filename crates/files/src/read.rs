@@ -89,7 +89,7 @@ impl Files {
     /// As [`Files::resolve_granted`]; the number means this file for as long as the third is kept (`files.number_held`).
     pub async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, Held)> {
         let (attr, granted, node) = self.tree.resolve_held(cred, id).await?;
-        Ok((attr, granted, Held(node)))
+        Ok((attr, granted, Held(node.map(Box::new))))
     }
 
     /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
@@ -192,4 +192,4 @@ impl Files {
 
 /// Keeps the number of an inode from meaning another file (`files.number_held`). Nothing in a volume, which gives no number twice.
 #[derive(Default)]
-pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Option<OpenNode>);
+pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Option<Box<OpenNode>>);

@@ -7,7 +7,7 @@
 //!   reaches more in the bin than before. Each removal brings them up to date.
 //! - `recycle.age_by_change`: a removal sets the change time (ctime) of what is removed, and thinning goes by it. A change of
 //!   the file in the bin makes it younger.
-//!   On the host: `bin_folder.only_ours`.
+//!   On the host: `bins.only_ours`.
 //! - `recycle.full_removes`: where the volume or its quota has no room for the folders of the bin, removals are real ones:
 //!   else nobody could make room.
 
@@ -394,7 +394,7 @@ impl Files {
     }
 }
 
-/// The folders of a bin that thinning enters (`bin_folder.entered`).
+/// The folders of a bin that thinning enters (`bins.entered`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entered {
     All,

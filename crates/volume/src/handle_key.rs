@@ -1,19 +1,17 @@
 //! The secret that seals the handles of NFS clients. It lives with the volume, so handles are good on any machine that opens it.
 //!
-//! - `handle_key.with_the_volume`: the secret is a record of the volume's own at its root, sealed as all records of an encrypted
+//! - `handles.with_the_volume`: the secret is a record of the volume's own at its root, sealed as all records of an encrypted
 //!   volume are. Clones, replicas and a volume that moves take it along. Going back to a snapshot keeps it.
-//! - `handle_key.older_handles`: a volume that had none gets one when it is opened. Handles that clients have from before are
+//! - `handles.older_end`: a volume that had none gets one when it is opened. Handles that clients have from before are
 //!   good for [`OLDER_HANDLES_SECS`], for inodes that were there: their generations can be guessed, those of later ones
 //!   cannot ([`crate::numbers`]).
 
 use larder_base::Timestamp;
 
-use crate::cores::Cores;
 use crate::inode_core::InodeCore;
 use crate::keys;
 use crate::meta::{Batch, Meta};
 use crate::own_records;
-use crate::state::State;
 use crate::types::{FsResult, Ino};
 
 /// Clients that mount rarely, as a laptop on holiday, are to find their mounts again. Longer, and guessed handles of old
@@ -34,12 +32,12 @@ pub struct HandleKey {
 }
 
 impl HandleKey {
-    fn new(next_ino: u64, now: Timestamp) -> HandleKey {
+    pub(crate) fn new(next_ino: u64, now: Timestamp) -> HandleKey {
         let older_until_secs = now.secs.saturating_add(OLDER_HANDLES_SECS);
         HandleKey { secret: rand::random(), older_end: Ino(next_ino), older_until_secs }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = vec![VERSION];
         value.extend(self.secret);
         value.extend(self.older_end.0.to_be_bytes());
@@ -64,7 +62,7 @@ impl HandleKey {
     }
 }
 
-fn row_key() -> bytes::Bytes {
+pub(crate) fn row_key() -> bytes::Bytes {
     keys::xattr_key(Ino::ROOT, own_records::HANDLES)
 }
 
@@ -93,28 +91,6 @@ pub(crate) async fn keep(meta: &dyn Meta, kept: Option<HandleKey>, batch: &mut B
     batch.put(key, record);
     batch.put(row_key(), keys::encode_xattr(&kept.encode()));
     Ok(())
-}
-
-impl State {
-    /// Gives a volume of an older larder its secret (`handle_key.older_handles`).
-    pub(crate) async fn make_handle_key(&self) -> FsResult<()> {
-        if self.handle_key.get().is_some() || self.meta.get(&row_key()).await?.is_some() {
-            return Ok(());
-        }
-        let root = self.inode(Ino::ROOT).await?;
-        self.meta.admit().await?;
-        let made = HandleKey::new(self.numbers.peek(), self.now());
-        let ticket = {
-            let mut cores = Cores::lock(&[&root]);
-            let mut batch = Batch::default();
-            batch.put(row_key(), keys::encode_xattr(&made.encode()));
-            cores.of(&root).xattrs += 1;
-            cores.submit(&*self.meta, batch)?
-        };
-        self.meta.durable(ticket).await?;
-        let _ = self.handle_key.set(made);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

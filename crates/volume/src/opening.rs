@@ -9,9 +9,10 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 use crate::backing::Space;
+use crate::cores::Cores;
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::follow::Followed;
-use crate::handle_key;
+use crate::handle_key::{self, HandleKey};
 use crate::inode::Inode;
 use crate::inode_core::new_core;
 use crate::keys::{self, Superblock};
@@ -168,10 +169,11 @@ impl State {
             }
             state.set_properties(&parts.properties);
             state.meta.opened();
-            if let Err(error) = state.make_handle_key().await {
-                tracing::warn!(volume = state.name, %error, "NFS handles of the volume have no seal until it is opened again");
-            }
             if !parts.keeps_orphans {
+                if let Err(error) = state.make_handle_key().await {
+                    let volume = &state.name;
+                    tracing::warn!(volume, %error, "NFS handles of the volume have no seal until it is opened again");
+                }
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
                     tokio::spawn(Arc::clone(&state).sweep_images(epoch));
@@ -179,6 +181,28 @@ impl State {
             }
             Ok(Some(state))
         })
+    }
+}
+
+impl State {
+    /// Gives a volume of an older larder its secret (`handles.older_end`).
+    async fn make_handle_key(&self) -> FsResult<()> {
+        if self.handle_key.get().is_some() || self.meta.get(&handle_key::row_key()).await?.is_some() {
+            return Ok(());
+        }
+        let root = self.inode(Ino::ROOT).await?;
+        self.meta.admit().await?;
+        let made = HandleKey::new(self.numbers.peek(), self.now());
+        let ticket = {
+            let mut cores = Cores::lock(&[&root]);
+            let mut batch = Batch::default();
+            batch.put(handle_key::row_key(), keys::encode_xattr(&made.encode()));
+            cores.of(&root).xattrs += 1;
+            cores.submit(&*self.meta, batch)?
+        };
+        self.meta.durable(ticket).await?;
+        let _ = self.handle_key.set(made);
+        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Folders of a recycle bin on the host.
 //!
-//! - `bin_folder.only_ours`: a folder of the bin is given owner, mode and lists only if larder made it for the very folder that
+//! - `bins.only_ours`: a folder of the bin is given owner, mode and lists only if larder made it for the very folder that
 //!   it stands for; it says so in an attribute that only root can set. A folder that somebody else put there under the name
 //!   is used as it is if it has these rights already, and passed over otherwise.
-//! - `bin_folder.entered`: thinning enters folders that larder made. So a user who moves a folder into the bin, or gives it
+//! - `bins.entered`: thinning enters folders that larder made. So a user who moves a folder into the bin, or gives it
 //!   the bin's name, cannot have removed what others keep in it. A bin without the attribute is an older larder's, or lies on
 //!   a filesystem that keeps none: there the owner has to be that of the folder it lies in, or this one is root's.
 

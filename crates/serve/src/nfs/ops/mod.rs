@@ -77,13 +77,23 @@ impl Call {
     }
 
     async fn resolve(&self) -> Result<Attr, Fail> {
-        Ok(self.granted().await?.0)
+        if self.files().reuses_numbers() {
+            return Ok(Box::pin(self.granted_held(0, self.id)).await?.0);
+        }
+        Ok(self.files().resolve(self.id).await?)
     }
 
     /// The attributes of the call's object and the permissions that the caller has.
     async fn granted(&self) -> Result<(Attr, AccessMask), Fail> {
-        let (attr, granted, held) = self.files().resolve_held(&self.cred, self.id).await?;
-        self.hold(0, held);
+        if self.files().reuses_numbers() {
+            return Box::pin(self.granted_held(0, self.id)).await;
+        }
+        Ok(self.files().resolve_granted(&self.cred, self.id).await?)
+    }
+
+    async fn granted_held(&self, at: usize, id: FileId) -> Result<(Attr, AccessMask), Fail> {
+        let (attr, granted, held) = self.files().resolve_held(&self.cred, id).await?;
+        self.hold(at, held);
         Ok((attr, granted))
     }
 
@@ -102,9 +112,10 @@ impl Call {
         if !handle::is_of(handle, id.ino, &self.export.seal) {
             return Err(Status::BadHandle.into());
         }
-        let (attr, _, held) = self.files().resolve_held(&self.cred, id).await?;
-        self.hold(1, held);
-        Ok(attr)
+        if self.files().reuses_numbers() {
+            return Ok(Box::pin(self.granted_held(1, id)).await?.0);
+        }
+        Ok(self.files().resolve(id).await?)
     }
 
     fn handle(&self, id: FileId) -> [u8; handle::HANDLE_BYTES] {
