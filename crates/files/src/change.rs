@@ -161,6 +161,21 @@ impl Files {
         done
     }
 
+    /// As [`Files::relink`], from the file `over` alone, which was judged: [`FsError::NotFound`] if the name leads to another.
+    pub async fn relink_over(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        over: Ino,
+    ) -> FsResult<(Attr, Changed)> {
+        self.before_removal(cred, dir, name).await?;
+        let done = self.tree.relink_over(cred, ino, dir, name, over).await;
+        self.await_witnesses().await;
+        done
+    }
+
     /// Removes a name of anything but a directory, into the bin of [`Files::recycling`] if there is one. Returns the attributes
     /// afterwards (`nlink` may be 0) and the change of `dir`. [`FsError::Shared`] if another door has it open and denies this.
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {

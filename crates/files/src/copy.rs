@@ -196,7 +196,7 @@ impl Copying {
     ) -> FsResult<Unnamed> {
         let (from, ino) = (self.from.with_dos().untouched(), source.id.ino);
         from.access(&self.reader, ino, ACCESS_READ).await?;
-        let _reading = from.open(ino, Uses::READ).await?;
+        let _reading = from.open_judged(source.id, Uses::READ).await?;
         let source = from.getattr_settled(source.id).await?;
         let (attr, open) = self.target().create_unnamed(maker, dir, set).await?;
         self.data(ino, attr.id.ino, source.size, stop).await?;

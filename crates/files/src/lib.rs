@@ -15,6 +15,8 @@
 //!   who may read it get names alone.
 //! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
 //!   exclude each other.
+//! - `files.number_held`: who judges an inode and then acts on its number keeps it open in between. The host gives the number
+//!   of a removed file to the next one.
 //!
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
@@ -39,7 +41,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Cred, Event, Ino, StatFs, Volume, Witness, WriteVerifier};
+use larder_volume::{Answers, Cred, Event, HandleKey, Ino, StatFs, Volume, Witness, WriteVerifier};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -50,6 +52,7 @@ use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
+pub use read::Held;
 use tree::Tree;
 pub use walk::{Report, Stop};
 
@@ -175,6 +178,19 @@ impl Files {
             Tree::Volume(volume) => volume.handle_id(),
             Tree::Folder(folder) => folder.id(),
         }
+    }
+
+    /// The secret that seals handles, which a volume keeps. `None` for folders of the host, and for a volume that has none yet.
+    pub fn handle_key(&self) -> Option<HandleKey> {
+        match &self.tree {
+            Tree::Volume(volume) => volume.handle_key(),
+            Tree::Folder(_) => None,
+        }
+    }
+
+    /// Whether the number of a removed inode may become another's (`files.number_held`). A volume gives no number twice.
+    pub fn reuses_numbers(&self) -> bool {
+        matches!(self.tree, Tree::Folder(_))
     }
 
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.

@@ -10,6 +10,7 @@ use larder_volume::{
 };
 
 use crate::leases::Recall;
+use crate::tree::OpenNode;
 use crate::{Files, Open, Uses};
 
 impl Files {
@@ -35,6 +36,16 @@ impl Files {
     /// [`FsError::Shared`] if another door has it open and denies what this open does.
     pub async fn open(&self, ino: Ino, does: Uses) -> FsResult<Open> {
         let file = self.tree.open(ino).await?;
+        self.opened(ino, file, does).await
+    }
+
+    /// As [`Files::open`], of the inode that was judged (`files.number_held`): [`FsError::Stale`] if its number is another's.
+    pub async fn open_judged(&self, id: FileId, does: Uses) -> FsResult<Open> {
+        let file = self.tree.open_judged(id).await?;
+        self.opened(id.ino, file, does).await
+    }
+
+    async fn opened(&self, ino: Ino, file: OpenNode, does: Uses) -> FsResult<Open> {
         // Known as open before others are asked: what they are granted from then on takes it into account.
         let open = match Open::new(file, &self.shared, self.door, does) {
             Ok(open) => open,
@@ -73,6 +84,12 @@ impl Files {
     /// As [`Files::resolve`], with the permissions that `cred` has.
     pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
         self.tree.resolve_granted(cred, id).await
+    }
+
+    /// As [`Files::resolve_granted`]; the number means this file for as long as the third is kept (`files.number_held`).
+    pub async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, Held)> {
+        let (attr, granted, node) = self.tree.resolve_held(cred, id).await?;
+        Ok((attr, granted, Held(node.map(Box::new))))
     }
 
     /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
@@ -175,3 +192,7 @@ impl Files {
         self.tree.listxattr(cred, ino).await
     }
 }
+
+/// Keeps the number of an inode from meaning another file (`files.number_held`). Nothing in a volume, which gives no number twice.
+#[derive(Default)]
+pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Option<Box<OpenNode>>);

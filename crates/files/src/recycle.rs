@@ -7,6 +7,7 @@
 //!   reaches more in the bin than before. Each removal brings them up to date.
 //! - `recycle.age_by_change`: a removal sets the change time (ctime) of what is removed, and thinning goes by it. A change of
 //!   the file in the bin makes it younger.
+//!   On the host: `bins.only_ours`.
 //! - `recycle.full_removes`: where the volume or its quota has no room for the folders of the bin, removals are real ones:
 //!   else nobody could make room.
 
@@ -29,6 +30,8 @@ const YIELD_EVERY: usize = 64;
 /// Names with a counted suffix; more of one name get a random one.
 const COUNTED_MAX: usize = 20;
 const NAME_BYTES_MAX: usize = 255;
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
 const PAGE_ENTRIES: usize = 1024;
 /// Entries in memory for each folder that a walk is in.
 const WALK_ENTRIES: usize = 128;
@@ -91,6 +94,8 @@ impl Files {
                     return Ok(Some(kept));
                 }
                 Err(FsError::NoSpace(_) | FsError::Quota) => return Ok(None),
+                // The host lets nobody move a folder of another user, and lets it be removed.
+                Err(FsError::Access | FsError::NotPermitted) if is_dir => return Ok(None),
                 // Thinned meanwhile, or removed by somebody else.
                 Err(FsError::NotFound | FsError::Stale) => {}
                 Err(error) => return Err(error),
@@ -204,6 +209,9 @@ impl Files {
     /// The folder `name` of `parent`, with owner and rights of `like`. `None` if something else has the name.
     async fn mirror_one(&self, parent: Ino, name: &[u8], like: Ino) -> FsResult<Option<Ino>> {
         let (tree, root) = (self.quiet(), Cred::root());
+        if let Tree::Folder(folder) = &tree {
+            return folder.bin_folder(parent, name, like).await;
+        }
         let (model, list) = tree.acl(like).await?;
         let set = SetAttr {
             mode: Some(model.mode & 0o7777),
@@ -224,9 +232,7 @@ impl Files {
         if own.kind != FileKind::Directory {
             return Ok(None);
         }
-        if let Tree::Folder(folder) = &tree {
-            folder.dress_like(found, like).await?;
-        } else if (own.mode, own.uid, own.gid) != (model.mode, model.uid, model.gid) || own_list != list {
+        if (own.mode, own.uid, own.gid) != (model.mode, model.uid, model.gid) || own_list != list {
             tree.set_acl(&root, found, set, list.map(|list| (*list).clone())).await?;
         }
         Ok(Some(found))
@@ -275,7 +281,11 @@ impl Files {
         // A removal during the walk is younger than this, and noted as it comes.
         *bin.oldest.lock() = Oldest::Empty;
         let walked = match self.tree.lookup(&Cred::root(), bin.top, BIN_NAME, NameMatch::Exact).await {
-            Ok(attr) if attr.kind == FileKind::Directory => files.thin(attr.id.ino, second).await,
+            Ok(attr) if attr.kind == FileKind::Directory => match self.entered(bin.top, &attr).await {
+                Ok(Some(how)) => files.thin(&attr, how, second).await,
+                Ok(None) => Ok((0, None)),
+                Err(error) => Err(error),
+            },
             Ok(_) | Err(FsError::NotFound) => Ok((0, None)),
             Err(error) => Err(error),
         };
@@ -296,9 +306,39 @@ impl Files {
         }
     }
 
+    /// The folders that thinning enters. `None`: what has the name of the bin is none. On the host, a user who may write in
+    /// the share can have put another folder there.
+    async fn entered(&self, top: Ino, found: &Attr) -> FsResult<Option<Entered>> {
+        let Tree::Folder(folder) = &self.tree else { return Ok(Some(Entered::All)) };
+        if folder.is_bin_folder(found.id.ino).await? {
+            return Ok(Some(Entered::Marked));
+        }
+        let share = self.tree.getattr(top).await?;
+        if found.uid == share.uid && (share.mode & OTHERS_WRITE == 0 || share.mode & STICKY != 0) {
+            return Ok(Some(Entered::OfOneOwner));
+        }
+        tracing::warn!(
+            "the .recycle of a folder of this machine keeps all removed files: an older larder made it, or a user. Move \
+             it away, and larder makes a new one"
+        );
+        Ok(None)
+    }
+
+    async fn is_entered(&self, how: Entered, holder: u32, found: &Attr) -> FsResult<bool> {
+        let Tree::Folder(folder) = &self.tree else { return Ok(true) };
+        match how {
+            Entered::All => Ok(true),
+            Entered::OfOneOwner if holder == 0 || holder == found.uid => Ok(true),
+            Entered::OfOneOwner | Entered::Marked => match folder.is_bin_folder(found.id.ino).await {
+                Err(FsError::Stale | FsError::NotFound) => Ok(false),
+                other => other,
+            },
+        }
+    }
+
     /// Walks the tree below `top` with a stack of its own, since paths may be deep. Returns the number removed and the oldest
     /// second that is left.
-    async fn thin(&self, top: Ino, second: i64) -> FsResult<(u64, Option<i64>)> {
+    async fn thin(&self, top: &Attr, how: Entered, second: i64) -> FsResult<(u64, Option<i64>)> {
         let (tree, root) = (self.quiet(), Cred::root());
         let mut left = Left::default();
         let mut removed = 0;
@@ -321,8 +361,9 @@ impl Files {
                 left.note(&attr);
             }
             if attr.kind == FileKind::Directory {
-                if levels.len() < DEPTH_MAX {
-                    levels.push(Level::new(entry.ino, entry.name, is_old));
+                let holder = level.holder;
+                if levels.len() < DEPTH_MAX && self.is_entered(how, holder, &attr).await? {
+                    levels.push(Level::new(&attr, entry.name, is_old));
                 }
             } else if is_old {
                 match self.unlink(&root, level.dir, &entry.name).await {
@@ -361,6 +402,16 @@ impl Files {
     }
 }
 
+/// The folders of a bin that thinning enters (`bins.entered`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    All,
+    /// Those that larder made.
+    Marked,
+    /// Those of an older larder: with the owner of the folder that they lie in, or in one of root's.
+    OfOneOwner,
+}
+
 /// The oldest second of what a walk leaves.
 #[derive(Default)]
 struct Left(Option<i64>);
@@ -375,6 +426,8 @@ impl Left {
 /// A folder that a walk is in.
 struct Level {
     dir: Ino,
+    /// Its owner.
+    holder: u32,
     name: Bytes,
     page: std::vec::IntoIter<DirEntry>,
     cookie: u64,
@@ -384,8 +437,8 @@ struct Level {
 }
 
 impl Level {
-    fn new(dir: Ino, name: Bytes, goes: bool) -> Level {
-        Level { dir, name, page: Vec::new().into_iter(), cookie: 0, eof: false, goes }
+    fn new(dir: &Attr, name: Bytes, goes: bool) -> Level {
+        Level { dir: dir.id.ino, holder: dir.uid, name, page: Vec::new().into_iter(), cookie: 0, eof: false, goes }
     }
 
     async fn next(&mut self, tree: &Tree) -> FsResult<Option<DirEntry>> {

@@ -91,6 +91,7 @@ forward! {
     async fn symlink(cred: &Cred, dir: Ino, name: &[u8], target: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)>;
     async fn link(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
     async fn relink(cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
+    async fn relink_over(cred: &Cred, ino: Ino, dir: Ino, name: &[u8], over: Ino) -> FsResult<(Attr, Changed)>;
     async fn unlink(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)>;
     async fn rmdir(cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed>;
     async fn rename(cred: &Cred, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: RenameMode) -> FsResult<(Changed, Changed)>;
@@ -162,11 +163,33 @@ impl Tree {
         }
     }
 
+    /// As `resolve_granted`. A folder's inode is held, since the host gives its number to another file once it is gone.
+    pub(crate) async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, Option<OpenNode>)> {
+        match self {
+            Tree::Volume(tree) => {
+                let (attr, granted) = tree.resolve_granted(cred, id).await?;
+                Ok((attr, granted, None))
+            }
+            Tree::Folder(tree) => {
+                let (attr, granted, file) = Box::pin(tree.resolve_held(cred, id)).await?;
+                Ok((attr, granted, Some(OpenNode::Folder(file))))
+            }
+        }
+    }
+
     pub(crate) async fn open(&self, ino: Ino) -> FsResult<OpenNode> {
         Ok(match self {
             Tree::Volume(tree) => OpenNode::Volume(tree.open(ino).await?),
             Tree::Folder(tree) => OpenNode::Folder(tree.open(ino).await?),
         })
+    }
+
+    /// A volume gives no number twice.
+    pub(crate) async fn open_judged(&self, id: FileId) -> FsResult<OpenNode> {
+        match self {
+            Tree::Volume(_) => self.open(id.ino).await,
+            Tree::Folder(tree) => Ok(OpenNode::Folder(tree.open_judged(id).await?)),
+        }
     }
 
     pub(crate) async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenNode)> {

@@ -163,6 +163,12 @@ fn look(import: &Import, job: &Job, attr: &Attr) -> Result<Brought, Trouble> {
     }
     let (stat, ino) = (&job.stat, attr.id.ino);
     let file = (stat.kind == FileKind::File).then(|| source::open(&job.dir.fd, &job.name, stat.kind)).transpose()?;
+    if let Some(file) = &file
+        && !source::stat_open(file)?.is_same_state(stat)
+    {
+        // Another file has the name by now: its attributes are not those that were looked at.
+        return Err(FsError::Refused(CHANGING.into()).into());
+    }
     let same = match (&file, stat.kind) {
         (Some(file), _) => equal(import, file, stat, ino, &|_| {})?,
         (None, FileKind::Symlink) => {

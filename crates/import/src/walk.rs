@@ -140,13 +140,20 @@ fn descend(
         }
         return None;
     }
-    let fd = match source::open(&parent.fd, name, FileKind::Directory) {
-        Ok(fd) => fd,
+    let opened = source::open(&parent.fd, name, FileKind::Directory);
+    // The name may have been exchanged since it was looked at: what is listed is what the attributes are of.
+    let opened = opened.and_then(|fd| source::stat_open(&fd).map(|stat| (fd, stat)));
+    let (fd, stat) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             import.source_fault(&path, error);
             return None;
         }
     };
+    if let Some(why) = import.left_out(mount, &stat) {
+        import.leave_out(&path, why);
+        return None;
+    }
     let dest = match how {
         For::Copying => destination(import, parent, name, &stat),
         For::Verifying => import.lookup(parent.dest, name.to_bytes()).map(|found| found.map(|attr| attr.id.ino)),

@@ -54,6 +54,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         fsid: 1,
         root: larder_volume::Ino::ROOT,
         key: None,
+        former_key: None,
+        older_handles: larder_serve::nfs::Older::Taken,
     }]);
     let (handle, port) = (server.handle(), server.local_addr().port());
     println!(r#"{{"pid": {}, "nfs": {{"host": "127.0.0.1", "port": {port}, "export": "/tank"}}}}"#, std::process::id());

@@ -89,6 +89,19 @@ pub fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> 
     Ok(())
 }
 
+/// May `cred` give a file another name: its own, or a regular one that it may read and write and that runs as nobody else
+/// (Linux with `fs.protected_hardlinks`, whatever the host's sysctl says). Another name keeps the owner's quota and a
+/// replaced program alive.
+pub fn may_link(of: &Guarded, cred: &Cred) -> FsResult<()> {
+    let attr = &of.attr;
+    if owns(attr, cred) {
+        return Ok(());
+    }
+    let runs_as_group = attr.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
+    let is_plain = attr.kind == FileKind::File && attr.mode & S_ISUID == 0 && !runs_as_group;
+    if is_plain && require(of, cred, ACCESS_READ | ACCESS_WRITE).is_ok() { Ok(()) } else { Err(FsError::NotPermitted) }
+}
+
 /// The rights of `cred` on a file in `parent`, as an open of SMB or NFSv4 asks for them. The root
 /// has no parent: its owner is granted DELETE as part of "full access", and the delete itself is
 /// refused.
@@ -305,6 +318,26 @@ pub(crate) mod tests {
         check(30, true);
         check(0, true);
         check(40, false);
+    }
+
+    #[test]
+    fn links_to_files_of_others() {
+        let check = |mode, kind, uid, expected| {
+            let done = may_link(&plain(attr(kind, mode)), &Cred::new(uid, 20, []));
+            assert_eq!(done.is_ok(), expected, "{mode:o} {kind:?} {uid}");
+        };
+        let file = FileKind::File;
+        check(0o600, file, 10, true);
+        check(0o600, file, 0, true);
+        check(0o600, file, 11, false);
+        check(0o640, file, 11, false);
+        check(0o660, file, 11, true);
+        check(0o4660, file, 11, false);
+        check(0o2660, file, 11, true);
+        check(0o2670, file, 11, false);
+        check(0o777, FileKind::Symlink, 11, false);
+        check(0o777, FileKind::Symlink, 10, true);
+        check(0o666, FileKind::Fifo, 11, false);
     }
 
     #[test]

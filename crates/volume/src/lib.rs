@@ -20,6 +20,7 @@ mod features;
 mod follow;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod handle_key;
 mod inode;
 mod inode_core;
 pub mod inspect;
@@ -61,6 +62,7 @@ mod xattr;
 
 pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
+pub use handle_key::HandleKey;
 pub use missing_objects::MissingObjects;
 pub use names::SNAPSHOTS_NAME;
 pub use permit::{Grounds, ModeClass, Wish};

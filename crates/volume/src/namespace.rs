@@ -266,6 +266,7 @@ impl Volume {
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir, &inode]);
             live(cores.of(&dir))?;
+            may_link(cores.of(&inode), cred)?;
             let mut batch = Batch::default();
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let parent = cores.of(&dir);
@@ -288,6 +289,29 @@ impl Volume {
     /// Gives a file a name that another file has, in one step; the other file loses it. Returns the
     /// attributes afterwards.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.take_name(cred, ino, dir, name, None).await
+    }
+
+    /// As [`Volume::relink`], from the file `over` alone: [`FsError::NotFound`] if the name leads to another.
+    pub async fn relink_over(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        over: Ino,
+    ) -> FsResult<(Attr, Changed)> {
+        self.take_name(cred, ino, dir, name, Some(over)).await
+    }
+
+    async fn take_name(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        over: Option<Ino>,
+    ) -> FsResult<(Attr, Changed)> {
         let state = &self.state;
         check_new_name(name)?;
         let dir = state.changeable_directory(dir).await?;
@@ -303,6 +327,9 @@ impl Volume {
             let attr = inode.core.lock().attr;
             return Ok((attr, Changed { before: PreAttr::of(&parent), after: parent }));
         }
+        if over.is_some_and(|over| over != old.ino) {
+            return Err(FsError::NotFound);
+        }
         let victim = state.changeable(old.ino).await?;
         let (object, replaced) = (dir.core.lock().guarded(), victim.core.lock().guarded());
         access::may_remove(&object, &replaced, cred)?;
@@ -316,6 +343,7 @@ impl Volume {
         let (attr, replaced, changed, ticket, fate) = {
             let mut cores = Cores::lock(&[&dir, &inode, &victim]);
             live(cores.of(&dir))?;
+            may_link(cores.of(&inode), cred)?;
             let mut batch = Batch::default();
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
@@ -466,6 +494,11 @@ const NOWHERE: Ino = Ino(0);
 
 /// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one
 /// that never had any may.
+/// A file without a name belongs to the door that made it.
+fn may_link(core: &InodeCore, cred: &Cred) -> FsResult<()> {
+    if core.attr.nlink == 0 { Ok(()) } else { access::may_link(&core.guarded(), cred) }
+}
+
 fn linked(core: &mut InodeCore, dir: Ino, batch: &mut Batch, now: larder_base::Timestamp) -> FsResult<Attr> {
     if core.gone || core.attr.nlink == 0 && core.parent != NOWHERE {
         return Err(if core.gone { FsError::Stale } else { FsError::NotFound });

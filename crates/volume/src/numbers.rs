@@ -2,6 +2,7 @@
 //!
 //! - `volume.numbers_never_reused`: the durable counter is raised before a number beyond it is
 //!   used, so no inode number is ever given out twice.
+//! - `volume.generations_drawn`: each generation is drawn at random by itself, so one inode's says nothing about another's.
 
 use parking_lot::Mutex;
 
@@ -18,8 +19,6 @@ pub(crate) struct Numbers {
     range: Mutex<NumberRange>,
     /// Held by the one that raises the counter.
     raising: tokio::sync::Mutex<()>,
-    /// Mixed into generations, so that a client cannot guess handles.
-    seed: u64,
 }
 
 struct NumberRange {
@@ -31,7 +30,7 @@ impl Numbers {
     /// `next` is the durable counter: no number below it is given out.
     pub(crate) fn new(next: u64) -> Self {
         let range = NumberRange { next, limit: next };
-        Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()), seed: rand::random() }
+        Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()) }
     }
 
     /// No number from this one on was given out.
@@ -39,8 +38,7 @@ impl Numbers {
         self.range.lock().next
     }
 
-    /// A number that was never used, and its generation: unpredictable, so that a client cannot
-    /// guess handles.
+    /// A number that was never used, and its generation (`volume.generations_drawn`).
     pub(crate) async fn new_id(&self, meta: &dyn Meta) -> FsResult<FileId> {
         loop {
             {
@@ -49,8 +47,7 @@ impl Numbers {
                 if range.next < range.limit {
                     let ino = range.next;
                     range.next += 1;
-                    let generation = mix(self.seed ^ ino);
-                    return Ok(FileId { ino: Ino(ino), generation });
+                    return Ok(FileId { ino: Ino(ino), generation: rand::random() });
                 }
             }
             let _raising = self.raising.lock().await;

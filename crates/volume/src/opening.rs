@@ -1,7 +1,7 @@
 //! Opening a volume: formatting, replay, and the start of background tasks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use larder_base::{Clock, Timestamp};
@@ -9,8 +9,10 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 use crate::backing::Space;
+use crate::cores::Cores;
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::follow::Followed;
+use crate::handle_key::{self, HandleKey};
 use crate::inode::Inode;
 use crate::inode_core::new_core;
 use crate::keys::{self, Superblock};
@@ -96,6 +98,7 @@ impl State {
                 Some(value) => keys::decode_next_ino(&value)?,
                 None => return Err(keys::damaged(keys::NEXT_INO_KEY, "it is missing")),
             };
+            let handle_key = handle_key::load(&*meta).await?;
             let (catalog, epoch) =
                 Catalog::open(meta, Arc::clone(&parts.store), parts.prefix.clone(), mix(parts.id.as_u64_pair().0))
                     .await?;
@@ -126,6 +129,7 @@ impl State {
             let state = Arc::new(State {
                 id: parts.id,
                 handles: parts.handles,
+                handle_key: handle_key.map(OnceLock::from).unwrap_or_default(),
                 name: parts.name,
                 marks: parts.marks,
                 tag: parts.tag,
@@ -169,6 +173,10 @@ impl State {
             state.set_properties(&parts.properties);
             state.meta.opened();
             if !parts.keeps_orphans {
+                if let Err(error) = state.make_handle_key().await {
+                    let volume = &state.name;
+                    tracing::warn!(volume, %error, "NFS handles of the volume have no seal until it is opened again");
+                }
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
                     tokio::spawn(Arc::clone(&state).sweep_images(epoch));
@@ -176,6 +184,28 @@ impl State {
             }
             Ok(Some(state))
         })
+    }
+}
+
+impl State {
+    /// Gives a volume of an older larder its secret (`handles.older_end`).
+    async fn make_handle_key(&self) -> FsResult<()> {
+        if self.handle_key.get().is_some() || self.meta.get(&handle_key::row_key()).await?.is_some() {
+            return Ok(());
+        }
+        let root = self.inode(Ino::ROOT).await?;
+        self.meta.admit().await?;
+        let made = HandleKey::new(self.numbers.peek(), self.now());
+        let ticket = {
+            let mut cores = Cores::lock(&[&root]);
+            let mut batch = Batch::default();
+            batch.put(handle_key::row_key(), keys::encode_xattr(&made.encode()));
+            cores.of(&root).xattrs += 1;
+            cores.submit(&*self.meta, batch)?
+        };
+        self.meta.durable(ticket).await?;
+        let _ = self.handle_key.set(made);
+        Ok(())
     }
 }
 
@@ -188,10 +218,11 @@ fn verify_superblock(value: &[u8], id: uuid::Uuid) -> FsResult<()> {
 }
 
 async fn format(meta: &dyn Meta, id: uuid::Uuid, now: Timestamp) -> FsResult<()> {
-    let root = FileId { ino: Ino::ROOT, generation: mix(rand::random()) };
+    let root = FileId { ino: Ino::ROOT, generation: rand::random() };
     let mut core = new_core(root, FileKind::Directory, Ino::ROOT, now);
     core.attr.mode = 0o755;
     let mut batch = Batch::default();
+    handle_key::format(&mut core, &mut batch);
     batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created: now }));
     batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(Ino::ROOT.0 + 1));
     batch.put_record(Ino::ROOT, &mut core);

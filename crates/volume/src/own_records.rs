@@ -6,6 +6,9 @@ use crate::types::Ino;
 /// begins with a zero byte.
 pub(crate) const NAMED: &[u8] = b"\0named";
 
+/// The secret of NFS handles, at the root ([`crate::handle_key`]).
+pub(crate) const HANDLES: &[u8] = b"\0handles";
+
 /// Whether a record among the extended attributes is one of the volume's own.
 pub(crate) fn is_own(name: &[u8]) -> bool {
     name.first() == Some(&0)

@@ -5,8 +5,8 @@
 //! - `volume.proven_before_answer`: where another machine can take the store over, every operation begins with a proof of
 //!   ownership that is young enough ([`Tenure`]), also one that finds everything in memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use larder_base::log::Tenure;
@@ -15,6 +15,7 @@ use larder_base::{Clock, Timestamp};
 use crate::backing::Space;
 use crate::data::{Data, DataSettings};
 use crate::follow::{self, Followed};
+use crate::handle_key::HandleKey;
 use crate::inode::{Inode, kind_of};
 use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
@@ -36,6 +37,8 @@ pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
     /// The id in the handles of clients.
     pub(crate) handles: uuid::Uuid,
+    /// The secret of handles. None yet where an older larder made the volume.
+    pub(crate) handle_key: OnceLock<HandleKey>,
     /// The name that people see. It does not change.
     pub(crate) name: String,
     pub(crate) tag: VolumeTag,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
+use crate::handle_key::HandleKey;
 use crate::inode::Inode;
 use crate::meta::Ticket;
 use crate::state::State;
@@ -74,6 +75,11 @@ impl Volume {
     /// The id in handles that clients keep: [`Volume::id`], unless it took the place of another volume.
     pub fn handle_id(&self) -> uuid::Uuid {
         self.state.handles
+    }
+
+    /// The secret that seals handles. `None`: an older larder made the volume, and nobody who may change it has opened it since.
+    pub fn handle_key(&self) -> Option<HandleKey> {
+        self.state.handle_key.get().copied()
     }
 
     /// Changes from now on. A receiver that falls 4096 events behind is told that it lost some and

@@ -13,13 +13,15 @@ use larder_volume::{
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Folder;
 use super::host::{Node, bears_user, by_number, failed};
 use super::numbers::is_stream;
+use super::{Folder, OpenFile};
 use crate::posix_acl::{self, Expressed};
 
 const S_ISGID: u32 = 0o2000;
-const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+/// The list that a directory hands on.
+pub(super) const DEFAULT_LIST: &str = "system.posix_acl_default";
+pub(super) const LISTS: [&str; 2] = ["system.posix_acl_access", DEFAULT_LIST];
 
 impl Folder {
     pub(crate) async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
@@ -40,6 +42,18 @@ impl Folder {
             let node = folder.host.resolve(id)?;
             let object = folder.host.guarded(&node, &cred)?;
             Ok((object.attr, judge::granted(&object, &cred)))
+        })
+        .await
+    }
+
+    /// As [`Folder::resolve_granted`]: judged while it is open, so that its number cannot become another's.
+    pub(crate) async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, OpenFile)> {
+        let cred = cred.clone();
+        self.run(move |folder| {
+            let node = folder.host.resolve(id)?;
+            let held = folder.opened(&node);
+            let object = folder.host.guarded(&node, &cred)?;
+            Ok((object.attr, judge::granted(&object, &cred), held))
         })
         .await
     }
@@ -138,33 +152,6 @@ impl Folder {
         .await
     }
 
-    /// Gives a folder of the recycle bin owner, mode and lists of the folder that it stands for.
-    pub(crate) async fn dress_like(&self, ino: Ino, model: Ino) -> FsResult<()> {
-        self.run(move |folder| {
-            let (node, model) = (folder.host.node(ino)?, folder.host.node(model)?);
-            let (own, wanted) = (&node.attr, &model.attr);
-            let mut is_like = (own.mode, own.uid, own.gid) == (wanted.mode, wanted.uid, wanted.gid);
-            for name in LISTS {
-                let wanted = folder.host.list(&model, name)?;
-                if folder.host.list(&node, name)? == wanted {
-                    continue;
-                }
-                is_like = false;
-                let path = by_number(node.fd.as_fd());
-                match wanted {
-                    Some(list) => rustix::fs::setxattr(path, name, &list, XattrFlags::empty()).map_err(failed)?,
-                    None => rustix::fs::removexattr(path, name).map_err(failed)?,
-                }
-            }
-            let (mode, uid, gid) = (Some(wanted.mode), Some(wanted.uid), Some(wanted.gid));
-            if !is_like {
-                folder.set(&Cred::root(), node, SetAttr { mode, uid, gid, ..SetAttr::default() })?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
     pub(crate) async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let cred = cred.clone();
         self.run(move |folder| {
@@ -177,15 +164,13 @@ impl Folder {
         .await
     }
 
-    /// Gives what was just made the list that its directory hands on.
-    pub(super) fn inherit(&self, dir: &Node, made: &Node, mode: u32) -> FsResult<()> {
-        if !bears_user(made) {
-            return Ok(());
-        }
-        let [access, default] = LISTS;
-        let Some(handed) = self.host.list(dir, default)? else { return Ok(()) };
-        let list = posix_acl::inherited(&handed, mode, made.is_dir());
+    /// Gives what was just made the list that its directory hands on. The kernel has given it one that is bounded by the mode,
+    /// which means less here: clients have taken an umask off ([`posix_acl::inherited`]).
+    pub(super) fn inherit(&self, handed: Option<&[u8]>, made: &Node, mode: u32) -> FsResult<()> {
+        let Some(handed) = handed.filter(|_| bears_user(made)) else { return Ok(()) };
+        let list = posix_acl::inherited(handed, mode, made.is_dir());
         let list = list.ok_or_else(|| FsError::Io("the host's default list of the folder is damaged".into()))?;
+        let [access, _] = LISTS;
         rustix::fs::setxattr(by_number(made.fd.as_fd()), access, &list, XattrFlags::empty()).map_err(failed)
     }
 

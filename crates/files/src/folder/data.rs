@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use larder_volume::{
-    AllocateMode, Changed, Cred, Event, FILE_BYTES_MAX, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, PreAttr,
-    ReadData, SeekTo, Stability, WriteVerifier, Written,
+    AllocateMode, Changed, Cred, Event, FILE_BYTES_MAX, FileId, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino,
+    PreAttr, ReadData, SeekTo, Stability, WriteVerifier, Written,
 };
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -186,6 +186,16 @@ impl Folder {
             }
             let node = folder.host.node(ino)?;
             Ok(folder.opened(&node))
+        })
+        .await
+    }
+
+    pub(crate) async fn open_judged(&self, id: FileId) -> FsResult<OpenFile> {
+        self.run(move |folder| {
+            if is_stream(id.ino) {
+                return folder.stream_open(id.ino);
+            }
+            Ok(folder.opened(&folder.host.resolve(id)?))
         })
         .await
     }

@@ -115,6 +115,12 @@ fn kind_of(mode: u32) -> FileKind {
     }
 }
 
+/// The time at which an inode was made, which nobody can set. `None` where the filesystem does not keep it.
+pub(super) fn birth_time(fd: BorrowedFd<'_>) -> Option<Timestamp> {
+    let stat = statx(fd).ok().filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0)?;
+    Some(Timestamp::new(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+}
+
 fn attr_of(stat: &Statx, generation: u64) -> Attr {
     let time = |time: rustix::fs::StatxTimestamp| Timestamp::new(time.tv_sec, time.tv_nsec);
     let mode = u32::from(stat.stx_mode);

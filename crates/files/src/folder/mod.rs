@@ -10,7 +10,8 @@
 //!   neither listed nor found.
 //! - `folder.within`: `..` ends at the outermost shared folder. A door stops at its own top.
 //! - `folder.judged_here`: larder judges by mode bits and POSIX lists, with the functions that judge in a volume
-//!   ([`larder_volume::judge`]), and acts as itself. No thread changes its identity.
+//!   ([`larder_volume::judge`]). Calls that name something run as the user besides, so that the kernel judges the very
+//!   object that they meet ([`identity`]); calls on descriptors run as larder.
 //! - `folder.durable_before_answer`: a change of names or attributes is flushed before it is answered, file and directory
 //!   both; data is flushed by `commit` and by stable writes.
 //!   A door that asks for ordered answers gets names that are durable with the next commit of any file.
@@ -19,11 +20,13 @@
 //!   at most ([`folded`]).
 
 mod attrs;
+mod bin;
 mod data;
 mod dos;
 mod folded;
 mod handle;
 mod host;
+mod identity;
 mod kernel;
 mod known;
 mod listing;

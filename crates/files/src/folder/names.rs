@@ -1,4 +1,10 @@
 //! Making, linking, moving and removing names. Errors come in the order in which a volume gives them.
+//!
+//! - `names.judged_twice`: larder judges first, for the right error and for rights that are none of the host's. Then the call
+//!   runs as the user, and the kernel judges the name that it acts on (`identity.names_as_user`).
+//! - `names.dressed_if_certain`: a node other than a file is opened by its name after it was made. What a call cannot give it
+//!   at birth (times, DOS attributes, setgid) is set as the user; for root only where owner, mode and time of birth prove
+//!   that nobody exchanged it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,17 +18,18 @@ use larder_volume::{
 };
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 
-use super::attrs::set_times;
+use super::attrs::{DEFAULT_LIST, set_times};
 use super::host::{Node, by_number, failed};
+use super::identity::{self, Identity, acting, without_umask};
 use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
 /// How often a create starts over because the name came and went meanwhile.
 const RACES_MAX: usize = 16;
-/// Nobody but larder gets at a node that has no owner and mode yet.
-const NOT_YET: Mode = Mode::RUSR.union(Mode::WUSR);
-const NOT_YET_DIR: Mode = Mode::RWXU;
+/// The bits that a default list of a directory leaves alone.
+const SPECIAL_BITS: u32 = 0o7000;
 
 /// A node to make.
 enum Made<'a> {
@@ -51,12 +58,52 @@ impl Made<'_> {
     }
 }
 
+/// Owner, group and mode of a node that is to be made, and as whom it is made.
+struct Birth {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    identity: Option<Identity>,
+    /// Nothing that was made for it is older.
+    since: Timestamp,
+}
+
+impl Birth {
+    fn of(parent: &Attr, cred: &Cred, made: &Made<'_>, set: &SetAttr) -> FsResult<Birth> {
+        let wanted = set.mode.unwrap_or(made.default_mode());
+        let (uid, gid, mode) = judge::ownership(parent, cred, made.kind(), wanted, set);
+        let identity = Identity::owning(cred, uid, gid)?;
+        // The clock of the kernel's own time stamps.
+        let now = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+        let since = Timestamp::new(now.tv_sec, now.tv_nsec as u32);
+        Ok(Birth { uid, gid, mode, identity, since })
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::from_raw_mode(self.mode)
+    }
+}
+
+/// The answer where another program of the host put something else in the place of what was made.
+fn exchanged() -> FsError {
+    FsError::Busy("another program of the host exchanged the name meanwhile; look at the folder and try again")
+}
+
 /// The verifier of an exclusive create as times: the client sets them right with its next call (RFC 1813 3.3.8).
 fn times_of(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let [a, b, c, d, e, f, g, h] = verifier;
     // Any filesystem has room for 31 bits.
     let half = |bytes| Timestamp::new(i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff), 0);
     (half([a, b, c, d]), half([e, f, g, h]))
+}
+
+/// Proof that a node is the one of this birth: nobody else makes an inode of this owner that is so young. There is none where
+/// the host keeps no owners or no times of birth.
+fn is_proven(node: &Node, birth: &Birth) -> bool {
+    let Some(born) = super::host::birth_time(node.fd.as_fd()) else { return false };
+    let Attr { uid, mode, nlink, kind, .. } = node.attr;
+    let links = if kind == FileKind::Directory { 1..=2 } else { 1..=1 };
+    uid == birth.uid && mode & !SPECIAL_BITS & !birth.mode == 0 && links.contains(&nlink) && born >= birth.since
 }
 
 impl Folder {
@@ -139,9 +186,12 @@ impl Folder {
             folder.host.admit()?;
             let parent = folder.host.guarded(&dir, &cred)?;
             judge::may_add(&parent, &cred, FileKind::File)?;
+            let birth = Birth::of(&parent.attr, &cred, &Made::File, &set)?;
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(&dir.fd, ".", flags, NOT_YET).map_err(failed)?;
-            let node = folder.dressed(&cred, (&dir, &parent), fd, &Made::File, &set)?;
+            let open = || rustix::fs::openat(&dir.fd, ".", flags, birth.mode());
+            let fd = without_umask(|| acting(birth.identity.as_ref(), open))?.map_err(failed)?;
+            let node = folder.node_of(fd)?;
+            let node = folder.dressed_file(&dir, node, &birth, &set)?;
             Ok((node.attr, folder.opened(&node)))
         })
         .await
@@ -225,12 +275,23 @@ impl Folder {
         let kind = made.kind();
         let parent = self.enter(cred, dir, name, kind)?;
         let before = self.host.again(dir)?;
-        let fd = self.make_bare(dir, name, made)?;
-        let node = self.dressed(cred, (dir, &parent), fd, made, &set).inspect_err(|_| {
-            // Nobody was told of it, and it is empty.
-            let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            let _ = rustix::fs::unlinkat(&dir.fd, name, flags);
-        })?;
+        let node = self.born(cred, (dir, &parent.attr), name, made, &set)?.0;
+        self.come(dir, name, before, node)
+    }
+
+    /// For larder itself. Returns it, and whether it is proven to be what was made.
+    pub(super) fn make_directory(&self, cred: &Cred, dir: &Node, name: &[u8], set: SetAttr) -> FsResult<(Node, bool)> {
+        let parent = self.enter(cred, dir, name, FileKind::Directory)?;
+        let before = self.host.again(dir)?;
+        let (node, is_proven) = self.born(cred, (dir, &parent.attr), name, &Made::Directory, &set)?;
+        let made = Node { fd: node.fd.clone(), attr: node.attr };
+        self.come(dir, name, before, node)?;
+        Ok((made, is_proven))
+    }
+
+    /// After a name came: durable, and others hear of it.
+    fn come(&self, dir: &Node, name: &[u8], before: Attr, node: Node) -> FsResult<(Attr, Changed)> {
+        let kind = node.attr.kind;
         self.host.remember(dir.ino(), name, &node.attr);
         if self.is_durable() && matches!(kind, FileKind::File | FileKind::Directory) {
             self.host.flush(&node)?;
@@ -241,14 +302,30 @@ impl Folder {
         Ok((self.shown(&node), Changed { before: PreAttr::of(&before), after }))
     }
 
-    /// Makes it so that only larder can use it, and opens it.
-    fn make_bare(&self, dir: &Node, name: &[u8], made: &Made<'_>) -> FsResult<OwnedFd> {
-        match made {
-            Made::File => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-                return rustix::fs::openat(&dir.fd, name, flags, NOT_YET).map_err(failed);
-            }
-            Made::Directory => rustix::fs::mkdirat(&dir.fd, name, NOT_YET_DIR),
+    /// Makes a node with its owner and mode (`identity.owner_from_birth`), and gives it what else was asked for. Returns it,
+    /// and whether it is proven to be what was made.
+    fn born(
+        &self,
+        cred: &Cred,
+        (dir, parent): (&Node, &Attr),
+        name: &[u8],
+        made: &Made<'_>,
+        set: &SetAttr,
+    ) -> FsResult<(Node, bool)> {
+        let birth = Birth::of(parent, cred, made, set)?;
+        if matches!(made, Made::File) {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+            let open = || rustix::fs::openat(&dir.fd, name, flags, birth.mode());
+            let fd = without_umask(|| acting(birth.identity.as_ref(), open))?.map_err(failed)?;
+            let node = self.node_of(fd)?;
+            let dressed = self.dressed_file(dir, node, &birth, set).inspect_err(|_| {
+                // It is empty, and no answer named it.
+                let _ = acting(birth.identity.as_ref(), || rustix::fs::unlinkat(&dir.fd, name, AtFlags::empty()));
+            });
+            return Ok((dressed?, true));
+        }
+        let call = || match made {
+            Made::File | Made::Directory => rustix::fs::mkdirat(&dir.fd, name, birth.mode()),
             Made::Symlink(target) => rustix::fs::symlinkat(*target, &dir.fd, name),
             Made::Special(kind, (major, minor)) => {
                 let kind = match kind {
@@ -257,37 +334,89 @@ impl Folder {
                     FileKind::CharDevice => FileType::CharacterDevice,
                     _ => FileType::BlockDevice,
                 };
-                rustix::fs::mknodat(&dir.fd, name, kind, NOT_YET, rustix::fs::makedev(*major, *minor))
+                rustix::fs::mknodat(&dir.fd, name, kind, birth.mode(), rustix::fs::makedev(*major, *minor))
             }
+        };
+        without_umask(|| acting(birth.identity.as_ref(), call))?.map_err(failed)?;
+        let node = self.host.child(dir, name).map_err(|error| match error {
+            FsError::NotFound => exchanged(),
+            error => error,
+        })?;
+        if node.attr.kind != made.kind() {
+            return Err(exchanged());
         }
-        .map_err(failed)?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&dir.fd, name, flags, Mode::empty()).map_err(failed)
+        self.dressed_by_name(cred, dir, node, &birth, set)
     }
 
-    /// With the owner, the mode or the list of its directory, and the times that it was asked for.
-    fn dressed(
-        &self,
-        cred: &Cred,
-        (dir, parent): (&Node, &Guarded),
-        fd: OwnedFd,
-        made: &Made<'_>,
-        set: &SetAttr,
-    ) -> FsResult<Node> {
+    fn node_of(&self, fd: OwnedFd) -> FsResult<Node> {
         let attr = self.host.identify(fd.as_fd())?;
-        let mut node = Node { fd: Arc::new(fd), attr };
-        let wanted = set.mode.unwrap_or(made.default_mode());
-        let (uid, gid, mode) = judge::ownership(&parent.attr, cred, made.kind(), wanted, set);
-        if let (FileKind::File, Some(size)) = (made.kind(), set.size) {
+        Ok(Node { fd: Arc::new(fd), attr })
+    }
+
+    /// The mode that a node of this birth still lacks. A list that its directory hands on decides about the bits of permission.
+    fn missing_mode(node: &Node, birth: &Birth, handed: Option<&[u8]>) -> Option<u32> {
+        let of = if handed.is_some() { node.attr.mode } else { birth.mode };
+        let wanted = of & !SPECIAL_BITS | birth.mode & SPECIAL_BITS;
+        (node.attr.kind != FileKind::Symlink && wanted != node.attr.mode).then_some(wanted)
+    }
+
+    /// A file that was made by the call that opened it: nobody can have exchanged it.
+    fn dressed_file(&self, dir: &Node, mut node: Node, birth: &Birth, set: &SetAttr) -> FsResult<Node> {
+        if let Some(size) = set.size {
             rustix::fs::ftruncate(&node.fd, size.min(FILE_BYTES_MAX)).map_err(failed)?;
         }
-        self.own(&node, Some(uid), Some(gid))?;
-        self.chmod(&node, mode)?;
-        self.inherit(dir, &node, mode)?;
+        // Where larder's account is the owner of all, the host refuses another.
+        self.own(&node, Some(birth.uid), Some(birth.gid))?;
+        let handed = self.host.list(dir, DEFAULT_LIST)?;
+        if let Some(mode) = Self::missing_mode(&node, birth, handed.as_deref()) {
+            self.chmod(&node, mode)?;
+        }
+        self.inherit(handed.as_deref(), &node, birth.mode)?;
         self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
         node.attr = self.host.again(&node)?;
         Ok(node)
+    }
+
+    /// A node that was opened by its name (`names.dressed_if_certain`).
+    fn dressed_by_name(
+        &self,
+        cred: &Cred,
+        dir: &Node,
+        mut node: Node,
+        birth: &Birth,
+        set: &SetAttr,
+    ) -> FsResult<(Node, bool)> {
+        let identity = Identity::of(cred)?;
+        if identity.is_some() && node.attr.uid != birth.uid {
+            return Err(exchanged());
+        }
+        let is_proven = is_proven(&node, birth);
+        if identity.is_none() && identity::is_unbounded() && !is_proven {
+            return Ok((node, false));
+        }
+        let handed = self.host.list(dir, DEFAULT_LIST)?;
+        let mode = Self::missing_mode(&node, birth, handed.as_deref());
+        let dress = || {
+            if identity.is_none() {
+                // Root asked for another group than that of a setgid directory.
+                self.own(&node, None, Some(birth.gid))?;
+            }
+            mode.map_or(Ok(()), |mode| self.chmod(&node, mode))?;
+            self.inherit(handed.as_deref(), &node, birth.mode)?;
+            match self.set_dos(&node, set.dos, set.btime) {
+                // Its mode forbids its owner to write.
+                Ok(_) | Err(FsError::Access) => set_times(&node, set.atime, set.mtime),
+                Err(error) => Err(error),
+            }
+        };
+        acting(identity.as_ref(), dress)?.map_err(|error| match error {
+            // From birth it is the user's own.
+            FsError::NotPermitted => exchanged(),
+            error => error,
+        })?;
+        node.attr = self.host.again(&node)?;
+        Ok((node, is_proven))
     }
 
     /// After a change of its names: durable, and no folded names are left. Returns the directory's attributes.
@@ -312,11 +441,17 @@ impl Folder {
             if node.is_dir() {
                 return Err(FsError::NotPermitted);
             }
+            folder.may_link(&node, &cred)?;
             let before = folder.host.again(&dir)?;
-            folder.link_to(&node, &dir, &name)?;
+            acting(Identity::of(&cred)?.as_ref(), || folder.link_to(&node, &dir, &name))??;
             folder.linked(node, &dir, &name, before)
         })
         .await
+    }
+
+    /// A file without a name belongs to the door that made it.
+    fn may_link(&self, node: &Node, cred: &Cred) -> FsResult<()> {
+        if node.attr.nlink == 0 { Ok(()) } else { judge::may_link(&self.host.guarded(node, cred)?, cred) }
     }
 
     fn link_to(&self, node: &Node, dir: &Node, name: &[u8]) -> FsResult<()> {
@@ -342,8 +477,30 @@ impl Folder {
         Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
     }
 
-    /// By a name beside it, since the host links to free names only.
     pub(crate) async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.replace_name(cred, ino, dir, name, None).await
+    }
+
+    pub(crate) async fn relink_over(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        over: Ino,
+    ) -> FsResult<(Attr, Changed)> {
+        self.replace_name(cred, ino, dir, name, Some(over)).await
+    }
+
+    /// By a name beside it, since the host links to free names only.
+    async fn replace_name(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+        over: Option<Ino>,
+    ) -> FsResult<(Attr, Changed)> {
         judge::check_new_name(name)?;
         let (cred, name) = (cred.clone(), name.to_vec());
         self.run(move |folder| {
@@ -363,19 +520,50 @@ impl Folder {
             if victim.is_dir() {
                 return Err(FsError::IsDirectory);
             }
+            if over.is_some_and(|over| over != victim.ino()) {
+                return Err(FsError::NotFound);
+            }
             if node.is_dir() {
                 return Err(FsError::NotPermitted);
             }
+            folder.may_link(&node, &cred)?;
+            let identity = Identity::of(&cred)?;
+            // The owner of a file without a name may be another: that of the file that it replaces.
+            let linking = identity.as_ref().filter(|_| node.attr.nlink > 0);
             let beside = format!(".larder-{}", uuid::Uuid::new_v4().simple());
-            folder.link_to(&node, &dir, beside.as_bytes())?;
-            if let Err(error) = rustix::fs::renameat(&dir.fd, &beside, &dir.fd, &name[..]) {
-                let _ = rustix::fs::unlinkat(&dir.fd, &beside, AtFlags::empty());
-                return Err(failed(error));
+            acting(linking, || folder.link_to(&node, &dir, beside.as_bytes()))??;
+            let taken = acting(identity.as_ref(), || match (&identity, over) {
+                (None, Some(over)) => folder.take_name(&dir, &beside, &name, over),
+                _ => rustix::fs::renameat(&dir.fd, &beside, &dir.fd, &name[..]).map_err(failed),
+            });
+            if let Err(error) = taken.and_then(|taken| taken) {
+                let _ = acting(linking, || rustix::fs::unlinkat(&dir.fd, &beside, AtFlags::empty()));
+                return Err(error);
             }
             folder.send_removed(&dir, &name, &victim);
             folder.linked(node, &dir, &name, before)
         })
         .await
+    }
+
+    /// Takes the name from `over` with root's rights, and from nothing else: what came out is looked at.
+    fn take_name(&self, dir: &Node, beside: &str, name: &[u8], over: Ino) -> FsResult<()> {
+        let exchange = || rustix::fs::renameat_with(&dir.fd, beside, &dir.fd, name, RenameFlags::EXCHANGE);
+        match exchange() {
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                return Err(FsError::Refused(
+                    "the host's filesystem cannot exchange two names (RENAME_EXCHANGE), without which larder replaces no \
+                     file in a folder that its user may not change"
+                        .into(),
+                ));
+            }
+            done => done.map_err(failed)?,
+        }
+        if self.host.child(dir, beside.as_bytes()).is_ok_and(|old| old.ino() == over) {
+            return rustix::fs::unlinkat(&dir.fd, beside, AtFlags::empty()).map_err(failed);
+        }
+        exchange().map_err(failed)?;
+        Err(FsError::NotFound)
     }
 
     pub(crate) async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
@@ -394,7 +582,8 @@ impl Folder {
                 return Err(FsError::IsDirectory);
             }
             let before = folder.host.again(&dir)?;
-            rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::empty()).map_err(failed)?;
+            let unlink = || rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::empty());
+            acting(Identity::of(&cred)?.as_ref(), unlink)?.map_err(failed)?;
             let after = folder.named(&dir)?;
             let attr = folder.send_removed(&dir, &name, &victim);
             Ok((attr, Changed { before: PreAttr::of(&before), after }))
@@ -420,7 +609,8 @@ impl Folder {
                 return Err(FsError::Busy("the folder is shared under a name of its own"));
             }
             let before = folder.host.again(&dir)?;
-            rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::REMOVEDIR).map_err(failed)?;
+            let unlink = || rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::REMOVEDIR);
+            acting(Identity::of(&cred)?.as_ref(), unlink)?.map_err(failed)?;
             let after = folder.named(&dir)?;
             folder.send_removed(&dir, &name, &victim);
             Ok(Changed { before: PreAttr::of(&before), after })
@@ -503,7 +693,7 @@ impl Folder {
                 RenameMode::Replace | RenameMode::NoReplace => RenameFlags::NOREPLACE,
                 RenameMode::Exchange => RenameFlags::EXCHANGE,
             };
-            folder.moved((&from, &from_name), (&to, &to_name), &source, target.as_ref(), flags)
+            folder.moved(&cred, (&from, &from_name), (&to, &to_name), &source, target.as_ref(), flags)
         })
         .await
     }
@@ -541,7 +731,9 @@ impl Folder {
                 return Err(FsError::NotEmpty);
             }
             folder.may_rename(&cred, &Cred::root(), &from, &to, &source, None, RenameMode::NoReplace)?;
-            let moved = folder.moved((&from, &from_name), (&to, &to_name), &source, None, RenameFlags::NOREPLACE)?;
+            // The user may write in `to` as in `from`: a folder of the bin has the rights of the one that it stands for.
+            let moved =
+                folder.moved(&cred, (&from, &from_name), (&to, &to_name), &source, None, RenameFlags::NOREPLACE)?;
             Ok((host.again(&source)?, moved.0))
         })
         .await
@@ -594,6 +786,7 @@ impl Folder {
     /// Moves a name, and returns the changes of both directories.
     fn moved(
         &self,
+        cred: &Cred,
         (from, from_name): (&Node, &[u8]),
         (to, to_name): (&Node, &[u8]),
         source: &Node,
@@ -602,7 +795,14 @@ impl Folder {
     ) -> FsResult<(Changed, Changed)> {
         let host = &self.host;
         let before = (host.again(from)?, host.again(to)?);
-        rustix::fs::renameat_with(&from.fd, from_name, &to.fd, to_name, flags).map_err(failed)?;
+        let rename = || rustix::fs::renameat_with(&from.fd, from_name, &to.fd, to_name, flags);
+        acting(Identity::of(cred)?.as_ref(), rename)?.map_err(|error| match error {
+            Errno::INVAL if !flags.is_empty() && !source.is_dir() => FsError::Refused(
+                "the host's filesystem knows no renaming without replacing (RENAME_NOREPLACE) and no exchange of names"
+                    .into(),
+            ),
+            error => failed(error),
+        })?;
         // Where it is now first: a crash between the two flushes leaves both names, or the new one.
         let after_to = self.named(to)?;
         let after_from = if from.ino() == to.ino() { after_to } else { self.named(from)? };

@@ -461,6 +461,94 @@ async fn removals_are_kept_in_the_bin() {
 }
 
 #[tokio::test]
+async fn a_bin_is_nothing_that_somebody_put_in_its_place() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let (seven, everybody) = (Cred::new(7, 7, []), std::fs::Permissions::from_mode(0o777));
+    std::os::unix::fs::chown(f.dir.path(), Some(7), Some(7)).unwrap();
+    std::fs::set_permissions(f.dir.path(), everybody).unwrap();
+    let secret = |at: &str| {
+        let path = f.path(at);
+        let about = std::fs::metadata(&path).unwrap();
+        assert_eq!((about.uid(), about.mode() & 0o7777), (0, 0o700), "{at} is root's alone");
+        assert_eq!(std::fs::read(path.join("kept")).unwrap(), b"kept");
+    };
+    std::fs::create_dir(f.path(".recycle")).unwrap();
+    std::fs::set_permissions(f.path(".recycle"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(f.path(".recycle/kept"), "kept").unwrap();
+    f.create(f.top, "f").await;
+    let kept = f.files.recycling(f.top);
+    let done = kept.unlink(&seven, f.top, b"f").await;
+    assert!(matches!(done, Err(FsError::Exists)), "{done:?}");
+    assert_eq!(kept.thin_bin(i64::MAX).await.unwrap(), 0);
+    secret(".recycle");
+    // With its name free, larder makes one, and marks it.
+    std::fs::rename(f.path(".recycle"), f.path("evil")).unwrap();
+    kept.unlink(&seven, f.top, b"f").await.unwrap();
+    assert_eq!(std::fs::metadata(f.path(".recycle")).unwrap().uid(), 7);
+    assert!(f.path(".recycle/f").exists());
+    // The same below: the next name is taken.
+    let dir = f.mkdir(f.top, "d", 0o755).await;
+    f.create(dir, "x").await;
+    std::fs::rename(f.path("evil"), f.path(".recycle/d")).unwrap();
+    kept.unlink(&Cred::root(), dir, b"x").await.unwrap();
+    assert!(f.path(".recycle/d (2)/x").exists());
+    secret(".recycle/d");
+    // A mode that changes is followed where larder made the folder for this one.
+    std::fs::set_permissions(f.path("d"), std::fs::Permissions::from_mode(0o750)).unwrap();
+    f.create(dir, "y").await;
+    kept.unlink(&Cred::root(), dir, b"y").await.unwrap();
+    assert_eq!(std::fs::metadata(f.path(".recycle/d (2)")).unwrap().mode() & 0o7777, 0o750);
+    assert_eq!(kept.thin_bin(i64::MAX).await.unwrap(), 4, "f, x, y and their folder");
+    secret(".recycle/d");
+}
+
+#[tokio::test]
+async fn what_is_made_has_its_owner_from_birth() {
+    for f in both() {
+        let (seven, eight) = (Cred::new(7, 8, [9]), Cred::new(8, 8, []));
+        std::fs::set_permissions(f.dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let set = SetAttr { mode: Some(0o666), gid: Some(9), ..SetAttr::default() };
+        f.files.create(&seven, f.top, b"file", CreateMode::Guarded, set).await.unwrap();
+        f.files.mkdir(&seven, f.top, b"dir", SetAttr { mode: Some(0o2777), ..set }).await.unwrap();
+        f.files.mknod(&seven, f.top, b"fifo", FileKind::Fifo, (0, 0), set).await.unwrap();
+        f.files.symlink(&seven, f.top, b"link", b"file", set).await.unwrap();
+        for (name, mode) in [("file", 0o666), ("dir", 0o2777), ("fifo", 0o666), ("link", 0o777)] {
+            let about = std::fs::symlink_metadata(f.path(name)).unwrap();
+            assert_eq!((about.uid(), about.gid(), about.mode() & 0o7777), (7, 9, mode), "{name}");
+        }
+        // Root makes for another, with times.
+        let then = larder_base::Timestamp::new(1_000_000_000, 0);
+        let set = SetAttr { uid: Some(7), mode: Some(0o2750), mtime: Some(SetTime::To(then)), ..set };
+        let (made, _) = f.files.mkdir(&Cred::root(), f.top, b"for another", set).await.unwrap();
+        assert_eq!((made.uid, made.gid, made.mode, made.mtime), (7, 9, 0o2750, then));
+        // Names go by the rights of the host as well.
+        assert!(f.files.unlink(&eight, f.top, b"file").await.is_err());
+        assert!(f.files.rename(&eight, f.top, b"file", f.top, b"g", RenameMode::Replace).await.is_err());
+        let file = f.lookup(f.top, "file").await.unwrap().id.ino;
+        f.files.link(&eight, file, f.top, b"may be written").await.unwrap();
+        std::fs::set_permissions(f.path("file"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = f.files.link(&eight, file, f.top, b"not his").await;
+        assert!(matches!(refused, Err(FsError::NotPermitted)), "{refused:?}");
+        f.files.unlink(&seven, f.top, b"file").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_taken_from_the_judged_file_alone() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let (old, root) = (f.create(f.top, "old").await, Cred::root());
+    let (made, _open) = f.files.create_unnamed(&root, f.top, SetAttr::default()).await.unwrap();
+    std::fs::rename(f.path("old"), f.path("judged")).unwrap();
+    std::fs::write(f.path("old"), "of somebody else").unwrap();
+    let done = f.files.relink_over(&root, made.id.ino, f.top, b"old", old.id.ino).await;
+    assert!(matches!(done, Err(FsError::NotFound)), "{done:?}");
+    assert_eq!(std::fs::read(f.path("old")).unwrap(), b"of somebody else");
+    f.files.relink_over(&root, made.id.ino, f.top, b"judged", old.id.ino).await.unwrap();
+    assert_eq!(f.names(f.top, 9, false).await, ["judged", "old"]);
+    assert_eq!(f.lookup(f.top, "judged").await.unwrap().id, made.id);
+}
+
+#[tokio::test]
 async fn other_filesystems_are_not_part_of_it() {
     // Nothing is mounted below a fresh folder; the machine's own top has mounts.
     let found = Folders::default().open(Path::new("/")).unwrap();

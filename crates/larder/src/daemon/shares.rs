@@ -1,9 +1,11 @@
 //! From the configuration's shares and users to what the servers are told.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
 use larder_serve::login::DoorUser;
-use larder_serve::nfs::{self, Export, Rule};
+use larder_serve::nfs::{self, Export, Older, Rule};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 use larder_volume::{FsError, Ino};
@@ -44,9 +46,8 @@ pub(super) async fn apply(
                 let kept =
                     if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
-                    let is_part = root != Ino::ROOT || share.volume.is_none();
-                    let key = is_part.then(|| secrets.derive(HANDLES));
-                    exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
+                    let sealing = sealing(share, &files, root, secrets);
+                    exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, sealing));
                 }
                 if share.sftp {
                     sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
@@ -253,9 +254,35 @@ pub(super) fn export_rule(share: &ShareConfig, networks: Vec<Network>) -> Rule {
     }
 }
 
-fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, key: Option<[u8; 32]>) -> Export {
+fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, sealing: Sealing) -> Export {
     let rule = export_rule(share, networks);
-    Export { path: export_path(&share.name), files, rules: vec![rule], fsid: fsid(&share.name), root, key }
+    let Sealing { key, former_key, older_handles } = sealing;
+    let fsid = fsid(&share.name);
+    Export { path: export_path(&share.name), files, rules: vec![rule], fsid, root, key, former_key, older_handles }
+}
+
+/// How the handles of an export are sealed.
+struct Sealing {
+    key: Option<[u8; 32]>,
+    former_key: Option<[u8; 32]>,
+    older_handles: Older,
+}
+
+/// With the secret of the volume, or of this data folder for folders of the host. Handles of a folder in a volume were sealed
+/// with the latter, those of a whole volume not at all; clients have such handles.
+fn sealing(share: &ShareConfig, files: &Files, root: Ino, secrets: &Secrets) -> Sealing {
+    let of_host = || Some(secrets.derive(HANDLES));
+    let of_volume = files.handle_key();
+    let key = of_volume.map(|key| key.secret);
+    if share.volume.is_none() || root != Ino::ROOT {
+        let former_key = key.and_then(|_| of_host());
+        return Sealing { key: key.or_else(of_host), former_key, older_handles: Older::Refused };
+    }
+    let older_handles = of_volume.map_or(Older::Taken, |key| {
+        let until = Duration::from_secs(key.older_until_secs.max(0) as u64);
+        Older::Below(key.older_end, UNIX_EPOCH + until)
+    });
+    Sealing { key, former_key: None, older_handles }
 }
 
 /// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.

@@ -19,7 +19,7 @@ use larder_base::shell;
 use larder_files::Files;
 use larder_volume::{Cred, Ino};
 
-use super::handle::{ExportKey, Seal};
+use super::handle::{ExportKey, Older, Seal};
 use super::rpc::Auth;
 
 /// The uid and gid of `nobody` on Debian; other servers use it, too.
@@ -40,8 +40,13 @@ pub struct Export {
     pub fsid: u64,
     /// The directory that is offered: [`Ino::ROOT`] for the whole volume.
     pub root: Ino,
-    /// A secret that handles are sealed with, the same after a restart: needed where not the whole volume is offered.
+    /// A secret that handles are sealed with, the same after a restart. Without one a client that knows a handle can make up
+    /// others, and enters every folder.
     pub key: Option<[u8; 32]>,
+    /// The secret of before: handles that clients have from then are good.
+    pub former_key: Option<[u8; 32]>,
+    /// Handles without a seal that are good.
+    pub older_handles: Older,
 }
 
 /// Access for some networks.
@@ -183,7 +188,7 @@ impl std::fmt::Display for Network {
 pub struct ExportState {
     pub export: Export,
     pub key: ExportKey,
-    pub seal: Option<Seal>,
+    pub seal: Seal,
     /// The path without surplus slashes.
     pub path: String,
 }
@@ -223,7 +228,7 @@ impl Exports {
     pub fn new(exports: Vec<Export>) -> Self {
         let state = |export: Export| {
             let key = ExportKey { volume: *export.files.handle_id().as_bytes(), fsid: export.fsid };
-            let seal = export.key.as_ref().map(Seal::new);
+            let seal = Seal::new(export.key.as_ref(), export.former_key.as_ref(), export.older_handles);
             Arc::new(ExportState { path: normal_path(&export.path), key, seal, export })
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();

@@ -48,6 +48,7 @@ use shared::Shared;
 
 pub(crate) use export::squashed;
 pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
+pub use handle::Older;
 pub(crate) use ops::{may_io, truncating};
 pub use shared::{NfsConfig, NfsStats, ProcStats};
 

@@ -194,7 +194,7 @@ pub async fn run(mnt: Mnt, shared: &Shared) -> Reply {
             let (client, path) = (mnt.client, shown(&mnt.path));
             shared.door.came_in(client, || format!("NFS: {client} mounted {path}"));
             w.u32(MountStatus::Ok as u32);
-            w.opaque(&handle::encode(&mnt.export.key, mnt.export.seal.as_ref(), dir.id));
+            w.opaque(&handle::encode(&mnt.export.key, &mnt.export.seal, dir.id));
             w.length(FLAVORS.len());
             FLAVORS.iter().for_each(|&flavor| w.u32(flavor));
         }

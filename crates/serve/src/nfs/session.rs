@@ -228,7 +228,7 @@ impl Session {
         let (key, id) = handle::decode(handle).ok_or(Status::BadHandle)?;
         self.refresh();
         let (export, cred, read_only) = self.who(&key, &header.auth)?;
-        if !handle::is_of(handle, export.seal.as_ref()) {
+        if !handle::is_of(handle, id.ino, &export.seal) {
             return Err(Status::BadHandle.into());
         }
         if read_only && proc.modifies() {
@@ -248,6 +248,7 @@ impl Session {
             tail: message.tail.clone(),
             once,
             scratch: Vec::new(),
+            held: Default::default(),
         })
     }
 

@@ -204,7 +204,7 @@ impl Session {
                 },
             };
             let uses = Uses::NOTHING.and_if(reads, Uses::READ).and_if(writes, Uses::WRITE);
-            let open = match room.files().open(attr.id.ino, uses).await {
+            let open = match room.files().open_judged(attr.id, uses).await {
                 Ok(open) => open,
                 // Removed in between.
                 Err(FsError::Stale | FsError::NotFound) => continue,
@@ -325,7 +325,7 @@ impl Session {
             }
             Spot::In(room, attr) => {
                 room.files().access(&room.cred, attr.id.ino, ACCESS_READ).await?;
-                let open = room.files().open(attr.id.ino, Uses::NOTHING).await?;
+                let open = room.files().open_judged(attr.id, Uses::NOTHING).await?;
                 (Some((room, attr.id.ino)), Some(open))
             }
         };

@@ -95,7 +95,7 @@ impl Tree {
         rights: u32,
         action: OpenAction,
     ) -> SmbResult<Attempt> {
-        Ok(match self.handle(attr.id.ino, Some(base.id.ino), stream, rights).await? {
+        Ok(match self.handle(attr.id, Some(base.id), stream, rights).await? {
             Some(handle) => Attempt::Opened(handle, action),
             None => Attempt::Raced,
         })
@@ -127,7 +127,10 @@ impl Tree {
 
     /// The directory of a stream, the stream, and its name as stored.
     async fn stored_stream(&self, path: &SmbPath, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
-        let (base, _) = self.base(path).await?;
+        self.stream_of(&self.base(path).await?.0, stream).await
+    }
+
+    async fn stream_of(&self, base: &Attr, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
         let dir = self.core.files.named_dir(base.id.ino, false).await.or_status()?.ok_or(SmbError::NotFound)?;
         let attr = self.find_stream(dir, stream).await.or_status()?;
         let stored = self.core.files.stored_name(dir, stream.as_bytes()).await.or_status()?;
@@ -148,8 +151,14 @@ impl Tree {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
-        let (dir, attr, stored) = self.stored_stream(path, from).await?;
         let files = &self.core.files;
+        // The path may lead to another file than the one that was opened: the streams of whatever it leads to are judged.
+        let (base, _) = self.base(path).await?;
+        let Ok(_held) = files.open_judged(base.id, larder_files::Uses::NOTHING).await else {
+            return Err(SmbError::NotFound);
+        };
+        self.may_change_streams(&base).await?;
+        let (dir, attr, stored) = self.stream_of(&base, from).await?;
         match self.find_stream(dir, to).await {
             Ok(taken) if taken.id == attr.id => {}
             Ok(_) if !replace => return Err(SmbError::Exists),

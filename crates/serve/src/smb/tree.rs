@@ -24,7 +24,7 @@ use larder_smb::{
     BackendCapabilities, Handle, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend,
     SmbError, SmbPath, SmbResult, VolumeInfo,
 };
-use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
+use larder_volume::{Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
 use crate::nfs::Network;
 use crate::share::is_within;
@@ -257,7 +257,7 @@ impl Tree {
         if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
             return Err(SmbError::AccessDenied);
         }
-        let Some(handle) = self.handle(attr.id.ino, None, name, rights).await? else { return Ok(Attempt::Raced) };
+        let Some(handle) = self.handle(attr.id, None, name, rights).await? else { return Ok(Attempt::Raced) };
         if !truncates {
             return Ok(Attempt::Opened(handle, OpenAction::Opened));
         }
@@ -288,13 +288,15 @@ impl Tree {
             Err(FsError::Exists) if opts.intent != OpenIntent::Create => return Ok(Attempt::Raced),
             Err(e) => return Err(status(e)),
         };
+        // Its number is its own while it is described (`files.number_held`).
+        let Some(_held) = self.hold_open(attr.id).await? else { return Ok(Attempt::Raced) };
         if let Some(descriptor) = &opts.security {
             self.describe(&attr, descriptor).await?;
         }
         // The maker of a file gets the access that it asked for, whatever mode the file came to have.
         let Some(rights) = self.rights(&attr, Some(dir)).await? else { return Ok(Attempt::Raced) };
         let rights = rights | opts.access;
-        match self.handle(attr.id.ino, None, name, rights).await? {
+        match self.handle(attr.id, None, name, rights).await? {
             Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
             None => Ok(Attempt::Raced),
         }
@@ -319,23 +321,32 @@ impl Tree {
         Ok(Some(rights::granted(rights, attr, self.writable)))
     }
 
+    /// The owner's right was asked for when the stream was opened.
+    pub(super) async fn may_change_streams(&self, base: &Attr) -> SmbResult<()> {
+        if base.uid != self.who.uid {
+            self.core.files.access(&self.who, base.id.ino, larder_volume::ACCESS_WRITE).await.or_status()?;
+        }
+        Ok(())
+    }
+
     /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.
     pub(super) async fn handle(
         &self,
-        ino: Ino,
-        base: Option<Ino>,
+        id: FileId,
+        base: Option<FileId>,
         name: &str,
         rights: u32,
     ) -> SmbResult<Option<Box<FileHandle>>> {
         let hold = self.core.feed.hold();
         let base = match base {
             Some(base) => match self.hold_open(base).await? {
-                Some(open) => Some((base, open)),
+                Some(open) => Some((base.ino, open)),
                 None => return Ok(None),
             },
             None => None,
         };
-        let Some(open) = self.hold_open(ino).await? else { return Ok(None) };
+        let Some(open) = self.hold_open(id).await? else { return Ok(None) };
+        let ino = id.ino;
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
@@ -343,8 +354,8 @@ impl Tree {
         Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, open, _hold: hold })))
     }
 
-    async fn hold_open(&self, ino: Ino) -> SmbResult<Option<larder_files::Open>> {
-        match self.core.files.open(ino, Uses::NOTHING).await {
+    async fn hold_open(&self, id: FileId) -> SmbResult<Option<larder_files::Open>> {
+        match self.core.files.open_judged(id, Uses::NOTHING).await {
             Ok(open) => Ok(Some(open)),
             Err(FsError::Stale | FsError::NotFound) => Ok(None),
             Err(error) => Err(status(error)),

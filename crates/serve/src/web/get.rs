@@ -48,7 +48,7 @@ const PDF: HeaderValue = HeaderValue::from_static(
 pub async fn file(context: &Context, room: Room, attr: Attr, save_as: Option<&[u8]>) -> Answer {
     let files = room.files().clone();
     files.access(&room.cred, attr.id.ino, ACCESS_READ).await?;
-    let open = files.open(attr.id.ino, Uses::READ).await?;
+    let open = files.open_judged(attr.id, Uses::READ).await?;
     let attr = files.getattr_settled(attr.id).await?;
     let present = Present::of(&attr);
     let mut response = Response::new(empty());

@@ -194,7 +194,7 @@ impl Upload {
                 Some(exclusive) => Some(Held::take(files, self.ino(), exclusive).await?),
                 None => None,
             };
-            match files.relink(&as_whom, self.ino(), dir, name).await {
+            match files.relink_over(&as_whom, self.ino(), dir, name, old.id.ino).await {
                 Ok((attr, _)) => {
                     if let Some(held) = held {
                         locks.replaced(old_key, new_key, std::sync::Arc::new(held));

@@ -53,7 +53,7 @@ pub(crate) struct Catalog {
     prefix: Path,
     /// Snapshots are made and removed one at a time.
     pub(super) changing: tokio::sync::Mutex<()>,
-    /// Mixed into generations of its directories, so that a client cannot guess handles.
+    /// Mixed into generations of its directories. The seal of handles keeps clients from making them up.
     seed: u64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - `ops.reply_after_volume`: a reply is begun only after the volume has answered, so its promises
 //!   (stability, existence) hold.
-//! - `ops.handle_first`: every call resolves its handle first, so that no generation aliases
-//!   another.
+//! - `ops.handle_first`: every call resolves its handle first, and holds it to its end, so that no generation aliases
+//!   another (`files.number_held`).
 //! - `ops.drop_is_clean`: dropping [`run`]'s future never leaves half a change, and the duplicate
 //!   request cache forgets the call (`drc.no_reply_no_trace`).
 
@@ -12,13 +12,13 @@ mod data;
 mod list;
 mod names;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_files::Files;
-use larder_volume::{Attr, Cred, FileId};
+use larder_files::{Files, Held};
+use larder_volume::{AccessMask, Attr, Cred, FileId};
 
 use super::drc;
 use super::export::ExportState;
@@ -52,6 +52,8 @@ pub struct Call {
     pub once: Option<drc::Key>,
     /// Room for the reply.
     pub scratch: Vec<u8>,
+    /// The inodes of the call's handles.
+    pub held: [OnceLock<Held>; 2],
 }
 
 /// The answer of a procedure: encoded results, and file data behind them.
@@ -75,7 +77,30 @@ impl Call {
     }
 
     async fn resolve(&self) -> Result<Attr, Fail> {
+        if self.files().reuses_numbers() {
+            return Ok(Box::pin(self.granted_held(0, self.id)).await?.0);
+        }
         Ok(self.files().resolve(self.id).await?)
+    }
+
+    /// The attributes of the call's object and the permissions that the caller has.
+    async fn granted(&self) -> Result<(Attr, AccessMask), Fail> {
+        if self.files().reuses_numbers() {
+            return Box::pin(self.granted_held(0, self.id)).await;
+        }
+        Ok(self.files().resolve_granted(&self.cred, self.id).await?)
+    }
+
+    async fn granted_held(&self, at: usize, id: FileId) -> Result<(Attr, AccessMask), Fail> {
+        let (attr, granted, held) = self.files().resolve_held(&self.cred, id).await?;
+        self.hold(at, held);
+        Ok((attr, granted))
+    }
+
+    fn hold(&self, at: usize, held: Held) {
+        if let Some(place) = self.held.get(at) {
+            let _ = place.set(held);
+        }
     }
 
     /// The handle of another object in the arguments, which must be of the same volume (RENAME, LINK).
@@ -84,14 +109,17 @@ impl Call {
         if key != self.export.key {
             return Err(Status::XDev.into());
         }
-        if !handle::is_of(handle, self.export.seal.as_ref()) {
+        if !handle::is_of(handle, id.ino, &self.export.seal) {
             return Err(Status::BadHandle.into());
+        }
+        if self.files().reuses_numbers() {
+            return Ok(Box::pin(self.granted_held(1, id)).await?.0);
         }
         Ok(self.files().resolve(id).await?)
     }
 
     fn handle(&self, id: FileId) -> [u8; handle::HANDLE_BYTES] {
-        handle::encode(&self.export.key, self.export.seal.as_ref(), id)
+        handle::encode(&self.export.key, &self.export.seal, id)
     }
 }
 

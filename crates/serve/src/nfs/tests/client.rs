@@ -85,6 +85,8 @@ pub fn export(volume: &Volume, path: &str, fsid: u64, rules: Vec<Rule>) -> Expor
         fsid,
         root: larder_volume::Ino::ROOT,
         key: None,
+        former_key: None,
+        older_handles: crate::nfs::Older::Taken,
     }
 }
 

@@ -282,7 +282,7 @@ async fn add_file(visit: &Visit, item: &Item, zip: &mut Zip, pieces: &mut Pieces
     let of = |error: larder_volume::FsError| failed(error.to_string());
     visit.context.room_now(&item.room).map_err(|fail| failed(fail.text.into_owned()))?;
     files.access(&item.room.cred, ino, ACCESS_READ).await.map_err(of)?;
-    let _open = files.open(ino, Uses::READ).await.map_err(of)?;
+    let _open = files.open_judged(item.attr.id, Uses::READ).await.map_err(of)?;
     let attr = files.getattr_settled(item.attr.id).await.map_err(of)?;
     let begun = zip.begin(&item.name, false, attr.mode, attr.mtime);
     let (mut member, head) = begun.map_err(|_| failed(TOO_MANY.to_owned()))?;
