@@ -194,7 +194,7 @@ mod tests {
                 is_of(&encode(&KEY, &seal, id), id.ino, &seal)
             });
             assert_eq!(good.count() as u64, ROUNDS);
-            println!("{what}: {} ns to make a handle and check it", began.elapsed().as_nanos() as u64 / ROUNDS);
+            println!("{what}: {} ns to make a handle and check it", began.elapsed().as_nanos() / u128::from(ROUNDS));
         }
     }
 
