@@ -104,11 +104,13 @@ impl Model {
             self.answer(&current);
             return;
         }
-        // Those that were away are brought up to date.
-        let has = self.disks[current[0]].has.clone();
-        stale.iter().for_each(|disk| self.disks[*disk].has.clone_from(&has));
-        current.extend(stale);
+        // Those that were away are brought up to date: each that has its label counts.
+        let (has, before) = (self.disks[current[0]].has.clone(), label.generation);
+        current.extend(&stale);
         self.begin(&mut label, &current);
+        for disk in stale.into_iter().filter(|disk| self.disks[*disk].label.generation > before).collect::<Vec<_>>() {
+            self.disks[disk].has.clone_from(&has);
+        }
     }
 
     fn answer(&mut self, current: &[usize]) {
