@@ -107,7 +107,8 @@ impl Volume {
         let ticket = {
             let mut cores = Cores::lock(&[&owner]);
             let core = cores.of(&owner);
-            if core.gone || core.attr.nlink == 0 {
+            // Without a name, but open: the directory goes with it, by the same orphan mark.
+            if core.gone {
                 return Err(FsError::Stale);
             }
             let now = state.now();
