@@ -21,6 +21,8 @@ mod bin;
 mod change;
 mod folder;
 pub mod folders;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod leases;
 pub mod locks;
 mod opens;

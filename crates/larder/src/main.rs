@@ -11,6 +11,8 @@ mod cli;
 mod config;
 mod daemon;
 mod folder;
+#[cfg(test)]
+mod fuzz;
 mod machine;
 mod missing;
 mod out;

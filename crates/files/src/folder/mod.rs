@@ -22,6 +22,8 @@ mod attrs;
 mod data;
 mod dos;
 mod folded;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handle;
 mod host;
 mod kernel;

@@ -45,6 +45,7 @@ mod journal_place;
 pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
+pub(crate) mod links;
 mod memory;
 mod metrics;
 mod mounted;
@@ -62,6 +63,8 @@ mod schedule;
 mod scrub;
 mod sealing;
 mod seats;
+#[cfg(test)]
+pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
 mod shares;
@@ -279,6 +282,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.keep_links_of(&state.config).await;
         self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();

@@ -200,6 +200,11 @@ impl Servers {
         }
     }
 
+    /// The links of the file view, where browsers are served.
+    pub(crate) fn links(&self) -> Option<&larder_serve::web::Links> {
+        self.web.as_ref().map(|web| web.handle.links())
+    }
+
     /// The doors whose clients name shares by path.
     pub(crate) fn set_named_doors(&self, users: Vec<DoorUser>, sftp: Vec<DoorShare>, webdav: Vec<DoorShare>) {
         if let Some(web) = &self.web {
@@ -293,7 +298,7 @@ async fn bind_sftp(addr: SocketAddr, connections: u32, folder: &Path) -> Result<
 }
 
 async fn bind_web(listen: &Listen, webdav: &WebdavConfig, connections: u32, folder: &Path) -> Result<Web, Failure> {
-    let links = Some(folder.join("links"));
+    let links = Some(folder.join(crate::folder::LINKS_NAME));
     let config = WebConfig { connections_max: connections as usize, links, ..WebConfig::default() };
     let mut server = WebServer::new(config);
     let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
