@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// For each target; about thirty of them make twenty seconds.
+/// For each target; about fifty of them make thirty seconds.
 const BUDGET_MS: u64 = 600;
 /// What a length field of 32 bits taken at its word would allocate.
 const MEMORY_BYTES_MAX: u64 = 3 << 30;

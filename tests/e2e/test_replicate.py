@@ -168,12 +168,13 @@ def test_paired_machines(pair, folder):
     assert 'larder_replication_failing{volume="tank/files"' in near.run("metrics", check=True).stdout
     (near.data / "larder.toml").write_text(text)
     near.run("reload", check=True)
-    # Retention is the target's. What was not taken by a schedule stays.
-    for hour in ("2026-11-25_01-00Z", "2026-11-25_02-00Z", "2026-11-25_03-00Z"):
+    # Retention is the target's, by the target's clock: each stays for a day there, whatever its name says.
+    hours = [f"auto-2026-11-25_0{hour}-00Z" for hour in (1, 2, 3)]
+    for hour in hours:
         (top / "note").write_text(hour)
-        snap(near, "files", f"auto-{hour}")
-        up_to_date(near, f"auto-{hour}")
-    assert snapshots(far, "copy") == ["a", "auto-2026-11-25_02-00Z", "auto-2026-11-25_03-00Z"]
+        snap(near, "files", hour)
+        up_to_date(near, hour)
+    assert snapshots(far, "copy") == ["a", *hours]
     want = contents(top)
     far.stop()
     far.extra[-1] = place.split("://")[1].split("/")[0]

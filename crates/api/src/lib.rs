@@ -24,7 +24,8 @@ pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
-    GroupAdd, GroupChange, GroupRemoved, GroupStatus, TokenCreate, TokenCreated, TokenStatus, UserKey, UserKeysChange,
+    GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
+    UserKey, UserKeysChange,
 };
 pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
 pub use snapshots::{

@@ -82,6 +82,31 @@ pub struct TokenStatus {
     pub expired: bool,
 }
 
+/// A link to a file or folder that a user made in the browser.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Its name; it does not open it.
+    pub id: String,
+    /// The user who made it.
+    pub user: String,
+    pub share: String,
+    /// From the top: `share/folder/name`.
+    pub path: String,
+    pub has_password: bool,
+    pub created_secs: u64,
+    pub expires_secs: u64,
+    /// About; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_secs: Option<u64>,
+}
+
+/// Links that open nothing any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinksEnded {
+    #[serde(default)]
+    pub links: Vec<LinkStatus>,
+}
+
 /// Carries a token: the only time that anybody sees it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenCreated {

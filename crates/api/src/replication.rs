@@ -32,6 +32,9 @@ pub struct Accept {
     pub replica: String,
     /// How many automatic snapshots stay; all of them where nothing is said.
     pub keep: Option<SnapshotCounts>,
+    /// The most bytes that it may take up, before redundancy; 0: as many as there are. As before where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
 }
 
 /// What the other machine has to be told.

@@ -636,6 +636,9 @@ pub struct UserPassword {
     pub password: String,
     #[serde(default)]
     pub force: bool,
+    /// The links that the user made in the browser do not end.
+    #[serde(default)]
+    pub keep_links: bool,
 }
 
 /// Who may write over SMB.

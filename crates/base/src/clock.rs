@@ -64,6 +64,15 @@ pub fn since_boot() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0).min(999_999_999))
 }
 
+/// Tells one start of the machine from another: two values of [`since_boot`] are comparable if it is the same at both. Empty where
+/// the kernel does not say.
+pub fn boot_id() -> String {
+    if SIMULATED_BOOT_CLOCK.try_with(Cell::get).ok().flatten().is_some() {
+        return "simulated".to_owned();
+    }
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
 /// The clocks of the machine.
 #[derive(Debug)]
 pub struct SystemClock {

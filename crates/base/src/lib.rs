@@ -1,5 +1,5 @@
 //! The vocabulary every layer shares: ids, sizes, time, checksums and the record log.
-//! No I/O happens here; what needs a clock, a disk or a random source is handed one.
+//! No disk or socket is touched here; what needs a clock, a disk or a random source is handed one.
 #![deny(unsafe_code)]
 
 pub mod arena;

@@ -18,6 +18,8 @@
 mod cipher;
 mod failure;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod golden_tests;
 mod half;

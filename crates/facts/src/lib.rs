@@ -14,6 +14,8 @@
 pub mod about;
 pub mod base64;
 pub mod disk;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod machine;
 pub mod power;
 pub mod reading;

@@ -26,6 +26,8 @@ mod change;
 pub mod copy;
 mod folder;
 pub mod folders;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod leases;
 pub mod locks;
 mod opens;

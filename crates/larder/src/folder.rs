@@ -22,6 +22,8 @@ use rustix::fs::{FlockOperation, flock};
 use crate::machine;
 
 pub(crate) const CONFIG_NAME: &str = "larder.toml";
+/// Links that users made in the browser.
+pub(crate) const LINKS_NAME: &str = "links";
 pub(crate) const DEFAULT: &str = "larder-data";
 /// Announcements beyond these are not looked at.
 const ANNOUNCED_MAX: usize = 256;

@@ -12,6 +12,8 @@ mod cli;
 mod config;
 mod daemon;
 mod folder;
+#[cfg(test)]
+mod fuzz;
 mod machine;
 mod missing;
 mod out;

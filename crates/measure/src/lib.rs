@@ -12,6 +12,8 @@ pub mod bench;
 mod boxes;
 pub(crate) mod describe;
 pub mod doctor;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod reason;
 pub(crate) mod stats;
 

@@ -76,6 +76,21 @@ pub(crate) fn admit(
     Ok(authority.clone())
 }
 
+/// A certificate as a client sends it, and its conditions alone: the signature would keep mutations out.
+#[cfg(any(test, fuzzing))]
+pub fn ssh_certificate(data: &[u8]) {
+    let address = IpAddr::from([192, 168, 1, 7]);
+    if let Ok(certificate) = Certificate::from_bytes(data) {
+        let own = CaKey(certificate.signature_key().clone());
+        let _ = admit(&certificate, "ann", address, SystemTime::UNIX_EPOCH, &[own]);
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    if condition(name, value, address).is_ok() {
+        assert!(matches!(name, "source-address" | "force-command"), "{name}");
+    }
+}
+
 fn shown(names: &[String]) -> String {
     const NAMES_MAX: usize = 4;
     match names {

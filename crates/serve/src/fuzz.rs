@@ -1,6 +1,7 @@
 //! Decoders of what comes from a socket, fed with anything. Driven by the tests below, and with coverage by `fuzz/`.
 #![allow(clippy::unwrap_used)]
 
+pub use crate::certificate::ssh_certificate;
 pub use crate::fuse::fuzz::*;
 pub use crate::nfs::fuzz::*;
 pub use crate::sftp::fuzz::*;
@@ -104,7 +105,70 @@ mod tests {
         let hash = "07".repeat(32);
         let password = format!("argon2id$19456$2$1${}${}", "ab".repeat(16), "cd".repeat(32));
         let lines = format!("larder links 1\n{hash} 1 2 - 616e6e 73\n{hash} -1 9 {password} 61 732f61\n");
-        drive("web_links", &[lines.into_bytes(), b"larder links 1\n".to_vec()], super::web_links);
+        let now = format!("larder links 2\n{hash} 1 2 - 616e6e 73 1000 -\n{hash} -1 9 {password} 61 732f61 - 5\n");
+        let seeds = [lines.into_bytes(), now.into_bytes(), b"larder links 2\n".to_vec()];
+        drive("web_links", &seeds, super::web_links);
+    }
+
+    #[test]
+    fn fuzz_web_path() {
+        let seeds = ["/files/a%20b/../c/", "/%c3%a4/./x", "//a//b", "/%2e%2e/%2f", "/a/..%00"];
+        drive("web_path", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_path);
+    }
+
+    #[test]
+    fn fuzz_web_headers() {
+        let seeds = [
+            "https://nas:10443/files/b",
+            "/files/c%20d",
+            "(<urn:uuid:1> [\"tag\"]) (Not <DAV:no-lock>)",
+            "<http://nas/files/a> (<urn:uuid:1>)",
+            "bytes=0-5, 7-, -3",
+            "1048576",
+        ];
+        drive("web_headers", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_headers);
+    }
+
+    #[test]
+    fn fuzz_web_xml() {
+        let seeds = [
+            "<propfind xmlns=\"DAV:\"><prop><getetag/><x xmlns=\"urn:a\" b=\"c&amp;d\">e</x></prop></propfind>",
+            "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop><p:q xmlns:p='urn:p' p:r='s' xml:lang='de'>t<u/></p:q></D:prop></D:set>\
+             </D:propertyupdate>",
+            "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><owner><![CDATA[x]]>&#228;</owner></lockinfo>",
+        ];
+        drive("web_xml", &seeds.map(|seed| seed.as_bytes().to_vec()), super::web_xml);
+    }
+
+    #[test]
+    fn fuzz_ssh_certificate() {
+        let text = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
+        let certificate = [
+            text(b"ssh-ed25519-cert-v01@openssh.com"),
+            text(&[7; 32]),
+            text(&[8; 32]),
+            vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1],
+            text(b"id"),
+            text(&text(b"ann")),
+            vec![0; 8],
+            vec![0xFF; 8],
+            text(&[text(b"source-address"), text(&text(b"192.168.0.0/16"))].concat()),
+            text(b""),
+            text(b""),
+            text(&[text(b"ssh-ed25519"), text(&[9; 32])].concat()),
+            text(&[text(b"ssh-ed25519"), text(&[1; 64])].concat()),
+        ];
+        let seeds = [
+            certificate.concat(),
+            b"source-address=192.168.0.0/16,::1".to_vec(),
+            b"force-command=internal-sftp".to_vec(),
+        ];
+        drive("ssh_certificate", &seeds, super::ssh_certificate);
+    }
+
+    #[test]
+    fn fuzz_portmap() {
+        drive("portmap", &[call(100_000, 2, 3), call(100_000, 2, 4), call(100_000, 3, 0)], super::portmap);
     }
 
     #[test]

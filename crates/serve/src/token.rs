@@ -97,7 +97,7 @@ impl Tokens {
     }
 
     /// The token that `text` is, unless its time is over.
-    pub(crate) fn find(&self, text: &str, now: SystemTime) -> Option<Arc<DoorToken>> {
+    pub fn find(&self, text: &str, now: SystemTime) -> Option<Arc<DoorToken>> {
         let tag = self.key.as_ref()?.tag(text)?;
         self.all.get(&tag).filter(|token| !token.is_over(now)).cloned()
     }

@@ -26,6 +26,8 @@ mod early;
 mod follow;
 #[cfg(test)]
 mod follow_tests;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod health;
 mod journaled;
 mod kept;

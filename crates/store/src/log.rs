@@ -305,6 +305,33 @@ fn decode(stream: &str, (id, term): (u64, u64), mut bytes: Bytes) -> Option<Entr
     is_whole.then_some(Entry { is_fence: kind == KIND_FENCE, nonce, payload: bytes })
 }
 
+#[cfg(any(test, fuzzing))]
+const FUZZ: (&str, (u64, u64)) = ("volume-fuzz", (7, 2));
+
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz_entry(data: &Bytes) {
+    let (stream, place) = FUZZ;
+    let _ = decode(stream, place, data.clone());
+    if let Some((head, payload)) = data.split_at_checked(HEADER_BYTES) {
+        let mut right = head.to_vec();
+        let (Some(sums), Some(front)) = (head.len().checked_sub(8), head.get(..HEADER_BYTES - 8)) else { return };
+        let sum = checksum_slices(seed(stream.as_bytes(), place.0), [front, payload].into_iter());
+        right.truncate(sums);
+        right.extend_from_slice(&sum.to_le_bytes());
+        right.extend_from_slice(payload);
+        if let Some(entry) = decode(stream, place, right.clone().into()) {
+            let again = encode(stream, place, entry.is_fence, &entry.nonce, vec![entry.payload]);
+            assert_eq!(Bytes::from(again).len(), right.len());
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn fuzz_seed(is_fence: bool) -> Vec<u8> {
+    let (stream, place) = FUZZ;
+    Bytes::from(encode(stream, place, is_fence, &[5; 16], vec![Bytes::from_static(b"payload")])).to_vec()
+}
+
 // ------------------------------------------------------------------------------------------- writing
 
 impl Stream {

@@ -8,6 +8,7 @@
 
 mod access;
 pub mod acl;
+mod alone;
 mod attr;
 mod backing;
 mod check;

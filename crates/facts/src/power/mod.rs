@@ -11,6 +11,8 @@
 
 mod awake;
 mod compare;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod meter;
 mod profile;
 mod report;

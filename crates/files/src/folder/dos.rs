@@ -58,6 +58,12 @@ struct Dos {
     itime: Option<u64>,
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz_attribute(data: &[u8]) {
+    let Some(dos) = Dos::parse(data) else { return };
+    assert_eq!(Dos::parse(&dos.encode()), Some(dos));
+}
+
 /// Reads little-endian numbers; `None` past the end.
 struct Reader<'a> {
     bytes: &'a [u8],

@@ -24,6 +24,8 @@ mod bin;
 mod data;
 mod dos;
 mod folded;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handle;
 mod host;
 mod identity;

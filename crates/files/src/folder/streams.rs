@@ -48,6 +48,14 @@ fn attribute_of(name: &[u8]) -> FsResult<Bytes> {
     if attribute.len() > NAME_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(Bytes::from(attribute)) }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz_name(data: &[u8]) {
+    let _ = name_of(&Bytes::copy_from_slice(data));
+    let Ok(attribute) = attribute_of(data) else { return };
+    assert!(attribute.len() <= NAME_BYTES_MAX);
+    assert_eq!(name_of(&attribute).as_deref(), Some(data));
+}
+
 fn streams_of(node: &Node) -> FsResult<Vec<Found>> {
     if !bears_user(node) {
         return Ok(Vec::new());

@@ -731,7 +731,7 @@ pub(crate) enum UserCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Set a user's password
+    /// Set a user's password, and end the user's links and sessions
     Passwd {
         name: String,
         #[arg(long, value_name = "FILE")]
@@ -739,6 +739,9 @@ pub(crate) enum UserCommand {
         /// Even a password that anybody guesses
         #[arg(long)]
         force: bool,
+        /// Links that the user made in the browser go on [default: they end, as sessions of browsers do]
+        #[arg(long)]
+        keep_links: bool,
     },
     /// Users
     List,

@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// App tokens: what a program logs in with in place of its user's password
     #[command(subcommand)]
     Token(super::token::TokenCommand),
+    /// Links to files that users made in the browser
+    #[command(subcommand)]
+    Link(super::link::LinkCommand),
     /// Folders shared over NFS, SMB, SFTP and WebDAV
     #[command(subcommand)]
     Share(ShareCommand),

@@ -20,6 +20,7 @@ mod group;
 mod history;
 mod import;
 mod keys;
+mod link;
 mod metrics;
 mod mount;
 mod password;
@@ -86,6 +87,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Umount(args) => mount::umount(&global, &args).await?,
         Command::User(command) => user::run(&global, command).await?,
         Command::Group(command) => group::run(&global, command).await?,
+        Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Config(command) => config::check(&global, command).await?,

@@ -8,14 +8,16 @@ use clap::Args;
 use futures::{Stream, StreamExt};
 use larder_api::{Done, Download, ExportRequest, Failure, FailureKind, Received, ReplicaState, SendRequest};
 use larder_base::units::ByteSize;
+use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use super::args::{Disks, Global};
 use super::reach::{Backend, closing};
 use super::volume_name::split;
-use crate::config::VolumeName;
+use crate::config::{VolumeName, parse_quota_wanted};
 use crate::daemon::export::Owners;
-use crate::daemon::replication::{Receiver, door};
+use crate::daemon::replication::{Receiver, door, stream_path};
+use crate::render;
 
 /// Pieces that wait for a slow side.
 const PIECES_MAX: usize = 16;
@@ -51,6 +53,9 @@ pub(crate) struct ReceiveArgs {
     /// Answer the requests of another larder about this replica, on standard input and output: `replicate` to ssh:// starts it
     #[arg(long, conflicts_with = "token")]
     serve: bool,
+    /// Bytes that the replica may take up, such as 2TiB, before redundancy; a smaller quota in its configuration counts as well
+    #[arg(long, value_name = "SIZE", conflicts_with = "token", value_parser = parse_quota_wanted)]
+    quota: Option<u64>,
     #[command(flatten)]
     disks: Disks,
 }
@@ -90,7 +95,7 @@ impl Progress {
                     "{done} of about {} ({percent:.0} %), {}/s, {} left",
                     ByteSize(total),
                     ByteSize(rate as u64),
-                    crate::render::duration(left.as_secs())
+                    render::duration(left.as_secs())
                 )
             }
             None => format!("{done}, {}/s", ByteSize(rate as u64)),
@@ -235,7 +240,7 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
         return token(global, &args).await;
     }
     if args.serve {
-        return serve(global, &args.name).await;
+        return serve(global, &args).await;
     }
     if std::io::stdin().is_terminal() {
         return Err(Failure::invalid("a snapshot is received from standard input, which is a terminal")
@@ -243,25 +248,28 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
     }
     let pieces = input();
     let received: Received = match Backend::of(global, &args.disks).await? {
-        Backend::Daemon(client) => client.upload(&format!("/v1/receive/{}", args.name), pieces).await?,
+        Backend::Daemon(client) => client.upload(&stream_path(&args.name, args.quota), pieces).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(&args.name)?;
                 let input = futures::stream::unfold(pieces, |mut pieces| async move {
                     pieces.recv().await.map(|piece| (Ok(piece), pieces))
                 });
-                pool.receive(&volume, input.boxed()).await
+                let limits = ReceiveLimits { quota_bytes: args.quota.filter(|bytes| *bytes > 0) };
+                pool.receive(&volume, limits, input.boxed()).await
             })
             .await?
         }
     };
     let Received { pool, volume, snapshot } = &received;
+    // The sender has chosen the name.
+    let snapshot = render::shown(snapshot);
     global.out().answer(&received, |_| format!("received the snapshot {pool}/{volume}@{snapshot}"))
 }
 
-async fn serve(global: &Global, name: &str) -> Result<(), Failure> {
-    let replica = VolumeName::parse(name).map_err(Failure::invalid)?;
-    let receiver = Receiver::Daemon(super::reach::daemon(global).await?, replica.clone());
+async fn serve(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
+    let replica = VolumeName::parse(&args.name).map_err(Failure::invalid)?;
+    let receiver = Receiver::Daemon(super::reach::daemon(global).await?, replica.clone(), args.quota);
     let streams = tokio::io::join(tokio::io::stdin(), tokio::io::stdout());
     let served = door::serve(streams, &replica.to_string(), receiver).await;
     served.map_err(|why| Failure::new(FailureKind::Unavailable, format!("the other side has gone away: {why}")))

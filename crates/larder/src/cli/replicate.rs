@@ -12,7 +12,7 @@ use larder_base::units::ByteSize;
 use super::args::{Disks, Global};
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::config::parse_limit;
+use crate::config::{parse_limit, parse_quota};
 use crate::daemon::replication;
 use crate::{render, times};
 
@@ -80,6 +80,9 @@ pub(crate) enum ReplicateCommand {
         /// Automatic snapshots that stay, such as hourly=24,daily=30,weekly=8,monthly=12 [default: all]
         #[arg(long, value_name = "COUNTS", value_parser = parse_counts)]
         keep: Option<SnapshotCounts>,
+        /// Bytes that the replica may take up, such as 2TiB, before redundancy; none: as many as there are [default: as before]
+        #[arg(long, value_name = "SIZE", value_parser = parse_quota)]
+        quota: Option<u64>,
     },
 }
 
@@ -125,9 +128,9 @@ pub(super) async fn run(global: &Global, args: ReplicateArgs) -> Result<(), Fail
             let all: Replications = reach::daemon(global).await?.get("/v1/replications").await?;
             out.answer(&all, |all| shown(&all.replications))
         }
-        Some(ReplicateCommand::Accept { replica, keep }) => {
+        Some(ReplicateCommand::Accept { replica, keep, quota }) => {
             split(&replica)?;
-            let request = Accept { replica, keep };
+            let request = Accept { replica, keep, quota_bytes: quota };
             let accepted: Accepted = reach::daemon(global).await?.post("/v1/accept", &request).await?;
             out.answer(&accepted, welcome)
         }
@@ -189,6 +192,7 @@ fn sending(one: &ReplicationStatus) -> Option<String> {
     let snapshot = one.sending.as_ref()?;
     let total = one.total_bytes.unwrap_or(0).max(one.sent_bytes);
     let percent = one.sent_bytes * 100 / total.max(1);
+    let snapshot = render::shown(snapshot);
     Some(format!("{snapshot}: {} of about {} ({percent} %)", ByteSize(one.sent_bytes), ByteSize(total)))
 }
 
@@ -208,7 +212,9 @@ fn shown(all: &[ReplicationStatus]) -> String {
     }
     let faults = all.iter().filter_map(|one| {
         let again = one.again_ms.map(|at| format!("; tried again at {}", times::local(at))).unwrap_or_default();
-        Some(format!("{} to {}: {}{again}\n", one.volume, one.to, one.fault.as_ref()?))
+        let fault = one.fault.as_ref()?;
+        // Another machine may have said it.
+        Some(format!("{} to {}: {}{again}\n", one.volume, one.to, render::shown(fault)))
     });
     format!("{}{}", render::table(&rows, &[]), faults.collect::<String>())
 }

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use larder_api::{Done, Failure, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
+use larder_api::{Failure, LinksEnded, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
 
 use super::args::{Global, UserCommand};
-use super::people::People;
+use super::people::{Files, People};
 use super::{password, user_key};
 use crate::daemon::people::user_status;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, people};
+use crate::daemon::{Secrets, links, people};
 use crate::render;
 
 pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Failure> {
@@ -28,12 +28,15 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
                 text
             })
         }
-        UserCommand::Passwd { name, password_file, force } => {
+        UserCommand::Passwd { name, password_file, force, keep_links } => {
             // Before anybody types a password for nothing.
             users.must_exist(&name).await?;
             let password = password::ask(&name, password_file.as_deref())?;
-            users.passwd(&name, password, force).await?;
-            out.answer(&Done {}, |_| format!("set the password of '{name}'"))
+            let ended = users.passwd(&name, UserPassword { password, force, keep_links }).await?;
+            out.answer(&ended, |ended| match ended.links.len() {
+                0 => format!("set the password of '{name}'"),
+                count => format!("set the password of '{name}', and ended the user's links: {count}"),
+            })
         }
         UserCommand::Key(_) => Ok(()),
         UserCommand::List => out.answer(&users.list().await?, |users| render::user_list(users)),
@@ -57,6 +60,10 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
 }
 
 struct Users(People);
+
+async fn end_links(files: &Files, user: &str) -> Result<LinksEnded, Failure> {
+    links::end(&links::of_folder(files.folder.path()), larder_serve::web::Which::Of(user)).await
+}
 
 impl Users {
     async fn list(&self) -> Result<Vec<UserStatus>, Failure> {
@@ -83,6 +90,7 @@ impl Users {
             People::Files(files) => {
                 let mut secrets = Secrets::open(files.folder.path())?;
                 Tokens::open(files.folder.path(), &secrets)?.remove_of(&user.name)?;
+                end_links(files, &user.name).await?;
                 let mut added = None;
                 files.edit(|editor, config| {
                     added = Some(people::add(editor, config, &mut secrets, &user)?);
@@ -93,15 +101,19 @@ impl Users {
         }
     }
 
-    async fn passwd(&self, name: &str, password: String, force: bool) -> Result<(), Failure> {
+    async fn passwd(&self, name: &str, request: UserPassword) -> Result<LinksEnded, Failure> {
         match &self.0 {
             People::Daemon(client) => {
                 let path = format!("/v1/users/{}/password", larder_api::segment(name));
-                client.post::<Done>(&path, &UserPassword { password, force }).await.map(drop)
+                client.post(&path, &request).await
             }
             People::Files(files) => {
-                people::fit_password(&password, force)?;
-                Secrets::open(files.folder.path())?.set(name, &password)
+                people::fit_password(&request.password, request.force)?;
+                Secrets::open(files.folder.path())?.set(name, &request.password)?;
+                match request.keep_links {
+                    true => Ok(LinksEnded::default()),
+                    false => end_links(files, name).await,
+                }
             }
         }
     }
@@ -118,6 +130,7 @@ impl Users {
                 let mut secrets = Secrets::open(files.folder.path())?;
                 secrets.remove(name)?;
                 Tokens::open(files.folder.path(), &secrets)?.remove_of(name)?;
+                end_links(files, name).await?;
                 Ok(people::removed(name, &before, &after))
             }
         }

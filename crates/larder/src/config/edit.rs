@@ -184,6 +184,10 @@ impl Editor {
             }
             table.insert("keep", value(counts));
         }
+        match replica.quota_bytes {
+            Some(bytes) => drop(table.insert("quota", value(exact_size(bytes)))),
+            None => drop(table.remove("quota")),
+        }
         if !replica.from.is_empty() {
             table.insert("from", value(replica.from.iter().collect::<Array>()));
         }

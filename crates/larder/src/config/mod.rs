@@ -594,7 +594,8 @@ impl Validator<'_> {
         for machine in &raw.from {
             self.at(machine, replicate::check_fingerprint(machine.get_ref()))?;
         }
-        Ok(ReplicaConfig { name, keep, from: raw.from.into_iter().map(Spanned::into_inner).collect() })
+        let quota_bytes = self.optional(raw.quota, parse_quota)?.filter(|bytes| *bytes > 0);
+        Ok(ReplicaConfig { name, keep, quota_bytes, from: raw.from.into_iter().map(Spanned::into_inner).collect() })
     }
 
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {

@@ -34,6 +34,7 @@ pub(super) struct RawReplicate {
 pub(super) struct RawReplica {
     pub(super) name: Spanned<String>,
     pub(super) keep: Option<Spanned<RawSnapshots>>,
+    pub(super) quota: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) from: Vec<Spanned<String>>,
 }
@@ -57,6 +58,8 @@ pub(crate) struct ReplicaConfig {
     pub(crate) name: VolumeName,
     /// How many automatic snapshots of each kind stay; all of them where nothing is said.
     pub(crate) keep: Option<SnapshotCounts>,
+    /// The most bytes of the store that it may take up, before redundancy.
+    pub(crate) quota_bytes: Option<u64>,
     /// Fingerprints of machines.
     pub(crate) from: Vec<String>,
 }

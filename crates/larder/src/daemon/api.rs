@@ -16,6 +16,7 @@ use larder_api::{
     BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, ShareAdd, ShareChange,
     SocketPath, TakeAway, UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
 };
+use larder_volume::replica::ReceiveLimits;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -111,6 +112,9 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/users/{name}/keys", get(user_keys).post(user_keys_change))
         .route("/v1/groups", get(groups).post(group_add))
         .route("/v1/groups/{name}", patch(group_change).delete(group_remove))
+        .route("/v1/links", get(links))
+        .route("/v1/links/{id}", delete(link_revoke))
+        .route("/v1/users/{name}/links", delete(links_revoke_of))
         .route("/v1/tokens", get(tokens).post(token_create))
         .route("/v1/tokens/{which}", delete(token_revoke))
         .route("/v1/mounts", get(mounts).post(mount))
@@ -298,6 +302,13 @@ async fn export(
     Ok(Body::from_stream(stream).into_response())
 }
 
+/// The quota that a request names (`stream_path`).
+fn quota_of(request: &axum::extract::Request) -> Result<Option<u64>, Failure> {
+    let Some(query) = request.uri().query() else { return Ok(None) };
+    let bytes = query.strip_prefix("quota_bytes=").and_then(|bytes| bytes.parse().ok());
+    bytes.map(Some).ok_or_else(|| Failure::invalid("a stream into a replica takes quota_bytes=BYTES and nothing else"))
+}
+
 /// A refusal is answered at once, in the middle of the stream. What comes after it is read and dropped until the client has read
 /// the answer and gone: a connection that is closed before takes the answer with it.
 async fn receive(
@@ -306,11 +317,16 @@ async fn receive(
     request: axum::extract::Request,
 ) -> Answer<larder_api::Received> {
     let (pool, volume) = daemon.storage.named(&name)?;
+    let named = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
+    let quota_bytes = quota_of(&request)?;
+    let configured = daemon.limits_of(&named).await.quota_bytes;
+    let limits =
+        ReceiveLimits { quota_bytes: configured.into_iter().chain(quota_bytes.filter(|bytes| *bytes > 0)).min() };
     let mut body = request.into_body().into_data_stream();
     let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
-    let received = pool.receive(&volume, input.boxed()).await;
+    let received = pool.receive(&volume, limits, input.boxed()).await;
     match &received {
-        Ok(received) => daemon.came(&VolumeName { pool: pool.name.clone(), volume: received.volume.clone() }).await,
+        Ok(_) => daemon.came(&named).await,
         Err(_) => drop(tokio::spawn(body.for_each(|_| std::future::ready(())))),
     }
     ok(received?)
@@ -438,8 +454,8 @@ async fn user_passwd(
     State(daemon): Shared,
     Path(name): Path<String>,
     Json(request): Json<UserPassword>,
-) -> Answer<Done> {
-    done(finish(async move { daemon.user_passwd(&name, &request.password, request.force).await }).await)
+) -> Answer<larder_api::LinksEnded> {
+    ok(finish(async move { daemon.user_passwd(&name, &request).await }).await?)
 }
 
 async fn user_keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::UserKey>> {
@@ -475,6 +491,18 @@ async fn group_change(
 
 async fn group_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::GroupRemoved> {
     ok(finish(async move { daemon.group_remove(&name).await }).await?)
+}
+
+async fn links(State(daemon): Shared) -> Answer<Vec<larder_api::LinkStatus>> {
+    ok(daemon.links().await)
+}
+
+async fn link_revoke(State(daemon): Shared, Path(id): Path<String>) -> Answer<larder_api::LinksEnded> {
+    ok(finish(async move { daemon.link_revoke(&id).await }).await?)
+}
+
+async fn links_revoke_of(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::LinksEnded> {
+    ok(finish(async move { daemon.links_revoke_of(&name).await }).await?)
 }
 
 async fn tokens(State(daemon): Shared) -> Answer<Vec<larder_api::TokenStatus>> {

@@ -46,6 +46,7 @@ pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
 pub(crate) mod last_lives;
+pub(crate) mod links;
 mod memory;
 mod metrics;
 mod mounted;
@@ -63,6 +64,8 @@ mod schedule;
 mod scrub;
 mod sealing;
 mod seats;
+#[cfg(test)]
+pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
 mod shares;
@@ -284,6 +287,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.keep_links_of(&state.config).await;
         self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();

@@ -1,7 +1,8 @@
 //! Adding and removing users: with a daemon and without one alike.
 
 use larder_api::{
-    Failure, FailureKind, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserRemoved, UserStatus,
+    Failure, FailureKind, LinksEnded, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserPassword,
+    UserRemoved, UserStatus,
 };
 
 use super::known::no_such_user;
@@ -85,19 +86,23 @@ impl Daemon {
         let mut state = self.state.lock().await;
         let mut editor = Editor::open(&self.file)?;
         let config = state.config.clone();
+        plan(&request, &config)?;
+        // `links.gone_before_the_answer`
+        self.end_links_of(&request.name).await?;
         let added = add(&mut editor, &config, &mut state.secrets, &request)?;
         state.tokens.remove_of(&request.name)?;
         self.save(&mut state, editor).await?;
         Ok(added)
     }
 
-    pub(crate) async fn user_passwd(&self, name: &str, password: &str, force: bool) -> Result<(), Failure> {
+    /// Sessions of browsers end with the password; links, too, unless they are to stay. Returns those that ended.
+    pub(crate) async fn user_passwd(&self, name: &str, request: &UserPassword) -> Result<LinksEnded, Failure> {
         let mut state = self.state.lock().await;
         no_such_user(&state.config, name)?;
-        fit_password(password, force)?;
-        state.secrets.set(name, password)?;
+        fit_password(&request.password, request.force)?;
+        state.secrets.set(name, &request.password)?;
         self.apply(&mut state).await;
-        Ok(())
+        if request.keep_links { Ok(LinksEnded::default()) } else { self.end_links_of(name).await }
     }
 
     pub(crate) async fn user_remove(&self, name: &str) -> Result<UserRemoved, Failure> {
@@ -111,6 +116,7 @@ impl Daemon {
         .await?;
         state.secrets.remove(name)?;
         state.tokens.remove_of(name)?;
+        self.end_links_of(name).await?;
         Ok(removed(name, &before, &state.config))
     }
 

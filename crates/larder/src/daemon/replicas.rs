@@ -1,6 +1,9 @@
 //! Snapshots on their way to other pools and machines, and replicas of volumes.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{
@@ -8,12 +11,17 @@ use larder_api::{
     SnapshotsRequest, SnapshotsStatus,
 };
 use larder_base::{Timestamp, hex};
-use larder_volume::replica::{Outgoing, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
+use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
 use larder_volume::{FsError, HAS_CLONES, SnapshotInfo};
 
-use super::retention;
+use super::retention::{self, Arrival};
 use super::snapshots::{failure, has_clones, hold_failure, selected, unknown};
 use super::storage::OpenPool;
+
+/// A refusal of the same replica within this time is not logged again.
+const REFUSAL_NOTE_PAUSE: Duration = Duration::from_secs(600);
+/// Replicas whose refusals are remembered.
+const REFUSALS_MAX: usize = 64;
 
 /// Bytes of a body, or why there are no more.
 pub(crate) type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
@@ -54,9 +62,18 @@ impl OpenPool {
         Ok(Outgoing { stream, ..sent })
     }
 
-    pub(crate) async fn receive(&self, volume: &str, input: Input<'_>) -> Result<Received, Failure> {
+    pub(crate) async fn receive(
+        &self,
+        volume: &str,
+        limits: ReceiveLimits,
+        input: Input<'_>,
+    ) -> Result<Received, Failure> {
         let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
-        match self.registry.receive(volume, input).await {
+        let received = self.registry.receive_within(volume, limits, input).await;
+        if let Err(FsError::Refused(why)) = &received {
+            self.note_refusal(volume, why);
+        }
+        match received {
             Ok(snapshot) => {
                 Ok(Received { pool: self.name.clone(), volume: volume.to_owned(), snapshot: snapshot.name })
             }
@@ -72,6 +89,15 @@ impl OpenPool {
                 )))
             }
             Err(error) => Err(self.failure(volume, &error)),
+        }
+    }
+
+    /// A refusal is news for the receiver's owner, too. A sender that is refused all the time does not fill the log.
+    fn note_refusal(&self, volume: &str, why: &str) {
+        let mut noted = self.refusals.lock();
+        noted.retain(|_, at| at.elapsed() < REFUSAL_NOTE_PAUSE);
+        if noted.len() < REFUSALS_MAX && noted.insert(volume.to_owned(), Instant::now()).is_none() {
+            tracing::warn!("a stream into the replica '{}/{volume}' was refused: {why}", self.name);
         }
     }
 
@@ -105,18 +131,24 @@ impl OpenPool {
     /// Removes the automatic snapshots of a replica that its retention does not need.
     pub(super) async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), Failure> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
-        let automatic =
-            replica.snapshots.iter().filter_map(|snapshot| Some((snapshot, retention::time_of(&snapshot.name)?)));
-        let (snapshots, times): (Vec<_>, Vec<_>) = automatic.unzip();
+        let secs = |secs| DateTime::from_timestamp(secs, 0);
+        let wall = Utc::now();
+        let automatic = replica.snapshots.iter().filter_map(|snapshot| {
+            let named = retention::plausible_time_of(&snapshot.name, wall)?;
+            Some((snapshot, Arrival { named, arrived: secs(snapshot.arrived)? }))
+        });
+        let (snapshots, arrivals): (Vec<_>, Vec<_>) = automatic.unzip();
         let newest = replica.snapshots.last().map(|newest| newest.number);
-        let unneeded = retention::unneeded(keep, &times).into_iter().filter_map(|place| snapshots.get(place));
+        let unneeded = secs(replica.now).map(|now| retention::unneeded_arrivals(keep, &arrivals, now));
+        let unneeded = unneeded.into_iter().flatten().filter_map(|place| snapshots.get(place));
+        let is_free = |one: &&&ReplicaSnapshot| one.holds.is_empty() && one.clones.is_empty();
         // The next stream goes on from the newest.
-        let names: Vec<String> =
-            unneeded.filter(|one| Some(one.number) != newest).map(|one| one.name.clone()).collect();
-        if names.is_empty() {
+        let unneeded = unneeded.filter(|one| Some(one.number) != newest).filter(is_free);
+        let numbers: Vec<u64> = unneeded.map(|one| one.number).collect();
+        if numbers.is_empty() {
             return Ok(());
         }
-        self.registry.forget_received(volume, &names).await.map_err(|error| self.failure(volume, &error))
+        self.registry.thin_received(volume, &numbers).await.map_err(|error| self.failure(volume, &error))
     }
 
     /// The snapshots of a replica.

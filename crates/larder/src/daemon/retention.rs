@@ -8,16 +8,22 @@
 //!   compared with the present, so neither a wrong clock nor idle years destroy anything.
 //! - `retention.one_a_period`: a snapshot is due when some kind has none in the present period. After a clock was set back, the
 //!   periods that have one get no second; a snapshot from the future stands in the way of its own periods alone.
+//! - `retention.receiver_counts`: the names in a replica are its sender's words. So the first snapshot that arrived in a period, by the
+//!   receiver's own time, stays until as many periods as are kept have really passed there; each stays for a period at least. A
+//!   name from the future is not the schedule's.
 
 use std::collections::{BTreeSet, HashSet};
 
-use chrono::{DateTime, Datelike, Days, Months, NaiveDateTime, NaiveTime, Utc};
+use chrono::{DateTime, Datelike, Days, Months, NaiveDateTime, NaiveTime, TimeDelta, Utc};
 use larder_api::SnapshotCounts;
 
 /// Legal at every door: SMB and Windows want no colon.
 const NAME: &str = "auto-%Y-%m-%d_%H-%MZ";
 const NAME_LEN: usize = "auto-2026-11-25_04-00Z".len();
 const HOUR_SECS: i64 = 3600;
+const DAY_SECS: i64 = 24 * HOUR_SECS;
+/// Clocks of two machines differ, and one may have no battery. More than a day is no such difference.
+const AHEAD_MAX: TimeDelta = TimeDelta::days(1);
 
 /// The name of a snapshot taken now. There is none outside of the years 0 to 9999.
 pub(super) fn name_at(now: DateTime<Utc>) -> Option<String> {
@@ -29,6 +35,11 @@ pub(super) fn name_at(now: DateTime<Utc>) -> Option<String> {
 pub(super) fn time_of(name: &str) -> Option<DateTime<Utc>> {
     let at = NaiveDateTime::parse_from_str(name, NAME).ok()?.and_utc();
     (name.len() == NAME_LEN && at.format(NAME).to_string() == name).then_some(at)
+}
+
+/// As [`time_of`], of a name that somebody else chose: none from the future (`retention.receiver_counts`).
+pub(super) fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    time_of(name).filter(|named| *named <= now + AHEAD_MAX)
 }
 
 /// Whether a snapshot should be taken now, beside those that were taken at these times (`retention.one_a_period`).
@@ -65,6 +76,37 @@ pub(super) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<us
         return Vec::new();
     }
     (0..taken.len()).filter(|place| !needed.contains(place)).collect()
+}
+
+/// A snapshot of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// The time that its name says.
+    pub(super) named: DateTime<Utc>,
+    /// The moment it arrived, by the receiver's own time.
+    pub(super) arrived: DateTime<Utc>,
+}
+
+/// As [`unneeded`], of a replica whose own time is `now` (`retention.receiver_counts`).
+pub(super) fn unneeded_arrivals(keep: &SnapshotCounts, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
+    let named: Vec<DateTime<Utc>> = arrivals.iter().map(|one| one.named).collect();
+    let shortest_secs = kinds(keep).map(|(kind, _)| kind.secs_max()).min().unwrap_or(DAY_SECS).max(DAY_SECS);
+    let stays: HashSet<usize> = kinds(keep).flat_map(|(kind, count)| firsts(kind, count, arrivals, now)).collect();
+    let is_old = |one: &Arrival| now.signed_duration_since(one.arrived).num_seconds() >= shortest_secs;
+    let mut out = unneeded(keep, &named);
+    out.retain(|place| arrivals.get(*place).is_some_and(is_old) && !stays.contains(place));
+    out
+}
+
+/// The first that arrived in each period, of those whose names are of one period, while fewer than `count` have passed since.
+fn firsts(kind: Kind, count: u32, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
+    let mut periods = HashSet::new();
+    let present = kind.number(now);
+    let firsts = arrivals.iter().enumerate().filter(|(_, one)| {
+        let passed = present.saturating_sub(kind.number(one.arrived));
+        periods.insert((kind.number(one.arrived), kind.number(one.named))) && passed < i64::from(count)
+    });
+    firsts.map(|(place, _)| place).collect()
 }
 
 /// How many periods of each kind have a snapshot that is kept for them.
@@ -127,6 +169,27 @@ impl Kind {
             Kind::Monthly => day.with_day(1),
         };
         first.unwrap_or(day).and_time(NaiveTime::MIN).and_utc()
+    }
+
+    /// Periods of this kind since some moment. Of two in a row the numbers are, too.
+    fn number(self, at: DateTime<Utc>) -> i64 {
+        let begin = self.begin(at);
+        match self {
+            Kind::Hourly => begin.timestamp().div_euclid(HOUR_SECS),
+            Kind::Daily => begin.timestamp().div_euclid(DAY_SECS),
+            Kind::Weekly => begin.timestamp().div_euclid(7 * DAY_SECS),
+            Kind::Monthly => i64::from(begin.year()) * 12 + i64::from(begin.month0()),
+        }
+    }
+
+    /// The length of the longest period of this kind.
+    fn secs_max(self) -> i64 {
+        match self {
+            Kind::Hourly => HOUR_SECS,
+            Kind::Daily => DAY_SECS,
+            Kind::Weekly => 7 * DAY_SECS,
+            Kind::Monthly => 31 * DAY_SECS,
+        }
     }
 
     /// The beginning of the period after the one that begins at `begin`.
@@ -255,6 +318,78 @@ mod tests {
         assert_eq!(next(&keep(3, 7, 0, 1), &[at("2026-11-25 08:00")], now), at("2026-11-25 09:00"));
     }
 
+    fn arrival(named: &str, arrived: &str) -> Arrival {
+        Arrival { named: at(named), arrived: at(arrived) }
+    }
+
+    /// The names of those that stay.
+    fn left_of(keep: &SnapshotCounts, arrivals: &[Arrival], now: &str) -> Vec<String> {
+        let gone = unneeded_arrivals(keep, arrivals, at(now));
+        let stays = (0..arrivals.len()).filter(|place| !gone.contains(place));
+        stays.map(|place| arrivals[place].named.format("%m-%d_%H").to_string()).collect()
+    }
+
+    #[test]
+    fn a_sender_that_says_anything_displaces_nothing_before_its_time() {
+        let daily = keep(0, 3, 0, 0);
+        // Three honest ones arrived at once: a first replication.
+        let honest = ["2026-11-20 04:00", "2026-11-21 04:00", "2026-11-22 04:00"];
+        let honest: Vec<Arrival> = honest.iter().map(|named| arrival(named, "2026-11-22 10:00")).collect();
+        let names = ["11-20_04", "11-21_04", "11-22_04"].map(str::to_owned);
+        // Then as many as somebody likes, on that day: of the past, of the present, of the same days again.
+        let mut all = honest.clone();
+        for day in 1..=22 {
+            for hour in 0..24 {
+                all.push(arrival(&format!("2026-11-{day:02} {hour:02}:30"), "2026-11-22 11:00"));
+            }
+        }
+        for now in ["2026-11-22 12:00", "2026-11-23 23:00", "2026-11-24 23:59"] {
+            let left = left_of(&daily, &all, now);
+            assert!(names.iter().all(|name| left.contains(name)), "{now}: {left:?}");
+        }
+        // Three days have passed.
+        assert!(!names.iter().all(|name| left_of(&daily, &all, "2026-11-25 23:59").contains(name)));
+        // A clock that goes back, or a moment out of all bounds, takes nothing.
+        assert_eq!(left_of(&daily, &all, "2019-11-25 23:59").len(), all.len());
+        assert_eq!(unneeded_arrivals(&daily, &all, DateTime::<Utc>::MIN_UTC), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn each_of_a_day_stays_for_a_day() {
+        let daily = keep(0, 3, 0, 0);
+        let today = ["2026-11-22 04:00", "2026-11-22 05:00", "2026-11-22 06:00"];
+        let all: Vec<Arrival> = today.iter().map(|named| arrival(named, named)).collect();
+        assert_eq!(left_of(&daily, &all, "2026-11-22 23:00").len(), 3);
+        assert_eq!(left_of(&daily, &all, "2026-11-23 07:00"), ["11-22_04", "11-22_06"], "the first, and the last");
+    }
+
+    #[test]
+    fn a_replica_that_follows_is_thinned_as_its_volume_is() {
+        let keep = keep(24, 7, 0, 0);
+        let start = at("2026-01-01 00:00").timestamp();
+        let mut all: Vec<Arrival> = Vec::new();
+        for hour in 0..24 * 30 {
+            let now = secs(start + hour * 3600);
+            all.push(Arrival { named: now, arrived: now });
+            let gone = unneeded_arrivals(&keep, &all, now);
+            all = (0..all.len()).filter(|place| !gone.contains(place)).map(|place| all[place]).collect();
+        }
+        // The last 24 hours, and of each day before the first and the last.
+        assert!(all.len() <= 25 + 2 * 7, "{}", all.len());
+        assert_eq!(counts(&keep, &all.iter().map(|one| one.named).collect::<Vec<_>>()), keep);
+    }
+
+    #[test]
+    fn names_from_the_future_are_not_the_schedules() {
+        let now = at("2026-11-25 04:07");
+        for name in ["auto-2026-11-25_04-07Z", "auto-2026-11-26_04-07Z", "auto-2006-11-26_04-07Z"] {
+            assert!(plausible_time_of(name, now).is_some(), "{name}");
+        }
+        for name in ["auto-2026-11-26_04-08Z", "auto-2030-01-01_00-00Z", "auto-9999-01-01_00-00Z", "auto"] {
+            assert_eq!(plausible_time_of(name, now), None, "{name}");
+        }
+    }
+
     #[test]
     fn a_day_in_a_wrong_year_costs_no_more_than_a_day() {
         let keep = keep(24, 30, 8, 12);
@@ -317,6 +452,24 @@ mod tests {
                 for place in (0..clock.len()).filter(|place| is_last(*place)) {
                     let later = (place + 1..clock.len()).filter(|place| is_last(*place)).count();
                     prop_assert!(later >= count as usize || !gone.contains(&place), "{place} is needed");
+                }
+            }
+        }
+
+        #[test]
+        fn an_arrival_that_was_first_stays_for_its_periods(keep in keeps(), clock in clocks(), names in clocks(), pause in 0..40i64) {
+            let mut arrived = clock;
+            arrived.sort();
+            let all: Vec<Arrival> =
+                arrived.iter().zip(&names).map(|(&arrived, &named)| Arrival { named, arrived }).collect();
+            let now = all.last().map_or(secs(0), |last| last.arrived) + TimeDelta::hours(pause);
+            let gone = unneeded_arrivals(&keep, &all, now);
+            for (kind, count) in kinds(&keep) {
+                for (place, one) in all.iter().enumerate().filter(|(place, _)| gone.contains(place)) {
+                    prop_assert!(now - one.arrived >= TimeDelta::days(1));
+                    let is_first = place == 0 || kind.begin(all[place - 1].arrived) != kind.begin(one.arrived);
+                    let passed = kind.number(now) - kind.number(one.arrived);
+                    prop_assert!(!is_first || passed >= i64::from(count), "{place} went after {passed}");
                 }
             }
         }

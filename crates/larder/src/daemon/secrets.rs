@@ -45,6 +45,14 @@ struct SecretsFile {
     users: BTreeMap<String, Secret>,
 }
 
+/// A file that decodes is encoded and decoded again without change.
+#[cfg(test)]
+pub(crate) fn fuzz_file(data: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<SecretsFile>(data) else { return };
+    let once = serde_json::to_value(&file).ok();
+    assert!(once.is_some_and(|once| serde_json::from_value::<SecretsFile>(once).is_ok()));
+}
+
 impl Secrets {
     /// Reads `secrets` in the data folder; makes the sealing key on the first call.
     pub(crate) fn open(folder: &Path) -> Result<Secrets, Failure> {

@@ -224,6 +224,11 @@ impl Servers {
         }
     }
 
+    /// The links of the file view, where browsers are served.
+    pub(crate) fn links(&self) -> Option<&larder_serve::web::Links> {
+        self.web.as_ref().map(|web| web.handle.links())
+    }
+
     /// The doors whose clients name shares by path.
     pub(crate) fn set_named_doors(&self, users: Vec<DoorUser>, sftp: Vec<DoorShare>, webdav: Vec<DoorShare>) {
         if let Some(web) = &self.web {
@@ -324,7 +329,7 @@ async fn bind_sftp(addr: SocketAddr, doors: &Doors, folder: &Path) -> Result<Sft
 }
 
 async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder: &Path) -> Result<Web, Failure> {
-    let links = Some(folder.join("links"));
+    let links = Some(folder.join(crate::folder::LINKS_NAME));
     let config = WebConfig {
         connections_max: doors.connections_max,
         links,

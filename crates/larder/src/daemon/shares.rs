@@ -67,8 +67,10 @@ pub(super) async fn apply(
         statuses.push(status);
     }
     servers.set_exports(exports);
-    servers
-        .set_credentials(tokens.for_doors(), config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect());
+    servers.set_credentials(
+        tokens.for_doors(config),
+        config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
+    );
     servers.set_named_doors(door_users(config, secrets), sftp_shares, webdav_shares);
     if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {

@@ -45,6 +45,8 @@ pub(crate) struct OpenPool {
     closed: parking_lot::Mutex<std::collections::HashSet<String>>,
     pub(super) imports: super::import_tasks::Imports,
     pub(super) uses: super::uses::Uses,
+    /// The last time that a stream into each replica was refused in the log.
+    pub(super) refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -131,8 +133,8 @@ impl OpenPool {
     }
 
     fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
-        let (services, passes, closed, imports, uses) = Default::default();
-        Self { name, ground, registry, unlocked, services, passes, closed, imports, uses }
+        let (services, passes, closed, imports, uses, refusals) = Default::default();
+        Self { name, ground, registry, unlocked, services, passes, closed, imports, uses, refusals }
     }
 
     /// The pool, unless the volumes lie in a bucket.

@@ -3,7 +3,7 @@
 //! - `tokens.file_of_their_own`: an older larder does not look at the file, so that it lets nobody
 //!   in by a token. It would call the file of passwords damaged if tokens were in it.
 //! - `tokens.go_with_their_user`: removing a user removes the user's tokens, and a new user of that
-//!   name begins without any.
+//!   name begins without any. A token is of a name and a number; where the two are not one user's, it lets nobody in.
 //! - `tokens.bounded`: there are at most [`TOKENS_MAX`]. Those whose time has been over for
 //!   [`FORGET_AFTER_SECS`] are dropped.
 
@@ -26,7 +26,9 @@ const NAME_CHARS_MAX: usize = 64;
 const FILE: &str = "tokens";
 /// The purpose of the key that hashes tokens.
 const HASHES: &str = "app tokens";
-const VERSION: u32 = 1;
+/// Without the numbers of users.
+const VERSION_BEFORE: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One token, without itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +37,9 @@ struct Token {
     id: String,
     name: String,
     user: String,
+    /// The number of the user (`tokens.go_with_their_user`). `None`: an older program made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     share: Option<String>,
     #[serde(default)]
@@ -57,6 +62,17 @@ pub(crate) struct Tokens {
     file: PathBuf,
     key: TokenKey,
     all: Vec<Token>,
+}
+
+/// A file that decodes is encoded and decoded again; each token in it can be shown, and is one for the doors or damaged.
+#[cfg(test)]
+pub(crate) fn fuzz_file(data: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<TokensFile>(data) else { return };
+    for token in &file.tokens {
+        let _ = (token.status(), token.for_door());
+    }
+    let once = serde_json::to_value(&file).ok();
+    assert!(once.is_some_and(|once| serde_json::from_value::<TokensFile>(once).is_ok()));
 }
 
 fn now_secs() -> u64 {
@@ -101,7 +117,7 @@ impl Tokens {
         let all = match std::fs::read(&file) {
             Ok(bytes) => {
                 let read: TokensFile = serde_json::from_slice(&bytes).map_err(|e| damaged(&e.to_string()))?;
-                if read.version != VERSION {
+                if read.version != VERSION && read.version != VERSION_BEFORE {
                     return Err(damaged("it is of another version of larder"));
                 }
                 if read.tokens.iter().any(|token| token.for_door().is_none()) {
@@ -115,8 +131,12 @@ impl Tokens {
         Ok(Tokens { key: TokenKey::new(&secrets.derive(HASHES)), file, all })
     }
 
-    pub(crate) fn for_doors(&self) -> larder_serve::token::Tokens {
-        larder_serve::token::Tokens::new(self.key.clone(), self.all.iter().filter_map(Token::for_door))
+    pub(crate) fn for_doors(&self, config: &Config) -> larder_serve::token::Tokens {
+        let is_its = |token: &&Token| {
+            let user = config.users.iter().find(|user| user.name == token.user);
+            user.is_some_and(|user| token.uid.is_none_or(|uid| uid == user.uid))
+        };
+        larder_serve::token::Tokens::new(self.key.clone(), self.all.iter().filter(is_its).filter_map(Token::for_door))
     }
 
     pub(crate) fn list(&self) -> Vec<TokenStatus> {
@@ -158,7 +178,8 @@ impl Tokens {
         };
         let TokenCreate { user, share, read_only, expires_secs, .. } = request.clone();
         let hmac_sha256 = hex::encode(&tag);
-        let token = Token { id, name, user, share, read_only, created_secs: now, expires_secs, hmac_sha256 };
+        let uid = config.users.iter().find(|one| one.name == user).map(|one| one.uid);
+        let token = Token { id, name, user, uid, share, read_only, created_secs: now, expires_secs, hmac_sha256 };
         let status = token.status();
         all.push(token);
         self.replace(all)?;
@@ -233,6 +254,12 @@ mod tests {
         assert_eq!(again.revoke(&made.status.id).unwrap(), made.status);
         again.remove_of("bob").unwrap();
         assert!(Tokens::open(folder.path(), &secrets).unwrap().list().is_empty());
+        let text = "[[user]]\nname = \"ann\"\nuid = 7\n";
+        let other_ann = Config::parse(text, Path::new("/larder.toml")).unwrap();
+        let ann = again.create(&config, &request("ann", "")).unwrap();
+        let lets_in = |config| again.for_doors(config).find(&ann.token, SystemTime::now()).is_some();
+        assert!(lets_in(&config) && !lets_in(&other_ann), "of another ann");
+        again.revoke(&ann.status.id).unwrap();
         assert!(again.revoke("").is_err() && again.create(&config, &request("eve", "")).is_err());
         let over = TokenCreate { expires_secs: Some(5), ..request("ann", "") };
         assert!(again.create(&config, &over).is_err());

@@ -14,6 +14,8 @@ mod ciphers;
 pub mod compare;
 mod ends;
 mod far;
+#[cfg(any(test, fuzzing))]
+pub use far::fuzz_samples;
 mod ground;
 pub mod history;
 mod net;

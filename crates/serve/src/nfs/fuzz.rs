@@ -11,7 +11,7 @@ use super::mount::{self, Mounts};
 use super::proto::check_name;
 use super::record::Receiver;
 use super::rpc::parse_call;
-use super::xdr::Reader;
+use super::xdr::{Reader, Writer};
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const PAYLOAD_BYTES_MAX: usize = 1 << 19;
@@ -56,6 +56,15 @@ pub fn rpc_call(data: &[u8]) {
             assert!(gids.iter().count() <= 16 && raw.len() <= data.len());
         }
     }
+}
+
+/// A datagram to the portmapper: the answer is short, whatever was asked.
+pub fn portmap(data: &[u8]) {
+    const ANSWER_BYTES_MAX: usize = 1024;
+    let Ok(call) = parse_call(data) else { return };
+    let mut answer = Writer::new(Vec::new());
+    super::portmap::answer(&call, 2049, &mut answer);
+    assert!(answer.into_inner().len() <= ANSWER_BYTES_MAX);
 }
 
 /// Each kind of argument, one after the other as long as there are bytes.

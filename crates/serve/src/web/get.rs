@@ -183,6 +183,15 @@ enum Ranges {
     None,
 }
 
+/// Every range lies in the file, and all of them are no longer than it.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_ranges(header: &str, size: u64) {
+    let Ranges::Some(list) = ranges(Some(header), size) else { return };
+    assert!(!list.is_empty() && list.len() <= RANGES_MAX);
+    assert!(list.iter().all(|(start, len)| *len > 0 && start.checked_add(*len).is_some_and(|end| end <= size)));
+    assert!(list.len() == 1 || list.iter().map(|(_, len)| len).sum::<u64>() <= size);
+}
+
 /// RFC 9110 14.1.2. What is no range of bytes is ignored.
 fn ranges(header: Option<&str>, size: u64) -> Ranges {
     let Some(list) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else { return Ranges::Whole };

@@ -61,6 +61,7 @@ use crate::strangers::{STRANGER_TIME, Stranger};
 use crate::token::Tokens;
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
+pub use browser::links::{Link, Links, Which};
 pub use config::WebConfig;
 use service::Peer;
 use shared::Shared;
@@ -100,6 +101,11 @@ impl WebHandle {
     /// Makes these the shares. Locks in one that is gone or changed end.
     pub fn set_shares(&self, shares: Vec<DoorShare>) {
         self.shared.set_shares(shares);
+    }
+
+    /// The links that users made.
+    pub fn links(&self) -> &Links {
+        &self.shared.links
     }
 
     /// Adds the counters to `out`, in the form of Prometheus.

@@ -114,6 +114,8 @@ impl Shared {
 
     /// Each request looks its user up: a user who is gone or changed is refused from the next one on.
     pub fn set_users(&self, users: Vec<DoorUser>) {
+        // `uploads.of_one_user`
+        self.uploads.keep_users(&users.iter().map(|user| (user.name.as_str(), user.uid)).collect());
         *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
     }
 

@@ -72,7 +72,7 @@ impl Registry {
 
     /// Of a replica, which goes on receiving afterwards.
     async fn clone_received(&self, replica: &str, snapshot: &str, name: &str) -> FsResult<VolumeInfo> {
-        let _alone = self.receive_alone(replica)?;
+        let _alone = self.alone_for_owner(replica).await?;
         let (parent, document) = self.replica_document(replica).await?;
         let document = document.ok_or(FsError::NotFound)?;
         let number = document.number_of(snapshot).ok_or(FsError::NotFound)?;

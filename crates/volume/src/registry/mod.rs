@@ -76,7 +76,7 @@ pub struct Registry {
     /// See `followed.reopened`.
     terms: parking_lot::Mutex<HashMap<Uuid, Terms>>,
     /// Names of replicas that are received into or promoted just now.
-    pub(crate) receiving: Arc<parking_lot::Mutex<HashSet<String>>>,
+    pub(crate) receiving: crate::alone::Receiving,
 }
 
 impl Registry {
@@ -256,7 +256,7 @@ impl Registry {
         if self.replica(name).await.is_ok_and(|replica| replica.snapshots.iter().any(|one| !one.holds.is_empty())) {
             return Err(FsError::Busy("a snapshot of the replica is held"));
         }
-        let _alone = self.receive_alone(name)?;
+        let _alone = self.alone_for_owner(name).await?;
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let entry = self.find(&mut document, name)?.clone();
@@ -525,7 +525,7 @@ impl Registry {
     }
 
     /// Deletes the objects of a doomed volume, then its entry (`registry.doom_before_delete`).
-    async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
+    pub(crate) async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
         let store = &self.backing.store;
         let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();
         let mut deleted = store.delete_stream(paths);

@@ -12,6 +12,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 
+use super::arrival::{Clocks, ReceiverTime};
 use super::stream::Identity;
 use crate::types::{FsError, FsResult, Hold};
 
@@ -30,6 +31,9 @@ pub(super) struct Received {
     /// The snapshot that it was sent from. `None`: it came whole, or before this was written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<u64>,
+    /// The moment it arrived, by the replica's time ([`ReceiverTime`]). `None`: an older program took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) arrived: Option<i64>,
     /// The reasons to keep it here (feature `replica-holds`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) holds: Vec<Held>,
@@ -80,6 +84,9 @@ pub(crate) struct Document {
     /// A promotion has begun: images are as it wrote them, and have other lengths than those that came.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) promoting: bool,
+    /// The replica's time when this was written. `None`: an older program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) time: Option<ReceiverTime>,
 }
 
 /// A snapshot that began to come.
@@ -103,7 +110,24 @@ impl Document {
             objects: BTreeMap::new(),
             partial: None,
             promoting: false,
+            time: None,
         }
+    }
+
+    /// The replica's time now, in seconds since 1970.
+    pub(super) fn now(&self, wall: Timestamp) -> i64 {
+        ReceiverTime::after(self.time.as_ref(), Clocks::read(wall)).now()
+    }
+
+    /// Brings the replica's time up to the present, and returns it in seconds since 1970 (`arrival.unknown_is_now`).
+    pub(super) fn tick(&mut self, wall: Timestamp) -> i64 {
+        let time = ReceiverTime::after(self.time.as_ref(), Clocks::read(wall));
+        let now = time.now();
+        self.time = Some(time);
+        self.snapshots.iter_mut().for_each(|received| {
+            received.arrived.get_or_insert(now);
+        });
+        now
     }
 
     /// `None`: nothing was received whole.
@@ -214,8 +238,21 @@ mod tests {
             identity: Identity { number, name: format!("s{number}"), created_ns: 1 },
             over: None,
             from: None,
+            arrived: None,
             holds: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_snapshot_of_an_older_program_arrived_when_it_is_first_seen() {
+        let mut document = Document::new(uuid::Uuid::from_u128(1));
+        document.snapshots = vec![received(1), Received { arrived: Some(5), ..received(2) }];
+        let now = document.tick(Timestamp::new(1_000_000, 0));
+        assert_eq!(now, 1_000_000);
+        let arrived = |document: &Document| document.snapshots.iter().map(|one| one.arrived).collect::<Vec<_>>();
+        assert_eq!(arrived(&document), [Some(now), Some(5)]);
+        document.tick(Timestamp::new(9_000_000, 0));
+        assert_eq!(arrived(&document), [Some(now), Some(5)]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ use ulid::Ulid;
 use super::chain::{Flat, flat};
 use super::document::{self, Document};
 use super::rows::copy_rows;
+use super::stream::Identity;
+use super::time_of;
 use crate::backing::Beneath;
 use crate::data::{FOOTER_BYTES, Segment, SegmentId, Tally, encode_segment, object_path, parse_footer, segment_key};
 use crate::features;
@@ -30,6 +32,7 @@ use crate::meta::{Batch, Meta};
 use crate::registry::Registry;
 use crate::registry::document::{find, store_error};
 use crate::snapshots::View;
+use crate::snapshots::create::check_name;
 use crate::snapshots::image::{self, Ground, Image};
 use crate::snapshots::row::{self, Row, Table};
 use crate::types::*;
@@ -57,7 +60,7 @@ impl Registry {
     }
 
     async fn promote_replica(&self, name: &str) -> FsResult<()> {
-        let _alone = self.receive_alone(name)?;
+        let _alone = self.alone_for_owner(name).await?;
         let (entry, document) = self.replica_document(name).await?;
         let Some(mut document) = document.filter(|document| document.newest().is_some()) else {
             return Err(FsError::Refused(format!("'{name}' has no snapshot: nothing was received whole").into()));
@@ -156,7 +159,12 @@ impl Promotion<'_> {
             let tables = tables.map(|&(id, bytes)| Table { id, bytes }).collect();
             // Holds of the sender are no affair of this side.
             let holds = received.holds();
-            let own = Row { image_bytes: image.len() as u64, tables, holds, ..row::decode(&key, &own)? };
+            // Name and moment in the row are the sender's words; those of the document were checked.
+            let Identity { name, created_ns, .. } = &received.identity;
+            let name = if check_name(name).is_ok() { name.clone() } else { format!("snapshot-{number}") };
+            let created = time_of(*created_ns);
+            let row = row::decode(&key, &own)?;
+            let own = Row { name, created, image_bytes: image.len() as u64, tables, holds, ..row };
             let put = self.store.put(&image::image_path(&self.prefix, number), image.into()).await;
             put.map_err(|error| store_error(&error))?;
             rows.insert(key, Some(row::encode(&own)));

@@ -1,7 +1,8 @@
 //! Receiving a snapshot into a replica.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -10,103 +11,160 @@ use larder_base::Timestamp;
 use larder_base::features::Features;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
-use parking_lot::Mutex;
 use ulid::Ulid;
 use uuid::Uuid;
 
 use super::document::{self, Document, Partial, Received};
+use super::limits::{Budget, IMAGE_BYTES_MAX, ReceiveLimits, check_count, check_header, refused};
+use super::relay::KEYRING;
 use super::send::below;
-use super::stream::{Decoder, End, Frame, Header};
+use super::stream::{Decoder, End, Frame, Header, Identity};
 use super::{ReplicaInfo, ReplicaSnapshot, Resume, image_path, numbers_of, ranges_of, segment_path, time_of};
+use crate::alone::Alone;
 use crate::features;
 use crate::layout::prefix_of;
 use crate::properties::VolumeInfo;
 use crate::registry::document::{VolumeEntry, check_features, mark, store_error};
 use crate::registry::{HAS_CLONES, Registry, check_properties, check_volume_name};
 use crate::snapshots::holds::{self, is_active, is_held};
+use crate::snapshots::row::NAME_LEN_MAX;
 use crate::types::*;
 
 /// Longer objects are put in parts of this length.
 const PART_BYTES: u64 = 8 << 20;
 /// No object is longer.
 const OBJECT_BYTES_MAX: u64 = 1 << 36;
+/// An image may be sealed, which makes it a little longer.
+const IMAGE_OBJECT_BYTES_MAX: u64 = IMAGE_BYTES_MAX + IMAGE_BYTES_MAX / 8;
+/// A reception that the owner interrupts ends within moments: it waits for the network, mostly.
+const INTERRUPTION_MAX: Duration = Duration::from_secs(30);
+const INTERRUPTION_LOOK: Duration = Duration::from_millis(10);
 
-/// A name that nobody else receives into, promotes or destroys while this is held.
-pub(crate) struct Alone {
-    receiving: Arc<Mutex<HashSet<String>>>,
-    name: String,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.receiving.lock().remove(&self.name);
-    }
-}
-
-fn refused(why: String) -> FsError {
-    FsError::Refused(why.into())
+/// A stream that goes into a replica.
+struct Reception<'a> {
+    name: &'a str,
+    header: &'a Header,
+    limits: ReceiveLimits,
+    prefix: Path,
+    /// An earlier attempt has left a part of the same snapshot.
+    resumed: bool,
 }
 
 impl Registry {
     pub(crate) fn receive_alone(&self, name: &str) -> FsResult<Alone> {
-        if self.receiving.lock().insert(name.to_owned()) {
-            return Ok(Alone { receiving: Arc::clone(&self.receiving), name: name.to_owned() });
+        let why = FsError::Busy("a snapshot is being received into it, or sent on from it");
+        Alone::take(&self.receiving, name).ok_or(why)
+    }
+
+    /// As [`Registry::receive_alone`], for the owner: a reception is interrupted, since its sender could keep it up for ever. It is
+    /// resumed later.
+    pub(crate) async fn alone_for_owner(&self, name: &str) -> FsResult<Alone> {
+        let end = tokio::time::Instant::now() + INTERRUPTION_MAX;
+        while tokio::time::Instant::now() < end {
+            let bell = self.receiving.lock().get(name).cloned();
+            match bell.filter(|bell| bell.is_heard.load(Ordering::Acquire)) {
+                Some(bell) => bell.rings.notify_one(),
+                None => break,
+            }
+            tokio::time::sleep(INTERRUPTION_LOOK).await;
         }
-        Err(FsError::Busy("a snapshot is being received into it, or sent on from it"))
+        self.receive_alone(name)
+    }
+
+    /// As [`Registry::receive_within`], without bounds of the owner's.
+    pub async fn receive(&self, name: &str, input: BoxStream<'_, FsResult<Bytes>>) -> FsResult<ReplicaSnapshot> {
+        self.receive_within(name, ReceiveLimits::default(), input).await
     }
 
     /// Receives a snapshot into the replica `name`, which a stream that needs nothing makes. Nothing of it counts before the stream
     /// has ended well; what has come by then stays for [`Registry::resume`]. [`FsError::Refused`] says why a stream does not fit, and
-    /// what would.
-    pub async fn receive(&self, name: &str, input: BoxStream<'_, FsResult<Bytes>>) -> FsResult<ReplicaSnapshot> {
+    /// what would; a replica without a snapshot goes then.
+    pub async fn receive_within(
+        &self,
+        name: &str,
+        limits: ReceiveLimits,
+        input: BoxStream<'_, FsResult<Bytes>>,
+    ) -> FsResult<ReplicaSnapshot> {
         check_volume_name(name)?;
         let mut frames = Decoder::new(input).await?;
         let Frame::Header(header) = frames.next().await? else {
             return Err(refused("the stream does not begin with a header".into()));
         };
-        let _alone = self.receive_alone(name)?;
-        let (entry, mut document) = self.receiver(name, &header).await?;
+        check_header(&header)?;
+        let alone = self.receive_alone(name)?;
+        // A bell that rings before the objects come is heard when they do.
+        alone.bell.is_heard.store(true, Ordering::Release);
+        let (entry, document) = self.receiver(name, &header).await?;
         let prefix = prefix_of(entry.info.id);
-        let store = &*self.backing.store;
-        let resumed = document.begin(&header);
+        let is_first = document.snapshots.is_empty();
+        let mut reception = Reception { name, header: &header, limits, prefix, resumed: false };
+        let received = self.take_stream(&mut reception, document, &mut frames, &alone).await;
+        if let (Err(error), true) = (&received, is_first) {
+            self.leave_nothing(&entry, error).await;
+        }
+        received
+    }
+
+    /// The frames after the header, into the replica that `document` is of.
+    async fn take_stream(
+        &self,
+        reception: &mut Reception<'_>,
+        mut document: Document,
+        frames: &mut Decoder<'_>,
+        alone: &Alone,
+    ) -> FsResult<ReplicaSnapshot> {
+        let (header, prefix, store) = (reception.header, reception.prefix.clone(), &*self.backing.store);
+        check_count(reception.name, &document, document.now(self.backing.clock.now()))?;
+        reception.resumed = document.begin(header);
         document.write(store, &prefix).await?;
-        if !resumed {
+        if !reception.resumed {
             // What another attempt has left is not taken for a part of this one.
             sweep(store, &prefix, &document).await?;
         }
-        let mut came: BTreeMap<String, u64> = BTreeMap::new();
-        let end = loop {
-            match frames.next().await? {
-                Frame::Object { path, bytes } => {
-                    check_path(&path, bytes, &header)?;
-                    let at = below(&prefix, &path);
-                    if document.objects.contains_key(&path) {
-                        compare_object(&mut frames, store, &at, bytes).await?;
-                    } else {
-                        take_object(&mut frames, store, &at, bytes).await?;
-                    }
-                    came.insert(path, bytes);
-                }
-                Frame::End(end) => break end,
-                _ => return Err(refused("the stream has a frame where none may be".into())),
-            }
+        let (end, came) = tokio::select! {
+            taken = take_objects(reception, &document, frames, store) => taken?,
+            () = alone.bell.rings.notified() => return Err(FsError::Busy("the owner of the replica changes it: send the snapshot again")),
         };
-        if end.objects != came.len() as u64 {
-            return Err(refused("the stream lacks objects that it promised".into()));
-        }
-        if resumed {
-            add_partial(store, &prefix, &end, &document, &mut came).await?;
-        }
-        document.enter(&header, &end, &came)?;
+        document.enter(header, &end, &came, self.backing.clock.now())?;
         // `replica.objects_before_document`
         document.write(store, &prefix).await?;
         let info = info_of(&document, self.backing.clock.now());
         info.snapshots.into_iter().last().ok_or(FsError::NotFound)
     }
 
+    /// After a first stream that failed: a replica that can never be resumed goes.
+    async fn leave_nothing(&self, entry: &VolumeEntry, error: &FsError) {
+        let is_refused = matches!(error, FsError::Refused(_) | FsError::Invalid(_) | FsError::Unsupported(_));
+        let removed = async {
+            let prefix = prefix_of(entry.info.id);
+            let mut parts = self.backing.store.list(Some(&prefix));
+            let own = document::path(&prefix);
+            let mut is_empty = true;
+            while let (true, Some(object)) = (is_empty, parts.next().await) {
+                is_empty = object.map_err(|error| store_error(&error))?.location == own;
+            }
+            drop(parts);
+            if !is_refused && !is_empty {
+                return Ok(());
+            }
+            self.update(|registry| {
+                let own = registry.volumes.iter_mut().filter(|other| other.info.id == entry.info.id);
+                own.for_each(|own| own.doomed = true);
+                Ok(())
+            })
+            .await?;
+            self.delete_doomed(entry.info.id).await
+        };
+        if let Err(error) = removed.await {
+            let replica = &entry.info.name;
+            tracing::warn!(replica, %error, "a replica that received nothing stays for now");
+        }
+    }
+
     /// The replica that a stream goes into, and what it has.
     async fn receiver(&self, name: &str, header: &Header) -> FsResult<(VolumeEntry, Document)> {
-        let features = features::received(&header.features);
+        let names = header.features.iter().cloned().collect::<BTreeSet<String>>();
+        let features = features::received(&names.into_iter().collect::<Vec<_>>());
         check_features("the snapshot", &features, true)?;
         check_properties(&header.properties)?;
         let (mut registry, _) = self.read().await?;
@@ -219,11 +277,23 @@ impl Registry {
 
     /// Removes snapshots of a replica, by name, and the objects that only they need.
     pub async fn forget_received(&self, name: &str, snapshots: &[String]) -> FsResult<()> {
-        let _alone = self.receive_alone(name)?;
-        let (entry, document) = self.replica_document(name).await?;
-        let mut document = document.ok_or(FsError::NotFound)?;
+        let alone = self.alone_for_owner(name).await?;
+        let (_, document) = self.replica_document(name).await?;
+        let document = document.ok_or(FsError::NotFound)?;
         let number = |name: &String| document.number_of(name).ok_or(FsError::NotFound);
         let numbers = snapshots.iter().map(number).collect::<FsResult<Vec<u64>>>()?;
+        self.forget_numbers(name, &numbers, &alone).await
+    }
+
+    /// As [`Registry::forget_received`], by number, and [`FsError::Busy`] while a snapshot is received.
+    pub async fn thin_received(&self, name: &str, numbers: &[u64]) -> FsResult<()> {
+        let alone = self.receive_alone(name)?;
+        self.forget_numbers(name, numbers, &alone).await
+    }
+
+    async fn forget_numbers(&self, name: &str, numbers: &[u64], _alone: &Alone) -> FsResult<()> {
+        let (entry, document) = self.replica_document(name).await?;
+        let mut document = document.ok_or(FsError::NotFound)?;
         let now = self.backing.clock.now();
         let goes = |received: &&Received| numbers.contains(&received.identity.number);
         if document.snapshots.iter().filter(goes).any(|received| is_held(&received.holds(), now)) {
@@ -233,7 +303,7 @@ impl Registry {
         if clones.iter().any(|(number, _)| numbers.contains(number)) {
             return Err(FsError::Busy(HAS_CLONES));
         }
-        let unneeded = document.remove(&numbers);
+        let unneeded = document.remove(numbers);
         let (store, prefix) = (&*self.backing.store, prefix_of(entry.info.id));
         document.write(store, &prefix).await?;
         for path in unneeded {
@@ -269,7 +339,7 @@ impl Registry {
         snapshot: &str,
         change: impl FnOnce(&mut Vec<Hold>) -> FsResult<()>,
     ) -> FsResult<()> {
-        let _alone = self.receive_alone(name)?;
+        let _alone = self.alone_for_owner(name).await?;
         let (entry, document) = self.replica_document(name).await?;
         let mut document = document.ok_or(FsError::NotFound)?;
         let received = document.named(snapshot).ok_or(FsError::NotFound)?;
@@ -344,16 +414,16 @@ fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
     let hex = |text: &str| text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_known = match path.split_once('/') {
         Some(("seg", number)) => hex(number),
-        Some(("snap", _)) => path == image_path(header.to.number),
+        Some(("snap", _)) => path == image_path(header.to.number) && bytes <= IMAGE_OBJECT_BYTES_MAX,
         Some(("meta", table)) => {
             let id = table.strip_prefix("compacted/").and_then(|name| name.strip_suffix(".sst"));
             id.is_some_and(|id| Ulid::from_string(id).is_ok_and(|ulid| ulid.to_string() == id)) && !header.is_delta
         }
         Some(_) => false,
         // Its keyring comes once, with the first snapshot: a later stream never brings back keys that were removed.
-        None => header.sealed && header.from.is_none() && path == "keyring.json",
+        None => header.sealed && header.from.is_none() && path == KEYRING,
     };
-    if is_known && bytes <= OBJECT_BYTES_MAX {
+    if is_known && (1..=OBJECT_BYTES_MAX).contains(&bytes) {
         return Ok(());
     }
     Err(refused(format!("the stream has an object '{}' that no snapshot has", path.escape_default())))
@@ -435,24 +505,59 @@ async fn data_of(frames: &mut Decoder<'_>, left: &mut u64) -> FsResult<Bytes> {
     Ok(data)
 }
 
-/// Segments that an earlier attempt has stored.
-async fn add_partial(
-    store: &dyn ObjectStore,
-    prefix: &Path,
-    end: &End,
+/// Segments that an earlier attempt has stored, and their lengths.
+async fn left_over(store: &dyn ObjectStore, prefix: &Path, document: &Document) -> FsResult<BTreeMap<String, u64>> {
+    let mut out = BTreeMap::new();
+    let mut listed = store.list(Some(&prefix.clone().join("seg")));
+    while let Some(object) = listed.next().await {
+        let object = object.map_err(|error| store_error(&error))?;
+        let path = object.location.filename().map(|name| format!("seg/{name}"));
+        out.extend(path.filter(|path| !document.objects.contains_key(path)).map(|path| (path, object.size)));
+    }
+    Ok(out)
+}
+
+/// The objects of a stream up to its end, and what the snapshot finds there beside what the replica had.
+async fn take_objects(
+    reception: &Reception<'_>,
     document: &Document,
-    came: &mut BTreeMap<String, u64>,
-) -> FsResult<()> {
+    frames: &mut Decoder<'_>,
+    store: &dyn ObjectStore,
+) -> FsResult<(End, BTreeMap<String, u64>)> {
+    let Reception { name, header, limits, prefix, resumed } = reception;
+    let left_over = if *resumed { left_over(store, prefix, document).await? } else { BTreeMap::new() };
+    let mut budget = Budget::new(name, *limits, document, &left_over);
+    let mut came: BTreeMap<String, u64> = BTreeMap::new();
+    let end = loop {
+        match frames.next().await? {
+            Frame::Object { path, bytes } => {
+                check_path(&path, bytes, header)?;
+                let at = below(prefix, &path);
+                if document.objects.contains_key(&path) {
+                    compare_object(frames, store, &at, bytes).await?;
+                } else {
+                    budget.take(&path, bytes, came.get(&path).copied())?;
+                    take_object(frames, store, &at, bytes).await?;
+                }
+                came.insert(path, bytes);
+            }
+            Frame::End(end) => break end,
+            _ => return Err(refused("the stream has a frame where none may be".into())),
+        }
+    };
+    if end.objects != came.len() as u64 {
+        return Err(refused("the stream lacks objects that it promised".into()));
+    }
+    // Segments that an earlier attempt has stored. The first that is nowhere is the reason to refuse the stream.
     for number in numbers_of(&end.segments)? {
         let path = segment_path(number);
-        if came.contains_key(&path) || document.objects.contains_key(&path) {
-            continue;
-        }
-        if let Ok(meta) = store.head(&below(prefix, &path)).await {
-            came.insert(path, meta.size);
+        match left_over.get(&path) {
+            Some(&bytes) => drop(came.entry(path).or_insert(bytes)),
+            None if came.contains_key(&path) || document.objects.contains_key(&path) => {}
+            None => break,
         }
     }
-    Ok(())
+    Ok((end, came))
 }
 
 impl Document {
@@ -465,8 +570,16 @@ impl Document {
     }
 
     /// The snapshot is there with all that it needs, or it is refused.
-    fn enter(&mut self, header: &Header, end: &End, came: &BTreeMap<String, u64>) -> FsResult<()> {
+    fn enter(&mut self, header: &Header, end: &End, came: &BTreeMap<String, u64>, wall: Timestamp) -> FsResult<()> {
         let number = header.to.number;
+        if header.sealed && header.from.is_none() && !came.contains_key(KEYRING) {
+            return Err(refused(
+                "the stream is of an encrypted volume and lacks its keyring: nobody could unlock it".into(),
+            ));
+        }
+        if let Some(other) = end.tables.iter().find(|path| !path.starts_with("meta/")) {
+            return Err(refused(format!("the stream has a table '{}', which no snapshot has", other.escape_default())));
+        }
         // The keyring is everybody's.
         let beside: Vec<&String> = came.keys().chain(self.objects.keys()).filter(|path| !path.contains('/')).collect();
         let needed = numbers_of(&end.segments)?.map(segment_path).chain(end.tables.iter().cloned());
@@ -493,24 +606,42 @@ impl Document {
         kept.into_iter().for_each(|(path, bytes)| self.keep(&path, bytes, number));
         let over = header.from.as_ref().filter(|_| header.is_delta).map(|from| from.number);
         let from = header.from.as_ref().map(|from| from.number);
-        self.snapshots.push(Received { identity: header.to.clone(), over, from, holds: Vec::new() });
+        let arrived = Some(self.tick(wall));
+        let identity = Identity { name: self.free_name(&header.to), ..header.to.clone() };
+        self.snapshots.push(Received { identity, over, from, arrived, holds: Vec::new() });
         self.partial = None;
         Ok(())
+    }
+
+    /// The name of a snapshot that arrives. Two of one name would be mistaken for each other, so the later one gets its number, too.
+    fn free_name(&self, identity: &Identity) -> String {
+        let mut name = identity.name.clone();
+        let mut number = identity.number;
+        while self.number_of(&name).is_some() {
+            let ending = format!("-{number}");
+            let kept = identity.name.len().min(NAME_LEN_MAX - ending.len());
+            name = format!("{}{ending}", identity.name.get(..kept).unwrap_or_default());
+            number += 1;
+        }
+        name
     }
 }
 
 fn info_of(document: &Document, now: Timestamp) -> ReplicaInfo {
+    let here = document.now(now);
     let used = document.used();
     let snapshot = |received: &Received| ReplicaSnapshot {
         name: received.identity.name.clone(),
         number: received.identity.number,
         created: time_of(received.identity.created_ns),
+        arrived: received.arrived.unwrap_or(here),
         used_bytes: used.get(&received.identity.number).copied().unwrap_or(0),
         holds: received.holds().into_iter().filter(|hold| is_active(hold, now)).collect(),
         clones: Vec::new(),
     };
     ReplicaInfo {
         source: document.source,
+        now: here,
         snapshots: document.snapshots.iter().map(snapshot).collect(),
         bytes: document.objects.values().map(|kept| kept.bytes).sum(),
         unfinished: document.partial.as_ref().map(|partial| partial.to.name.clone()),

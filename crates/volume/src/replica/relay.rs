@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::document::{Document, Received};
 use super::send::{Item, Job, Outgoing};
 use super::stream::{End, Header, Identity};
-use super::{Resume, image_path, numbers_of, ranges_of};
+use super::{Had, Resume, image_path, ranges_of};
 use crate::features;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
 use crate::types::*;
 
-const KEYRING: &str = "keyring.json";
+pub(super) const KEYRING: &str = "keyring.json";
 
 fn refused(why: String) -> FsError {
     FsError::Refused(why.into())
@@ -76,12 +76,10 @@ impl Registry {
             return Err(FsError::Invalid("the snapshot to begin with is not older than the one to send"));
         }
         let is_delta = is_delta(replica, to, from.as_ref(), &document)?;
-        let had: BTreeSet<u64> = match resume {
-            Some(resume) if resume.is_about(document.source, &to.identity, from.as_ref()) => {
-                numbers_of(&resume.segments)?.collect()
-            }
+        let had = match resume {
+            Some(resume) if resume.is_about(document.source, &to.identity, from.as_ref()) => Had::of(&resume.segments)?,
             Some(_) => return Err(FsError::Invalid("the token to resume with is about another snapshot")),
-            None => BTreeSet::new(),
+            None => Had::of(&[])?,
         };
         let (mut items, mut end, mut bytes) = (Vec::new(), End::default(), 0);
         if from.is_none() && entry.info().sealed {
@@ -92,8 +90,7 @@ impl Registry {
         for (path, kept) in document.objects.iter().filter(|(_, kept)| (kept.first..=kept.last).contains(&number)) {
             if let Some(id) = path.strip_prefix("seg/").and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
                 segments.insert(id);
-                if from.as_ref().is_some_and(|from| (kept.first..=kept.last).contains(&from.number))
-                    || had.contains(&id)
+                if from.as_ref().is_some_and(|from| (kept.first..=kept.last).contains(&from.number)) || had.contains(id)
                 {
                     continue;
                 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use ulid::Ulid;
 
 use super::stream::{DATA_BYTES_MAX, Encoder, End, Frame, Header, Identity};
-use super::{Resume, delta, image_path, ns_of, numbers_of, ranges_of, segment_path};
+use super::{Had, Resume, delta, image_path, ns_of, ranges_of, segment_path};
 use crate::backing::Beneath;
 use crate::features;
 use crate::keys::MARK;
@@ -94,10 +94,10 @@ impl Registry {
             .catalog
             .send([Some(to.number), from.as_ref().map(|from| from.number)].into_iter().flatten().collect());
         let source = entry.source.unwrap_or(entry.info.id);
-        let had: BTreeSet<u64> = match resume {
-            Some(resume) if resume.is_about(source, &to, from.as_ref()) => numbers_of(&resume.segments)?.collect(),
+        let had = match resume {
+            Some(resume) if resume.is_about(source, &to, from.as_ref()) => Had::of(&resume.segments)?,
             Some(_) => return Err(FsError::Invalid("the token to resume with is about another snapshot")),
-            None => BTreeSet::new(),
+            None => Had::of(&[])?,
         };
         let (image, is_delta) = state.image_to_send(from.as_ref().map(|from| from.number), to.number, &row).await?;
         let needed = state.data.read_by(to.number);
@@ -110,7 +110,7 @@ impl Registry {
         if from.is_none() && entry.info().sealed {
             items.extend(self.files_beside(&entry).await?.into_iter().map(Item::Stored));
         }
-        for (id, length) in needed.iter().filter(|(id, _)| !known.contains(&id.0) && !had.contains(&id.0)) {
+        for (id, length) in needed.iter().filter(|(id, _)| !known.contains(&id.0) && !had.contains(id.0)) {
             items.push(Item::Stored(segment_path(id.0)));
             bytes += length;
         }

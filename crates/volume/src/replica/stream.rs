@@ -27,7 +27,18 @@ const SUM_BYTES: usize = 8;
 pub(super) const DATA_BYTES_MAX: usize = 1 << 20;
 /// The longest frame: an end names every range of segments.
 const FRAME_BYTES_MAX: usize = 32 << 20;
+/// The longest header: ten thousand quotas of users are a third of it.
+const HEADER_BYTES_MAX: usize = 2 << 20;
 const PATH_BYTES_MAX: usize = 256;
+
+fn body_bytes_max(kind: u8) -> usize {
+    match kind {
+        1 => HEADER_BYTES_MAX,
+        2 => 8 + PATH_BYTES_MAX,
+        3 => DATA_BYTES_MAX,
+        _ => FRAME_BYTES_MAX,
+    }
+}
 
 /// A snapshot of a volume, the same wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +154,11 @@ fn bad(why: &str) -> FsError {
     FsError::Io(format!("the stream is damaged, or none of a larder: {why}").into())
 }
 
+/// What has the right checksum is as it was sent: sending it again would not help.
+fn nonsense(why: &str) -> FsError {
+    FsError::Refused(format!("the stream is none of a larder: {why}").into())
+}
+
 impl<'a> Decoder<'a> {
     pub(super) async fn new(input: BoxStream<'a, FsResult<Bytes>>) -> FsResult<Self> {
         let mut decoder = Self { input, held: BytesMut::new(), number: 0 };
@@ -176,7 +192,7 @@ impl<'a> Decoder<'a> {
     pub(super) async fn next(&mut self) -> FsResult<Frame> {
         let mut head = self.take(FRAME_HEAD_BYTES).await?;
         let (kind, length) = (head.get_u8(), head.get_u32() as usize);
-        if length > if kind == 3 { DATA_BYTES_MAX } else { FRAME_BYTES_MAX } {
+        if length > body_bytes_max(kind) {
             return Err(bad("a frame has an impossible length"));
         }
         let body = self.take(length).await?;
@@ -185,23 +201,24 @@ impl<'a> Decoder<'a> {
             return Err(bad(&format!("the checksum of frame {} is wrong", self.number)));
         }
         self.number += 1;
-        let json = |error: serde_json::Error| bad(&error.to_string());
+        // The error cites the text.
+        let json = |error: serde_json::Error| nonsense(&error.to_string().escape_debug().to_string());
         match kind {
             1 => Ok(Frame::Header(serde_json::from_slice(&body).map_err(json)?)),
             2 => object(body),
             3 => Ok(Frame::Data(body)),
             4 => Ok(Frame::End(serde_json::from_slice(&body).map_err(json)?)),
-            other => Err(bad(&format!("a frame has the unknown kind {other}"))),
+            other => Err(nonsense(&format!("a frame has the unknown kind {other}"))),
         }
     }
 }
 
 fn object(mut body: Bytes) -> FsResult<Frame> {
     if body.len() < 8 || body.len() > 8 + PATH_BYTES_MAX {
-        return Err(bad("an object has an impossible name"));
+        return Err(nonsense("an object has an impossible name"));
     }
     let bytes = body.get_u64();
-    let path = std::str::from_utf8(&body).map_err(|_| bad("an object's name is no text"))?.to_owned();
+    let path = std::str::from_utf8(&body).map_err(|_| nonsense("an object's name is no text"))?.to_owned();
     Ok(Frame::Object { path, bytes })
 }
 

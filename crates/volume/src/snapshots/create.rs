@@ -34,7 +34,7 @@ impl Volume {
 }
 
 /// Names are shown as directories by every protocol.
-pub(super) fn check_name(name: &str) -> FsResult<()> {
+pub(crate) fn check_name(name: &str) -> FsResult<()> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".." {
         return Ok(());

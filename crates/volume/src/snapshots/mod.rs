@@ -32,7 +32,7 @@
 mod catalog;
 pub(crate) mod changes;
 pub(crate) mod compare;
-mod create;
+pub(crate) mod create;
 mod diff;
 pub(crate) mod holds;
 pub(crate) mod image;

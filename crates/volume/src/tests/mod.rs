@@ -5,6 +5,7 @@ mod acl;
 mod clones;
 mod crash;
 mod durable;
+mod hostile_replica;
 mod model;
 mod named;
 mod names;

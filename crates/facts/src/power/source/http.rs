@@ -160,6 +160,21 @@ impl Answer {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz_answer(data: &[u8]) {
+    use super::login::Scheme;
+    let _ = is_whole(data);
+    let Ok(answer) = Answer::parse(data) else { return };
+    assert!(answer.body.len() <= data.len());
+    let _ = serde_json::from_slice::<Value>(&answer.body);
+    for scheme in [Scheme::Basic, Scheme::Digest] {
+        let credentials = Credentials { scheme, user: "admin", password: "secret" };
+        if let Ok(said) = credentials.answer(&answer.all("www-authenticate"), "/rpc") {
+            assert!(!said.contains(char::is_control), "it would be a header of its own");
+        }
+    }
+}
+
 /// RFC 9112, 7.1.
 fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();

@@ -7,6 +7,8 @@ use serde::Serialize;
 use crate::Machine;
 
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod http;
 mod hwmon;
 mod login;

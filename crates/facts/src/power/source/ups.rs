@@ -67,6 +67,14 @@ fn variable(line: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value))
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz_lines(text: &str) {
+    let variables = text.lines().filter_map(variable).collect();
+    if let Some((watts, _, _)) = watts(&variables) {
+        assert!(watts >= 0.0);
+    }
+}
+
 fn watts(variables: &BTreeMap<String, String>) -> Option<(f64, String, Basis)> {
     let number = |name: &str| variables.get(name)?.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
     let of = |how: &str| format!("everything behind the UPS{how}");

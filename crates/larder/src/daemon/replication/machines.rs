@@ -206,7 +206,8 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
         Err(failure) => return Refusal(failure).into_response(),
     };
     let is_stream = request.method() == Method::POST;
-    let response = door::answer(request, &path, Receiver::Pool(pool, name.volume.clone())).await;
+    let limits = daemon.limits_of(&name).await;
+    let response = door::answer(request, &path, Receiver::Pool(pool, name.volume.clone(), limits)).await;
     if is_stream && response.status() == StatusCode::OK {
         daemon.came(&name).await;
     }
@@ -249,7 +250,12 @@ impl Daemon {
     async fn open_replica(&self, name: &VolumeName, change: impl FnOnce(&mut ReplicaConfig)) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let known = state.config.replicas.iter().find(|replica| replica.name == *name).cloned();
-        let mut replica = known.unwrap_or_else(|| ReplicaConfig { name: name.clone(), keep: None, from: Vec::new() });
+        let mut replica = known.unwrap_or_else(|| ReplicaConfig {
+            name: name.clone(),
+            keep: None,
+            quota_bytes: None,
+            from: Vec::new(),
+        });
         change(&mut replica);
         let set = |editor: &mut Editor| {
             editor.set_replica(&replica);
@@ -270,7 +276,13 @@ impl Daemon {
         })?;
         // A volume of its own says so.
         pool.replica_state(&name.volume).await?;
-        self.open_replica(&name, |replica| replica.keep = request.keep.or(replica.keep)).await?;
+        self.open_replica(&name, |replica| {
+            replica.keep = request.keep.or(replica.keep);
+            if let Some(bytes) = request.quota_bytes {
+                replica.quota_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+            }
+        })
+        .await?;
         let fingerprint = Identity::load_or_create(self.folder.path())?.fingerprint();
         let secret = hex::encode(&self.invitations.add(name.clone()));
         let code = format!("{}{secret}", fingerprint.get(..FINGERPRINT_DIGITS).unwrap_or_default());

@@ -16,6 +16,7 @@ use chrono::Utc;
 use larder_api::{Client, Failure, FailureKind, Replicate, ReplicationChange, ReplicationStatus, Replications};
 use larder_base::units::ByteSize;
 use larder_volume::FsError;
+use larder_volume::replica::ReceiveLimits;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -27,6 +28,8 @@ mod courier;
 pub(crate) mod door;
 pub(super) mod invitations;
 pub(crate) mod machines;
+#[cfg(test)]
+pub(crate) use moving::fuzz_file as fuzz_moves;
 mod moving;
 mod plan;
 mod receiver;
@@ -35,16 +38,21 @@ mod ssh;
 mod tls;
 
 use courier::{Courier, Progress};
-pub(crate) use receiver::Receiver;
+pub(crate) use receiver::{Receiver, stream_path};
 use runs::{Runs, Way};
 
 /// The side that a place means. Another machine must be known by its fingerprint.
-pub(crate) fn receiver(storage: &Storage, place: &Place, known: Option<Known<'_>>) -> Result<Receiver, Failure> {
+pub(crate) fn receiver(
+    storage: &Storage,
+    place: &Place,
+    known: Option<Known<'_>>,
+    limits: ReceiveLimits,
+) -> Result<Receiver, Failure> {
     match place {
-        Place::Here(name) => Ok(Receiver::Pool(storage.pool(Some(&name.pool))?, name.volume.clone())),
+        Place::Here(name) => Ok(Receiver::Pool(storage.pool(Some(&name.pool))?, name.volume.clone(), limits)),
         Place::Ssh { login, port, replica } => {
             let way = ssh::Ssh { login: login.clone(), port: *port, replica: replica.clone() };
-            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone()))
+            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone(), None))
         }
         Place::Machine { host, port, replica } => {
             let Some(Known { folder, machine }) = known else {
@@ -55,7 +63,7 @@ pub(crate) fn receiver(storage: &Storage, place: &Place, known: Option<Known<'_>
             let identity = tls::Identity::load_or_create(folder)?;
             let (host, expected, seen) = (host.clone(), machine.to_owned(), Mutex::default());
             let way = tls::Machine { host, port: *port, identity, expected, seen };
-            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone()))
+            Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone(), None))
         }
     }
 }
@@ -93,7 +101,7 @@ pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, 
     if request.take {
         take(&pool, &volume).await?;
     }
-    let receiver = receiver(storage, &to, None)?;
+    let receiver = receiver(storage, &to, None, ReceiveLimits::default())?;
     let (limit, progress) = (request.limit_bytes.map(ByteSize), Arc::default());
     Courier { pool, volume, receiver, limit, holds_for: None, although_closed: false, progress }.run().await
 }
@@ -177,7 +185,11 @@ impl Daemon {
     ) -> Result<u64, Failure> {
         let pool = self.storage.pool(Some(&volume.pool))?;
         let machine = named.and_then(|one| one.machine.as_deref());
-        let receiver = receiver(&self.storage, to, self.known(machine))?;
+        let limits = match to {
+            Place::Here(name) => self.limits_of(name).await,
+            _ => ReceiveLimits::default(),
+        };
+        let receiver = receiver(&self.storage, to, self.known(machine), limits)?;
         let holds_for = named.map(|one| one.to.to_string());
         let volume = volume.volume.clone();
         let courier = Courier { pool, volume, receiver, limit, holds_for, although_closed: false, progress };
@@ -217,6 +229,13 @@ impl Daemon {
             list.push(self.replication.status(&(volume.clone(), to), named.as_ref()));
         }
         Ok(Replications { replications: list })
+    }
+
+    /// The owner's bounds on a replica.
+    pub(crate) async fn limits_of(&self, name: &VolumeName) -> ReceiveLimits {
+        let state = self.state.lock().await;
+        let known = state.config.replicas.iter().find(|replica| replica.name == *name);
+        ReceiveLimits { quota_bytes: known.and_then(|replica| replica.quota_bytes) }
     }
 
     /// Snapshots have come into a replica here: those that its retention does not need go.
@@ -280,7 +299,8 @@ impl Daemon {
             (_, None) => self.machine_at(&to).await,
         };
         // What is in the way is said now, not in the night.
-        receiver(&self.storage, &to, self.known(machine.as_deref()))?.state().await?;
+        let known = self.known(machine.as_deref());
+        receiver(&self.storage, &to, known, ReceiveLimits::default())?.state().await?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
         let one = ReplicateConfig { volume, to, limit, machine, late_after_hours: 0 };
         let mut state = self.state.lock().await;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::units::ByteSize;
+use larder_volume::replica::ReceiveLimits;
 use larder_volume::{FsError, Volume, VolumeInfo};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
@@ -73,6 +74,14 @@ impl Record {
     fn is_of(&self, from: &VolumeName, to: &VolumeName) -> bool {
         self.from == from.to_string() && self.to == to.to_string()
     }
+}
+
+/// A file that decodes is encoded and decoded again without change.
+#[cfg(test)]
+pub(crate) fn fuzz_file(data: &[u8]) {
+    let Ok(list) = serde_json::from_slice::<Vec<Record>>(data) else { return };
+    let once = serde_json::to_value(&list).ok();
+    assert!(once.is_some_and(|once| serde_json::from_value::<Vec<Record>>(once).is_ok_and(|again| again == list)));
 }
 
 /// `moves.json` in the data folder.
@@ -150,7 +159,7 @@ impl Move {
         Courier {
             pool: Arc::clone(&self.old),
             volume: self.from.volume.clone(),
-            receiver: Receiver::Pool(Arc::clone(&self.new), self.to.volume.clone()),
+            receiver: Receiver::Pool(Arc::clone(&self.new), self.to.volume.clone(), ReceiveLimits::default()),
             limit: self.limit.filter(|_| !although_closed),
             holds_for: Some(self.place()),
             although_closed,

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::BoxStream;
 use larder_api::{Client, Failure, FailureKind, Received, ReplicaState};
+use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use crate::config::VolumeName;
@@ -27,16 +28,17 @@ pub(super) type Stream<'a> = BoxStream<'a, Result<Bytes, String>>;
 
 #[derive(Clone)]
 pub(crate) enum Receiver {
-    Pool(Arc<OpenPool>, String),
-    Daemon(Client, VolumeName),
+    Pool(Arc<OpenPool>, String, ReceiveLimits),
+    /// With a quota that counts beside the one in its configuration.
+    Daemon(Client, VolumeName, Option<u64>),
 }
 
 impl Receiver {
     /// What the replica has; nothing, where there is none yet.
     pub(crate) async fn state(&self) -> Result<ReplicaState, Failure> {
         match self {
-            Self::Pool(pool, volume) => pool.replica_state(volume).await,
-            Self::Daemon(client, replica) => {
+            Self::Pool(pool, volume, _) => pool.replica_state(volume).await,
+            Self::Daemon(client, replica, _) => {
                 let path = format!("/v1/receive/{replica}");
                 let answer = tokio::time::timeout(ANSWER_MAX, client.get(&path)).await;
                 answer.unwrap_or_else(|_| Err(gone("it did not answer within a minute")))
@@ -46,10 +48,10 @@ impl Receiver {
 
     pub(crate) async fn receive(&self, stream: Stream<'_>) -> Result<Received, Failure> {
         match self {
-            Self::Pool(pool, volume) => pool.receive(volume, stream).await,
-            Self::Daemon(client, replica) => {
+            Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await,
+            Self::Daemon(client, replica, quota_bytes) => {
                 let (out, pieces) = mpsc::channel(PIECES_MAX);
-                let path = format!("/v1/receive/{replica}");
+                let path = stream_path(&replica.to_string(), *quota_bytes);
                 let answer = std::pin::pin!(client.upload(&path, pieces));
                 let forward = std::pin::pin!(forward(stream, out));
                 match futures::future::select(answer, forward).await {
@@ -63,6 +65,12 @@ impl Receiver {
             }
         }
     }
+}
+
+/// Where a stream into a replica is sent to.
+pub(crate) fn stream_path(replica: &str, quota_bytes: Option<u64>) -> String {
+    let quota = quota_bytes.map(|bytes| format!("?quota_bytes={bytes}")).unwrap_or_default();
+    format!("/v1/receive/{replica}{quota}")
 }
 
 /// The end of the channel is the end of the stream. One that was cut lacks the end that its receiver asks for.

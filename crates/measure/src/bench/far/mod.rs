@@ -30,6 +30,12 @@ mod listen;
 mod sound;
 mod visit;
 
+/// What a far end answers, fed with anything.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_samples(data: &[u8]) {
+    sound::fuzz_samples(data);
+}
+
 pub(super) use listen::Listener;
 pub use visit::FarEnd;
 pub(super) use visit::{FarError, Visit, is_same_host};

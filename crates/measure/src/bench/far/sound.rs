@@ -61,6 +61,19 @@ pub(super) fn sound(mut samples: Samples, from_ms: u64, to_ms: u64) -> Result<Sa
     Ok(samples)
 }
 
+/// What a far end answers: samples that are taken have the series and names of some machine.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz_samples(data: &[u8]) {
+    if let Ok(told) = serde_json::from_slice::<MachineFacts>(data) {
+        assert!(facts(&told).host.chars().count() <= NAME_CHARS_MAX);
+    }
+    let Ok(samples) = serde_json::from_slice::<Samples>(data) else { return };
+    let Ok(found) = sound(samples, 0, 10_000) else { return };
+    let looks = found.at_ms.len();
+    assert!(found.disks.iter().all(|disk| !disk.disk.contains(char::is_control)));
+    assert!(lists(&mut thinned(found)).iter().all(|list| list.len() <= looks));
+}
+
 pub(super) fn facts(told: &MachineFacts) -> MachineFacts {
     MachineFacts {
         host: name(&told.host),

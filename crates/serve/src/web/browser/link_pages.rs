@@ -12,7 +12,7 @@ use super::super::path::{href, name};
 use super::form::Form;
 use super::frame::{crumbs, tools, user_menu};
 use super::html::{OWN, Page, escaped, icon, shown, time};
-use super::links::{DAYS_MAX, Link, now};
+use super::links::{DAYS_MAX, Link, Which, now};
 use super::sessions::Session;
 use super::visit::Visit;
 use crate::password::PasswordHash;
@@ -94,7 +94,8 @@ pub async fn make(visit: &Visit, form: &Form, secure: bool) -> Answer {
         }
     };
     let (user, until) = (&visit.context.user.name, now() + days * DAY_SECS);
-    let token = visit.context.shared.links.make(user, visit.path(), until, password).await?;
+    let maker = (user.as_str(), visit.context.user.uid);
+    let token = visit.context.shared.links.make(maker, visit.path(), until, password).await?;
     tracing::info!("WebDAV: '{user}' made a link to '{}' for {days} days", visit.path().escape_ascii());
     let url = format!("{}{LINK}{token}", origin(&visit.context.headers, secure));
     Ok(share(visit, is_folder, Some((&url, until))))
@@ -152,7 +153,7 @@ fn push_link(out: &mut String, link: &Link, csrf: &str) {
 
 pub async fn revoke(context: &Context, form: &Form) -> Answer {
     let id = form.text("revoke").ok_or(Fail::bad_request("the form names no link"))?;
-    context.shared.links.revoke(&context.user.name, id).await?;
+    context.shared.links.end(Which::Own { maker: &context.user.name, id }).await?;
     Ok(super::html::redirect(&format!("{OWN}links")))
 }
 

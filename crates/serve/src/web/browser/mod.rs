@@ -110,7 +110,8 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
     let (token, below) = rest.split_once('/').map_or((rest, None), |(token, below)| (token, Some(below)));
     let Some(link) = shared.links.find(token) else { return (Ok(failure(&OVER, String::new(), false)), false) };
     // `links.rights_of_the_maker`.
-    let Some(user) = shared.user(&link.maker) else { return (Ok(failure(&OVER, String::new(), false)), false) };
+    let maker = shared.user(&link.maker).filter(|user| link.is_of(&user.name, user.uid));
+    let Some(user) = maker else { return (Ok(failure(&OVER, String::new(), false)), false) };
     let prefix = format!("{LINK}{token}");
     if link.password.is_some() && !has_opened(shared, &parts.headers, &link.hash) {
         if parts.method != Method::POST {
@@ -120,6 +121,10 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return (Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "what a link leads to is read, not changed")), true);
+    }
+    if shared.links.note_use(&link) {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move { shared.links.store_uses().await });
     }
     let place = Place::of_url(&format!("/{}", below.unwrap_or_default()));
     let answer = match place {
@@ -311,6 +316,10 @@ async fn posted(context: Context, session: Option<Session>, query: Form, tls: bo
 pub async fn own(context: Context, session: Option<Session>, below: &str, tls: bool, body: &mut Incoming) -> Answer {
     if let Some(id) = below.strip_prefix("upload/") {
         return upload_ops::go_on(context, id, body).await;
+    }
+    // Links are the user's, wherever they lead; a token is less than its user.
+    if context.user.token.is_some() {
+        return Err(Fail::forbidden("an app token sees no links and ends none: log in with the password"));
     }
     match (below, context.method.as_str()) {
         ("links", "GET" | "HEAD") => Ok(link_pages::list(&context, session.as_ref())),

@@ -20,7 +20,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
-fn number(headers: &HeaderMap, name: HeaderName) -> Result<u64, Fail> {
+pub fn number(headers: &HeaderMap, name: HeaderName) -> Result<u64, Fail> {
     const BAD: Fail = Fail::bad_request("Upload-Length and Upload-Offset are counts of bytes");
     let value = text(headers, name).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit())).ok_or(BAD)?;
     value.parse().map_err(|_| BAD)
@@ -41,7 +41,7 @@ pub async fn begin(context: &Context) -> Answer {
     // Before the next one, those that nobody goes on with make room (`uploads.silent_bounded`).
     context.shared.uploads.expire(Instant::now());
     let arriving = Arriving::begin(context).await?;
-    let id = context.shared.uploads.add(&context.user.name, arriving, length)?;
+    let id = context.shared.uploads.add(&context.user, arriving, length)?;
     let mut response = at(StatusCode::CREATED, 0);
     if let Ok(url) = HeaderValue::from_str(&format!("{OWN}upload/{id}")) {
         response.headers_mut().insert(header::LOCATION, url);
@@ -51,7 +51,7 @@ pub async fn begin(context: &Context) -> Answer {
 
 /// A request for the upload `id`.
 pub async fn go_on(context: Context, id: &str, body: &mut Incoming) -> Answer {
-    let entry = context.shared.uploads.find(id, &context.user.name)?;
+    let entry = context.shared.uploads.find(id, &context.user)?;
     match context.method.as_str() {
         "HEAD" => {
             let held = entry.hold().await?;

@@ -4,13 +4,15 @@
 //!   4 MiB in memory and a file without a name in its volume.
 //! - `uploads.expire`: one that was not heard of for [`SILENT_MAX`] is dropped, and its file with it. So
 //!   is one whose share is gone or changed. None outlives the server.
+//! - `uploads.of_one_user`: an upload is of a name and a number, and gone on with by that user, or by an app token that may write in its
+//!   share.
 //! - `uploads.silent_bounded`: an upload of which less than [`LIVELY_BYTES`] came for [`SILENT_AFTER`] is silent. So is one of which
 //!   nothing came for [`IDLE_AFTER`] while its user went on with another. Silent uploads of a user hold at most one [`SHARE_OF_USER`]th of the bytes that their volume has left, those of all users one
 //!   [`SHARE_OF_ALL`]th; the longest silent ones go first. With less than one [`TIGHT`]th of the volume left, all silent ones go.
 //! - `uploads.newest_request_wins`: a request for an upload ends the one before: after a cut the server
 //!   may still wait for the old one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
 use super::super::fail::Fail;
 use super::super::put::Arriving;
 use super::sessions::secret;
+use crate::login::DoorUser;
+use crate::token::DoorToken;
 use crate::tree::ShareState;
 
 const UPLOADS_MAX: usize = 256;
@@ -49,6 +53,7 @@ pub enum Stage {
 
 pub struct Entry {
     user: String,
+    uid: u32,
     share: Arc<ShareState>,
     pub length: u64,
     seen: Mutex<Seen>,
@@ -131,19 +136,20 @@ impl Entry {
 }
 
 impl Uploads {
-    pub fn add(&self, user: &str, arriving: Arriving, length: u64) -> Result<String, Fail> {
+    pub fn add(&self, user: &DoorUser, arriving: Arriving, length: u64) -> Result<String, Fail> {
         const FULL: Fail = Fail::new(StatusCode::SERVICE_UNAVAILABLE, "as many uploads are under way as there may be");
         let mut all = self.0.lock();
-        if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user).count() >= OF_USER_MAX {
+        if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user.name).count() >= OF_USER_MAX {
             // Those that are done are of little use.
             all.retain(|_, entry| !entry.stage.try_lock().is_ok_and(|stage| !matches!(*stage, Stage::Arriving(_))));
         }
-        if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user).count() >= OF_USER_MAX {
+        if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user.name).count() >= OF_USER_MAX {
             return Err(FULL);
         }
         let (id, now) = (hex::encode(&secret::<16>()), Instant::now());
         let entry = Entry {
-            user: user.to_owned(),
+            user: user.name.clone(),
+            uid: user.uid,
             share: Arc::clone(arriving.share()),
             length,
             seen: Mutex::new(Seen { last: now, bytes: 0, lively: now, lively_bytes: 0 }),
@@ -154,9 +160,16 @@ impl Uploads {
         Ok(id)
     }
 
-    pub fn find(&self, id: &str, user: &str) -> Result<Arc<Entry>, Fail> {
+    /// `uploads.of_one_user`
+    pub fn find(&self, id: &str, user: &DoorUser) -> Result<Arc<Entry>, Fail> {
         const NONE: Fail = Fail::new(StatusCode::NOT_FOUND, "there is no such upload, or it was given up: begin anew");
-        self.0.lock().get(id).filter(|entry| entry.user == user).cloned().ok_or(NONE)
+        let may = |entry: &&Arc<Entry>| {
+            let opens = |token: &Arc<DoorToken>| {
+                !token.read_only && token.share.as_ref().is_none_or(|share| *share == entry.share.share.name)
+            };
+            entry.user == user.name && entry.uid == user.uid && user.token.as_ref().is_none_or(opens)
+        };
+        self.0.lock().get(id).filter(may).cloned().ok_or(NONE)
     }
 
     pub fn remove(&self, id: &str) {
@@ -195,6 +208,11 @@ impl Uploads {
                 }
             }
         }
+    }
+
+    /// Drops those whose users are gone, or are others of the same name.
+    pub fn keep_users(&self, users: &HashSet<(&str, u32)>) {
+        self.0.lock().retain(|_, entry| users.contains(&(entry.user.as_str(), entry.uid)));
     }
 
     pub fn forget_share(&self, share: &Arc<ShareState>) {
