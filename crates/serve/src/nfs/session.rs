@@ -244,7 +244,6 @@ impl Session {
             tail: message.tail.clone(),
             once,
             scratch: Vec::new(),
-            held: Default::default(),
         })
     }
 
