@@ -86,10 +86,9 @@ impl Files {
         self.tree.resolve_granted(cred, id).await
     }
 
-    /// As [`Files::resolve_granted`]; the number means this file for as long as the third is kept (`files.number_held`).
-    pub async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, Held)> {
-        let (attr, granted, node) = self.tree.resolve_held(cred, id).await?;
-        Ok((attr, granted, Held(node.map(Box::new))))
+    /// The number of the inode means this one for as long as the answer is kept (`files.number_held`).
+    pub async fn hold(&self, id: FileId) -> FsResult<Held> {
+        Ok(Held(Box::new(self.tree.open_judged(id).await?)))
     }
 
     /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
@@ -193,6 +192,5 @@ impl Files {
     }
 }
 
-/// Keeps the number of an inode from meaning another file (`files.number_held`). Nothing in a volume, which gives no number twice.
-#[derive(Default)]
-pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Option<Box<OpenNode>>);
+/// Keeps the number of an inode from meaning another file (`files.number_held`).
+pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Box<OpenNode>);

@@ -163,20 +163,6 @@ impl Tree {
         }
     }
 
-    /// As `resolve_granted`. A folder's inode is held, since the host gives its number to another file once it is gone.
-    pub(crate) async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, Option<OpenNode>)> {
-        match self {
-            Tree::Volume(tree) => {
-                let (attr, granted) = tree.resolve_granted(cred, id).await?;
-                Ok((attr, granted, None))
-            }
-            Tree::Folder(tree) => {
-                let (attr, granted, file) = Box::pin(tree.resolve_held(cred, id)).await?;
-                Ok((attr, granted, Some(OpenNode::Folder(file))))
-            }
-        }
-    }
-
     pub(crate) async fn open(&self, ino: Ino) -> FsResult<OpenNode> {
         Ok(match self {
             Tree::Volume(tree) => OpenNode::Volume(tree.open(ino).await?),

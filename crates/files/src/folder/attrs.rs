@@ -13,9 +13,9 @@ use larder_volume::{
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use super::Folder;
 use super::host::{Node, bears_user, by_number, failed};
 use super::numbers::is_stream;
-use super::{Folder, OpenFile};
 use crate::posix_acl::{self, Expressed};
 
 const S_ISGID: u32 = 0o2000;
@@ -42,18 +42,6 @@ impl Folder {
             let node = folder.host.resolve(id)?;
             let object = folder.host.guarded(&node, &cred)?;
             Ok((object.attr, judge::granted(&object, &cred)))
-        })
-        .await
-    }
-
-    /// As [`Folder::resolve_granted`]: judged while it is open, so that its number cannot become another's.
-    pub(crate) async fn resolve_held(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask, OpenFile)> {
-        let cred = cred.clone();
-        self.run(move |folder| {
-            let node = folder.host.resolve(id)?;
-            let held = folder.opened(&node);
-            let object = folder.host.guarded(&node, &cred)?;
-            Ok((object.attr, judge::granted(&object, &cred), held))
         })
         .await
     }

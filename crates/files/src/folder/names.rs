@@ -403,14 +403,17 @@ impl Folder {
                 self.own(&node, None, Some(birth.gid))?;
             }
             mode.map_or(Ok(()), |mode| self.chmod(&node, mode))?;
-            self.inherit(handed.as_deref(), &node, birth.mode)?;
             match self.set_dos(&node, set.dos, set.btime) {
                 // Its mode forbids its owner to write.
                 Ok(_) | Err(FsError::Access) => set_times(&node, set.atime, set.mtime),
                 Err(error) => Err(error),
             }
         };
-        acting(identity.as_ref(), dress)?.map_err(|error| match error {
+        // A list that a user sets takes setgid from a folder of a group that is not his.
+        let listing = identity.as_ref().filter(|_| !is_proven);
+        let listed = acting(listing, || self.inherit(handed.as_deref(), &node, birth.mode))?;
+        let dressed = listed.and(acting(identity.as_ref(), dress)?);
+        dressed.map_err(|error| match error {
             // From birth it is the user's own.
             FsError::NotPermitted => exchanged(),
             error => error,

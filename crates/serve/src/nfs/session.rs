@@ -248,7 +248,6 @@ impl Session {
             tail: message.tail.clone(),
             once,
             scratch: Vec::new(),
-            held: Default::default(),
         })
     }
 

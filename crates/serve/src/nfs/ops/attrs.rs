@@ -88,7 +88,7 @@ impl Call {
     pub(super) async fn access(&self, out: &mut Answer) -> Result<(), Fail> {
         let wanted = self.args().u32()?;
         let files = self.files();
-        let (attr, bits) = self.granted().await?;
+        let (attr, bits) = files.resolve_granted(&self.cred, self.id).await?;
         let mut allowed = if bits & ACCESS_READ != 0 { ACCESS3_READ } else { 0 };
         let executes = bits & ACCESS_EXECUTE != 0;
         if attr.kind == FileKind::Directory {

@@ -26,7 +26,7 @@ impl Call {
     /// The object as a regular file on which one of `masks` is granted. The owner always passes: NFS has
     /// no open, and a file's mode may forbid what the owner opened it for (RFC 1813 4.4).
     async fn file(&self, masks: &[AccessMask]) -> Result<Attr, Fail> {
-        let (attr, bits) = self.granted().await?;
+        let (attr, bits) = self.files().resolve_granted(&self.cred, self.id).await?;
         match attr.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(Status::IsDir.into()),

@@ -12,13 +12,13 @@ mod data;
 mod list;
 mod names;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_files::{Files, Held};
-use larder_volume::{AccessMask, Attr, Cred, FileId};
+use larder_files::Files;
+use larder_volume::{Attr, Cred, FileId};
 
 use super::drc;
 use super::export::ExportState;
@@ -52,8 +52,6 @@ pub struct Call {
     pub once: Option<drc::Key>,
     /// Room for the reply.
     pub scratch: Vec<u8>,
-    /// The inodes of the call's handles.
-    pub held: [OnceLock<Held>; 2],
 }
 
 /// The answer of a procedure: encoded results, and file data behind them.
@@ -77,30 +75,7 @@ impl Call {
     }
 
     async fn resolve(&self) -> Result<Attr, Fail> {
-        if self.files().reuses_numbers() {
-            return Ok(Box::pin(self.granted_held(0, self.id)).await?.0);
-        }
         Ok(self.files().resolve(self.id).await?)
-    }
-
-    /// The attributes of the call's object and the permissions that the caller has.
-    async fn granted(&self) -> Result<(Attr, AccessMask), Fail> {
-        if self.files().reuses_numbers() {
-            return Box::pin(self.granted_held(0, self.id)).await;
-        }
-        Ok(self.files().resolve_granted(&self.cred, self.id).await?)
-    }
-
-    async fn granted_held(&self, at: usize, id: FileId) -> Result<(Attr, AccessMask), Fail> {
-        let (attr, granted, held) = self.files().resolve_held(&self.cred, id).await?;
-        self.hold(at, held);
-        Ok((attr, granted))
-    }
-
-    fn hold(&self, at: usize, held: Held) {
-        if let Some(place) = self.held.get(at) {
-            let _ = place.set(held);
-        }
     }
 
     /// The handle of another object in the arguments, which must be of the same volume (RENAME, LINK).
@@ -111,9 +86,6 @@ impl Call {
         }
         if !handle::is_of(handle, id.ino, &self.export.seal) {
             return Err(Status::BadHandle.into());
-        }
-        if self.files().reuses_numbers() {
-            return Ok(Box::pin(self.granted_held(1, id)).await?.0);
         }
         Ok(self.files().resolve(id).await?)
     }
@@ -166,7 +138,14 @@ async fn carry_out(call: &mut Call) -> Reply {
     w.truncate(0);
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
+    // A handle that leads to nothing is held by nobody, and the procedure says so.
+    let held = call.files().reuses_numbers().then(|| Box::pin(call.files().hold(call.id)));
+    let held = match held {
+        Some(held) => held.await.ok(),
+        None => None,
+    };
     let outcome = procedure(call, &mut answer).await;
+    drop(held);
     if let Err(fail) = &outcome {
         let after = match fail {
             Fail::Garbage | Fail::Status(Status::Stale) => None,
