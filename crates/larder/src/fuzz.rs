@@ -5,7 +5,7 @@ use crate::daemon::replication::fuzz_moves;
 use crate::daemon::{fuzz_secrets as secrets_file, tokens};
 
 #[path = "../../../fuzz/driver.rs"]
-mod driver;
+pub(crate) mod driver;
 
 use driver::drive;
 

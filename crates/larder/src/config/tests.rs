@@ -273,9 +273,6 @@ fn a_volume_that_moves_takes_its_tables_along() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), want);
 }
 
-#[path = "../../../../fuzz/driver.rs"]
-mod driver;
-
 /// Whatever is written there: a sentence with file and line, never a panic.
 fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -306,7 +303,11 @@ fn fuzz_config() {
         name = "ann"
         uid = 1001
     "#;
-    driver::drive("config", &[whole.into(), b":2049".to_vec(), b"10.0.0.0/8".to_vec(), b"128K".to_vec()], config);
+    crate::fuzz::driver::drive(
+        "config",
+        &[whole.into(), b":2049".to_vec(), b"10.0.0.0/8".to_vec(), b"128K".to_vec()],
+        config,
+    );
 }
 
 #[test]
