@@ -197,7 +197,9 @@ impl Copying {
         let (from, ino) = (self.from.with_dos().untouched(), source.id.ino);
         from.access(&self.reader, ino, ACCESS_READ).await?;
         let _reading = from.open_judged(source.id, Uses::READ).await?;
-        let source = from.getattr_settled(source.id).await?;
+        // What clients still cache has arrived then.
+        from.getattr_settled(source.id).await?;
+        let source = from.getattr(ino).await?;
         let (attr, open) = self.target().create_unnamed(maker, dir, set).await?;
         self.data(ino, attr.id.ino, source.size, stop).await?;
         self.dress(&source, attr.id.ino, set.mode, exact).await?;
@@ -376,6 +378,9 @@ struct Run<'c> {
 impl Run<'_> {
     async fn top(&mut self, source: &Attr, dir: Ino, name: &[u8]) -> FsResult<()> {
         let copying = self.copying;
+        // As it is now, with the DOS attributes that a folder of the host shows only when it is asked for them.
+        let source = copying.from.with_dos().getattr(source.id.ino).await?;
+        let source = &source;
         let writer = &copying.writer;
         let set = copying.initial_attr(source, None, writer);
         match source.kind {
