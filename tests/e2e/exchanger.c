@@ -3,7 +3,6 @@
  *   exchange  exchanges NAME and OTHER, again and again
  *   flicker   makes the file NAME and renames it to OTHER, so that NAME comes and goes
  *   claim     makes the file NAME where it is free, and looks whether it kept the name: only its owner may take it
- *   keep      makes and removes files of its own beside NAME, and looks whether anybody else wrote into them
  *
  * The last line says "TRIES LOST".
  */
@@ -71,23 +70,6 @@ static void claim(void) {
     close(file);
 }
 
-static void keep(void) {
-    char own[64], got[8] = {0};
-    snprintf(own, sizeof own, "%s-%ld", name, tries % 64);
-    unlinkat(folder, own, 0);
-    int file = openat(folder, own, O_CREAT | O_EXCL | O_RDWR, 0644);
-    if (file < 0)
-        return;
-    tries++;
-    if (pwrite(file, "bob", 3, 0) != 3)
-        return;
-    fchmod(file, 0600);
-    spin_us(100);
-    if (pread(file, got, 7, 0) != 3 || strcmp(got, "bob") != 0)
-        lost++;
-    close(file);
-}
-
 int main(int count, char **words) {
     if (count < 4 || (folder = open(words[2], O_PATH | O_DIRECTORY)) < 0)
         return 2;
@@ -95,8 +77,7 @@ int main(int count, char **words) {
     other = count > 4 ? words[4] : "";
     void (*role)(void) = strcmp(words[1], "exchange") == 0 ? exchange
                          : strcmp(words[1], "flicker") == 0 ? flicker
-                         : strcmp(words[1], "claim") == 0   ? claim
-                                                            : keep;
+                                                            : claim;
     signal(SIGTERM, end);
     puts("ready");
     fflush(stdout);

@@ -271,27 +271,6 @@ def test_only_their_owners_lose_names_in_a_sticky_folder(scene, slowed):
         assert tries > 0 and lost == 0, f"{what}: bob lost {lost} of {tries} names"
 
 
-def test_a_number_that_is_used_again_is_not_written(scene):
-    """The host gives the number of mallory's removed file to bob's next one, while a WRITE of mallory's is under way."""
-    at = scene("numbers")
-    with at.nfs() as nfs, at.nfs() as other, at.role("bob", "keep", "kept") as bob:
-        here = nfs.walk(at.name)
-
-        def write():
-            made = nfs.create(here, "m", UNCHECKED, mode=0o666).handle
-            calls = [nfs3.opaque(made) + nfs3.u64(0) + nfs3.u32(7) + nfs3.u32(0) + nfs3.opaque(b"mallory")] * 8
-            for call in calls:
-                nfs.send(nfs3.NFS_PROGRAM, 3, nfs3.WRITE, call)
-            (at.path / "m").unlink()
-            other.readdir(here)
-            for _ in calls:
-                nfs.receive()
-
-        repeat(write)
-    tries, lost = bob.said
-    assert tries > 0 and lost == 0, f"{lost} of {tries} files of bob's were written by mallory"
-
-
 def test_nothing_is_read_through_an_exchanged_name(scene, host):
     """x is mallory's file, then bob's; sub is mallory's folder, then root's, then a link to a folder of root's."""
     at = scene("reading")

@@ -15,8 +15,8 @@
 //!   who may read it get names alone.
 //! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
 //!   exclude each other.
-//! - `files.number_held`: who judges an inode and then acts on its number keeps it open in between. The host gives the number
-//!   of a removed file to the next one.
+//! - `files.number_held`: a door that judges an inode and then opens it opens the one that it judged
+//!   ([`Files::open_judged`]). The host gives the number of a removed file to the next one.
 //!
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
@@ -54,7 +54,6 @@ use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
-pub use read::Held;
 use tree::Tree;
 pub use walk::{Report, Stop};
 
@@ -188,11 +187,6 @@ impl Files {
             Tree::Volume(volume) => volume.handle_key(),
             Tree::Folder(_) => None,
         }
-    }
-
-    /// Whether the number of a removed inode may become another's (`files.number_held`). A volume gives no number twice.
-    pub fn reuses_numbers(&self) -> bool {
-        matches!(self.tree, Tree::Folder(_))
     }
 
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.

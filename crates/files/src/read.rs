@@ -86,11 +86,6 @@ impl Files {
         self.tree.resolve_granted(cred, id).await
     }
 
-    /// The number of the inode means this one for as long as the answer is kept (`files.number_held`).
-    pub async fn hold(&self, id: FileId) -> FsResult<Held> {
-        Ok(Held(Box::new(self.tree.open_judged(id).await?)))
-    }
-
     /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
     pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
         self.tree.rights(cred, ino, parent).await
@@ -191,6 +186,3 @@ impl Files {
         self.tree.listxattr(cred, ino).await
     }
 }
-
-/// Keeps the number of an inode from meaning another file (`files.number_held`).
-pub struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Box<OpenNode>);

@@ -411,9 +411,9 @@ impl Folder {
         };
         // A list that a user sets takes setgid from a folder of a group that is not his.
         let listing = identity.as_ref().filter(|_| !is_proven);
+        let dressed = acting(identity.as_ref(), dress)?;
         let listed = acting(listing, || self.inherit(handed.as_deref(), &node, birth.mode))?;
-        let dressed = listed.and(acting(identity.as_ref(), dress)?);
-        dressed.map_err(|error| match error {
+        dressed.and(listed).map_err(|error| match error {
             // From birth it is the user's own.
             FsError::NotPermitted => exchanged(),
             error => error,

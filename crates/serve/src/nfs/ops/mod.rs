@@ -2,8 +2,8 @@
 //!
 //! - `ops.reply_after_volume`: a reply is begun only after the volume has answered, so its promises
 //!   (stability, existence) hold.
-//! - `ops.handle_first`: every call resolves its handle first, and holds it to its end, so that no generation aliases
-//!   another (`files.number_held`).
+//! - `ops.handle_first`: every call resolves its handle first, so that no generation aliases
+//!   another.
 //! - `ops.drop_is_clean`: dropping [`run`]'s future never leaves half a change, and the duplicate
 //!   request cache forgets the call (`drc.no_reply_no_trace`).
 
@@ -138,14 +138,7 @@ async fn carry_out(call: &mut Call) -> Reply {
     w.truncate(0);
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
-    // A handle that leads to nothing is held by nobody, and the procedure says so.
-    let held = call.files().reuses_numbers().then(|| Box::pin(call.files().hold(call.id)));
-    let held = match held {
-        Some(held) => held.await.ok(),
-        None => None,
-    };
     let outcome = procedure(call, &mut answer).await;
-    drop(held);
     if let Err(fail) = &outcome {
         let after = match fail {
             Fail::Garbage | Fail::Status(Status::Stale) => None,
