@@ -141,13 +141,21 @@ impl Document {
         if got.meta.size > DOCUMENT_BYTES_MAX {
             return Err(FsError::Io("the replica's document is larger than one can be".into()));
         }
-        let document: Self = serde_json::from_slice(&got.bytes().await.map_err(failed)?)
-            .map_err(|error| FsError::Io(format!("the replica's document is damaged: {error}").into()))?;
+        Self::decode(&got.bytes().await.map_err(failed)?).map(Some)
+    }
+
+    pub(super) fn decode(text: &[u8]) -> FsResult<Self> {
+        let damaged = |why: String| FsError::Io(format!("the replica's document is damaged: {why}").into());
+        let document: Self = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if document.format != FORMAT {
             let why = format!("the replica's document has format {}: a newer larder is needed", document.format);
             return Err(FsError::Unsupported(why.into()));
         }
-        Ok(Some(document))
+        // `replica.one_range_an_object`: there is no range from a later snapshot to an earlier one.
+        match document.objects.iter().find(|(_, kept)| kept.first > kept.last) {
+            Some((path, _)) => Err(damaged(format!("no snapshot can need {path:?}"))),
+            None => Ok(document),
+        }
     }
 
     pub(super) async fn write(&self, store: &dyn ObjectStore, prefix: &Path) -> FsResult<()> {
@@ -267,6 +275,15 @@ mod tests {
         assert_eq!(document.remove(&[3]), ["seg/a"]);
         assert_eq!(document.remove(&[4]), ["snap/b"]);
         assert!(document.objects.is_empty() && document.newest().is_none());
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_is_damage() {
+        let mut document = Document::new(uuid::Uuid::from_u128(1));
+        document.keep("seg/a", 10, 3);
+        let text = serde_json::to_string(&document).unwrap_or_default();
+        assert_eq!(Document::decode(text.as_bytes()).ok(), Some(document));
+        assert!(Document::decode(text.replace("\"last\":3", "\"last\":2").as_bytes()).is_err());
     }
 
     #[test]

@@ -65,9 +65,9 @@ pub(crate) fn stream(data: &[u8]) {
 }
 
 pub(crate) fn document(data: &[u8]) {
-    let Ok(mut document) = serde_json::from_slice::<Document>(data) else { return };
+    let Ok(mut document) = Document::decode(data) else { return };
     let once = serde_json::to_vec(&document).unwrap();
-    assert_eq!(serde_json::from_slice::<Document>(&once).unwrap(), document);
+    assert_eq!(Document::decode(&once).unwrap(), document);
     document.tick(Timestamp::new(1_790_000_000, 0));
     let _ = (document.used(), document.newest_segment());
     let numbers: Vec<u64> = document.snapshots.iter().map(|one| one.identity.number).collect();

@@ -12,8 +12,9 @@ const HOST: &str = "nas:10443";
 
 /// The path of a URL: it is plain, and its own URL leads to it again.
 pub fn web_path(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(place) = Place::of_url(text) else { return };
+    // What the HTTP library takes for a URL.
+    let Ok(url) = hyper::Uri::try_from(data) else { return };
+    let Ok(place) = Place::of_url(url.path()) else { return };
     let parts = || place.path.split(|byte| *byte == b'/');
     assert!(place.is_top() || parts().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
     assert_eq!(Place::of_url(&href(&place.path, place.slash)).ok().map(|again| again.path), Some(place.path.clone()));
