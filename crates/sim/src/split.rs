@@ -97,6 +97,7 @@ impl SplitRun {
         let worked = subject.work(&pool).await;
         self.tree.lock().lives[at].answered += *run.answered.lock() - before;
         worked?;
+        self.note_online(&pool, at);
         if run.one_in(2) {
             self.return_disks(&pool, at).await?;
         }
@@ -133,8 +134,14 @@ impl SplitRun {
                 }
             },
         };
+        let is_known = life == 0 || self.is_known(&pool);
         let at = self.begin_life(&pool)?;
+        if !is_known {
+            // Its disks were being brought up to date when power was cut: nobody can tell what they should have.
+            return Ok(None);
+        }
         self.judge(&pool, at)?;
+        self.forget_what_changes(&pool);
         Ok(Some((Arc::new(pool), at)))
     }
 
@@ -159,6 +166,11 @@ impl SplitRun {
             tree.last[disk] = Some(at);
         }
         Ok(at)
+    }
+
+    fn is_known(&self, pool: &Pool) -> bool {
+        let (online, tree) = (self.online(pool), self.tree.lock());
+        online.iter().any(|disk| tree.last[*disk].is_some())
     }
 
     fn online(&self, pool: &Pool) -> Vec<usize> {
@@ -191,6 +203,7 @@ impl SplitRun {
         (0..self.disks()).for_each(|disk| run.set_gone(disk, false));
         run.powered(pool.reconnect()).await?.map_err(|error| run.unexpected("reconnecting", text(&error)))?;
         self.judge(pool, at)?;
+        self.forget_what_changes(pool);
         if run.one_in(3) {
             self.discard(pool).await?;
         }
@@ -212,10 +225,25 @@ impl SplitRun {
 
     async fn bring_up_to_date(&self, pool: &Pool, at: usize) -> Outcome<()> {
         self.run.powered(pool.repaired()).await?;
+        self.note_online(pool, at);
+        Ok(())
+    }
+
+    /// These disks have everything.
+    fn note_online(&self, pool: &Pool, at: usize) {
         for disk in self.online(pool) {
             self.tree.lock().last[disk] = Some(at);
         }
-        Ok(())
+    }
+
+    /// A disk that is being brought up to date is so at any moment from now on.
+    fn forget_what_changes(&self, pool: &Pool) {
+        let paths = self.run.world.paths();
+        for disk in pool.status().disks.into_iter().filter(|disk| disk.state == DiskState::Resilvering) {
+            if let Some(number) = paths.iter().position(|path| *path == disk.path) {
+                self.tree.lock().last[number] = None;
+            }
+        }
     }
 
     fn subject(&self, at: usize) -> PoolRun {
@@ -250,7 +278,12 @@ impl SplitRun {
         }
         run.end_trouble();
         let Some((pool, at)) = self.open(number + 1000).await? else {
-            return Err(Stop::Failed("with all disks the pool does not open".to_owned()));
+            let was_cut = self.tree.lock().was_cut;
+            return if was_cut {
+                Ok(())
+            } else {
+                Err(Stop::Failed("with all disks the pool does not open".to_owned()))
+            };
         };
         self.subject(at).verify(&pool).await?;
         self.discard(&pool).await?;

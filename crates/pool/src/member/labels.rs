@@ -93,6 +93,10 @@ impl Members {
             if is_done && !is_announcing {
                 break;
             }
+            if !is_done {
+                // Some disk of that life does not know its mark.
+                announced = None;
+            }
         }
         self.labels_behind.fetch_sub(1, Ordering::AcqRel);
         true
@@ -103,6 +107,11 @@ impl Members {
     fn begin_or_announce(&self, label: &mut Label, announced: &mut Option<BTreeSet<Uuid>>) -> bool {
         let present: BTreeSet<Uuid> =
             self.iter().filter(|member| member.is_in_sync() && member.is_writable()).map(|member| member.id).collect();
+        if present.is_empty() {
+            // No disk takes labels: there is no life, and nothing is acknowledged.
+            *announced = None;
+            return false;
+        }
         if announced.take().is_some_and(|disks| disks == present) {
             label.begin_life();
         } else if label.needs_life(&present) {
