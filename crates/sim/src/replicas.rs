@@ -10,6 +10,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use larder_volume::{Backing, FsError, FsResult, Ino, MemoryBudget, Registry, Space};
 use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use rand::Rng;
 
 use crate::sealing::SimKeys;
@@ -29,6 +31,18 @@ impl Space for Endless {
     fn space(&self) -> (u64, u64) {
         (1 << 40, 1 << 39)
     }
+}
+
+/// A receiver refuses an encrypted volume without a keyring. The simulator keeps its keys itself, so this one is a placeholder.
+pub async fn lay_keyring(run: &Run, near: &Registry, volume: &str, store: &Arc<dyn ObjectStore>) -> Outcome<()> {
+    let failed = |error: String| Stop::Failed(format!("a keyring to send: {error}"));
+    let listed = run.powered(near.list()).await?.map_err(|error| failed(error.to_string()))?;
+    let Some(info) = listed.into_iter().find(|info| info.name == volume && info.sealed) else { return Ok(()) };
+    let path = Path::from(info.prefix().trim_end_matches('/')).join("keyring.json");
+    run.powered(store.put(&path, Bytes::from_static(b"keys of a simulation").into()))
+        .await?
+        .map_err(|error| failed(error.to_string()))?;
+    Ok(())
 }
 
 /// Sends the snapshots in order, each whole or from one before it, and compares what comes of them.

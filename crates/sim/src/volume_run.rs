@@ -509,6 +509,7 @@ impl VolumeRun {
         self.verify(&open, true).await?;
         self.free_clones(&open).await?;
         if run.plan.has_snapshots {
+            crate::replicas::lay_keyring(run, &open.registry, VOLUME, &open.store).await?;
             crate::replicas::replicate(run, &open.registry, VOLUME, &self.shots).await?;
         }
         run.powered(open.registry.close()).await?.map_err(|error| run.unexpected("closing the volume", error))?;
