@@ -190,7 +190,9 @@ impl SplitRun {
                 let why = format!("disk{number} alone has {only} answers of up to life {last}, and is {state}");
                 return Err(Stop::Failed(why));
             }
-            if only == 0 && state == DiskState::Diverged && !tree.was_cut {
+            // A life of its own makes a side, whether anything was answered in it or not.
+            let was_merely_away = tree.ancestors(at).contains(&last);
+            if was_merely_away && state == DiskState::Diverged && !tree.was_cut {
                 return Err(Stop::Failed(format!("disk{number} was merely away, and is {state}")));
             }
         }
