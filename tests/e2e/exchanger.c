@@ -28,14 +28,6 @@ static void pause_us(long us) {
     nanosleep(&time, 0);
 }
 
-static void spin_us(long us) {
-    struct timespec from, now;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    do
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    while ((now.tv_sec - from.tv_sec) * 1000000 + (now.tv_nsec - from.tv_nsec) / 1000 < us);
-}
-
 static void exchange(void) {
     /* RENAME_EXCHANGE */
     if (syscall(SYS_renameat2, folder, name, folder, other, 2) == 0) {

@@ -174,7 +174,7 @@ def test_paired_machines(pair, folder):
         (top / "note").write_text(hour)
         snap(near, "files", hour)
         up_to_date(near, hour)
-    assert snapshots(far, "copy") == ["a", *hours]
+    assert snapshots(far, "copy")[-4:] == ["a", *hours]
     want = contents(top)
     far.stop()
     far.extra[-1] = place.split("://")[1].split("/")[0]
