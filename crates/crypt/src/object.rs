@@ -88,7 +88,7 @@ impl ObjectKey {
         let mut rest = &mut out[..];
         for (number, frame) in (first..).zip(sealed.chunks(SEALED_FRAME_BYTES as usize)) {
             let (sealed, tag) = frame.split_at_checked(frame.len().wrapping_sub(TAG_BYTES)).ok_or(SealError::Forged)?;
-            let (content, left) = rest.split_at_mut(sealed.len());
+            let (content, left) = rest.split_at_mut_checked(sealed.len()).ok_or(SealError::Forged)?;
             self.0.open(sealed, tag, nonce(number, number == last), &[], content)?;
             rest = left;
         }
@@ -216,6 +216,18 @@ mod tests {
 
     fn content(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at * 31 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_last_frame_shorter_than_its_tag_is_refused() {
+        let object = sealed("data/1", &content(3 << 20));
+        let header = Header::decode(&object).expect("decodes");
+        let key = ObjectKey::derive(&keys(), &header, "data/1").expect("derives");
+        let body = &object[HEADER_BYTES..];
+        for tail in 1..TAG_BYTES {
+            let torn = body.get(..SEALED_FRAME_BYTES as usize + tail).expect("there are more frames");
+            assert_eq!(key.open(0, 3 << 20, torn), Err(SealError::Forged), "{tail}");
+        }
     }
 
     #[test]
