@@ -256,19 +256,24 @@ def test_only_their_owners_lose_names_in_a_sticky_folder(scene, slowed):
     """mallory's file comes and goes under a name that bob's file takes in between."""
     for what in ("remove", "rename", "replace"):
         at = scene(f"sticky-{what}", mode=0o1777, owner=0)
-        with at.nfs() as nfs, at.role("mallory", "flicker", "x", "y"), at.role("bob", "claim", "x") as bob:
-            here = nfs.walk(at.name)
-            nfs.mkdir(here, "mine", mode=0o755)
-            mine = nfs.walk(f"{at.name}/mine")
-            steps = {
-                "remove": [lambda: nfs.remove(here, "x")],
-                "rename": [lambda: nfs.rename(here, "x", mine, "got")],
-                "replace": [lambda: nfs.create(here, "z", mode=0o666), lambda: nfs.rename(here, "z", here, "x")],
-            }
-            # Two users have to meet by chance: that takes longer.
-            repeat(*steps[what], times=3)
-        tries, lost = bob.said
-        assert tries > 0 and lost == 0, f"{what}: bob lost {lost} of {tries} names"
+        tries, end = 0, time.monotonic() + 60
+        # Two users meet by chance alone: that may take several rounds.
+        while tries < 5 and time.monotonic() < end:
+            with at.nfs() as nfs, at.role("mallory", "flicker", "x", "y"), at.role("bob", "claim", "x") as bob:
+                here = nfs.walk(at.name)
+                with suppress(NfsError):
+                    nfs.mkdir(here, "mine", mode=0o755)
+                mine = nfs.walk(f"{at.name}/mine")
+                steps = {
+                    "remove": [lambda: nfs.remove(here, "x")],
+                    "rename": [lambda: nfs.rename(here, "x", mine, "got")],
+                    "replace": [lambda: nfs.create(here, "z", mode=0o666), lambda: nfs.rename(here, "z", here, "x")],
+                }
+                repeat(*steps[what], times=3)
+            claimed, lost = bob.said
+            tries += claimed
+            assert lost == 0, f"{what}: bob lost {lost} of {claimed} names"
+        assert tries > 0, f"{what}: bob never had the name"
 
 
 def test_nothing_is_read_through_an_exchanged_name(scene, host):
