@@ -10,6 +10,7 @@ pub mod hex;
 pub mod log;
 pub mod metrics;
 pub mod printed;
+pub mod seam;
 pub mod seat;
 pub mod sheet;
 pub mod shell;

@@ -7,7 +7,7 @@
 //! chance.rs    randomness and clocks          volume_run.rs, file_client.rs, file_bytes.rs   files in a volume
 //! turns.rs     who is next                    history.rs, tree_model.rs, file_model.rs       and their model
 //! split.rs     sets of disks that open a pool by turns
-//! snapshots.rs, snapshot_client.rs   snapshots in a volume
+//! snapshots.rs, snapshot_client.rs, churn.rs   snapshots in a volume
 //! disk/        disks, power, faults           early.rs, front.rs   bugs that tests plant
 //! bucket/      volumes in a bucket, and machines that fight for it
 //! ```
@@ -17,6 +17,7 @@
 mod bucket;
 pub mod chance;
 mod changes;
+mod churn;
 mod clones;
 mod contended;
 pub mod disk;

@@ -86,6 +86,8 @@ pub struct Plan {
     pub is_sealed: bool,
     /// Clients take snapshots of the volume.
     pub has_snapshots: bool,
+    /// Files come and go at a high rate while snapshots are taken.
+    pub churns: bool,
     /// Machines sit at several seats of a store in a bucket.
     pub has_seats: bool,
 }
@@ -149,6 +151,7 @@ impl Plan {
             committers: chance::generator(seed, "committers").random_range(0..=2),
             is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
             has_snapshots: chance::generator(seed, "snapshots").random(),
+            churns: kind == Kind::Volume && chance::generator(seed, "churn").random(),
             has_seats: kind == Kind::Bucket && limits.seats.unwrap_or_else(|| has_seats(seed)),
         };
         if kind == Kind::Bucket { plan.in_a_bucket() } else { plan }

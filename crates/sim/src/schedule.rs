@@ -46,6 +46,7 @@ pub fn run(seed: u64, options: Options) -> Report {
     let thread = std::thread::Builder::new().name(format!("seed-{seed}")).stack_size(8 << 20);
     let started = thread.spawn(move || {
         chance::enter(seed);
+        turns::open_seams(seed);
         let report = run_here(seed, options);
         chance::leave();
         report

@@ -31,7 +31,7 @@ impl Client {
             Err(error) => return self.refused("looking before a snapshot", &error, false),
         };
         self.run.check_power()?;
-        let name = self.shots.lock().begin(self.directory_name(), own);
+        let name = self.shots.lock().begin(Some((self.directory_name(), own)));
         self.note(|| format!("snapshot {name}"));
         let begun = elapsed();
         let taken = volume.snapshot(&name).await;

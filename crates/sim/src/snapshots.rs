@@ -2,12 +2,14 @@
 //!
 //! - `shot.own_part_exact`: while a client takes a snapshot it changes nothing itself, so its own directory in the snapshot is
 //!   what it was just before, stable or not. That is judged also where power was cut on the way.
+//! - Files that come and go beside the clients are as after one of their changes (`churn.one_moment`).
 //! - `shot.never_changes`: whatever else was found in a snapshot first is found there ever after.
 
 use std::collections::BTreeMap;
 
 use larder_volume::{Cred, FsError, Ino, NameMatch, Volume};
 
+use crate::churn::{self, Churn, Span};
 use crate::tree_model::{Found, explore};
 
 /// More are destroyed before another is taken.
@@ -26,8 +28,10 @@ pub enum Stage {
 #[derive(Clone)]
 struct Shot {
     stage: Stage,
-    /// Which client took it, and what its directory held.
-    own: (String, Found),
+    /// Which client took it, and what its directory held; `None`: no client did.
+    own: Option<(String, Found)>,
+    /// What the directory of files that come and go may have held.
+    churn: Span,
     /// All that was found in it.
     whole: Option<Found>,
 }
@@ -37,6 +41,8 @@ struct Shot {
 pub struct Shots {
     shots: BTreeMap<String, Shot>,
     next: u32,
+    /// Files that come and go.
+    pub churn: Churn,
     /// The snapshot that the volume was asked to go back to.
     pub going_back: Option<String>,
 }
@@ -47,15 +53,20 @@ impl Shots {
         self.shots.get(name)?.whole.as_ref()
     }
 
-    pub fn begin(&mut self, client: String, own: Found) -> String {
+    /// A snapshot is asked for, by a client whose directory is as `own` says, or by nobody in particular.
+    pub fn begin(&mut self, own: Option<(String, Found)>) -> String {
         self.next += 1;
         let name = format!("s{}", self.next);
-        self.shots.insert(name.clone(), Shot { stage: Stage::Begun, own: (client, own), whole: None });
+        let churn = self.churn.span();
+        self.shots.insert(name.clone(), Shot { stage: Stage::Begun, own, churn, whole: None });
         name
     }
 
     pub fn set(&mut self, name: &str, stage: Stage) {
         if let Some(shot) = self.shots.get_mut(name) {
+            if shot.stage == Stage::Begun {
+                self.churn.end(&mut shot.churn);
+            }
             shot.stage = stage;
         }
     }
@@ -80,9 +91,14 @@ impl Shots {
     /// Judges what was found in a snapshot.
     pub fn judge(&mut self, name: &str, found: Found) -> Result<(), String> {
         let Some(shot) = self.shots.get_mut(name) else { return Err(format!("snapshot {name} was never asked for")) };
-        let (client, own) = &shot.own;
-        let part = found.child(client).ok_or_else(|| format!("snapshot {name} lacks {client}"))?;
-        part.is_as(own, false).map_err(|why| format!("snapshot {name}, {client}{why}"))?;
+        if let Some((client, own)) = &shot.own {
+            let part = found.child(client).ok_or_else(|| format!("snapshot {name} lacks {client}"))?;
+            part.is_as(own, false).map_err(|why| format!("snapshot {name}, {client}{why}"))?;
+        }
+        if shot.whole.is_none() {
+            let churn = self.churn.judge(shot.churn, found.child(churn::DIRECTORY));
+            churn.map_err(|why| format!("snapshot {name}{why}"))?;
+        }
         match &shot.whole {
             Some(whole) => found.is_as(whole, false).map_err(|why| format!("snapshot {name} has changed: {why}"))?,
             None => shot.whole = Some(found),

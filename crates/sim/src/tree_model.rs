@@ -208,6 +208,16 @@ impl Found {
         }
     }
 
+    /// The contents of a directory that holds files alone.
+    pub fn files(&self) -> Option<BTreeMap<&str, &[u8]>> {
+        let FoundBody::Directory(names) = &self.body else { return None };
+        let files = names.iter().map(|(name, child)| match &child.body {
+            FoundBody::File(bytes, _) => Some((name.as_str(), &bytes[..])),
+            _ => None,
+        });
+        files.collect()
+    }
+
     /// Whether it is the same as `other`, found in a snapshot or outside; with other generations of files where it went back to it.
     /// The sentence begins with a path.
     pub fn is_as(&self, other: &Found, went_back: bool) -> Result<(), String> {

@@ -75,6 +75,32 @@ pub fn start_time(elapsed: Duration) {
     tell_time();
 }
 
+thread_local! {
+    static SEAMS: std::cell::RefCell<Option<StdRng>> = const { std::cell::RefCell::new(None) };
+}
+
+/// From now on others go on at the seams of this thread's volumes, for as long as the seed says.
+pub fn open_seams(seed: u64) {
+    SEAMS.replace(Some(chance::generator(seed, "seams")));
+    larder_base::seam::simulate(Some(at_a_seam));
+}
+
+fn at_a_seam() -> larder_base::seam::Wait {
+    let drawn = SEAMS.with_borrow_mut(|random| {
+        random.as_mut().map(|random| (random.random_range(0..8u32), random.random_range(0..=WAIT_MS_MAX)))
+    });
+    let (kind, wait_ms) = drawn.unwrap_or_default();
+    Box::pin(async move {
+        for _ in 0..kind.saturating_sub(1) {
+            tokio::task::yield_now().await;
+        }
+        if kind > 4 && wait_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        }
+        tell_time();
+    })
+}
+
 /// The clock that goes on while a process is suspended.
 fn boot() -> Duration {
     chance::UPTIME_START + elapsed()

@@ -21,6 +21,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use crate::chance;
+use crate::churn::Churner;
 use crate::clones::{self, COUNT_MAX, Clones};
 use crate::disk::Plant;
 use crate::early::{EarlyReceipts, EarlyStore, EarlyTrims};
@@ -456,6 +457,12 @@ impl VolumeRun {
             ));
         }
         tasks.push(Box::pin(administer(self.run.clone(), open.pool.clone())));
+        if self.run.plan.has_snapshots && self.run.plan.churns {
+            let random = chance::generator(self.run.draw(|random| random.random()), "churn");
+            if let Some(churner) = Churner::begin(&self.run, &open.volume, &self.shots, random).await? {
+                tasks.push(Box::pin(churner.work()));
+            }
+        }
         self.run.all(tasks).await?;
         if self.run.one_in(3) {
             // Long enough for compaction and for the collection of garbage.

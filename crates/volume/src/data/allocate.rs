@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::dirty::{DirtyPiece, Payload};
-use super::file::FileData;
+use super::file::{Changing, FileData};
 use super::gate::{RoomRequest, set_aside};
 use super::memory::{Charge, PIECE_BYTES};
 use super::promise::put_ranges;
@@ -126,7 +126,7 @@ impl Inner {
             _standing = Some(inode.file.extents_lock.read().await);
             self.ensure_loaded(inode, reserve.clone()).await?;
         }
-        let _uncut = self.cut.gate.read();
+        let uncut = self.cut.enter().await;
         let mut guard = inode.file.state.lock();
         let state = &mut *guard;
         let (mut batch, mut rows) = (Batch::default(), RangeOps::new());
@@ -136,7 +136,7 @@ impl Inner {
             if state.gone || core.gone {
                 return Err(FsError::Stale);
             }
-            self.preserve(inode, state, &core);
+            let state = &mut uncut.change(inode, state, &core);
             let before = PreAttr::of(&core.attr);
             let shape = shape(&core.attr);
             let needed = state.to_promise(&reserve, &shape.zero)?;
@@ -148,11 +148,13 @@ impl Inner {
             }
             let reserved_before = state.reserved.bytes();
             if !shape.release.is_empty() {
-                self.promise(state, shape.release.clone(), |state| state.reserved.remove(shape.release, &mut rows));
+                self.promise(state, shape.release.clone(), |state| {
+                    state.blocks().reserved.remove(shape.release, &mut rows);
+                });
             }
             for hole in state.unreserved_holes(reserve) {
                 inode.file.has_reserved.store(true, Ordering::Release);
-                self.promise(state, hole.clone(), |state| state.reserved.insert(hole, &mut rows));
+                self.promise(state, hole.clone(), |state| state.blocks().reserved.insert(hole, &mut rows));
             }
             core.attr.size = shape.size;
             // The new size is explicit: it is durable with this batch.
@@ -172,7 +174,7 @@ impl Inner {
 
     /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in
     /// the extents.
-    fn zero(&self, inode: &Arc<Inode>, state: &mut FileData, range: Range<u64>, charge: Charge, batch: &mut Batch) {
+    fn zero(&self, inode: &Arc<Inode>, state: &mut Changing<'_>, range: Range<u64>, charge: Charge, batch: &mut Batch) {
         let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()
             && state.extents.view(range.clone()).next().is_none()
@@ -180,7 +182,7 @@ impl Inner {
             && !kept;
         if nothing_stored {
             let before = state.dirty.data_bytes() as i64;
-            let released = self.promise(state, range.clone(), |state| state.dirty.clear(range));
+            let released = self.promise(state, range.clone(), |state| state.blocks().dirty.clear(range));
             self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
             self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
             self.release(released);
@@ -192,7 +194,7 @@ impl Inner {
         let piece = DirtyPiece { len, payload: Payload::Zero, seq, charge, in_flight: false, intent: true };
         self.lay_piece(state, range.start, piece, charge);
         batch.put(intents::key(inode.id.ino, seq, range.start), intents::encode_zero(len));
-        state.intents.insert((seq, range.start), intents::Standing::new(len, true));
+        state.blocks().intents.insert((seq, range.start), intents::Standing::new(len, true));
     }
 }
 

@@ -16,6 +16,7 @@ use super::extents::{
 };
 use super::file::FileData;
 use super::flush::{Built, Load, LoadInode, Out};
+use super::preserved::copies::Uncut;
 use super::promise::put_ranges;
 use super::reserved::RangeOps;
 use super::segments::{Segments, Tally};
@@ -98,27 +99,33 @@ impl Inner {
                 self.ensure_loaded(&step.load.inode, out.range.clone()).await?;
             }
         }
-        let _uncut = self.cut.gate.read();
+        let uncut = self.cut.enter().await;
         let mut table = self.segments.lock();
         let mut locked: Vec<_> = steps.iter().map(|step| (step, step.load.inode.file.state.lock())).collect();
         let (mut batch, mut tally) = (Batch::default(), Tally::default());
         for (step, state) in &mut locked {
-            self.store_step(step, state, &mut batch, &mut tally);
+            self.store_step(&uncut, step, state, &mut batch, &mut tally);
         }
-        self.submit_under(&mut table, batch, tally)
+        self.submit_under(&uncut, &mut table, batch, tally)
     }
 
     /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and
     /// the record.
-    fn store_step(&self, step: &Step<'_>, state: &mut FileData, batch: &mut Batch, tally: &mut Tally) {
+    fn store_step(
+        &self,
+        uncut: &Uncut<'_>,
+        step: &Step<'_>,
+        state: &mut FileData,
+        batch: &mut Batch,
+        tally: &mut Tally,
+    ) {
         let inode = &step.load.inode;
         if step.last {
             assert!(state.in_flight > 0, "`data.commit_in_order`: a commit ends a flush of this inode");
             state.in_flight -= 1;
         }
-        let core = inode.core.lock();
-        self.preserve(inode, state, &core);
-        drop(core);
+        let mut state = uncut.change(inode, state, &inode.core.lock());
+        let state = &mut state;
         if !state.may_store(inode) {
             return;
         }
@@ -126,7 +133,7 @@ impl Inner {
         let mut allocated = 0;
         for out in step.outs {
             let count = |extent: &_, kept| allocated += tally.count(extent, kept);
-            state.extents.overlay(out.range.clone(), out.extent.clone(), &mut ops, count);
+            state.blocks().extents.overlay(out.range.clone(), out.extent.clone(), &mut ops, count);
         }
         put_ops(inode.id.ino, ops, batch);
         let reserved_before = state.reserved.bytes();
@@ -141,7 +148,7 @@ impl Inner {
         let dirty_before = state.dirty.data_bytes() as i64;
         if step.last {
             for taken in &step.load.taken {
-                self.promise(state, taken.range(), |state| state.dirty.remove_flushed(taken));
+                self.promise(state, taken.range(), |state| state.blocks().dirty.remove_flushed(taken));
             }
             let zeros: Vec<_> = step.load.zeros.iter().map(|(key, _)| *key).collect();
             small_commit::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
@@ -177,7 +184,7 @@ impl Inner {
         self.parts.meta.admit().await?;
         let _changing = inode.file.extents_lock.write().await;
         self.ensure_loaded(inode, 0..WINDOW_BYTES).await?;
-        let _uncut = self.cut.gate.read();
+        let uncut = self.cut.enter().await;
         let mut table = self.segments.lock();
         let mut state = inode.file.state.lock();
         if !fits(&state) {
@@ -186,8 +193,8 @@ impl Inner {
         let Some((load, charge, _)) = self.take(inode, &mut state, u64::MAX) else { return Ok(false) };
         let outs = super::flush::build_inline(&load);
         let (mut batch, mut tally) = (Batch::default(), Tally::default());
-        self.store_step(&Step { load: &load, outs: &outs, last: true }, &mut state, &mut batch, &mut tally);
-        self.submit_under(&mut table, batch, tally)?;
+        self.store_step(&uncut, &Step { load: &load, outs: &outs, last: true }, &mut state, &mut batch, &mut tally);
+        self.submit_under(&uncut, &mut table, batch, tally)?;
         drop((state, table));
         self.release(charge);
         Ok(true)
@@ -203,8 +210,10 @@ impl Inner {
                 self.parts.meta.admit().await?;
                 let _changing = inode.file.extents_lock.write().await;
                 self.ensure_loaded(inode, at..at + 1).await?;
+                let uncut = self.cut.enter().await;
                 let mut table = self.segments.lock();
                 let mut state = inode.file.state.lock();
+                let mut state = uncut.change(inode, &mut state, &inode.core.lock());
                 if !state.may_store(inode) {
                     return Ok(());
                 }
@@ -215,14 +224,14 @@ impl Inner {
                 let (mut batch, mut tally, mut ops) = (Batch::default(), Tally::default(), ExtentOps::new());
                 let mut allocated = 0;
                 let count = |extent: &_, kept| allocated += tally.count(extent, kept);
-                state.extents.overlay(at..end, None, &mut ops, count);
+                state.blocks().extents.overlay(at..end, None, &mut ops, count);
                 at = end;
                 if ops.is_empty() {
                     continue;
                 }
                 put_ops(inode.id.ino, ops, &mut batch);
                 batch.change(inode, state.record_change(allocated));
-                self.submit_under(&mut table, batch, tally)?;
+                self.submit_under(&uncut, &mut table, batch, tally)?;
             }
         }
         Ok(())
@@ -230,12 +239,13 @@ impl Inner {
 
     /// Submits a batch whose effect on segments is `tally`. Failure poisons
     /// (`data.poison_after_engine_failure`).
-    pub(super) fn submit(&self, batch: Batch, tally: Tally) -> FsResult<Ticket> {
-        self.submit_under(&mut self.segments.lock(), batch, tally)
+    pub(super) fn submit(&self, uncut: &Uncut<'_>, batch: Batch, tally: Tally) -> FsResult<Ticket> {
+        self.submit_under(uncut, &mut self.segments.lock(), batch, tally)
     }
 
     pub(super) fn submit_under(
         &self,
+        _uncut: &Uncut<'_>,
         table: &mut MutexGuard<'_, Segments>,
         mut batch: Batch,
         tally: Tally,
@@ -297,7 +307,7 @@ impl Inner {
             return Err(follow::superseded());
         }
         let mut state = inode.file.state.lock();
-        state.extents.load(start..end, found);
+        state.load_extents(start..end, found);
         self.count_extents(inode, &mut state);
         Ok(())
     }
@@ -330,7 +340,7 @@ impl Inner {
                 continue;
             };
             let mut state = inode.file.state.lock();
-            state.extents.forget();
+            state.forget_extents();
             state.counted.set(&self.extents_total, 0);
         }
     }

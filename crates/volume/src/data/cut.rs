@@ -4,9 +4,12 @@
 //! So each inode's dirty ranges are copied (by reference) before the first change after the cut, and those of inodes that
 //! nobody changes by the task that takes the snapshot. Nobody waits for it.
 //!
-//! - `cut.before_change`: a task that changes dirty ranges, or the size, holds `state` and calls [`Inner::preserve`] first.
-//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`](super::copies::Cut::gate) for reading, so a cut,
-//!   which holds it for writing, has both or neither.
+//! - `cut.before_change`: a task that changes an inode's blocks, or the size, does so through a
+//!   [`Changing`](super::file::Changing), which copies first. It is only had with the gate and `state`.
+//! - `cut.batches_whole`: a change of blocks and the batch that belongs to it hold the gate for reading ([`Uncut`](super::preserved::copies::Uncut)), so a cut,
+//!   which holds it for writing from the engine's point to the new epoch, has both or neither. A file that is removed after the
+//!   point keeps its dirty data for the snapshot, though names are changed without the gate: its data is dropped with it.
+//! - `cut.lists_all`: an inode with dirty ranges is in the flusher's queue or in a load that is counted, at every moment.
 //! - `cut.data_only`: a copy says what reading the file would have found, and the size and times that go with it. All else
 //!   about the inode is in the engine's point.
 
@@ -14,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::copies::{Copy, Facts};
+use larder_base::seam;
+
 use super::extents::SegmentId;
-use super::file::FileData;
+use super::preserved::copies::Copy;
 use super::segments::Segment;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
-use crate::inode_core::InodeCore;
 use crate::lineage::INHERITED;
 use crate::meta::{self, Batch, Ticket, Usage};
 use crate::types::*;
@@ -35,35 +38,6 @@ pub(crate) struct Forming {
 }
 
 impl Inner {
-    /// `cut.before_change`: copies the dirty ranges of an inode once after each cut.
-    pub(super) fn preserve(&self, inode: &Arc<Inode>, state: &mut FileData, core: &InodeCore) {
-        let epoch = self.cut.epoch.load(Ordering::Acquire);
-        if state.epoch == epoch {
-            return;
-        }
-        state.epoch = epoch;
-        if state.dirty.is_empty() && !core.attr_dirty {
-            return;
-        }
-        if let Some(copies) = &mut *self.cut.copies.lock() {
-            let attr = &core.attr;
-            let facts = Facts {
-                mode: attr.mode,
-                size: attr.size,
-                atime: attr.atime,
-                mtime: attr.mtime,
-                ctime: attr.ctime,
-                change: attr.change,
-            };
-            copies.push(Copy { inode: Arc::clone(inode), taken: state.dirty.copy(), facts });
-        }
-    }
-
-    /// Whether [`Inner::preserve`] would do nothing.
-    pub(super) fn is_preserved(&self, state: &FileData) -> bool {
-        state.epoch == self.cut.epoch.load(Ordering::Acquire)
-    }
-
     /// Every load collected before this call is committed, so its inodes are copied.
     async fn loads_are_over(&self) -> FsResult<()> {
         self.wait_until(|| !self.queue.lock().collecting).await?;
@@ -74,20 +48,19 @@ impl Inner {
 
 impl Data {
     /// The moment of a snapshot. `first` makes the first batch after it, from the number of the new epoch.
-    pub(crate) fn cut(&self, first: impl FnOnce(u64) -> Batch) -> FsResult<(Forming, meta::Cut)> {
+    pub(crate) async fn cut(&self, first: impl FnOnce(u64) -> Batch) -> FsResult<(Forming, meta::Cut)> {
         let inner = &self.0;
         inner.check_poison()?;
-        let _nobody = inner.cut.gate.write();
-        let mut table = inner.segments.lock();
-        let next = table.epoch() + 1;
+        let _nobody = inner.cut.close().await;
+        let next = inner.segments.lock().epoch() + 1;
         let cut = inner.parts.meta.cut(first(next), next)?;
-        let usage = inner.parts.meta.usage();
-        let number = table.begin_snapshot();
-        inner.cut.epoch.store(table.epoch(), Ordering::Release);
+        // Names change and clients ask on: nothing that they do may come between the point and the new epoch.
+        seam::between().await;
+        let number = inner.segments.lock().begin_snapshot();
+        inner.cut.epoch.store(next, Ordering::Release);
         *inner.cut.copies.lock() = Some(Vec::new());
-        let queue = inner.queue.lock();
-        let queued = queue.order.iter().map(|(inode, _)| inode).chain(&queue.urgent).cloned().collect();
-        Ok((Forming { number, usage, queued }, cut))
+        let queued = inner.queue.lock().all();
+        Ok((Forming { number, usage: cut.usage, queued }, cut))
     }
 
     /// Copies what nobody has changed since, and returns all copies.
@@ -95,9 +68,10 @@ impl Data {
         let inner = &self.0;
         for inode in std::mem::take(&mut forming.queued) {
             {
+                let uncut = inner.cut.enter().await;
                 let mut state = inode.file.state.lock();
                 let core = inode.core.lock();
-                inner.preserve(&inode, &mut state, &core);
+                uncut.preserve(&inode, &mut state, &core);
             }
             tokio::task::coop::consume_budget().await;
         }

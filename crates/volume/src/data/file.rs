@@ -4,7 +4,7 @@
 //!   reading the old ones to the submitted batch) and for reading while extents are loaded. Reads
 //!   and writes that need nothing loaded take only `state`.
 //! - `data.lock_order`: `extents_lock` (by ascending inode when several are taken), the gate of
-//!   cuts, the volume's segment table, `state` (by ascending inode), the flusher's queue, `core`. All but the first
+//!   cuts ([`Uncut`](super::preserved::copies::Uncut)), the volume's segment table, `state` (by ascending inode), the flusher's queue, `core`. All but the first
 //!   are held for moments, never across an await.
 //! - `data.dirty_over_extents`: a read sees dirty ranges over extents over zeros. A range leaves
 //!   `dirty` only after its extents are in the map (or the map has dropped that window) under the
@@ -16,6 +16,7 @@
 //!   `core.gone` is checked after that. So an unlink that found no traces, and set `core.gone`
 //!   under the same lock, is never followed by a batch of data.
 
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,10 +24,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, Semaphore};
 
-use super::dirty::DirtyMap;
-use super::extents::ExtentMap;
+use super::dirty::{DirtyMap, DirtyPiece, Taken};
+use super::extents::{Extent, ExtentMap};
 use super::intents::Intents;
-use super::reserved::Reserved;
+use super::preserved::Preserved;
+use super::reserved::{Ranges, Reserved};
 use crate::types::FsError;
 
 /// The data side of an inode, embedded in it.
@@ -43,13 +45,10 @@ pub(crate) struct FileState {
 
 #[derive(Default)]
 pub(super) struct FileData {
-    pub(super) dirty: DirtyMap,
-    pub(super) extents: ExtentMap,
-    /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
-    pub(super) intents: Intents,
+    /// Read by anybody who holds `state`; changed through [`Changing`] alone.
+    blocks: Blocks,
     /// Of a volume that another process writes: its intents lie in `dirty`.
     pub(super) intents_laid: bool,
-    pub(super) reserved: Reserved,
     /// The newest write.
     pub(super) last_seq: u64,
     /// Every write up to this one is in extents, or newer data over it is.
@@ -73,6 +72,84 @@ pub(super) struct FileData {
     pub(super) loads_ahead: bool,
     /// How many extents it has counted in the volume's total.
     pub(super) counted: Counted,
+}
+
+/// The content of a file, as far as it is in memory.
+#[derive(Default)]
+pub(super) struct Blocks {
+    pub(super) dirty: DirtyMap,
+    pub(super) extents: ExtentMap,
+    /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
+    pub(super) intents: Intents,
+    pub(super) reserved: Reserved,
+}
+
+impl Deref for FileData {
+    type Target = Blocks;
+
+    fn deref(&self) -> &Blocks {
+        &self.blocks
+    }
+}
+
+/// Steps that change neither what a reader finds nor what a snapshot needs.
+impl FileData {
+    /// Extents that were read from the engine.
+    pub(super) fn load_extents(&mut self, range: Range<u64>, found: Vec<(u64, Extent)>) {
+        self.blocks.extents.load(range, found);
+    }
+
+    /// They are read again when they are needed.
+    pub(super) fn forget_extents(&mut self) {
+        self.blocks.extents.forget();
+    }
+
+    /// Reserved ranges that were read from the engine. Nothing is dirty: data is laid over a file only after this.
+    pub(super) fn load_reserved(&mut self, ranges: Ranges) {
+        self.blocks.reserved = Reserved { unclaimed: ranges.bytes(), ranges: Some(ranges) };
+    }
+
+    /// An intent of another process that writes the volume.
+    pub(super) fn lay_intent(&mut self, offset: u64, piece: DirtyPiece) {
+        self.blocks.dirty.insert(offset, piece);
+    }
+
+    /// Marks ranges, and zero intents, as taken by a flush. Returns the charge of the ranges, too.
+    pub(super) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64, Vec<((u64, u64), Range<u64>)>) {
+        let (taken, charge) = self.blocks.dirty.take(max_bytes);
+        (taken, charge, self.blocks.intents.take_zeros())
+    }
+}
+
+/// The state of an inode that is being changed. There is one only while no cut can happen, and it is made after the last cut
+/// has its copy ([`Preserved`]): so `cut.before_change` holds for every change of blocks.
+pub(super) struct Changing<'s> {
+    state: &'s mut FileData,
+    _preserved: Preserved<'s>,
+}
+
+impl<'s> Changing<'s> {
+    pub(super) fn of(state: &'s mut FileData, preserved: Preserved<'s>) -> Self {
+        Self { state, _preserved: preserved }
+    }
+
+    pub(super) fn blocks(&mut self) -> &mut Blocks {
+        &mut self.state.blocks
+    }
+}
+
+impl Deref for Changing<'_> {
+    type Target = FileData;
+
+    fn deref(&self) -> &FileData {
+        self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut FileData {
+        self.state
+    }
 }
 
 /// A sequential reader.
@@ -129,19 +206,19 @@ impl FileState {
     /// `has_reserved`: its record says so.
     pub(crate) fn new(has_reserved: bool) -> Self {
         let reserved = if has_reserved { Reserved::default() } else { Reserved::none() };
-        Self::with(FileData { reserved, ..FileData::default() }, true, has_reserved)
+        Self::with(Blocks { reserved, ..Blocks::default() }, true, has_reserved)
     }
 
     /// The state of a new inode: it has no data, and nothing needs to be looked up.
     pub(crate) fn fresh() -> Self {
-        let state = FileData { extents: ExtentMap::complete(), reserved: Reserved::none(), ..FileData::default() };
-        Self::with(state, false, false)
+        let blocks = Blocks { extents: ExtentMap::complete(), reserved: Reserved::none(), ..Blocks::default() };
+        Self::with(blocks, false, false)
     }
 
-    fn with(state: FileData, traces: bool, has_reserved: bool) -> Self {
+    fn with(blocks: Blocks, traces: bool, has_reserved: bool) -> Self {
         Self {
             extents_lock: RwLock::new(()),
-            state: Mutex::new(state),
+            state: Mutex::new(FileData { blocks, ..FileData::default() }),
             traces: AtomicBool::new(traces),
             has_reserved: AtomicBool::new(has_reserved),
         }

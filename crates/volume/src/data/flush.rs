@@ -36,6 +36,7 @@ use super::extents::{Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
 use super::file::FileData;
 use super::memory::Record;
 use super::pieces::Codec;
+use super::preserved::copies::Uncut;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
 use super::shared::{Data, Inner, store_error};
 use crate::features;
@@ -175,7 +176,11 @@ impl Inner {
                 () = sleep_or_forever(wait) => {}
             }
             let Ok(permit) = Arc::clone(&self.puts).acquire_owned().await else { return };
-            let Some(load) = self.collect() else { continue };
+            let load = {
+                let uncut = self.cut.enter().await;
+                self.collect(&uncut)
+            };
+            let Some(load) = load else { continue };
             let this = Arc::clone(&self);
             let (parts, load) = load.split();
             let task = tokio::spawn(async move {
@@ -208,10 +213,9 @@ impl Inner {
     }
 
     /// Takes the next load: of inodes that a caller waits for, or else of all by age.
-    fn collect(&self) -> Option<Load> {
+    fn collect(&self, uncut: &Uncut<'_>) -> Option<Load> {
         let mut load = Load::default();
         let mut seen = HashSet::new();
-        let mut later = Vec::new();
         let urgent_only = {
             let mut queue = self.queue.lock();
             queue.collecting = true;
@@ -229,23 +233,15 @@ impl Inner {
             } else {
                 break;
             };
-            drop(queue);
             if !seen.insert(inode.id.ino) {
-                later.push((inode, since));
+                queue.met_twice.push((inode, since));
                 continue;
             }
-            self.take_from(inode, since, target, &mut load);
+            drop(queue);
+            self.take_from(uncut, inode, since, target, &mut load);
         }
         let mut queue = self.queue.lock();
-        for (inode, since) in later.into_iter().rev() {
-            match since {
-                None => queue.urgent.push_front(inode),
-                Some(since) => {
-                    let at = queue.order.partition_point(|(_, other)| *other <= since);
-                    queue.order.insert(at, (inode, since));
-                }
-            }
-        }
+        queue.put_back();
         // Under the lock of the queue: a caller that sees that an inode was taken out also sees how
         // many loads there are.
         if !load.inodes.is_empty() {
@@ -257,13 +253,13 @@ impl Inner {
         (!load.inodes.is_empty()).then_some(load)
     }
 
-    fn take_from(&self, inode: Arc<Inode>, since: Option<Instant>, target: u64, load: &mut Load) {
+    fn take_from(&self, uncut: &Uncut<'_>, inode: Arc<Inode>, since: Option<Instant>, target: u64, load: &mut Load) {
         let mut guard = inode.file.state.lock();
         let state = &mut *guard;
         let taken = if state.may_store(&inode) {
             self.take(&inode, state, target - load.bytes)
         } else {
-            self.drop_dirty(&inode, state);
+            self.drop_dirty(uncut, &inode, state);
             None
         };
         let more = state.dirty.has_idle();
@@ -292,8 +288,7 @@ impl Inner {
         state: &mut FileData,
         max_bytes: u64,
     ) -> Option<(LoadInode, u64, u64)> {
-        let (taken, charge) = state.dirty.take(max_bytes);
-        let zeros = state.intents.take_zeros();
+        let (taken, charge, zeros) = state.take(max_bytes);
         let (size, attr_dirty) = {
             let core = inode.core.lock();
             (core.attr.size, core.attr_dirty)

@@ -216,13 +216,14 @@ impl Inner {
         self.parts.meta.admit().await?;
         let mut bytes = 0;
         {
+            let uncut = self.cut.enter().await;
             let mut table = self.segments.lock();
             let mut batch = Batch::default();
             for (id, _) in &doomed {
                 bytes += table.get(*id).map_or(0, |segment| segment.object_bytes);
                 table.remove(*id, &mut batch);
             }
-            self.submit_under(&mut table, batch, Tally::default())?;
+            self.submit_under(&uncut, &mut table, batch, Tally::default())?;
         }
         if bytes >= FORGET_BYTES_MIN {
             // `memory.dead_records_make_room`
@@ -482,27 +483,29 @@ impl Inner {
                 let end = one.offset + u64::from(one.record.raw_len);
                 self.ensure_loaded(inode, one.offset..end).await?;
             }
+            let uncut = self.cut.enter().await;
             let mut table = self.segments.lock();
             let mut state = inode.file.state.lock();
-            if !state.may_store(inode) {
+            let mut changing = uncut.change(inode, &mut state, &inode.core.lock());
+            if !changing.may_store(inode) {
                 return Ok(ticket);
             }
             let (mut batch, mut tally, mut ops) = (Batch::default(), Tally::default(), ExtentOps::new());
             let mut allocated = 0;
             for one in moves {
-                let same: Vec<_> = one.pieces.iter().flat_map(|piece| unchanged(&state.extents, piece)).collect();
+                let same: Vec<_> = one.pieces.iter().flat_map(|piece| unchanged(&changing.extents, piece)).collect();
                 for (lo, hi) in same {
                     let (len, skip) = ((hi - lo) as u32, (lo - one.offset) as u32);
                     let new = Extent { len, skip, place: Place::Record(one.record.clone()) };
                     let count = |extent: &_, kept| allocated += tally.count(extent, kept);
-                    state.extents.overlay(lo..hi, Some(new), &mut ops, count);
+                    changing.blocks().extents.overlay(lo..hi, Some(new), &mut ops, count);
                 }
                 self.keep_warm(one);
             }
             put_ops(inode.id.ino, ops, &mut batch);
-            batch.change(inode, state.record_change(allocated));
-            ticket = self.submit_under(&mut table, batch, tally)?;
-            drop((state, table));
+            batch.change(inode, changing.record_change(allocated));
+            ticket = self.submit_under(&uncut, &mut table, batch, tally)?;
+            drop((state, table, uncut));
             self.trim_extents();
         }
         Ok(ticket)

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::copies::Cut;
 use super::dirty::{DirtyPiece, Payload};
 use super::extents::SegmentId;
 use super::flush::PUTS_MAX;
 use super::intents::{self, Intent, Standing};
 use super::memory::PIECE_BYTES;
+use super::preserved::copies::Cut;
 use super::record::count_allocated;
 use super::segment::{object_path, segment_of};
 use super::segments::{SEGMENT_TAG, Segments, decode_segment};
@@ -177,7 +177,7 @@ impl Inner {
                     let payload = payload.cut(start - offset, end - offset);
                     let piece =
                         DirtyPiece { len: end - start, payload, seq, charge: 0, in_flight: false, intent: true };
-                    state.dirty.insert(start, piece);
+                    state.lay_intent(start, piece);
                 }
             }
         }
@@ -242,14 +242,18 @@ impl Inner {
             let data_bytes = if payload == Payload::Zero { 0 } else { end - start };
             self.hurry_if_tight();
             let charge = self.parts.memory.acquire(data_bytes + PIECE_BYTES).await.into_bytes();
+            let uncut = self.cut.enter().await;
             let mut state = inode.file.state.lock();
+            let mut state = uncut.change(&inode, &mut state, &inode.core.lock());
             let piece = DirtyPiece { len: end - start, payload, seq, charge, in_flight: false, intent: true };
             self.lay_piece(&mut state, start, piece, charge);
             self.enqueue(&inode, &mut state);
         }
+        let uncut = self.cut.enter().await;
         let mut state = inode.file.state.lock();
+        let mut state = uncut.change(&inode, &mut state, &inode.core.lock());
         state.last_seq = state.last_seq.max(seq);
-        state.intents.insert((seq, offset), Standing::replayed(len, payload == Payload::Zero, rest));
+        state.blocks().intents.insert((seq, offset), Standing::replayed(len, payload == Payload::Zero, rest));
         let mut core = inode.core.lock();
         count_allocated(&state, &mut core);
         Ok(())

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 
 use super::commit::put_ops;
-use super::copies::{Copy, Facts};
 use super::cut::Forming;
 use super::dirty::{Payload, Taken};
 use super::extents::{EXTENT_TAG, ExtentMap, ExtentOps, SegmentId, WINDOW_BYTES, decode_extent, extent_key};
 use super::flush::{BuildInode, Out, build};
+use super::preserved::copies::{Copy, Facts};
 use super::segment::object_path;
 use super::segments::Tally;
 use super::shared::{Data, Inner};
@@ -42,7 +42,7 @@ pub(crate) enum Restored<'a> {
 
 impl Data {
     /// Puts rows back, with all else in `batch`, and counts the extents among them. Nobody may have the volume open.
-    pub(crate) fn restore(&self, restored: Restored<'_>, mut batch: Batch) -> FsResult<Ticket> {
+    pub(crate) async fn restore(&self, restored: Restored<'_>, mut batch: Batch) -> FsResult<Ticket> {
         let mut tally = Tally::default();
         if let Restored::Rows(rows) = restored {
             for (key, now, then) in rows {
@@ -62,7 +62,8 @@ impl Data {
                 }
             }
         }
-        self.0.submit(batch, tally)
+        let uncut = self.0.cut.enter().await;
+        self.0.submit(&uncut, batch, tally)
     }
 
     /// Collection stands still meanwhile.
@@ -92,13 +93,14 @@ impl Data {
     }
 
     /// Enters the segments of the snapshot, in the batch that makes it exist (`snap.row_is_the_snapshot`).
-    pub(crate) fn finish(&self, number: u64, patch: &Patch, mut batch: Batch) -> FsResult<Ticket> {
+    pub(crate) async fn finish(&self, number: u64, patch: &Patch, mut batch: Batch) -> FsResult<Ticket> {
         let inner = &self.0;
+        let uncut = inner.cut.enter().await;
         let mut table = inner.segments.lock();
         for &(id, bytes, records) in &patch.segments {
             table.add_for_snapshot(id, bytes, records, number, &mut batch);
         }
-        inner.submit_under(&mut table, batch, Tally::default())
+        inner.submit_under(&uncut, &mut table, batch, Tally::default())
     }
 }
 

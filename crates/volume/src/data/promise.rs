@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::file::FileData;
+use super::file::{Changing, FileData};
 use super::reserved::{RESERVED_TAG, RangeOps, Ranges, decode_reserved, encode_reserved, reserved_key};
 use super::shared::Inner;
 use crate::inode::Inode;
@@ -51,15 +51,16 @@ impl Inner {
     /// by as much (`reserved.promise_moves`).
     pub(super) fn promise<T>(
         &self,
-        state: &mut FileData,
+        state: &mut Changing<'_>,
         range: Range<u64>,
-        change: impl FnOnce(&mut FileData) -> T,
+        change: impl FnOnce(&mut Changing<'_>) -> T,
     ) -> T {
         let before = state.unclaimed(range.clone());
         let result = change(state);
         let after = state.unclaimed(range);
         assert!(state.reserved.unclaimed >= before, "`reserved.promise_moves`: the sum holds every part of it");
-        state.reserved.unclaimed = state.reserved.unclaimed - before + after;
+        let unclaimed = &mut state.blocks().reserved.unclaimed;
+        *unclaimed = *unclaimed - before + after;
         self.move_promise(before, after);
         result
     }
@@ -94,9 +95,7 @@ impl Inner {
         }
         let mut state = inode.file.state.lock();
         if state.reserved.ranges.is_none() {
-            // Nothing is dirty: data is laid over a file only after this.
-            state.reserved.unclaimed = ranges.bytes();
-            state.reserved.ranges = Some(ranges);
+            state.load_reserved(ranges);
         }
         Ok(())
     }
@@ -104,7 +103,7 @@ impl Inner {
     /// Uses up reserved bytes where an extent is stored over `range`
     /// (`reserved.row_ends_with_extent`). Under newer zeros the extent will go again, and ranges
     /// reserved since then stay.
-    pub(super) fn use_reserved(&self, state: &mut FileData, range: Range<u64>, ops: &mut RangeOps) {
+    pub(super) fn use_reserved(&self, state: &mut Changing<'_>, range: Range<u64>, ops: &mut RangeOps) {
         let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
         let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();
         let mut at = range.start;
@@ -112,7 +111,7 @@ impl Inner {
             let used = at..zero.start;
             at = zero.end;
             if !used.is_empty() {
-                self.promise(state, used.clone(), |state| state.reserved.remove(used, ops));
+                self.promise(state, used.clone(), |state| state.blocks().reserved.remove(used, ops));
             }
         }
     }

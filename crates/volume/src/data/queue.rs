@@ -13,6 +13,8 @@ pub(super) struct Queue {
     pub(super) order: VecDeque<(Arc<Inode>, Instant)>,
     /// Inodes that a caller waits for.
     pub(super) urgent: VecDeque<Arc<Inode>>,
+    /// Inodes that were met twice while a load is collected; they go back to where they came from. `None`: `urgent`.
+    pub(super) met_twice: Vec<(Arc<Inode>, Option<Instant>)>,
     /// Inodes queued up to this time are to be flushed now.
     pub(super) all_until: Option<Instant>,
     /// A load is being collected: the inodes that it took out of `order` are not counted yet.
@@ -24,6 +26,25 @@ impl Queue {
     /// never stops writing could keep a sync waiting.
     pub(super) fn has_taken(&self, then: Instant) -> bool {
         !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
+    }
+
+    /// Every inode in it (`cut.lists_all`).
+    pub(super) fn all(&self) -> Vec<Arc<Inode>> {
+        let met_twice = self.met_twice.iter().map(|(inode, _)| inode);
+        self.order.iter().map(|(inode, _)| inode).chain(&self.urgent).chain(met_twice).cloned().collect()
+    }
+
+    /// What was met twice waits again, in its place.
+    pub(super) fn put_back(&mut self) {
+        for (inode, since) in std::mem::take(&mut self.met_twice).into_iter().rev() {
+            match since {
+                None => self.urgent.push_front(inode),
+                Some(since) => {
+                    let at = self.order.partition_point(|(_, other)| *other <= since);
+                    self.order.insert(at, (inode, since));
+                }
+            }
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::copies::Cut;
 use super::extents::{SegmentId, WINDOW_BYTES};
 use super::fetch::Fetch;
 use super::gate::{Gate, set_aside};
 use super::line::Line;
 use super::memory::{Memory, RecordKey};
+use super::preserved::copies::Cut;
 use super::queue::Queue;
 use super::segments::Segments;
 use crate::backing::Space;

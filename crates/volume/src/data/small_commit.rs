@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dirty::{DirtyPiece, Payload, Taken};
-use super::file::FileData;
+use super::file::Changing;
 use super::intents::{Intents, Standing, encode_data, encode_mask, encode_zero, key, mask_key};
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
@@ -39,7 +39,9 @@ impl Inner {
             return Ok(true);
         }
         self.parts.meta.admit().await?;
+        let uncut = self.cut.enter().await;
         let mut state = inode.file.state.lock();
+        let mut state = uncut.change(inode, &mut state, &inode.core.lock());
         if !state.may_store(inode) {
             return Ok(true);
         }
@@ -59,25 +61,25 @@ impl Inner {
     }
 }
 
-fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &DirtyPiece, batch: &mut Batch) {
+fn intend(ino: Ino, state: &mut Changing<'_>, offset: u64, piece: &DirtyPiece, batch: &mut Batch) {
     shadow(ino, state, &(offset..offset + piece.len), batch);
     let (value, zero) = match &piece.payload {
         Payload::Zero => (encode_zero(piece.len), true),
         Payload::Bytes(bytes) => (encode_data(bytes), false),
     };
     batch.put(key(ino, piece.seq, offset), value);
-    state.intents.insert((piece.seq, offset), Standing::new(piece.len, zero));
-    state.dirty.mark_intent(offset, piece.seq);
+    state.blocks().intents.insert((piece.seq, offset), Standing::new(piece.len, zero));
+    state.blocks().dirty.mark_intent(offset, piece.seq);
 }
 
 /// Removes the intents that lie whole within `range`, over which an intent of the same batch is
 /// laid. Returns whether some reach into it and stay.
-pub(super) fn shadow(ino: Ino, state: &mut FileData, range: &Range<u64>, batch: &mut Batch) -> bool {
+pub(super) fn shadow(ino: Ino, state: &mut Changing<'_>, range: &Range<u64>, batch: &mut Batch) -> bool {
     let mut stays = false;
     for ((seq, offset), len) in state.intents.touching(range) {
         let inside = range.start <= offset && offset + len <= range.end;
         stays |= !inside;
-        if inside && let Some(standing) = state.intents.remove((seq, offset)) {
+        if inside && let Some(standing) = state.blocks().intents.remove((seq, offset)) {
             delete(ino, seq, offset, standing.rest.is_some(), batch);
         }
     }
@@ -95,9 +97,9 @@ impl Intents {
 
 /// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of
 /// offset) and applied the zero intents `zeros`.
-pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
+pub(super) fn settle(ino: Ino, state: &mut Changing<'_>, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
     let mut done = Vec::new();
-    for (&(seq, offset), standing) in &mut state.intents.map {
+    for (&(seq, offset), standing) in &mut state.blocks().intents.map {
         let mut rest =
             standing.rest.clone().unwrap_or_else(|| std::iter::once(offset..offset + standing.len).collect());
         let changed = !standing.zero && subtract(&mut rest, seq, taken);
@@ -111,7 +113,7 @@ pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(
         }
     }
     for key in done {
-        state.intents.remove(key);
+        state.blocks().intents.remove(key);
     }
 }
 

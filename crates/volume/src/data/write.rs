@@ -9,10 +9,11 @@ use larder_base::arena::Received;
 
 use super::dirty::{DirtyPiece, Payload};
 use super::extents;
-use super::file::FileData;
+use super::file::{Changing, FileData};
 use super::gate::RoomRequest;
 use super::intents;
 use super::memory::{Charge, PIECE_BYTES, fill_slots};
+use super::preserved::copies::Uncut;
 use super::record::count_allocated;
 use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
@@ -58,7 +59,10 @@ impl Data {
         self.0.parts.mark_sealed(&data);
         let covered = self.0.covered(inode, at, bytes as u64).await?;
         let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
-        let accepted = self.0.accept(inode, at, data, charge, now, update)?;
+        let accepted = {
+            let uncut = self.0.cut.enter().await;
+            self.0.accept(&uncut, inode, (at, data), charge, now, update)?
+        };
         if stability > Stability::Unstable {
             self.commit(inode).await?;
         }
@@ -72,15 +76,14 @@ impl Data {
     }
 
     /// Drops dirty data once `core.gone` is set (`inode.gone_is_final`); nothing more is written
-    /// about the inode. Never waits, so it may be called under `core`: if `state` is taken just
-    /// now, the flusher drops the data instead.
+    /// about the inode. Never waits: if a cut is under way, or `state` is taken just now, the flusher drops the
+    /// data instead.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        // What a snapshot still needs is copied under `core` (`cut.before_change`): that, too, is the
-        // flusher's.
-        if let Some(mut state) = inode.file.state.try_lock()
-            && (state.dirty.is_empty() || self.0.is_preserved(&state))
+        if let Some(uncut) = self.0.cut.try_enter()
+            && let Some(mut state) = inode.file.state.try_lock()
+            && let Some(core) = inode.core.try_lock()
         {
-            self.0.drop_preserved(&mut state);
+            self.0.drop_changing(&mut uncut.change(inode, &mut state, &core));
         }
     }
 
@@ -95,7 +98,10 @@ impl Data {
     /// `end`, which removes its record and its orphan mark.
     pub(crate) async fn reap(&self, inode: &Arc<Inode>, mut end: Batch) -> FsResult<()> {
         let inner = &self.0;
-        inner.drop_dirty(inode, &mut inode.file.state.lock());
+        {
+            let uncut = inner.cut.enter().await;
+            inner.drop_dirty(&uncut, inode, &mut inode.file.state.lock());
+        }
         let _changing = inode.file.extents_lock.write().await;
         let mut tally = Tally::default();
         // One scan loads a small file. Rows that do not decode are removed by their keys, below.
@@ -104,17 +110,20 @@ impl Data {
         if let Some(bytes) = reserved {
             end.usage.reserved_bytes = -(bytes as i64);
         } else {
-            inode.file.state.lock().extents.forget();
+            inode.file.state.lock().forget_extents();
             while inner.reap_some(inode).await? {}
         }
         inner.parts.meta.admit().await?;
+        let uncut = inner.cut.enter().await;
         end.delete_record(inode.id.ino, &mut inode.core.lock());
-        inner.submit(end, tally)?;
+        inner.submit(&uncut, end, tally)?;
         inner.move_promise(reserved.unwrap_or(0), 0);
         let mut state = inode.file.state.lock();
-        state.intents.clear();
-        state.extents.forget();
-        state.reserved = Reserved::none();
+        let mut state = uncut.change(inode, &mut state, &inode.core.lock());
+        let blocks = state.blocks();
+        blocks.intents.clear();
+        blocks.extents.forget();
+        blocks.reserved = Reserved::none();
         Ok(())
     }
 }
@@ -173,20 +182,19 @@ impl Inner {
     /// Lays a write over the file and counts it, in one moment.
     fn accept(
         &self,
+        uncut: &Uncut<'_>,
         inode: &Arc<Inode>,
-        at: WriteAt,
-        data: Vec<Bytes>,
+        (at, data): (WriteAt, Vec<Bytes>),
         charge: Charge,
         now: Timestamp,
         update: impl FnOnce(&mut Attr),
     ) -> FsResult<(u64, Changed)> {
-        let _uncut = self.cut.gate.read();
         let mut state = inode.file.state.lock();
         let mut core = inode.core.lock();
         if state.gone || core.gone {
             return Err(FsError::Stale);
         }
-        self.preserve(inode, &mut state, &core);
+        let mut state = uncut.change(inode, &mut state, &core);
         let offset = match at {
             WriteAt::Offset(offset) => offset,
             WriteAt::Append => core.attr.size,
@@ -215,7 +223,7 @@ impl Inner {
         Ok((offset, changed))
     }
 
-    fn lay(&self, state: &mut FileData, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
+    fn lay(&self, state: &mut Changing<'_>, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
         let seq = self.next_seq();
         state.last_seq = seq;
         let mut unspent = charge.into_bytes();
@@ -232,10 +240,10 @@ impl Inner {
     }
 
     /// Lays one piece whose charge was acquired.
-    pub(super) fn lay_piece(&self, state: &mut FileData, offset: u64, piece: DirtyPiece, acquired: u64) {
+    pub(super) fn lay_piece(&self, state: &mut Changing<'_>, offset: u64, piece: DirtyPiece, acquired: u64) {
         let before = state.dirty.data_bytes() as i64;
         let range = offset..offset + piece.len;
-        let released = self.promise(state, range, |state| state.dirty.insert(offset, piece));
+        let released = self.promise(state, range, |state| state.blocks().dirty.insert(offset, piece));
         self.charged.fetch_add(acquired as i64, Ordering::Relaxed);
         self.idle_bytes.fetch_add(acquired as i64 - released as i64, Ordering::Relaxed);
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
@@ -248,17 +256,15 @@ impl Inner {
         self.parts.memory.release(bytes);
     }
 
-    pub(super) fn drop_dirty(&self, inode: &Arc<Inode>, state: &mut FileData) {
-        let core = inode.core.lock();
-        self.preserve(inode, state, &core);
-        drop(core);
-        self.drop_preserved(state);
+    pub(super) fn drop_dirty(&self, uncut: &Uncut<'_>, inode: &Arc<Inode>, state: &mut FileData) {
+        let mut changing = uncut.change(inode, state, &inode.core.lock());
+        self.drop_changing(&mut changing);
     }
 
-    fn drop_preserved(&self, state: &mut FileData) {
+    fn drop_changing(&self, state: &mut Changing<'_>) {
         state.gone = true;
         let before = state.dirty.data_bytes() as i64;
-        let released = self.promise(state, 0..u64::MAX, |state| state.dirty.drain());
+        let released = self.promise(state, 0..u64::MAX, |state| state.blocks().dirty.drain());
         self.release(released);
         self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
         self.dirty_bytes.fetch_sub(before, Ordering::Relaxed);
@@ -296,7 +302,8 @@ impl Inner {
             return Ok(false);
         }
         batch.usage.reserved_bytes = -(reserved as i64);
-        self.submit(batch, tally)?;
+        let uncut = self.cut.enter().await;
+        self.submit(&uncut, batch, tally)?;
         self.move_promise(reserved, 0);
         Ok(true)
     }

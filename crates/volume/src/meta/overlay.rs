@@ -147,7 +147,7 @@ impl Overlay {
     /// Seals what was submitted so far and submits `first` behind it (`overlay.cut_between_groups`); `epoch` begins.
     pub(crate) fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
         let (begun, receiver) = oneshot::channel();
-        {
+        let usage = {
             let mut state = self.state.lock();
             if let Some(error) = &state.stopped {
                 return Err(error.clone());
@@ -157,10 +157,11 @@ impl Overlay {
             }
             state.sealed = Some(Sealed { group: Arc::new(std::mem::take(&mut state.pending)), begun });
             state.changed.set_epoch(Some(epoch));
-        }
+            state.usage
+        };
         self.submit(first)?;
         self.work.notify_one();
-        Ok(Cut { begun: receiver })
+        Ok(Cut { begun: receiver, usage })
     }
 
     /// The next group, which flies until `landed`; `None` once stopped and drained.

@@ -9,11 +9,14 @@ use slatedb::CheckpointHandle;
 use tokio::sync::oneshot;
 use ulid::Ulid;
 
+use super::Usage;
 use crate::types::FsResult;
 
 /// A point between two batches, on its way to the store.
 pub(crate) struct Cut {
     pub(super) begun: oneshot::Receiver<FsResult<CheckpointHandle>>,
+    /// The counters at the point.
+    pub(crate) usage: Usage,
 }
 
 /// A stored point. Its tables are kept until [`super::Meta::release`], or for an hour.

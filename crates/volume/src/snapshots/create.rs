@@ -62,7 +62,7 @@ impl State {
         let created = self.now();
         // A change that comes in between counts as later, which costs no more than a snapshot.
         self.changed.store(false, Ordering::Release);
-        let cut = self.data.cut(first);
+        let cut = self.data.cut(first).await;
         let next_ino = self.numbers.peek();
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
@@ -145,7 +145,7 @@ impl State {
         let mut batch = Batch::default();
         batch.put(row::snapshot_key(number), row::encode(&row));
         self.meta.admit().await?;
-        let ticket = self.data.finish(number, patch, batch)?;
+        let ticket = self.data.finish(number, patch, batch).await?;
         let durable = self.meta.durable(ticket).await;
         if durable.is_ok() {
             catalog.put(number, row);

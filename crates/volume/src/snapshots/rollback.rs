@@ -109,7 +109,7 @@ impl State {
                 let (rows, next) = self.compare(&from, &to, then.as_ref().map(|_| view)).await?;
                 for rows in rows.chunks(BATCH_ROWS_MAX) {
                     self.meta.admit().await?;
-                    self.data.restore(Restored::Rows(rows), Batch::default())?;
+                    self.data.restore(Restored::Rows(rows), Batch::default()).await?;
                 }
                 from = next;
             }
@@ -133,7 +133,7 @@ impl State {
         }
         last.delete(keys::orphan_key(ino));
         self.meta.admit().await?;
-        self.data.restore(Restored::Nothing, last)?;
+        self.data.restore(Restored::Nothing, last).await?;
         Ok(())
     }
 

@@ -685,3 +685,111 @@ async fn holds_keep_a_snapshot() {
     assert_eq!(err(registry.destroy("v").await), "busy: a snapshot of the volume is held");
     assert!(registry.volume("v").await.is_ok());
 }
+
+/// Runs `change` between the engine's point of the next snapshot and its new epoch.
+async fn snapshot_with_a_change_within(volume: &Volume, name: &str, change: impl Future<Output = ()> + Send + 'static) {
+    static STEPS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+    let step = |step: u8| async move {
+        while STEPS.load(Ordering::SeqCst) != step {
+            tokio::task::yield_now().await;
+        }
+    };
+    STEPS.store(0, Ordering::SeqCst);
+    larder_base::seam::simulate(Some(|| {
+        Box::pin(async {
+            STEPS.store(1, Ordering::SeqCst);
+            while STEPS.load(Ordering::SeqCst) != 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+    }));
+    let within = tokio::spawn(async move {
+        step(1).await;
+        // What waits for the cut goes on after it.
+        let mut change = std::pin::pin!(change);
+        let waited = tokio::time::timeout(Duration::from_millis(50), &mut change).await;
+        STEPS.store(2, Ordering::SeqCst);
+        if waited.is_err() {
+            change.await;
+        }
+    });
+    volume.snapshot(name).await.unwrap();
+    within.await.unwrap();
+    larder_base::seam::simulate(None);
+}
+
+/// A file that is removed, or replaced, at the very moment of a snapshot is in it whole: its size is durable by a SETATTR and
+/// its data is in memory alone.
+#[tokio::test]
+async fn a_file_that_goes_at_the_moment_of_a_snapshot_is_whole_in_it() {
+    let (registry, volume) = fresh().await;
+    let content = vec![7; 145_089];
+    for (round, replaced) in [false, true].into_iter().enumerate() {
+        let (gone, other) = (file(&volume, Ino::ROOT, "gone").await, file(&volume, Ino::ROOT, "other").await);
+        let set = SetAttr { size: Some(content.len() as u64), ..SetAttr::default() };
+        volume.setattr(&root(), gone, set).await.unwrap();
+        put(&volume, gone, 0, content.clone(), Stability::Unstable).await;
+        put(&volume, other, 0, vec![1; 10], Stability::Unstable).await;
+        let name = format!("s{round}");
+        let same = volume.clone();
+        let change = async move {
+            match replaced {
+                false => drop(same.unlink(&root(), Ino::ROOT, b"gone").await.unwrap()),
+                true => {
+                    same.rename(&root(), Ino::ROOT, b"other", Ino::ROOT, b"gone", RenameMode::Replace).await.unwrap();
+                }
+            }
+        };
+        snapshot_with_a_change_within(&volume, &name, change).await;
+        let top = view(&volume, &name).await.unwrap();
+        let kept = read_all(&volume, find(&volume, top, "gone").await.unwrap()).await;
+        let wrong = kept.iter().filter(|byte| **byte != 7).count();
+        assert_eq!((kept.len(), wrong), (content.len(), 0), "replaced: {replaced}");
+        let _ = volume.unlink(&root(), Ino::ROOT, if replaced { &b"gone"[..] } else { &b"other"[..] }).await;
+    }
+    check_clean(&registry).await;
+}
+
+/// The same from threads: what is in a snapshot of files that come and go has its data. `LARDER_SECONDS` for more of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_snapshot_holds_zeros_of_files_that_come_and_go() {
+    let seconds = std::env::var("LARDER_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let until = std::time::Instant::now() + Duration::from_secs(seconds);
+    let (registry, volume) = fresh().await;
+    let clients = (0..4).map(|number| {
+        let volume = volume.clone();
+        tokio::spawn(async move {
+            let mut round = 0u64;
+            while std::time::Instant::now() < until {
+                round += 1;
+                let name = format!("c{number}-{}", round % 8);
+                let ino = file(&volume, Ino::ROOT, &name).await;
+                let set = SetAttr { size: Some(20_000), ..SetAttr::default() };
+                // Its data is in memory before its size is durable: a snapshot has it empty or whole.
+                put(&volume, ino, 0, vec![1; 20_000], Stability::Unstable).await;
+                volume.setattr(&root(), ino, set).await.unwrap();
+                tokio::task::yield_now().await;
+                volume.unlink(&root(), Ino::ROOT, name.as_bytes()).await.unwrap();
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let (mut taken, mut files) = (0, 0);
+    while std::time::Instant::now() < until {
+        taken += 1;
+        let name = format!("s{taken}");
+        volume.snapshot(&name).await.unwrap();
+        for (path, content) in tree(&volume, view(&volume, &name).await.unwrap()).await {
+            files += 1;
+            let zeros = content.iter().filter(|byte| **byte == 0).count();
+            assert_eq!(zeros, 0, "snapshot {taken}: {path} has zeros among {} bytes", content.len());
+        }
+        volume.destroy_snapshot(&name).await.unwrap();
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(taken > 0);
+    println!("{taken} snapshots, {files} files in them");
+    check_clean(&registry).await;
+}

@@ -265,7 +265,7 @@ async fn run(seed: u64, steps: usize) {
                 if rng.random_bool(0.5) {
                     // As when too many are in memory: what is alive is then in the engine alone.
                     let _changing = inode.file.extents_lock.write().await;
-                    inode.file.state.lock().extents.forget();
+                    inode.file.state.lock().forget_extents();
                 }
                 world.data.0.collect_garbage_now().await.unwrap();
             }
