@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -139,3 +140,52 @@ def test_without_a_daemon_and_what_is_refused(fresh, folder, source):
     done = fresh.run("import", source, "tank/files", "--overwrite", "--verify", timeout_s=300)
     assert done.returncode == 0, done.stderr
     assert "read a second time and compared" in done.stdout
+
+
+def test_killed_while_links_and_pipes_are_made_it_goes_on(fresh, folder, session_seed):
+    """Links, pipes and devices come without a name, too: whatever the moment of a kill, the next import accepts what is there.
+    Rounds begin anew or replace what the round before brought."""
+    rng = random.Random(session_seed)
+    source = folder / "links"
+    (source / "in").mkdir(parents=True)
+
+    def remake(n, word):
+        for name in (f"link {n}", f"in/other {n}"):
+            (source / name).unlink(missing_ok=True)
+        os.symlink(f"{word}/{n}", source / f"link {n}")
+        os.utime(source / f"link {n}", ns=(n, rng.randrange(2**60)), follow_symlinks=False)
+        os.link(source / f"link {n}", source / "in" / f"other {n}", follow_symlinks=False)
+        (source / f"pipe {n}").unlink(missing_ok=True)
+        os.mkfifo(source / f"pipe {n}")
+        os.utime(source / f"pipe {n}", ns=(n, rng.randrange(2**60)))
+        if n % 20 == 0:
+            (source / f"device {n}").unlink(missing_ok=True)
+            os.mknod(source / f"device {n}", 0o600 | 0o020000, os.makedev(1, 3))
+            os.chown(source / f"device {n}", 7, n)
+
+    mount = folder / "mounted"
+    mount.mkdir()
+    for round_number in range(4):
+        for n in range(400):
+            remake(n, f"round {round_number}")
+        command = threading.Thread(target=fresh.run, args=("import", source, "files:in"))
+        command.start()
+        # Any moment of it will do.
+        time.sleep(rng.uniform(0.02, 0.5))
+        fresh.kill()
+        command.join(60)
+        fresh.start()
+        if round_number % 2:
+            imported(fresh, source, "files:in")
+    report = imported(fresh, source, "files:in", "--verify")
+    assert report["faults"] == [], report
+    fresh.run("mount", mount, check=True)
+    assert differences(source, mount / "in") == []
+    # What is gone there goes here: nothing is taken for somebody else's.
+    for n in range(0, 400, 3):
+        (source / f"link {n}").unlink()
+        (source / "in" / f"other {n}").unlink()
+    imported(fresh, source, "files:in", "--delete")
+    assert differences(source, mount / "in") == []
+    fresh.run("umount", mount, check=True)
+    assert fresh.stop() == 0

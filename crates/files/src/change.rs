@@ -6,7 +6,7 @@ use bytes::Bytes;
 use larder_volume::acl::Acl;
 use larder_volume::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
-    Stability, WriteVerifier, Written, XattrMode,
+    Stability, Unnamed, WriteVerifier, Written, XattrMode,
 };
 
 use crate::leases::Recall;
@@ -106,6 +106,13 @@ impl Files {
     /// A file that has no name until it is linked.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
         let (attr, file) = self.tree.create_unnamed(cred, dir, set).await?;
+        let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
+        Ok((attr, open.map_err(|_| FsError::Shared)?))
+    }
+
+    /// [`Files::create_unnamed`] for whatever is not a directory; in volumes alone for what is no file.
+    pub async fn make_unnamed(&self, cred: &Cred, dir: Ino, what: Unnamed<'_>, set: SetAttr) -> FsResult<(Attr, Open)> {
+        let (attr, file) = self.tree.make_unnamed(cred, dir, what, set).await?;
         let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures::future::Either;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
-    AccessMask, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsResult, Grounds,
-    Ino, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo, Stability, StatFs, Volume,
-    Wish, Witness, WriteVerifier, Written, XattrMode,
+    AccessMask, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsError, FsResult,
+    Grounds, Ino, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo, Stability, StatFs,
+    Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
 };
 use tokio::sync::broadcast;
 
@@ -175,6 +175,24 @@ impl Tree {
         match self {
             Tree::Volume(_) => self.open(id.ino).await,
             Tree::Folder(tree) => Ok(OpenNode::Folder(tree.open_judged(id).await?)),
+        }
+    }
+
+    /// A folder of the host makes files without a name, and nothing else.
+    pub(crate) async fn make_unnamed(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        what: Unnamed<'_>,
+        set: SetAttr,
+    ) -> FsResult<(Attr, OpenNode)> {
+        match (self, what) {
+            (Tree::Volume(tree), _) => {
+                let (attr, file) = tree.make_unnamed(cred, dir, what, set).await?;
+                Ok((attr, OpenNode::Volume(file)))
+            }
+            (Tree::Folder(_), Unnamed::File) => self.create_unnamed(cred, dir, set).await,
+            (Tree::Folder(_), _) => Err(FsError::NotSupported),
         }
     }
 

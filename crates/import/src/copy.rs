@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 
 use larder_files::Open;
-use larder_volume::{Attr, FileKind, FsError, Ino, SeekTo, SetAttr, Stability};
+use larder_volume::{Attr, FileKind, FsError, Ino, SeekTo, SetAttr, Stability, Unnamed as Nameless};
 
 use crate::directory::Job;
 use crate::dress::{self, Trouble};
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 3;
 pub(crate) const OTHERS: &str = "the volume has something else of that name, which no import brought or somebody changed since; --overwrite replaces it";
 const CHANGING: &str = "it changes while it is read";
 
-/// A whole copy, not durable, without a name.
+/// A whole copy with its attributes, not durable, without a name.
 pub(crate) struct Unnamed {
     pub(crate) job: Job,
     pub(crate) ino: Ino,
@@ -96,7 +96,7 @@ fn bring(import: &Import, job: Job, ready: &SyncSender<Unnamed>) -> Result<(), T
 }
 
 enum Brought {
-    /// It has its name; `None` in a dry run.
+    /// It had its name before; `None` in a dry run.
     There(Option<Ino>),
     Unnamed {
         ino: Ino,
@@ -224,7 +224,7 @@ pub(crate) fn equal(
     Ok(true)
 }
 
-/// Makes a copy: of a file without its name, of anything else with it.
+/// Makes a copy without a name (`import.named_when_durable`).
 fn make(import: &Import, job: &Job, replaces: bool) -> Result<Brought, Trouble> {
     let stat = &job.stat;
     let counts = &import.counts;
@@ -239,27 +239,29 @@ fn make(import: &Import, job: &Job, replaces: bool) -> Result<Brought, Trouble> 
         }
         return Ok(Brought::There(None));
     };
-    if stat.kind == FileKind::File {
-        let (ino, file) = copied(import, job, dir)?;
-        return Ok(Brought::Unnamed { ino, file, replaces });
-    }
-    let (files, cred, name) = (&import.files, &import.cred, job.bytes());
-    let target = match stat.kind {
-        FileKind::Symlink => Some(source::read_link(&job.dir.fd, &job.name)?),
-        _ => None,
+    let (ino, file) = match stat.kind {
+        FileKind::File => copied(import, job, dir)?,
+        FileKind::Symlink => {
+            let target = source::read_link(&job.dir.fd, &job.name)?;
+            let made = dressed(import, stat, dir, Nameless::Symlink(&target))?;
+            counts.symlinks.add(1);
+            made
+        }
+        kind => {
+            let made = dressed(import, stat, dir, Nameless::Special(kind, dress::device(stat)))?;
+            counts.specials.add(1);
+            made
+        }
     };
-    if replaces {
-        import.on(files.unlink(cred, dir, name))?;
-    }
+    Ok(Brought::Unnamed { ino, file, replaces })
+}
+
+/// What has no contents, with its attributes.
+fn dressed(import: &Import, stat: &Stat, dir: Ino, what: Nameless<'_>) -> Result<(Ino, Open), Trouble> {
     let set = SetAttr { mode: Some(stat.mode), uid: Some(stat.uid), gid: Some(stat.gid), ..SetAttr::default() };
-    let (attr, _) = match &target {
-        Some(target) => import.on(files.symlink(cred, dir, name, target, set))?,
-        None => import.on(files.mknod(cred, dir, name, stat.kind, dress::device(stat), set))?,
-    };
-    let counter = if target.is_some() { &counts.symlinks } else { &counts.specials };
-    counter.add(1);
+    let (attr, open) = import.on(import.files.make_unnamed(&import.cred, dir, what, set))?;
     dress::dress(import, attr.id.ino, stat, None::<&OwnedFd>)?;
-    Ok(Brought::There(Some(attr.id.ino)))
+    Ok((attr.id.ino, open))
 }
 
 /// A copy of a file that did not change while it was read, with its attributes.

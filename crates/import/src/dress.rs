@@ -1,4 +1,5 @@
-//! Attributes of what was copied: extended attributes, lists, the marker, and last mode, owner and times.
+//! Attributes of what was copied: extended attributes, lists, mode, owner and times, and last the marker, which says that all of
+//! it is done (`import.marked_when_dressed`).
 
 use std::os::fd::AsFd;
 
@@ -38,7 +39,6 @@ pub(crate) fn dress(import: &Import, ino: Ino, stat: &Stat, file: Option<&impl A
         list = acl(&wanted, stat)?;
         set_xattrs(import, ino, &wanted)?;
     }
-    mark(import, ino, stat)?;
     // Links have no mode of their own.
     let mode = (stat.kind != FileKind::Symlink).then_some(stat.mode);
     let set = SetAttr {
@@ -56,7 +56,7 @@ pub(crate) fn dress(import: &Import, ino: Ino, stat: &Stat, file: Option<&impl A
         true => import.on(files.set_acl(cred, ino, set, list))?,
         false => import.on(files.setattr(cred, ino, set))?,
     };
-    Ok(())
+    Ok(mark(import, ino, stat)?)
 }
 
 /// The list of the volume for the POSIX lists of the source.

@@ -3,12 +3,14 @@
 //! One thread walks the folder, several copy its files, one gives names to those that are durable:
 //!
 //! ```text
-//! walk --jobs--> copy (several) --files without a name--> name
+//! walk --jobs--> copy (several) --copies without a name--> name
 //! ```
 //!
-//! - `import.named_when_durable`: a file is copied into an inode without a name, and gets its name when its data and
-//!   attributes are durable. So a name in the volume always leads to a whole file, whenever the import is killed, and running
-//!   it again goes on behind the last named file.
+//! - `import.named_when_durable`: a file, link, pipe, socket or device is copied into an inode without a name, and gets its name
+//!   when its data and attributes are durable; the name of an older copy passes to it in one step. So a name in the volume always
+//!   leads to a whole copy, whenever the import is killed, and running it again goes on behind the last name.
+//! - `import.marked_when_dressed`: the marker comes after all other attributes. A copy that looks like its source and lacks an
+//!   attribute has another marker, so the next import looks at it again.
 //! - `import.times_of_directories_last`: a directory gets its times when all its entries have their names.
 //! - `import.nothing_of_others`: an import replaces and removes only what an import brought and nobody changed since, which
 //!   the marker at each file tells ([`marker`]). All else is left as it is and named.

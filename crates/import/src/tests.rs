@@ -300,3 +300,53 @@ async fn a_stopped_import_leaves_whole_files_and_goes_on() {
     assert_eq!((report.copied_files + report.unchanged, report.verified_files), (3000, 3000));
     assert_eq!(report.unchanged, page.entries.len() as u64);
 }
+
+/// Whoever looks at any moment, as a kill does, finds no link or pipe without its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn links_and_pipes_have_a_name_only_when_they_are_whole() {
+    let fixture = Fixture::new().await;
+    for n in 0..300 {
+        let path = fixture.path(&format!("link {n}"));
+        symlink(format!("to/{n}"), &path).unwrap();
+        set_times(&path, n);
+        let pipe = fixture.path(&format!("pipe {n}"));
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        set_times(&pipe, -n);
+    }
+    let looked = {
+        let (files, to) = (fixture.files.clone(), fixture.to().await);
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let looking = tokio::spawn(async move {
+            let (mut looks, mut seen) = (0, 0);
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) || looks == 0 {
+                looks += 1;
+                let page = files.readdir(&Cred::root(), to, 0, 5000, true).await.unwrap();
+                for entry in page.entries {
+                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                    let number: i64 = name.rsplit(' ').next().unwrap().parse().unwrap();
+                    let wanted = if name.starts_with("link") { number } else { -number };
+                    assert_eq!(entry.attr.unwrap().mtime.secs, wanted, "{name} has a name before its time");
+                    seen += 1;
+                }
+                tokio::task::yield_now().await;
+            }
+            (looks, seen)
+        });
+        for _ in 0..3 {
+            fixture.imported(verified()).await;
+            // The next run replaces every one of them.
+            for n in 0..300 {
+                let path = fixture.path(&format!("link {n}"));
+                fs::remove_file(&path).unwrap();
+                symlink(format!("elsewhere/{n}"), &path).unwrap();
+                set_times(&path, n);
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        looking.await.unwrap()
+    };
+    assert!(looked.1 > 0, "{looked:?}");
+    let report = fixture.imported(verified()).await;
+    assert_eq!((report.symlinks + report.unchanged, report.specials), (600, 0));
+}

@@ -66,6 +66,7 @@ pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use handle_key::HandleKey;
 pub use missing_objects::MissingObjects;
 pub use names::SNAPSHOTS_NAME;
+pub use namespace::Unnamed;
 pub use permit::{Grounds, ModeClass, Wish};
 pub use properties::{Compression, OwnerQuota, OwnerQuotas, Properties, Sealing, SyncMode, VolumeInfo};
 pub use registry::followed::Outdated;

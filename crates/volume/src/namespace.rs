@@ -31,6 +31,41 @@ pub(crate) struct NewInode {
     verifier: Option<[u8; 8]>,
 }
 
+/// The kind of an inode that is made without a name.
+#[derive(Clone, Copy, Debug)]
+pub enum Unnamed<'a> {
+    /// A regular file.
+    File,
+    /// With its target.
+    Symlink(&'a [u8]),
+    /// A FIFO, a socket or a device node, with (major, minor) of a device.
+    Special(FileKind, (u32, u32)),
+}
+
+impl NewInode {
+    fn symlink(target: &[u8]) -> FsResult<Self> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(FsError::Invalid("the target of a symbolic link must not be empty or hold a zero byte"));
+        }
+        if target.len() > SYMLINK_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        Ok(Self { target: Bytes::copy_from_slice(target), ..Self::default() })
+    }
+
+    fn special(cred: &Cred, kind: FileKind, rdev: (u32, u32)) -> FsResult<Self> {
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if is_device && cred.uid != 0 && !cred.checked {
+            return Err(FsError::NotPermitted);
+        }
+        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+            return Err(FsError::Invalid("mknod makes neither directories nor symbolic links"));
+        }
+        let rdev = if is_device { rdev } else { (0, 0) };
+        Ok(Self { rdev, ..Self::default() })
+    }
+}
+
 impl Volume {
     /// Makes a regular file. Returns its attributes, whether it was made, and the change of the
     /// directory.
@@ -99,14 +134,30 @@ impl Volume {
     /// Makes a regular file without a name and opens it (O_TMPFILE). It is removed when it is
     /// closed, unless [`Volume::link`] has given it a name by then.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
+        self.make_unnamed(cred, dir, Unnamed::File, set).await
+    }
+
+    /// [`Volume::create_unnamed`] for whatever is not a directory: it can be dressed before anybody sees it.
+    pub async fn make_unnamed(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        what: Unnamed<'_>,
+        set: SetAttr,
+    ) -> FsResult<(Attr, OpenFile)> {
+        let (kind, new) = match what {
+            Unnamed::File => (FileKind::File, NewInode::default()),
+            Unnamed::Symlink(target) => (FileKind::Symlink, NewInode::symlink(target)?),
+            Unnamed::Special(kind, rdev) => (kind, NewInode::special(cred, kind, rdev)?),
+        };
         let state = &self.state;
         let dir = state.changeable_directory(dir).await?;
         state.meta.admit().await?;
         let parent = live(&mut dir.core.lock())?.guarded();
-        access::may_add(&parent, cred, FileKind::File)?;
+        access::may_add(&parent, cred, kind)?;
         state.admit_entry().await?;
         let id = state.new_id().await?;
-        let mut core = new_child(&parent, cred, id, FileKind::File, NewInode::default(), &set, state.now());
+        let mut core = new_child(&parent, cred, id, kind, new, &set, state.now());
         (core.attr.nlink, core.parent) = (0, NOWHERE);
         let attr = core.attr;
         let mut batch = Batch::default();
@@ -140,15 +191,7 @@ impl Volume {
         rdev: (u32, u32),
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
-        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
-        if is_device && cred.uid != 0 && !cred.checked {
-            return Err(FsError::NotPermitted);
-        }
-        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-            return Err(FsError::Invalid("mknod makes neither directories nor symbolic links"));
-        }
-        let rdev = if is_device { rdev } else { (0, 0) };
-        self.make(cred, dir, name, kind, NewInode { rdev, ..NewInode::default() }, set).await
+        self.make(cred, dir, name, kind, NewInode::special(cred, kind, rdev)?, set).await
     }
 
     /// Makes a symbolic link to `target`, at most [`SYMLINK_BYTES_MAX`] bytes, which is not
@@ -161,14 +204,7 @@ impl Volume {
         target: &[u8],
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
-        if target.is_empty() || target.contains(&0) {
-            return Err(FsError::Invalid("the target of a symbolic link must not be empty or hold a zero byte"));
-        }
-        if target.len() > SYMLINK_BYTES_MAX {
-            return Err(FsError::NameTooLong);
-        }
-        let new = NewInode { target: Bytes::copy_from_slice(target), ..NewInode::default() };
-        self.make(cred, dir, name, FileKind::Symlink, new, set).await
+        self.make(cred, dir, name, FileKind::Symlink, NewInode::symlink(target)?, set).await
     }
 
     async fn make(
