@@ -10,6 +10,8 @@
 //!   otherwise the reason is returned.
 //! - `rescue.whole_answers_alike`: where a volume's metadata is whole, the answers are those of the
 //!   volume itself.
+//! - `rescue.older_is_said`: what the rows that are left say of a file may be an older state of it where newer rows may be
+//!   lost: with any gap in the log or the manifests, all files; with a table that is lost, the inodes in its range.
 //! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of
 //!   the segments, and the plan says which ranges are in doubt.
 
@@ -311,6 +313,12 @@ impl Salvage {
             return false;
         }
         self.lacks(EXTENT_TAG, ino) || self.lacks(INTENT_TAG, ino) || self.allocated(ino).await != node.attr.allocated
+    }
+
+    /// Whether newer rows about this inode than those that are left may be lost (`rescue.older_is_said`).
+    pub fn may_be_older(&self, ino: Ino) -> bool {
+        let tags = [tag::INODE, tag::ENTRY, tag::XATTR, EXTENT_TAG, INTENT_TAG, RESERVED_TAG];
+        self.tables.is_dated || tags.into_iter().any(|tag| self.lacks(tag, ino))
     }
 
     fn lacks(&self, tag: u8, ino: Ino) -> bool {

@@ -49,6 +49,8 @@ struct Table {
 pub(super) struct Tables {
     tables: Vec<Table>,
     log: BTreeMap<Bytes, (u64, Option<Bytes>)>,
+    /// The log has losses, or the newest manifest is lost: newer rows than those that are left may be missing of anything.
+    pub(super) is_dated: bool,
     pub(super) gaps: Mutex<Vec<Gap>>,
 }
 
@@ -89,7 +91,8 @@ impl Tables {
             }
             whole &= log_follows(parts, replay_after, faults);
         }
-        whole &= tables.gaps.lock().is_empty() && !parts.log_is_damaged;
+        tables.is_dated = !whole || parts.log_is_damaged;
+        whole = !tables.is_dated && tables.gaps.lock().is_empty();
         if !whole {
             for id in listed_tables(parts, faults).await.difference(&known) {
                 let added = match reader.open(*id).await.map_err(engine_error) {

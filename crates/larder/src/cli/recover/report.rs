@@ -25,6 +25,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) enum State {
     /// All that the metadata says.
     Complete,
+    /// All that the metadata says which is left; a newer state of it may be lost.
+    Older,
     /// Ranges are missing or in doubt.
     Partial,
     /// Nothing of its content, or not even its kind.
@@ -47,6 +49,9 @@ pub(super) struct Entry {
     pub(super) doubtful: Vec<(u64, u64)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
+    /// Metadata that is newer than what is left of it may be lost.
+    #[serde(skip)]
+    pub(super) may_be_older: bool,
 }
 
 impl Entry {
@@ -60,6 +65,7 @@ impl Entry {
             missing: Vec::new(),
             doubtful: Vec::new(),
             notes: Vec::new(),
+            may_be_older: false,
         }
     }
 
@@ -85,6 +91,7 @@ pub(super) struct VolumeSummary {
     pub(super) others: u64,
     pub(super) bytes: u64,
     pub(super) complete: u64,
+    pub(super) older: u64,
     pub(super) partial: u64,
     pub(super) lost: u64,
     pub(super) faults: Vec<String>,
@@ -107,7 +114,7 @@ pub(super) struct Locked {
 
 impl Summary {
     pub(super) fn is_complete(&self) -> bool {
-        let whole = |v: &VolumeSummary| v.partial == 0 && v.lost == 0 && v.metadata == Verdict::Whole;
+        let whole = |v: &VolumeSummary| v.older + v.partial + v.lost == 0 && v.metadata == Verdict::Whole;
         self.locked.is_empty() && self.volumes.iter().all(whole)
     }
 
@@ -137,18 +144,20 @@ impl VolumeSummary {
         let metadata = match self.metadata {
             Verdict::Whole => "whole",
             Verdict::Damaged => {
-                "damaged: deleted files may be back, the newest changes may be missing, files of up to 1 KiB too"
+                "damaged: deleted files may be back, the newest changes may be missing, files of up to 1 KiB too; \
+                 files that may have been changed later are listed as older"
             }
             Verdict::Missing => "lost: files have no names, and files of up to 1 KiB are gone: they lay in it",
         };
         let mut text = format!("volume: {}\nmetadata: {metadata}\n", self.name);
         text.push_str(&format!(
-            "recovered: {} files ({}), {} directories, {} others: {} complete, {} partial, {} lost\n",
+            "recovered: {} files ({}), {} directories, {} others: {} complete, {} older, {} partial, {} lost\n",
             self.files,
             ByteSize(self.bytes),
             self.directories,
             self.others,
             self.complete,
+            self.older,
             self.partial,
             self.lost
         ));
@@ -224,6 +233,7 @@ impl Report {
             others: 0,
             bytes: 0,
             complete: 0,
+            older: 0,
             partial: 0,
             lost: 0,
             faults: salvage.faults().iter().take(FAULTS_MAX).cloned().collect(),
@@ -240,9 +250,12 @@ impl Report {
         }
     }
 
-    pub(super) fn entry(&mut self, entry: &Entry, bytes: u64) -> Result<(), Failure> {
+    pub(super) fn entry(&mut self, mut entry: Entry, bytes: u64) -> Result<(), Failure> {
         let Some(current) = &mut self.current else { return Ok(()) };
-        let first = current.complete + current.partial + current.lost == 0;
+        let first = current.complete + current.older + current.partial + current.lost == 0;
+        if entry.state == State::Complete && entry.may_be_older {
+            entry.state = State::Older;
+        }
         match entry.kind {
             "file" => current.files += 1,
             "directory" => current.directories += 1,
@@ -250,6 +263,7 @@ impl Report {
         }
         match entry.state {
             State::Complete => current.complete += 1,
+            State::Older => current.older += 1,
             State::Partial => current.partial += 1,
             State::Lost => current.lost += 1,
         }
@@ -260,7 +274,7 @@ impl Report {
             eprint!("\r{files} files, {}   ", ByteSize(total));
         }
         let comma = if first { "\n" } else { ",\n" };
-        self.put(&format!("{comma}{}", json(entry)?), &line(entry))
+        self.put(&format!("{comma}{}", json(&entry)?), &line(&entry))
     }
 
     pub(super) fn end_volume(&mut self) -> Result<(), Failure> {
@@ -286,6 +300,7 @@ impl Report {
 fn line(entry: &Entry) -> String {
     let state = match entry.state {
         State::Complete => "complete",
+        State::Older => "older   ",
         State::Partial => "partial ",
         State::Lost => "lost    ",
     };

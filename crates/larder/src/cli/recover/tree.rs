@@ -95,7 +95,7 @@ impl Rescue<'_> {
             (_, Some(node)) => self.take_special(&path, named.ino, &node).await?,
             (_, None) => {
                 let entry = self.entry(&path, kind, named.ino).lost("its inode is lost");
-                self.report.entry(&entry, 0)?;
+                self.report.entry(entry, 0)?;
             }
         }
         Ok(None)
@@ -104,7 +104,7 @@ impl Rescue<'_> {
     fn take_directory(&mut self, path: PathBuf, ino: Ino) -> Result<Option<(PathBuf, Ino)>, Failure> {
         if !self.seen.insert(ino) {
             let entry = self.entry(&path, FileKind::Directory, ino).lost("the same directory has another name");
-            self.report.entry(&entry, 0)?;
+            self.report.entry(entry, 0)?;
             return Ok(None);
         }
         let path = if path.as_os_str().len() > PATH_BYTES_MAX {
@@ -115,12 +115,12 @@ impl Rescue<'_> {
         let entry = self.entry(&path, FileKind::Directory, ino);
         match std::fs::create_dir(&path) {
             Ok(()) => {
-                self.report.entry(&entry, 0)?;
+                self.report.entry(entry, 0)?;
                 self.directories.push((path.clone(), ino));
                 Ok(Some((path, ino)))
             }
             Err(error) => {
-                self.report.entry(&entry.lost(format!("it cannot be made: {error}")), 0)?;
+                self.report.entry(entry.lost(format!("it cannot be made: {error}")), 0)?;
                 Ok(None)
             }
         }
@@ -135,7 +135,7 @@ impl Rescue<'_> {
             }
             Err(error) => entry = entry.lost(format!("it cannot be made: {error}")),
         }
-        self.report.entry(&entry, 0)
+        self.report.entry(entry, 0)
     }
 
     async fn take_file(
@@ -149,13 +149,13 @@ impl Rescue<'_> {
         let mut entry = self.entry(path, FileKind::File, ino);
         entry.size_bytes = plan.size;
         if node.is_none() && plan.pieces.is_empty() {
-            return self.report.entry(&entry.lost("its inode and all of its data are lost"), 0);
+            return self.report.entry(entry.lost("its inode and all of its data are lost"), 0);
         }
         let written = match write_file(self.salvage, path, &plan).await {
             Ok(written) => written,
             // No room, no more file handles: nothing that follows would fare better.
             Err(error) if is_fatal(&error) => return Err(Failure::io(path.display(), &error)),
-            Err(error) => return self.report.entry(&entry.lost(format!("it cannot be written: {error}")), 0),
+            Err(error) => return self.report.entry(entry.lost(format!("it cannot be written: {error}")), 0),
         };
         judge(&mut entry, &plan, &written);
         self.remember(ino, entry.state);
@@ -163,7 +163,7 @@ impl Rescue<'_> {
             Some(node) => entry.notes.extend(set_attributes(path, node, &self.salvage.xattrs(ino).await)),
             None => entry.notes.push("its inode is lost: owner, permissions, times and exact length are".to_owned()),
         }
-        self.report.entry(&entry, written.bytes)
+        self.report.entry(entry, written.bytes)
     }
 
     /// Gives further names of the inode the same outcome.
@@ -291,7 +291,7 @@ impl Rescue<'_> {
             if let Err(error) = std::fs::hard_link(first, &path) {
                 entry = entry.lost(format!("it cannot be linked to {}: {error}", first.display()));
             }
-            self.report.entry(&entry, 0)?;
+            self.report.entry(entry, 0)?;
         }
         Ok(())
     }
@@ -316,7 +316,8 @@ impl Rescue<'_> {
             FileKind::Socket => "socket",
             FileKind::CharDevice | FileKind::BlockDevice => "device",
         };
-        Entry::new(path.strip_prefix(&self.root).unwrap_or(path), name, ino.0)
+        let path = path.strip_prefix(&self.root).unwrap_or(path);
+        Entry { may_be_older: self.salvage.may_be_older(ino), ..Entry::new(path, name, ino.0) }
     }
 }
 
