@@ -109,6 +109,11 @@ impl Pool {
         self.core.members.id
     }
 
+    /// The marks of the lives that it knows, newest first: a disk with another newest mark has diverged.
+    pub fn lives(&self) -> Vec<u64> {
+        self.core.members.label().lives.iter().map(|life| life.mark).collect()
+    }
+
     /// Where its disks were last seen.
     pub fn disks(&self) -> Vec<PathBuf> {
         self.core.members.iter().map(|member| member.path.read().clone()).collect()

@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::member::divergence::LastLives;
 use crate::member::found::absolute;
 use crate::member::label::{self, Label, Life, Member, Usage};
+use crate::member::life_file;
 use crate::member::member_disk::reserve_soft;
 use crate::member::reserve;
 use crate::object::layout::{DISKS_MAX, Layout};
@@ -31,7 +32,7 @@ const DISK_BYTES_MIN: u64 = 16 << 20;
 const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
 /// Files that nothing depends on: an open pool may have written them to a directory that was just
 /// emptied.
-const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
+const SIDE_FILES: [&str; 4] = [history::FILE.name, SCRUB_NAME, PROBE_NAME, life_file::FILE.name];
 
 /// The properties of a new pool.
 #[derive(Clone, Debug)]

@@ -9,17 +9,17 @@ use crate::core::Core;
 use crate::disk::DiskIo;
 use crate::journal::salvage;
 use crate::member::divergence::{Divergence, Written};
-use crate::member::label::{self, Diverged, Label, Usage};
+use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::MemberDisk;
 use crate::object::shard_files::take_inventory;
 
 impl MemberDisk {
-    /// Notes that the disk with this label has diverged. Returns whether that is news.
-    pub fn diverge(&self, ours: &Label, theirs: &Label) -> bool {
+    /// Notes that the disk has diverged. Returns whether that is news.
+    pub fn diverge(&self, found: Divergence) -> bool {
         let mut divergence = self.divergence.lock();
-        let is_news = divergence.as_ref().is_none_or(|known| known.seen != Diverged::of(theirs));
+        let is_news = divergence.as_ref().is_none_or(|known| known.seen != found.seen);
         if is_news {
-            *divergence = Some(Divergence::between(ours, theirs));
+            *divergence = Some(found);
         }
         is_news
     }

@@ -23,7 +23,7 @@ use crate::heal::scrub;
 use crate::history::EventKind;
 use crate::journal::{self, Journal};
 use crate::member::adopt::{self, Damaged};
-use crate::member::divergence;
+use crate::member::divergence::Divergence;
 use crate::member::found::{Directories, Labelled, no_larder_disk, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
@@ -224,15 +224,14 @@ impl Members {
     /// Tells which disks have diverged.
     fn tell_of_diverged_disks(&self) {
         for member in self.iter().filter(|member| member.state() == DiskState::Diverged) {
-            let since = member.divergence.lock().as_ref().map_or(0, |divergence| divergence.since_ms);
-            self.tell_of_divergence(&member.path.read(), since);
+            self.tell_of_divergence(member);
         }
     }
 
     /// Tells that a disk has diverged.
-    pub fn tell_of_divergence(&self, path: &Path, since_ms: u64) {
-        let since = divergence::utc(since_ms);
-        let text = format!("{} went on without this pool since {since}: it is left as it is", path.display());
+    pub fn tell_of_divergence(&self, member: &MemberDisk) {
+        let what = member.divergence.lock().as_ref().map_or_else(String::new, Divergence::what);
+        let text = format!("{} {what}: it is left as it is", member.path.read().display());
         tracing::error!(pool = %self.name, text);
         self.event(EventKind::Errors, text);
     }
@@ -422,7 +421,7 @@ fn assemble(
         }
         // `diverged.left_alone`
         if !winner.knows_life_of(&disk.label) {
-            member.diverge(winner, &disk.label);
+            member.diverge(Divergence::between(winner, &disk.label));
             *member.path.write() = disk.path;
             member.set_state(DiskState::Diverged);
             continue;

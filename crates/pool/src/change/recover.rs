@@ -27,8 +27,8 @@ use crate::core::Core;
 use crate::disk::{DiskIo, PROBE_NAME};
 use crate::error::PoolError;
 use crate::history::EventKind;
+use crate::member::divergence::Divergence;
 use crate::member::faults::LOST_OBJECTS;
-use crate::member::label::Label;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::object::index::{Grave, NO_SLOT, NewObject, Object};
 use crate::object::shard::{self, ShardName};
@@ -416,13 +416,12 @@ impl Core {
     }
 
     /// Leaves a disk that has diverged as it is (`diverged.left_alone`).
-    fn leave_alone(&self, member: &MemberDisk, theirs: &Label) -> Returned {
-        let is_news = member.diverge(&self.members.label(), theirs);
+    fn leave_alone(&self, member: &MemberDisk, divergence: Divergence) -> Returned {
+        let is_news = member.diverge(divergence);
         member.last_error.lock().clear();
         member.set_state(DiskState::Diverged);
         if is_news {
-            let since = member.divergence.lock().as_ref().map_or(0, |divergence| divergence.since_ms);
-            self.members.tell_of_divergence(&member.path.read(), since);
+            self.members.tell_of_divergence(member);
         }
         Returned::Diverged { is_news }
     }
@@ -450,9 +449,20 @@ impl Core {
             && !ours.knows_life_of(label)
         {
             if how != Return::Discard {
-                return Ok(self.leave_alone(member, label));
+                return Ok(self.leave_alone(member, Divergence::between(&ours, label)));
             }
-            self.begin_discarding(member, &*disk, label)?;
+            self.begin_discarding(member, &*disk)?;
+        }
+        let out = self.members.iter().filter(|member| !member.is_readable()).count();
+        if let Err(why) = &label
+            && *why != crate::member::label::NEWER
+            && crate::member::adopt::belongs_to(&*disk, self.members.id)
+            && let Some(seen) = crate::member::adopt::may_have_diverged(&*disk, &ours, member.id, out)
+        {
+            if how != Return::Discard {
+                return Ok(self.leave_alone(member, Divergence::without_labels(&ours, seen)));
+            }
+            self.begin_discarding(member, &*disk)?;
         }
         match label {
             // An older copy of itself (`label.settled_outlives`).
@@ -512,13 +522,13 @@ impl Core {
 
     /// A person gives up the side of a disk. Its label says so before its first file goes, so that
     /// what is left of that side is never opened.
-    fn begin_discarding(&self, member: &MemberDisk, disk: &dyn DiskIo, theirs: &Label) -> std::io::Result<()> {
+    fn begin_discarding(&self, member: &MemberDisk, disk: &dyn DiskIo) -> std::io::Result<()> {
         let _lock = disk.lock(&self.members.owner)?;
         let text = self.divergence_text(member).unwrap_or_default();
         let text = format!("{}: its own side is given up, as asked: {text}", member.path.read().display());
         tracing::warn!(pool = %self.members.name, text);
         self.members.event(EventKind::Changed, text);
-        self.members.write_label_of_discarded(disk, theirs.disk)
+        self.members.write_label_of_discarded(disk, member.id)
     }
 }
 

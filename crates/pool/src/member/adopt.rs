@@ -2,6 +2,9 @@
 //!
 //! - `adopt.headers_prove_it`: a directory is adopted only if headers on it carry this pool's id,
 //!   none carries another pool's, its lock is free, and no other directory claims the disk's id.
+//! - `adopt.never_over_another_life`: a disk that may have gone on without this pool is not adopted: it has diverged, as far
+//!   as anybody can tell. Its newest life is known by `larder.life`. Where that is damaged, too, it may have diverged if
+//!   the disks without labels could have opened the pool by themselves.
 //! - `adopt.away_since_the_beginning`: an adopted disk counts as away since the beginning. Disks in
 //!   sync decide what exists, and it is in sync again only after each shard on it was read and
 //!   verified. So it does no harm when, of several lost members, a directory is taken for another
@@ -16,7 +19,9 @@ use uuid::Uuid;
 use crate::disk::{DiskIo, read_file};
 use crate::error::PoolError;
 use crate::journal;
-use crate::member::label::Label;
+use crate::member::divergence::Divergence;
+use crate::member::label::{Diverged, Label};
+use crate::member::life_file;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header};
 
@@ -69,6 +74,22 @@ pub fn belongs_to(disk: &dyn DiskIo, pool: Uuid) -> bool {
     ours > 0 || journal::belongs_to(disk, pool)
 }
 
+/// Whether a disk whose labels cannot be read may have gone on without this pool
+/// (`adopt.never_over_another_life`). `out` members are not read now.
+pub fn may_have_diverged(disk: &dyn DiskIo, ours: &Label, member: Uuid, out: usize) -> Option<Diverged> {
+    let noted = ours.members.iter().find(|known| known.id == member).and_then(|known| known.diverged);
+    if noted.is_some() {
+        return noted;
+    }
+    match life_file::read(disk, ours.pool) {
+        Some(mark) => (!ours.knows_mark(mark)).then_some(Diverged { mark, generation: 0 }),
+        None => {
+            let could_open = out + usize::from(ours.failures()) >= ours.members.len();
+            (could_open && !ours.lives.is_empty()).then_some(Diverged { mark: 0, generation: 0 })
+        }
+    }
+}
+
 /// Gives the directories in `damaged` that are this pool's to members that no other directory
 /// claims: first each to the member last seen there, then the rest in order.
 pub fn adopt(
@@ -82,6 +103,7 @@ pub fn adopt(
     let lost = |member: &&MemberDisk| member.state() == DiskState::Missing && !claimed.contains(&member.id);
     let (at_home, elsewhere): (Vec<_>, Vec<_>) =
         damaged.into_iter().partition(|found| members.iter().any(|member| *member.path.read() == found.path));
+    let out = members.iter().filter(|member| !member.is_readable()).count();
     let mut seen = Vec::new();
     for found in at_home.into_iter().chain(elsewhere) {
         let identity = found.disk.identity().ok();
@@ -101,6 +123,14 @@ pub fn adopt(
             notes.push(format!("{}: not used", found.note()));
             continue;
         };
+        if let Some(diverged) = may_have_diverged(&*found.disk, winner, member.id, out) {
+            let divergence = Divergence::without_labels(winner, diverged);
+            notes.push(format!("{}: it {}: left as it is", found.path.display(), divergence.what()));
+            *member.divergence.lock() = Some(divergence);
+            *member.path.write() = found.path;
+            member.set_state(DiskState::Diverged);
+            continue;
+        }
         let lock = match found.disk.lock(owner) {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

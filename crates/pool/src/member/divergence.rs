@@ -73,12 +73,27 @@ impl Divergence {
         }
     }
 
+    /// The side of a disk whose labels are damaged (`adopt.never_over_another_life`).
+    pub fn without_labels(ours: &Label, seen: Diverged) -> Self {
+        let since_ms = ours.lives.first().map_or(ours.created_ms, |life| life.since_ms);
+        let ours_batch = ours.lives.first().map_or(0, |life| life.batch);
+        Self { seen, since_ms, ours_since_ms: since_ms, ours_batch, written: None }
+    }
+
+    /// What is known of it, in a few words.
+    pub fn what(&self) -> String {
+        match self.seen.generation {
+            0 => "has damaged labels, and may have gone on without this pool".to_owned(),
+            _ => format!("went on without this pool since {}", utc(self.since_ms)),
+        }
+    }
+
     /// The reason why the disk is not used, and the choices, for people.
     pub fn text(&self, pool: &str, path: &Path, ours: Written) -> String {
-        let (since, word) = (utc(self.since_ms), shell::word(path));
+        let (what, word) = (self.what(), shell::word(path));
         let theirs = self.written.map_or_else(String::new, |written| format!(" ({written})"));
         format!(
-            "it went on without this pool since {since}{theirs}; this pool wrote since {}: {ours}. It is left as it is. \
+            "it {what}{theirs}; this pool wrote since {}: {ours}. It is left as it is. \
              Look at its side: larder recover --disk {word} --list; copy files out of it: larder recover --disk {word} --to DIR; \
              give its side up for good: larder pool online --discard {pool} {word}",
             utc(self.ours_since_ms)

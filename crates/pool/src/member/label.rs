@@ -42,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::disk::{self, DiskIo};
+use crate::member::life_file;
 use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::shard::Reader;
 
@@ -300,12 +301,17 @@ impl Label {
         self.nonce = nonce;
     }
 
+    /// Whether the pool of this label lived through the life with this mark, or is about to.
+    pub fn knows_mark(&self, mark: u64) -> bool {
+        self.lives.iter().chain(&self.coming).any(|life| life.mark == mark)
+    }
+
     /// Whether the pool of this label lived through the newest life of `other`
     /// (`label.lineage_tells_divergence`). Labels of older programs have generations alone.
     /// Two of them are compared by these (`label.old_or_split`).
     pub fn knows_life_of(&self, other: &Self) -> bool {
         match other.lives.first() {
-            Some(newest) => self.lives.iter().chain(&self.coming).any(|life| life.mark == newest.mark),
+            Some(newest) => self.knows_mark(newest.mark),
             None => self.lives.is_empty() || self.descends_from(other),
         }
     }
@@ -431,6 +437,9 @@ pub fn read(disk: &dyn DiskIo) -> std::io::Result<Result<Label, &'static str>> {
 }
 
 pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
+    if let Some(newest) = label.lives.first() {
+        life_file::write(disk, label.pool, label.disk, newest.mark)?;
+    }
     let bytes = label.encode();
     let written = disk::write_file_atomically(disk, LABEL_NAME, &bytes)
         .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
@@ -453,6 +462,7 @@ pub fn remove(disk: &dyn DiskIo) {
     // A file that cannot be removed was most likely never written.
     let _ = disk.remove(LABEL_NAME);
     let _ = disk.remove(SECOND_NAME);
+    life_file::remove(disk);
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod faults;
 pub mod found;
 pub mod label;
 pub mod labels;
+pub mod life_file;
 #[cfg(test)]
 mod lineage_tests;
 pub mod member_disk;

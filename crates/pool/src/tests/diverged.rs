@@ -357,3 +357,60 @@ async fn a_pool_is_given_another_name() {
     let named = OpenOptions { name: Some("old-tank".into()), ..bench.open_options() };
     assert_eq!(Pool::open(named).await.unwrap().name(), "old-tank");
 }
+
+/// `adopt.never_over_another_life`: whatever is left of its labels, and of the file beside them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_diverged_and_lost_its_labels_is_left_alone() {
+    for (names, while_running) in [
+        (&["larder.label", "larder.label.2"][..], false),
+        (&["larder.label", "larder.label.2"], true),
+        (&["larder.label", "larder.label.2", "larder.life"], false),
+        (&["larder.label", "larder.label.2", "larder.life"], true),
+    ] {
+        for removed in [false, true] {
+            let bench = Bench::new(2);
+            pool_of(&bench, Layout::Mirror2).await;
+            only(&bench, &[1]);
+            let pool = bench.open().await;
+            write(&pool, "b", 10).await;
+            pool.close().await.unwrap();
+            only(&bench, &[0]);
+            let mut pool = bench.open().await;
+            write(&pool, "a", 20).await;
+            for name in names {
+                let path = away(&bench, 1).join(name);
+                match removed {
+                    true => std::fs::remove_file(path).unwrap(),
+                    false => std::fs::write(path, "scribble").unwrap(),
+                }
+            }
+            let before = bytes_of(&away(&bench, 1));
+            if while_running {
+                only(&bench, &[0, 1]);
+                pool.clear().await.unwrap();
+            } else {
+                pool.close().await.unwrap();
+                only(&bench, &[0, 1]);
+                pool = bench.open().await;
+            }
+            pool.repaired().await;
+            let status = pool.status();
+            assert_eq!(states(&pool), [DiskState::Online, DiskState::Diverged], "{names:?} {status:?}");
+            assert!(status.status.contains("may have gone on without this pool"), "{status:?}");
+            let disk = bench.disks[1].display().to_string();
+            let online = |discard| Change::Online { disk: disk.clone(), discard };
+            let refused = pool.change(&online(false)).await.unwrap_err().to_string();
+            assert!(refused.contains("--discard"), "{refused}");
+            let after: Vec<_> = bytes_of(&bench.disks[1]).into_values().collect();
+            assert!(after == before.into_values().collect::<Vec<_>>(), "{names:?}: it was touched");
+            pool.change(&online(true)).await.unwrap();
+            pool.repaired().await;
+            assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+            pool.close().await.unwrap();
+            only(&bench, &[1]);
+            let pool = bench.open().await;
+            verify(&pool, "a", 20, &["b"]).await;
+            pool.close().await.unwrap();
+        }
+    }
+}
