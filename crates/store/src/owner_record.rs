@@ -60,6 +60,10 @@ pub struct JournalMark {
     pub pool: String,
     /// See `pool`.
     pub pool_id: String,
+    /// The newest life of that pool when this was written, 16 hexadecimal digits: disks of it that do not know this life have
+    /// another journal. Empty: not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pool_life: String,
     /// Everything acknowledged before this moment is in the bucket, in milliseconds of that machine's clock since 1970.
     pub drained_ms: u64,
     /// Counts renewals, so that each differs from the one before (`owner.each_renewal_differs`).

@@ -15,6 +15,8 @@ use crate::missing::may_be_missing;
 pub(crate) struct JournalPlace {
     pub(super) pool: String,
     pool_id: String,
+    /// The lives that it knows, newest first.
+    lives: Vec<String>,
     pub(super) local: Local,
 }
 
@@ -28,7 +30,8 @@ pub(super) struct OpenJournal {
 impl JournalPlace {
     pub(super) fn on(disks: &Pool, store: &StoreConfig, pool: &str) -> Self {
         let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
-        Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), local }
+        let lives = disks.lives().into_iter().map(|mark| format!("{mark:016x}")).collect();
+        Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), lives, local }
     }
 
     /// Moves what an earlier process left into objects, while this machine cannot have the store: the journal is for others, too. Says
@@ -56,8 +59,9 @@ impl JournalPlace {
         );
     }
 
+    /// Disks of one pool that were used apart from each other have different journals, too.
     fn is(&self, mark: &JournalMark) -> bool {
-        self.pool_id == mark.pool_id
+        self.pool_id == mark.pool_id && (mark.pool_life.is_empty() || self.lives.contains(&mark.pool_life))
     }
 }
 
@@ -72,11 +76,13 @@ impl OpenJournal {
     pub(super) fn teller(&self) -> JournalTeller {
         let (pool, pool_id, log) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.clone());
         let (drained_ms, machine) = (self.log.drained_ms(), machine::host_name());
+        let pool_life = self.place.lives.first().cloned().unwrap_or_default();
         Box::new(move || {
             let waits = log.undrained();
             JournalMark {
                 pool: pool.clone(),
                 pool_id: pool_id.clone(),
+                pool_life: pool_life.clone(),
                 drained_ms: drained_ms(),
                 renewed: 0,
                 machine: machine.clone(),
