@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import test_bucket_journal as journal
 from conftest import client, make
 from larderd import Larder, StartFailed, run
 from nfs3 import FILE_SYNC
+from test_bucket import KEYS, Bucket
 from waiting import wait_for
 
 
@@ -188,6 +190,8 @@ def test_the_wrong_disk_is_not_replaced(folder):
         done = daemon.run("pool", "replace", "tank", a, new[0])
         assert done.returncode != 0 and f"larder pool replace tank {b} {new[0]}" in done.stderr, done.stderr
         daemon.run("pool", "replace", "tank", b, new[0], check=True)
+        done = daemon.run("pool", "replace", "tank", b, new[1])
+        assert done.returncode != 0 and "replaced" in done.stderr and str(new[0]) in done.stderr, done.stderr
         assert daemon.stop() == 0
     finally:
         daemon.end()
@@ -234,3 +238,126 @@ def test_two_pools_of_one_name(folder):
     finally:
         daemon.end()
         other.end()
+
+
+def test_a_renamed_pool_keeps_mounts_schedules_and_replications(folder):
+    """K3: whatever larder.toml says of the pool goes with its name, and works: with a daemon, after a restart, and when the
+    pool that holds the replica is renamed, too."""
+    mount = folder / "mnt"
+    mount.mkdir()
+    daemon = make(folder, count=2, layout="mirror").start()
+    try:
+        put(daemon, "first", b"1" * 100)
+        daemon.run("pool", "create", "vault", folder / "v1", folder / "v2", "--layout", "mirror", check=True)
+        daemon.run("pool", "import", folder / "v1", folder / "v2", check=True)
+        daemon.run("mount", mount, "--volume", "tank/files", "--at-start", check=True)
+        daemon.run("replicate", "add", "tank/files", "vault/copy", check=True)
+        config = daemon.data / "larder.toml"
+        text = config.read_text()
+        entry = 'name = "tank/files"\n'
+        text = text.replace(entry, f"{entry}snapshots = {{ hourly = 3 }}\n") if entry in text else f'{text}\n[[volume]]\n{entry}snapshots = {{ hourly = 3 }}\n'
+        config.write_text(text)
+        daemon.run("reload", check=True)
+        counted = lambda volume: json.loads(daemon.run("--json", "snap", "list", volume, check=True).stdout)
+        assert "tank/files" in daemon.run("snap", "schedule", check=True).stdout
+
+        daemon.run("pool", "rename", "tank", "fast", check=True)
+        assert (mount / "first").read_bytes() == b"1" * 100, "the mount came back"
+        (mount / "second").write_bytes(b"2" * 100)
+        text = config.read_text()
+        assert "tank" not in text, text
+        daemon.run("replicate", "fast/files", "vault/copy", check=True)
+        assert "fast/files" in daemon.run("replicate", "status", check=True).stdout
+        assert "fast/files" in daemon.run("snap", "schedule", check=True).stdout
+        newest = counted("vault/copy")
+        daemon.run("pool", "rename", "vault", "safe", check=True)
+        assert "vault" not in config.read_text(), config.read_text()
+        (mount / "third").write_bytes(b"3" * 100)
+        daemon.run("replicate", "fast/files", "safe/copy", check=True)
+        assert counted("safe/copy") != newest
+
+        daemon.run("umount", mount)
+        daemon.stop()
+        daemon.start()
+        wait_for(lambda: (mount / "third").exists(), 20)
+        assert (mount / "third").read_bytes() == b"3" * 100
+        assert sorted(names(daemon)) == ["first", "second", "third"]
+        daemon.run("umount", mount, check=True)
+        assert daemon.stop() == 0
+    finally:
+        daemon.run("umount", mount)
+        daemon.end()
+
+
+def test_a_volume_that_one_of_two_pools_has_needs_no_pool(folder):
+    daemon = make(folder, count=2, layout="mirror").start()
+    try:
+        daemon.run("pool", "create", "vault", folder / "v1", folder / "v2", "--layout", "mirror", check=True)
+        daemon.run("pool", "import", folder / "v1", folder / "v2", check=True)
+        daemon.run("volume", "create", "vault/films", check=True)
+        daemon.run("snap", "create", "films@one", check=True)
+        daemon.run("snap", "create", "files@two", check=True)
+        for running in (True, False):
+            if not running:
+                daemon.stop()
+            assert "vault/films@one" in daemon.run("snap", "list", "films", check=True).stdout
+            assert "tank/files@two" in daemon.run("snap", "list", "files", check=True).stdout
+            missing = daemon.run("snap", "list", "nothing")
+            assert missing.returncode == 1 and "no pool has a volume 'nothing'" in missing.stderr, missing.stderr
+        daemon.start()
+        daemon.run("volume", "set", "films", "--quota", "1GiB", check=True)
+        # Where both have it, or it is to be made, the pool is named.
+        made = daemon.run("volume", "create", "new")
+        assert made.returncode == 1 and "several" in made.stderr, made.stderr
+        daemon.run("volume", "create", "vault/files", check=True)
+        done = daemon.run("snap", "list", "files")
+        assert done.returncode == 1 and "tank/files" in done.stderr and "vault/files" in done.stderr, done.stderr
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
+
+
+@pytest.fixture
+def bucket():
+    server = Bucket()
+    yield server
+    server.end()
+
+
+def test_a_store_is_not_served_from_the_journal_of_the_other_side(bucket, folder):
+    """`durability = "journal"`: one disk of a mirror answered for the bucket, and the other one opens the pool. It has another
+    journal, though it is the same pool: what was answered may be missing, and that is said before anything is served."""
+    where = ["--store", bucket.url, "--endpoint", bucket.endpoint]
+    disks = [folder / "disk1", folder / "disk2"]
+    daemon = Larder(disks, folder / "data", layout="mirror", extra=where).start(env=KEYS)
+    try:
+        assert daemon.stop() == 0
+        config = daemon.data / "larder.toml"
+        config.write_text(config.read_text().replace("[[store]]\n", '[[store]]\ndurability = "journal"\n'))
+        a, b = disks
+        only(disks, [b])
+        daemon.start(env=KEYS)
+        nfs = journal.client(daemon)
+        journal.make(nfs, ["before"])
+        wait_for(lambda: journal.undrained(daemon) == 0)
+        journal.hold(bucket, "log/volume")
+        journal.make(nfs, ["answered"])
+        daemon.kill()
+        journal.drop_held(bucket)
+        only(disks, [a])
+        daemon.extra = [*where, "--degraded"]
+        with pytest.raises(StartFailed):
+            daemon.start(env=KEYS)
+            # Where the pool alone is served, the store is not.
+            raise StartFailed(daemon.log())
+        said = daemon.log()
+        assert "may be missing" in said and "only that pool has what the bucket does not" in said, said
+        daemon.end()
+        # The side that answered has all of it.
+        only(disks, [b])
+        daemon.start(env=KEYS)
+        assert journal.names(journal.client(daemon)) == {"before", "answered"}
+        wait_for(lambda: journal.undrained(daemon) == 0)
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()

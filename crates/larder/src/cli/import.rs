@@ -83,7 +83,7 @@ pub(super) async fn run(global: &Global, args: ImportArgs) -> Result<(), Failure
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(volume)?;
+                let (pool, volume) = storage.find(volume).await?;
                 let own = Own { disks: storage.disks(), ..Own::default() };
                 let mut events = pool.import(&volume, request.clone(), own).await?;
                 while let Some(event) = events.next().await {

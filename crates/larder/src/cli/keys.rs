@@ -68,7 +68,7 @@ pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Fail
                 Backend::Daemon(client) => client.get(&format!("/v1/keys/{name}")).await?,
                 Backend::Direct(storage) => {
                     closing(storage, async |storage| {
-                        let (pool, volume) = storage.named(&name)?;
+                        let (pool, volume) = storage.find(&name).await?;
                         pool.keys_status(&volume).await
                     })
                     .await?
@@ -98,7 +98,7 @@ async fn change(global: &Global, name: &str, request: KeysRequest, disks: &Disks
         Backend::Daemon(client) => client.post(&format!("/v1/keys/{name}"), &request).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(name)?;
+                let (pool, volume) = storage.find(name).await?;
                 pool.change_keys(&volume, request).await
             })
             .await?

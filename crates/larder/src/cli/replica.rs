@@ -176,7 +176,7 @@ pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure>
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(volume)?;
+                let (pool, volume) = storage.find(volume).await?;
                 let outgoing = pool.send_out(&volume, &request).await?;
                 let pieces = outgoing.stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
                 output.pour(pieces, Some(outgoing.bytes)).await
@@ -203,7 +203,7 @@ pub(super) async fn export(global: &Global, volume: &str, snapshot: String, disk
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(volume)?;
+                let (pool, volume) = storage.find(volume).await?;
                 let stream = pool.export_tar(&volume, &request.snapshot, Owners::default()).await?;
                 let pieces = stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
                 output.pour(pieces, None).await
@@ -298,7 +298,7 @@ pub(super) async fn promote(global: &Global, name: &str, disks: &Disks) -> Resul
         Backend::Daemon(client) => client.post(&format!("/v1/promote/{name}"), &()).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(name)?;
+                let (pool, volume) = storage.find(name).await?;
                 pool.promote(&volume).await
             })
             .await?

@@ -179,7 +179,7 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
                 Backend::Daemon(client) => client.post(&format!("/v1/clone/{volume}"), &request).await?,
                 Backend::Direct(storage) => {
                     closing(storage, async |storage| {
-                        let (pool, volume) = storage.named(&volume)?;
+                        let (pool, volume) = storage.find(&volume).await?;
                         pool.clone_snapshot(&volume, &request).await
                     })
                     .await?
@@ -203,7 +203,7 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
                 Backend::Daemon(client) => client.post(&format!("/v1/diff/{volume}"), &request).await?,
                 Backend::Direct(storage) => {
                     closing(storage, async |storage| {
-                        let (pool, volume) = storage.named(&volume)?;
+                        let (pool, volume) = storage.find(&volume).await?;
                         pool.diff(&volume, &request).await
                     })
                     .await?
@@ -307,7 +307,7 @@ async fn change(
         Backend::Daemon(client) => client.post(&format!("/v1/snapshots/{volume}"), &request).await,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(volume)?;
+                let (pool, volume) = storage.find(volume).await?;
                 pool.change_snapshots(&volume, request).await
             })
             .await
@@ -340,7 +340,7 @@ async fn list(global: &Global, volume: Option<String>, disks: &Disks) -> Result<
                     None => storage.volumes().await?.into_iter().filter(|volume| !volume.locked).map(full).collect(),
                 };
                 for name in names {
-                    let (pool, volume) = storage.named(&name)?;
+                    let (pool, volume) = storage.find(&name).await?;
                     all.push(pool.snapshots(&volume).await?);
                 }
                 Ok(())

@@ -60,7 +60,7 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
                 Backend::Daemon(client) => client.patch(&format!("/v1/volumes/{name}"), &change).await?,
                 Backend::Direct(storage) => {
                     closing(storage, async |storage| {
-                        let (pool, volume) = storage.named(&name)?;
+                        let (pool, volume) = storage.find(&name).await?;
                         pool.set(&volume, &change).await
                     })
                     .await?
@@ -105,7 +105,7 @@ async fn quota(global: &Global, name: &str, disks: &Disks) -> Result<(), Failure
         Backend::Daemon(client) => client.get(&format!("/v1/owners/{name}")).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(name)?;
+                let (pool, volume) = storage.find(name).await?;
                 pool.owners(&volume).await
             })
             .await?
@@ -178,7 +178,7 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         Backend::Daemon(client) => client.delete(&format!("/v1/volumes/{name}"), &how).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(name)?;
+                let (pool, volume) = storage.find(name).await?;
                 pool.may_be_destroyed(&volume, how.with_snapshots).await?;
                 // As the daemon does: first nobody wants it any more, then it goes.
                 forget(global, &VolumeName { pool: pool.name.clone(), volume: volume.clone() })?;

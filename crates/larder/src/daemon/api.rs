@@ -245,7 +245,7 @@ async fn keys_change(
 }
 
 async fn snapshots(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::SnapshotsStatus> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     ok(pool.snapshots(&volume).await?)
 }
 
@@ -257,7 +257,7 @@ async fn snapshots_change(
     if let larder_api::SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
         return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
     }
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     daemon.not_mounted(&pool, &volume, &request).await?;
     let changed = finish(async move { pool.change_snapshots(&volume, request).await }).await?;
     daemon.snapshots_changed();
@@ -273,7 +273,7 @@ async fn diff(
     Path(name): Path<String>,
     Json(request): Json<larder_api::DiffRequest>,
 ) -> Answer<Vec<larder_api::DiffEntry>> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     ok(pool.diff(&volume, &request).await?)
 }
 
@@ -282,7 +282,7 @@ async fn send(
     Path(name): Path<String>,
     Json(request): Json<larder_api::SendRequest>,
 ) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     let outgoing = pool.send_out(&volume, &request).await?;
     let told = outgoing.stream.inspect(move |piece| {
         if let Err(error) = piece {
@@ -297,7 +297,7 @@ async fn export(
     Path(name): Path<String>,
     Json(request): Json<larder_api::ExportRequest>,
 ) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     let stream = pool.export_tar(&volume, &request.snapshot, daemon.owners().await).await?;
     Ok(Body::from_stream(stream).into_response())
 }
@@ -338,7 +338,7 @@ async fn replica_state(State(daemon): Shared, Path(name): Path<String>) -> Answe
 }
 
 async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     ok(finish(async move { pool.promote(&volume).await }).await?)
 }
 
@@ -348,7 +348,7 @@ async fn import(
     Path(name): Path<String>,
     Json(request): Json<larder_api::ImportRequest>,
 ) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     let events = pool.import(&volume, request, daemon.own_places()).await?;
     let lines = events.map(|event| {
         serde_json::to_vec(&event).map(|mut line| {
@@ -364,7 +364,7 @@ async fn clone(
     Path(name): Path<String>,
     Json(request): Json<larder_api::CloneRequest>,
 ) -> Answer<larder_api::VolumeStatus> {
-    let (pool, volume) = daemon.storage.named(&name)?;
+    let (pool, volume) = daemon.storage.find(&name).await?;
     ok(finish(async move { pool.clone_snapshot(&volume, &request).await }).await?)
 }
 

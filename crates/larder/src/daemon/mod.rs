@@ -607,7 +607,7 @@ impl Daemon {
     }
 
     pub(crate) async fn keys_status(&self, name: &str) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         pool.keys_status(&volume).await
     }
 
@@ -619,7 +619,7 @@ impl Daemon {
             other => other,
         };
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
         match request {
             KeysRequest::Unlock { secret } => {
@@ -652,7 +652,7 @@ impl Daemon {
 
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let status = pool.set(&volume, &owner_quotas::numbered(&change, &state.config)?).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         self.edit(&mut state, |editor| {
@@ -666,7 +666,7 @@ impl Daemon {
     /// Takes the shares and mounts of the volume away, then the volume. Unless forced to, not while a program uses a mount.
     pub(crate) async fn volume_destroy(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
@@ -687,7 +687,7 @@ impl Daemon {
 
     pub(crate) async fn mount(&self, request: MountRequest) -> Result<MountStatus, Failure> {
         let (pool, volume) = match &request.volume {
-            Some(name) => self.storage.named(name)?,
+            Some(name) => self.storage.find(name).await?,
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };

@@ -26,7 +26,7 @@ impl OpenPool {
 impl Daemon {
     /// What owners use of a volume.
     pub(super) async fn owners_of(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let mut owners = pool.owners(&volume).await?;
         let (host, names) = (Accounts::of_machine(), self.owners().await);
         for owner in &mut owners {

@@ -23,7 +23,7 @@ impl Daemon {
         force: bool,
     ) -> Result<SnapshotsStatus, Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
         pool.may_go_back(&volume, snapshot, destroy_later).await?;
         if !force {

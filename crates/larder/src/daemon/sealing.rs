@@ -103,14 +103,14 @@ impl OpenPool {
 impl Daemon {
     /// Lets the volume begin to be encrypted.
     pub(crate) async fn encrypt(&self, name: &str, encrypt: Encrypt, force: bool) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let new = pool.first_keys(&volume, encrypt).await?;
         self.seal_anew(&pool, &volume, Sealing::Encrypt, new, force).await
     }
 
     /// Lets a new key of the volume replace those of before.
     pub(crate) async fn rekey(&self, name: &str, rekey: Rekey) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.find(name).await?;
         let force = rekey.force;
         let new = pool.next_keys(&volume, rekey).await?;
         self.seal_anew(&pool, &volume, Sealing::Rekey, new, force).await

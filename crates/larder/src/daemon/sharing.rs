@@ -269,7 +269,7 @@ impl Daemon {
             return self.share_added(&mut state, share).await;
         }
         let (pool, volume) = match &request.volume {
-            Some(name) => self.storage.named(name)?,
+            Some(name) => self.storage.find(name).await?,
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };

@@ -591,7 +591,35 @@ impl Storage {
         }
     }
 
-    /// `VOLUME` or `POOL/VOLUME` as a person writes it.
+    /// An existing volume, `VOLUME` or `POOL/VOLUME` as a person writes it: of several pools the only one that has such a volume.
+    pub(crate) async fn find(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+        let pools = self.all();
+        if text.contains('/') || pools.len() < 2 {
+            return self.named(text);
+        }
+        let (mut having, mut failed) = (Vec::new(), None);
+        for pool in pools {
+            match pool.registry.list().await {
+                Ok(infos) if infos.iter().any(|info| info.name == text) => having.push(pool),
+                Ok(_) => {}
+                Err(error) => failed = Some(pool.failure(text, &error)),
+            }
+        }
+        let full = |pool: &Arc<OpenPool>| format!("{}/{text}", pool.name);
+        match having.as_slice() {
+            [one] => Ok((one.clone(), text.to_owned())),
+            [] => Err(failed.unwrap_or_else(|| {
+                Failure::not_found(format!("no pool has a volume '{text}'"))
+                    .action("see which there are with: larder volume list")
+            })),
+            many => {
+                let names = many.iter().map(full).collect::<Vec<_>>().join(", ");
+                Err(Failure::invalid(format!("several pools have a volume '{text}': name one of {names}")))
+            }
+        }
+    }
+
+    /// A volume that may be made, `VOLUME` or `POOL/VOLUME` as a person writes it.
     pub(crate) fn named(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
         match text.split_once('/') {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
