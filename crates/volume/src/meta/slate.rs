@@ -25,7 +25,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use slatedb::admin::{Admin, AdminBuilder};
 use slatedb::config::{CheckpointOptions, CheckpointScope, Settings};
 use slatedb::db_cache::DbCache;
-use slatedb::{CheckpointHandle, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
+use slatedb::{CheckpointHandle, CloseReason, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -291,6 +291,16 @@ fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
     durability.fail(error);
 }
 
+/// Why the engine has closed. Its word for any failure of its own is "panic"; the cause is the error that it gives from then on.
+async fn end_of(db: &Db, reason: CloseReason) -> String {
+    match (reason, db.get(b"?").await) {
+        (CloseReason::Clean, _) => "it was told to".to_owned(),
+        (CloseReason::Fenced, _) => "another process has opened it".to_owned(),
+        (_, Err(error)) => engine_error(error).to_string(),
+        (reason, Ok(_)) => format!("{reason:?}"),
+    }
+}
+
 /// Reports durable sequence numbers, and the end of the database (`engine.closed_stops_all`).
 async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>) {
     let mut status = db.subscribe();
@@ -301,7 +311,14 @@ async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>
         };
         durability.flushed(durable_seq);
         if let Some(reason) = closed {
-            return poison(&overlay, &durability, &format!("the metadata engine closed: {reason:?}"));
+            let why = format!("the metadata engine closed: {}", end_of(&db, reason).await);
+            if reason != CloseReason::Clean {
+                tracing::error!(
+                    why,
+                    "metadata can no longer be stored; the volume refuses writes until it is reopened"
+                );
+            }
+            return poison(&overlay, &durability, &why);
         }
         if status.changed().await.is_err() {
             return poison(&overlay, &durability, "the metadata engine is gone");
