@@ -81,12 +81,34 @@ SNAPSHOTS = [
         "data that was dirty at a snapshot is not copied before it changes",
         [
             Change(
-                "crates/volume/src/data/cut.rs",
+                "crates/volume/src/data/preserved/copies.rs",
                 "        if state.epoch == epoch {\n            return;",
                 '        if state.epoch == epoch || larder_base::planted("snapshot-unpreserved") {\n            return;',
             )
         ],
     ),
+    Mutant(
+        "gate-of-removals",
+        "dirty data of a file that is removed while a snapshot is cut is dropped at once",
+        [
+            Change(
+                "crates/volume/src/data/preserved/copies.rs",
+                "    _gate: RwLockReadGuard<'a, ()>,",
+                "    _gate: Option<RwLockReadGuard<'a, ()>>,",
+            ),
+            Change(
+                "crates/volume/src/data/preserved/copies.rs",
+                "_gate: self.gate.read().await,",
+                '_gate: if larder_base::planted("gate") { None } else { Some(self.gate.read().await) },',
+            ),
+            Change(
+                "crates/volume/src/data/preserved/copies.rs",
+                "_gate: self.gate.try_read().ok()?,",
+                '_gate: if larder_base::planted("gate-of-removals") || larder_base::planted("gate") { None } else { Some(self.gate.try_read().ok()?) },',
+            ),
+        ],
+    ),
+    Mutant("gate", "nothing waits for a cut (planted with gate-of-removals)", []),
     Mutant(
         "snapshot-tables",
         "the engine collects tables that snapshots read",
@@ -308,8 +330,8 @@ MUTANTS = [
         [
             Change(
                 "crates/pool/src/member/label.rs",
-                "            Some(newest) => self.lives",
-                '            Some(newest) => larder_base::planted("lineage") || self.lives',
+                "        self.lives.iter().chain(&self.coming).any(|life| life.mark == mark)",
+                '        larder_base::planted("lineage") || self.lives.iter().chain(&self.coming).any(|life| life.mark == mark)',
             )
         ],
         "pool",
