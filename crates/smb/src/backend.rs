@@ -253,7 +253,7 @@ impl FileTimes {
 #[non_exhaustive]
 pub struct BackendCapabilities {
     /// If true, all write-class operations are denied at the protocol layer
-    /// before reaching the backend (matches `LocalFsBackend::read_only()`).
+    /// before reaching the backend.
     pub is_read_only: bool,
     /// True iff the backend treats names case-sensitively.
     pub case_sensitive: bool,
@@ -428,10 +428,6 @@ pub trait Handle: Send + Sync {
     /// `change_time` is the time of the last change: a backend whose
     /// storage moves it to the current time on every change, as POSIX ctime
     /// does, may keep doing so and not store the requested value.
-    ///
-    /// `LocalFsBackend` sets access and write times on every host and
-    /// creation time on Windows and macOS. Elsewhere it ignores the creation
-    /// time. The host keeps the change time.
     async fn set_times(&self, times: FileTimes) -> SmbResult<()>;
 
     /// Set the attributes (MS-FSCC 2.6) of a file or directory to
@@ -442,11 +438,6 @@ pub trait Handle: Send + Sync {
     /// the request differs from the attributes [`Handle::stat`] reports.
     ///
     /// Return [`SmbError::NotSupported`] if a flag cannot be stored.
-    ///
-    /// `LocalFsBackend` stores `READONLY` on files: on Unix as the absence
-    /// of write permission bits, on Windows as the host attribute. It
-    /// accepts `ARCHIVE` without storing it and never reports it. Every
-    /// other flag, and `READONLY` on a directory, returns `NotSupported`.
     async fn set_attributes(&self, attributes: u32) -> SmbResult<()>;
 
     /// Truncate (or extend) to `len` bytes. For directories: the protocol

@@ -1,14 +1,13 @@
-//! Changes to a server's users, shares and limits while it runs.
+//! Changes to a server's users and shares while it runs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
 use crate::access_mask::Access;
 use crate::files::close_opens;
 use crate::proto::auth::ntlm::UserCreds;
-use crate::share::{Share, ShareBindings, ShareMode, ShareNameError, check_share_name, valid_remark};
+use crate::share::{Share, ShareBindings, ShareMode, ShareNameError, check_share_name};
 use crate::state::ServerState;
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -29,8 +28,6 @@ pub enum ConfigError {
     ReservedShareName(String),
     #[error("share name `{0}` must be non-empty and contain no `\\`, `/` or NUL")]
     InvalidShareName(String),
-    #[error("remark of share `{0}` must hold no NUL and at most 1024 UTF-16 code units")]
-    InvalidShareRemark(String),
 }
 
 #[derive(Clone)]
@@ -43,23 +40,15 @@ impl ConfigHandle {
         Self { state }
     }
 
-    /// Add a user, or replace the password of an existing one. Replacing a
-    /// password ends the user's sessions and closes the user's durable
-    /// opens kept after their session ended.
-    pub async fn add_user(&self, name: impl Into<String>, password: impl AsRef<str>) -> Result<(), ConfigError> {
-        self.set_creds(name.into(), UserCreds::from_password(password.as_ref())).await
-    }
-
-    /// Like [`add_user`](Self::add_user), for a caller that keeps only the
-    /// NT hash of the password.
+    /// Add a user, known by the NT hash of its password: MD4 of it in UTF-16LE
+    /// (MS-NLMP 3.3.1, NTOWFv1). Replacing the hash of an existing one ends the
+    /// user's sessions and closes the user's durable opens kept after their
+    /// session ended.
     pub async fn add_user_nt_hash(&self, name: impl Into<String>, nt_hash: [u8; 16]) -> Result<(), ConfigError> {
-        self.set_creds(name.into(), UserCreds { nt_hash }).await
-    }
-
-    async fn set_creds(&self, name: String, creds: UserCreds) -> Result<(), ConfigError> {
+        let name = name.into();
         validate_user_name(&name)?;
-        let replaced = self.state.users.table.write().await.insert(name.clone(), creds.clone());
-        if replaced.is_some_and(|old| old.nt_hash != creds.nt_hash) {
+        let replaced = self.state.users.table.write().await.insert(name.clone(), UserCreds { nt_hash });
+        if replaced.is_some_and(|old| old.nt_hash != nt_hash) {
             self.close_user_sessions(&name).await;
         }
         Ok(())
@@ -85,9 +74,6 @@ impl ConfigHandle {
         let is_public = matches!(share.mode, ShareMode::Public | ShareMode::PublicReadOnly);
         if is_public && !share.users.is_empty() {
             return Err(ConfigError::PublicMixedWithUsers(share.name));
-        }
-        if !valid_remark(&share.remark) {
-            return Err(ConfigError::InvalidShareRemark(share.name));
         }
         let users = self.state.users.table.read().await;
         for user in share.users.keys() {
@@ -137,43 +123,6 @@ impl ConfigHandle {
             self.close_share_trees(&share, Some(user)).await;
         }
         Ok(())
-    }
-
-    pub async fn revoke_share_user(&self, share_name: &str, user: &str) -> Result<(), ConfigError> {
-        validate_user_name(user)?;
-        validate_share_name(share_name)?;
-        let share =
-            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
-        share.acl.write().await.users.remove(user);
-
-        self.close_share_trees(&share, Some(user)).await;
-        Ok(())
-    }
-
-    pub async fn set_share_mode(&self, share_name: &str, mode: ShareMode) -> Result<(), ConfigError> {
-        validate_share_name(share_name)?;
-        let share =
-            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
-        let mut acl = share.acl.write().await;
-        if matches!(mode, ShareMode::Public | ShareMode::PublicReadOnly) && !acl.users.is_empty() {
-            return Err(ConfigError::PublicMixedWithUsers(share.name.clone()));
-        }
-        if acl.mode == mode {
-            return Ok(());
-        }
-        acl.mode = mode;
-        drop(acl);
-
-        self.close_share_trees(&share, None).await;
-        Ok(())
-    }
-
-    /// Set how many files and named pipes one connection may hold open at
-    /// once. A CREATE past the limit fails with STATUS_INSUFFICIENT_RESOURCES;
-    /// opens already held stay open. The default is
-    /// [`DEFAULT_MAX_OPENS_PER_CONNECTION`](crate::DEFAULT_MAX_OPENS_PER_CONNECTION).
-    pub fn set_max_opens_per_connection(&self, limit: usize) {
-        self.state.max_opens_per_connection.store(limit, Ordering::Relaxed);
     }
 
     /// Ends every session of `user` on every connection, and closes the

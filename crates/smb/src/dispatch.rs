@@ -485,7 +485,7 @@ async fn dispatch_one(
             refused.signing_key = refusal.key;
             return Some(Dispatched::Done(reply(refused).await));
         }
-        if let Err(status) = check_encryption(server, conn, &req_hdr, encrypted, request_session.as_ref()).await {
+        if let Err(status) = check_encryption(&req_hdr, encrypted, request_session.as_ref()).await {
             return Some(Dispatched::Done(reply(HandlerResponse::err(status)).await));
         }
 
@@ -652,7 +652,7 @@ mod tests {
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::crypto::{SigningAlgo, sign, verify};
     use crate::proto::header::{HeaderTail, SMB2_FLAGS_SIGNED};
-    use crate::proto::messages::{CloseRequest, CreateRequest, Dialect, FileId, LogoffRequest, QueryInfoRequest};
+    use crate::proto::messages::{CloseRequest, CreateRequest, Dialect, EmptyBody, FileId, QueryInfoRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};
     use tokio::sync::RwLock;
@@ -813,7 +813,7 @@ mod tests {
     async fn logoff_response_is_signed() {
         let (state, conn) = signed_session().await;
         let mut body = Vec::new();
-        LogoffRequest::default().write_to(&mut body).expect("logoff");
+        EmptyBody::default().write_to(&mut body).expect("logoff");
         let request = signed_compound(&[(Command::Logoff, body)]);
         let response = dispatch_frame(&state, &conn, &request).await.expect("response").message.head;
         assert_eq!(read_u32(&response, 0x08), ntstatus::STATUS_SUCCESS);

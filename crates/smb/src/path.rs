@@ -23,9 +23,6 @@ use crate::ntstatus;
 /// Each component is a filename as MS-FSCC 2.1.5.2 defines it: 1 to 255
 /// UTF-16 code units, with no control characters and none of
 /// `" * / : < > ? \ |`. The whole path is at most 32,760 UTF-16 code units.
-/// On Windows hosts the reserved device names (`CON`, `PRN`, `AUX`, `NUL`,
-/// `COM1`-`COM9` and `LPT1`-`LPT9`, with or without an extension) are
-/// rejected too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SmbPath {
     components: Vec<String>,
@@ -76,8 +73,8 @@ impl SmbPath {
             if raw == ".." {
                 return Err(SmbError::Status(ntstatus::STATUS_OBJECT_PATH_SYNTAX_BAD));
             }
-            // 4. Length and, on Windows hosts, reserved device names.
-            if raw.encode_utf16().count() > MAX_COMPONENT_UNITS || host_reserved_name(raw) {
+            // 4. Length.
+            if raw.encode_utf16().count() > MAX_COMPONENT_UNITS {
                 return Err(SmbError::NameInvalid);
             }
             components.push(raw.to_string());
@@ -258,7 +255,6 @@ pub(crate) fn is_valid_component(name: &str) -> bool {
         && name != ".."
         && name.encode_utf16().count() <= MAX_COMPONENT_UNITS
         && !name.chars().any(|c| is_control(c) || is_forbidden(c) || matches!(c, '\\' | '/'))
-        && !host_reserved_name(name)
         && Moment::from_label(name).is_none()
 }
 
@@ -277,35 +273,6 @@ fn is_control(c: char) -> bool {
 
 fn is_forbidden(c: char) -> bool {
     matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*')
-}
-
-/// True if `name` is a reserved DOS device name on this host. Only Windows
-/// resolves these names to devices.
-fn host_reserved_name(name: &str) -> bool {
-    cfg!(windows) && is_reserved_dos_name(name)
-}
-
-fn is_reserved_dos_name(s: &str) -> bool {
-    // Strip extension before checking, e.g. "CON.txt" is also reserved.
-    let stem = match s.rsplit_once('.') {
-        Some((stem, _)) => stem,
-        None => s,
-    };
-    let upper = stem.to_ascii_uppercase();
-    matches!(upper.as_str(), "CON" | "PRN" | "AUX" | "NUL") || matches_com_or_lpt(&upper)
-}
-
-fn matches_com_or_lpt(s: &str) -> bool {
-    if s.len() != 4 {
-        return false;
-    }
-    let bytes = s.as_bytes();
-    let prefix = &bytes[..3];
-    let last = bytes[3] as char;
-    if !matches!(last, '1'..='9') {
-        return false;
-    }
-    prefix == b"COM" || prefix == b"LPT"
 }
 
 fn decode_utf16_strict(units: &[u16]) -> SmbResult<String> {
@@ -427,18 +394,8 @@ mod tests {
         assert!(s.parse::<SmbPath>().is_err());
     }
 
-    #[cfg(windows)]
     #[test]
-    fn rejects_reserved_dos_names() {
-        for bad in ["CON", "con", "PRN", "AUX", "NUL", "COM1", "LPT9", "Con.txt", "NUL.dat"] {
-            assert!(bad.parse::<SmbPath>().is_err(), "{bad}");
-            assert!(!is_valid_component(bad), "{bad}");
-        }
-    }
-
-    #[cfg(not(windows))]
-    #[test]
-    fn accepts_reserved_dos_names_where_the_host_does() {
+    fn accepts_reserved_dos_names() {
         for name in ["CON", "aux.c", "dir\\nul", "LPT9.log"] {
             assert!(name.parse::<SmbPath>().is_ok(), "{name}");
         }

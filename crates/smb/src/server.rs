@@ -58,12 +58,6 @@ impl SmbServer {
         *self.local_addr.lock().await
     }
 
-    /// Listen address as configured. Use `local_addr()` for the bound
-    /// address.
-    pub fn configured_addr(&self) -> SocketAddr {
-        self.state.config.listen_addr
-    }
-
     /// Initiate a graceful shutdown. Stops the accept loop and closes each
     /// connection once its current request is answered. Takes effect even
     /// when called before `serve()`.

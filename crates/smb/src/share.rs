@@ -48,10 +48,6 @@ pub struct Share {
     pub(crate) users: HashMap<String, Access>,
     pub(crate) encrypt_data: bool,
     pub(crate) leases: bool,
-    pub(crate) durable_handles: bool,
-    pub(crate) change_notify: bool,
-    pub(crate) listed: bool,
-    pub(crate) remark: String,
     pub(crate) open_files: OpenFiles,
 }
 
@@ -65,10 +61,6 @@ impl Share {
             users: HashMap::new(),
             encrypt_data: false,
             leases: true,
-            durable_handles: true,
-            change_notify: true,
-            listed: true,
-            remark: String::new(),
             open_files: OpenFiles::default(),
         }
     }
@@ -107,102 +99,18 @@ impl Share {
 
     /// Encrypt all traffic to this share. SMB 3.x clients that cannot
     /// encrypt, SMB 2.x clients, and anonymous and guest sessions are
-    /// refused at TREE_CONNECT unless
-    /// `SmbServerBuilder::reject_unencrypted_access` is turned off.
+    /// refused at TREE_CONNECT.
     pub fn encrypt_data(mut self) -> Self {
         self.encrypt_data = true;
         self
     }
 
-    /// Grant oplocks, and read, handle and write caching leases, on this
-    /// share's files. A client holding one caches what it reads, keeps files open after its
-    /// applications close them, and caches what it writes while every other
-    /// open of the file holds the same lease or is attribute-only.
-    ///
-    /// Opens on the share that do not hold the lease, from another client
-    /// or from the same client under another lease key or none, break it:
-    /// the client writes back and stops caching writes before such an
-    /// open, drops cached data before a write, a size change, a byte-range
-    /// lock or an overwrite through it, and closes the handles it keeps
-    /// before an open they block, a rename or delete of the file, a rename
-    /// over it, or a rename of a directory above it. Attribute-only opens
-    /// and opens holding the same lease break nothing. An open or rename
-    /// that needs the client to write back or close first waits until the
-    /// client acknowledges the break or closes, or until the break times
-    /// out 35 seconds after the server sent it; a byte-range lock is refused
-    /// instead until the client has written back. On by default.
-    ///
-    /// Changes made outside the server, or through another share over the
-    /// same directory, break no lease: clients keep serving the old data.
-    /// Turn leases off for such a share.
+    /// Whether oplocks and leases are granted on the share's files, and with them durable handles. On by
+    /// default. A change that nobody tells [`OpenFiles`] breaks none: turn them off for a store with such changes.
     pub fn leases(mut self, enabled: bool) -> Self {
         self.leases = enabled;
         self
     }
-
-    /// Keep a client's open files for a while after its connection drops or
-    /// it logs off, with their share modes, byte-range locks and leases, so
-    /// the client can take them back when it reconnects. Only files opened
-    /// with a durable handle request and a lease that caches handles are
-    /// kept, so this does nothing when leases are off. The backend handle
-    /// stays open for [`SmbServerBuilder::durable_handle_timeout`](crate::SmbServerBuilder::durable_handle_timeout), or the
-    /// time a version 2 request was granted, or until an open, write, size change, byte-range lock, rename or
-    /// delete through an open that does not hold the lease needs what the
-    /// lease caches, which closes the file at once. The same user, from the
-    /// same client, on this share, takes a kept file back with a durable
-    /// handle reconnect that names the file and its lease, and for a version
-    /// 2 open its CreateGuid. Another user gets STATUS_ACCESS_DENIED;
-    /// another client, share, lease or CreateGuid gets
-    /// STATUS_OBJECT_NAME_NOT_FOUND. A kept file whose rights exceed what
-    /// the user's tree on the share grants at the reconnect is closed
-    /// instead. Version 1 and version 2 requests are both served; the
-    /// PERSISTENT flag is ignored. On by default.
-    pub fn durable_handles(mut self, enabled: bool) -> Self {
-        self.durable_handles = enabled;
-        self
-    }
-
-    /// Answer change notification requests: a client watching a folder, as
-    /// Explorer and Finder do for an open window, hears when a file or
-    /// folder in it is created, deleted, renamed, written, truncated or
-    /// overwritten, or has its attributes or times set, through any
-    /// connection to this share. A write is reported when the open that
-    /// wrote it closes. Changes made outside the server, or through another
-    /// share over the same directory, are reported only by a backend that
-    /// watches for them: `LocalFsBackend` does on Linux, for the entries
-    /// directly in a watched folder. When off, such requests fail with
-    /// STATUS_NOT_SUPPORTED. On by default.
-    pub fn change_notify(mut self, enabled: bool) -> Self {
-        self.change_notify = enabled;
-        self
-    }
-
-    /// Whether the share appears when clients list the server's shares.
-    /// An unlisted share is still reachable by name, and a client that may
-    /// connect to it can still look it up by name, so this is not access
-    /// control. Clients hide shares whose name ends in `$` from ordinary
-    /// lists; `net view /all` and `smbclient -L` show them. On by default.
-    pub fn listed(mut self, listed: bool) -> Self {
-        self.listed = listed;
-        self
-    }
-
-    /// Text shown next to the share in share lists: the Comment column of
-    /// Explorer and `smbclient -L`, the Remark column of `net view`. At most
-    /// 1024 UTF-16 code units, without NUL. Empty by default.
-    pub fn remark(mut self, remark: impl Into<String>) -> Self {
-        self.remark = remark.into();
-        self
-    }
-}
-
-/// Longest share remark, in UTF-16 code units.
-const MAX_REMARK_UNITS: usize = 1024;
-
-/// Whether `remark` can be sent as a share's remark: no NUL, and at most
-/// [`MAX_REMARK_UNITS`] UTF-16 code units.
-pub(crate) fn valid_remark(remark: &str) -> bool {
-    !remark.contains('\0') && remark.encode_utf16().count() <= MAX_REMARK_UNITS
 }
 
 /// Why a share name cannot be configured.
@@ -213,8 +121,7 @@ pub(crate) enum ShareNameError {
     Invalid,
 }
 
-/// Checks a share name for [`SmbServerBuilder::build`](crate::SmbServerBuilder::build) and
-/// `ConfigHandle`.
+/// Checks a share name for `ConfigHandle`.
 pub(crate) fn check_share_name(name: &str) -> Result<(), ShareNameError> {
     if name.eq_ignore_ascii_case("IPC$") {
         return Err(ShareNameError::Reserved);
@@ -245,67 +152,48 @@ pub struct ShareBindings {
     pub encrypt_data: bool,
     /// Leases are granted on the share's files.
     pub(crate) leases: bool,
-    /// Opens asking for a durable handle get one.
-    pub(crate) durable_handles: bool,
-    /// The share appears when clients list the server's shares.
-    pub(crate) listed: bool,
-    /// The comment shown next to the share in share lists.
-    pub(crate) remark: String,
     /// Every file of the share's store that has an open, on any connection.
     pub(crate) files: Arc<FileTable>,
     /// Held while a name is looked up and used, and exclusively by a rename.
     renames: RwLock<()>,
-    /// CHANGE_NOTIFY is answered on the share.
-    pub(crate) change_notify: bool,
     /// The directories clients watch for changes, on any connection.
     pub(crate) watches: WatchTable,
 }
 
 impl ShareBindings {
-    pub(crate) fn new(
-        name: String,
-        backend: Arc<dyn ShareBackend>,
-        mode: ShareMode,
-        users: HashMap<String, Access>,
-        is_ipc: bool,
-        leases: bool,
-        durable_handles: bool,
-    ) -> Arc<Self> {
-        let watches = WatchTable::new(backend.capabilities().case_sensitive);
-        Arc::new(Self {
-            name,
-            backend,
-            acl: RwLock::new(ShareAcl { mode, users }),
-            is_ipc,
-            encrypt_data: false,
-            leases,
-            durable_handles,
-            listed: true,
-            remark: String::new(),
-            files: Arc::default(),
-            renames: RwLock::default(),
-            change_notify: !is_ipc,
-            watches,
-        })
+    pub(crate) fn from_share(share: Share) -> Arc<Self> {
+        Self::new(share, false)
     }
 
-    pub(crate) fn from_share(share: Share) -> Arc<Self> {
+    /// Synthetic IPC$ share, whose opens are named pipes.
+    pub fn ipc() -> Arc<Self> {
+        Self::new(Share::new("IPC$", crate::backend::NotSupportedBackend).public_read_only().leases(false), true)
+    }
+
+    fn new(share: Share, is_ipc: bool) -> Arc<Self> {
         let watches = WatchTable::new(share.backend.capabilities().case_sensitive);
         Arc::new(Self {
             name: share.name,
             backend: share.backend,
             acl: RwLock::new(ShareAcl { mode: share.mode, users: share.users }),
-            is_ipc: false,
+            is_ipc,
             encrypt_data: share.encrypt_data,
             leases: share.leases,
-            durable_handles: share.durable_handles,
-            listed: share.listed,
-            remark: share.remark,
             files: share.open_files.0,
             renames: RwLock::default(),
-            change_notify: share.change_notify,
             watches,
         })
+    }
+
+    /// The access `caller` gets at TREE_CONNECT, or `None` when it is
+    /// refused: the ACL must admit the caller, and a share whose traffic is
+    /// encrypted refuses a session that cannot encrypt (MS-SMB2 3.3.5.7,
+    /// RejectUnencryptedAccess).
+    pub(crate) fn admits(&self, acl: &ShareAcl, caller: &Caller) -> Option<Access> {
+        if self.encrypt_data && !caller.can_encrypt {
+            return None;
+        }
+        acl.authorize(&caller.identity)
     }
 
     /// Serializes renames on the share: a rename holds this while it checks
@@ -326,19 +214,6 @@ impl ShareBindings {
     /// then uses, and reports, the path the entry has on the share.
     pub(crate) async fn names_lock(&self) -> RwLockReadGuard<'_, ()> {
         self.renames.read().await
-    }
-
-    /// Synthetic IPC$ share, whose opens are named pipes.
-    pub fn ipc() -> Arc<Self> {
-        Self::new(
-            "IPC$".to_string(),
-            Arc::new(crate::backend::NotSupportedBackend),
-            ShareMode::PublicReadOnly,
-            HashMap::new(),
-            true,
-            false,
-            false,
-        )
     }
 }
 

@@ -2,21 +2,20 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{Notify, RwLock};
 use uuid::Uuid;
 
-use crate::access_mask::Access;
 use crate::admission::{Admission, AdmissionObserver, Counted, StrangerLedger};
 use crate::auth_policy::{AuthPolicy, AuthSettings};
-use crate::conn::limits::{DEFAULT_MAX_LOCKS_PER_OPEN, DEFAULT_MAX_OPENS_PER_CONNECTION, Limits};
+use crate::conn::limits::Limits;
 use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, LeaseTable, Replays};
 use crate::handlers::interfaces::Interfaces;
 use crate::proto::auth::ntlm::UserCreds;
-use crate::share::{Caller, ShareAcl, ShareBindings, ShareMode};
+use crate::share::{ShareBindings, ShareMode};
 
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -26,15 +25,15 @@ pub struct ServerConfig {
     pub max_write_size: u32,
     pub server_guid: Uuid,
     pub limits: Limits,
-    /// IPC$ serves the srvsvc pipe, so clients can list the shares.
-    pub share_listing: bool,
 }
 
+#[derive(Default)]
 pub struct ServerUsers {
     /// Username -> precomputed NT hash record.
     pub table: RwLock<HashMap<String, UserCreds>>,
 }
 
+#[derive(Default)]
 pub struct ServerShares {
     /// Each share by its lowercased name, with its place in the order the
     /// shares were added.
@@ -43,14 +42,6 @@ pub struct ServerShares {
 }
 
 impl ServerShares {
-    pub fn new(shares: Vec<Arc<ShareBindings>>) -> Self {
-        let mut by_name = HashMap::with_capacity(shares.len());
-        for (seq, share) in (0..).zip(shares) {
-            by_name.insert(share.name.to_ascii_lowercase(), (seq, share));
-        }
-        Self { next_seq: AtomicU64::new(by_name.len() as u64), by_name: RwLock::new(by_name) }
-    }
-
     pub async fn find(&self, name: &str) -> Option<Arc<ShareBindings>> {
         self.by_name.read().await.get(&name.to_ascii_lowercase()).map(|(_, share)| Arc::clone(share))
     }
@@ -73,6 +64,13 @@ impl ServerShares {
 
     pub async fn all(&self) -> Vec<Arc<ShareBindings>> {
         self.by_name.read().await.values().map(|(_, share)| Arc::clone(share)).collect()
+    }
+
+    /// Adds `share` before anybody else has the table.
+    #[cfg(test)]
+    pub(crate) fn insert_first(&mut self, share: Arc<ShareBindings>) {
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        self.by_name.get_mut().insert(share.name.to_ascii_lowercase(), (seq, share));
     }
 
     /// Holds the share table for writing, so lookups wait.
@@ -148,13 +146,6 @@ pub struct ServerState {
     pub observer: Option<AdmissionObserver>,
     /// Connections without a session.
     pub strangers: Arc<dyn StrangerLedger>,
-
-    /// Opens one connection may hold at once. CREATE past it fails with
-    /// STATUS_INSUFFICIENT_RESOURCES.
-    pub max_opens_per_connection: AtomicUsize,
-    /// Byte-range locks one open may hold at once. LOCK past it fails with
-    /// STATUS_INSUFFICIENT_RESOURCES.
-    pub max_locks_per_open: AtomicUsize,
     /// Every lease held on a file of any share.
     pub(crate) leases: Arc<LeaseTable>,
     /// Every durable open, and the ones kept after their session ended.
@@ -170,44 +161,25 @@ impl ServerState {
         }
     }
 
-    pub fn new(config: ServerConfig, users: ServerUsers, shares: Vec<Arc<ShareBindings>>) -> Self {
+    pub fn new(config: ServerConfig, auth: AuthSettings) -> Self {
         let durable =
             Arc::new(DurableTable::new(config.limits.durable_handle_timeout, config.limits.max_disconnected_opens));
         let strangers = Arc::new(Counted::new(config.limits.max_unauthenticated_per_address));
         Self {
             config,
-            users,
-            shares: ServerShares::new(shares),
+            users: ServerUsers::default(),
+            shares: ServerShares::default(),
             active_connections: ActiveConnections::new(),
             shutdown: Arc::new(Notify::new()),
             shutting_down: Arc::new(AtomicBool::new(false)),
-            auth: AuthPolicy::default(),
+            auth: AuthPolicy::new(auth),
             interfaces: None,
             observer: None,
             strangers,
-            max_opens_per_connection: AtomicUsize::new(DEFAULT_MAX_OPENS_PER_CONNECTION),
-            max_locks_per_open: AtomicUsize::new(DEFAULT_MAX_LOCKS_PER_OPEN),
             leases: Arc::default(),
             durable,
             replays: Arc::default(),
         }
-    }
-
-    /// The same state with the builder's logon settings.
-    pub(crate) fn with_auth(self, settings: AuthSettings) -> Self {
-        Self { auth: AuthPolicy::new(settings), ..self }
-    }
-
-    /// The access `caller` gets at TREE_CONNECT to `share`, whose ACL is
-    /// `acl`, or `None` when it is refused: the ACL must admit the caller,
-    /// and while unencrypted access is refused, a share whose traffic is
-    /// encrypted refuses a session that cannot encrypt (MS-SMB2 3.3.5.7).
-    pub(crate) fn admits(&self, share: &ShareBindings, acl: &ShareAcl, caller: &Caller) -> Option<Access> {
-        let settings = &self.auth.settings;
-        if (settings.encrypt_data || share.encrypt_data) && settings.reject_unencrypted_access && !caller.can_encrypt {
-            return None;
-        }
-        acl.authorize(&caller.identity)
     }
 
     /// Find a share by case-insensitive name.

@@ -5,23 +5,13 @@ use std::time::Duration;
 use crate::proto::header::Command;
 use crate::proto::messages::Dialect;
 
-/// Default for
-/// [`SmbServerBuilder::durable_handle_timeout`](crate::SmbServerBuilder::durable_handle_timeout).
-pub const DEFAULT_DURABLE_HANDLE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+/// Files and named pipes one connection may hold open. A CREATE past it
+/// fails with STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_OPENS_PER_CONNECTION: usize = 16384;
 
-/// Default for
-/// [`SmbServerBuilder::max_disconnected_opens`](crate::SmbServerBuilder::max_disconnected_opens).
-pub const DEFAULT_MAX_DISCONNECTED_OPENS: usize = 4096;
-
-/// Default for
-/// [`SmbServerBuilder::max_opens_per_connection`](crate::SmbServerBuilder::max_opens_per_connection)
-/// and
-/// [`ConfigHandle::set_max_opens_per_connection`](crate::ConfigHandle::set_max_opens_per_connection).
-pub const DEFAULT_MAX_OPENS_PER_CONNECTION: usize = 16384;
-
-/// Default for
-/// [`SmbServerBuilder::max_locks_per_open`](crate::SmbServerBuilder::max_locks_per_open).
-pub const DEFAULT_MAX_LOCKS_PER_OPEN: usize = 1024;
+/// Byte-range locks one open may hold. A LOCK past it fails with
+/// STATUS_INSUFFICIENT_RESOURCES.
+pub const MAX_LOCKS_PER_OPEN: usize = 1024;
 
 /// Largest request other than READ, WRITE, IOCTL, QUERY_DIRECTORY,
 /// CHANGE_NOTIFY, QUERY_INFO and SET_INFO (MS-SMB2 3.3.5.2), and the largest
@@ -59,7 +49,7 @@ pub fn supports_multi_credit(dialect: Option<Dialect>) -> bool {
     matches!(dialect, Some(Dialect::Smb210 | Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311))
 }
 
-/// Connection limits and timeouts, set through `SmbServerBuilder`.
+/// Limits and timeouts of a server's connections.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Most connections served at once, counting every client together.
@@ -78,7 +68,8 @@ pub struct Limits {
     /// Idle time before TCP keepalive probes start; `None` leaves keepalive
     /// off.
     pub tcp_keepalive: Option<Duration>,
-    /// How long a durable open is kept after its session ends.
+    /// How long a durable open is kept after its session ends. A version 2
+    /// request gets the time it asks for up to this or 5 minutes.
     pub durable_handle_timeout: Duration,
     /// Most durable opens kept at once, counting every client together.
     pub max_disconnected_opens: usize,
@@ -93,8 +84,8 @@ impl Default for Limits {
             idle_timeout: Duration::from_mins(15),
             io_timeout: Duration::from_secs(60),
             tcp_keepalive: Some(Duration::from_secs(60)),
-            durable_handle_timeout: DEFAULT_DURABLE_HANDLE_TIMEOUT,
-            max_disconnected_opens: crate::conn::limits::DEFAULT_MAX_DISCONNECTED_OPENS,
+            durable_handle_timeout: Duration::from_mins(2),
+            max_disconnected_opens: 4096,
         }
     }
 }

@@ -200,8 +200,7 @@ impl Connection {
             return Notified::new(&self.outbound, None);
         };
         let session = session.read().await;
-        let encrypted = session.encrypt_data || share.encrypt_data;
-        let cipher = session.cipher.clone().filter(|_| encrypted);
+        let cipher = session.cipher.clone().filter(|_| share.encrypt_data);
         Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys))).or_through(&session.channels)
     }
 }
@@ -216,8 +215,6 @@ pub struct Session {
     pub signing_key: [u8; 16],
     /// Whether signing is required for this session's traffic.
     pub signing_required: bool,
-    /// Session.EncryptData: every message of the session is encrypted.
-    pub encrypt_data: bool,
     /// Encryption and decryption keys, set once the session is established
     /// on a connection with a cipher. Anonymous sessions have none.
     pub cipher: Option<Arc<SessionCipher>>,
@@ -245,7 +242,6 @@ impl Session {
             session_base_key,
             signing_key,
             signing_required,
-            encrypt_data: false,
             cipher: None,
             trees: RwLock::new(HashMap::new()),
             signing_algo: SigningAlgo::HmacSha256,

@@ -257,13 +257,7 @@ async fn response_cipher(
     if encrypted {
         return Some(cipher);
     }
-    if matches!(hdr.command, Command::Negotiate | Command::SessionSetup) {
-        return None;
-    }
-    if sess.encrypt_data {
-        return Some(cipher);
-    }
-    if hdr.command == Command::TreeConnect {
+    if matches!(hdr.command, Command::Negotiate | Command::SessionSetup | Command::TreeConnect) {
         return None;
     }
     let tree = sess.trees.read().await.get(&hdr.tree_id()?).cloned()?;

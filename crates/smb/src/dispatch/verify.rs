@@ -15,7 +15,6 @@ use crate::proto::auth::ntlm::Identity;
 use crate::proto::crypto::SessionCipher;
 use crate::proto::crypto::encrypt::transform_session_id;
 use crate::proto::header::{Command, SMB2_FLAGS_SIGNED, Smb2Header};
-use crate::proto::messages::Dialect;
 use crate::state::ServerState;
 
 /// Decrypts an encrypted message (MS-SMB2 3.3.5.2.1.1) and returns the SMB2
@@ -33,13 +32,9 @@ pub(super) async fn decrypt_frame(conn: &Connection, frame: Bytes) -> Result<(By
     Ok((message, session_id, cipher))
 }
 
-/// Refuses an unencrypted request on a session or on a tree whose traffic
-/// is encrypted (MS-SMB2 3.3.5.2.9, 3.3.5.2.11). On SMB 3.0 and 3.0.2 that
-/// holds only while RejectUnencryptedAccess is set. A session that cannot
-/// encrypt is refused on an encrypted share while it is set.
+/// Refuses an unencrypted request on a tree whose traffic
+/// is encrypted (MS-SMB2 3.3.5.2.11, RejectUnencryptedAccess).
 pub(super) async fn check_encryption(
-    server: &ServerState,
-    conn: &Connection,
     hdr: &Smb2Header,
     encrypted: bool,
     session: Option<&Arc<RwLock<Session>>>,
@@ -50,13 +45,7 @@ pub(super) async fn check_encryption(
     if encrypted || !needs_session(hdr.command) {
         return Ok(());
     }
-    let reject = server.auth.settings.reject_unencrypted_access;
-    let required = reject || *conn.dialect.read().await == Some(Dialect::Smb311);
     let sess = session.read().await;
-    if sess.encrypt_data && required {
-        warn!(command = ?hdr.command, "unencrypted request on an encrypted session");
-        return Err(ntstatus::STATUS_ACCESS_DENIED);
-    }
     if !needs_tree(hdr.command) {
         return Ok(());
     }
@@ -64,8 +53,7 @@ pub(super) async fn check_encryption(
         return Ok(());
     };
     let encrypted_share = tree.read().await.share.encrypt_data;
-    let refused = if sess.cipher.is_some() { required } else { reject };
-    if encrypted_share && refused {
+    if encrypted_share {
         warn!(command = ?hdr.command, "unencrypted request on an encrypted share");
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }

@@ -204,7 +204,6 @@ pub(crate) async fn end_opens(opens: Vec<Arc<RwLock<Open>>>, keep: Option<(&Arc<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
 
     use super::*;
     use crate::access_mask::Access;
@@ -216,7 +215,7 @@ mod tests {
     use crate::path::SmbPath;
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::messages::FileId;
-    use crate::share::{ShareBindings, ShareMode};
+    use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
 
     fn share() -> Arc<ShareBindings> {
@@ -224,7 +223,7 @@ mod tests {
     }
 
     fn share_on(backend: MemFsBackend) -> Arc<ShareBindings> {
-        ShareBindings::new("s".to_string(), Arc::new(backend), ShareMode::Public, HashMap::new(), false, true, true)
+        ShareBindings::from_share(Share::new("s", backend).public())
     }
 
     /// Opens `path` with FILE_DELETE_ON_CLOSE, creating it if needed, and

@@ -681,7 +681,6 @@ fn spawn_close(open: Arc<RwLock<Open>>, in_flight: InFlight) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap as Map;
 
     use super::*;
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
@@ -693,7 +692,7 @@ mod tests {
     use crate::files::table::Sharing;
     use crate::path::SmbPath;
     use crate::proto::messages::FileId;
-    use crate::share::ShareMode;
+    use crate::share::Share;
     use crate::tests::memfs::MemFsBackend;
 
     struct Fixture {
@@ -707,15 +706,7 @@ mod tests {
 
     fn fixture(max_detached: usize) -> Fixture {
         let files = MemFsBackend::new();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(files.clone()),
-            ShareMode::Public,
-            Map::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", files.clone()).public());
         Fixture {
             table: Arc::new(DurableTable::new(Duration::from_secs(60), max_detached)),
             conn: Arc::new(Connection::new(Uuid::nil(), 1 << 16, 1 << 16)),

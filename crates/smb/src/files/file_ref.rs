@@ -698,26 +698,25 @@ impl LeaseTable {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
 
     use super::*;
     use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::OpenOptions;
     use crate::error::SmbError;
     use crate::files::table::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE};
-    use crate::share::{ShareBindings, ShareMode};
+    use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
 
     const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;
     const ALL: u32 = RW | FILE_SHARE_DELETE;
-    const CAP: usize = crate::conn::limits::DEFAULT_MAX_LOCKS_PER_OPEN;
+    const CAP: usize = crate::conn::limits::MAX_LOCKS_PER_OPEN;
 
     fn share() -> Arc<ShareBindings> {
         share_on(MemFsBackend::new())
     }
 
     fn share_on(backend: MemFsBackend) -> Arc<ShareBindings> {
-        ShareBindings::new("s".to_string(), Arc::new(backend), ShareMode::Public, HashMap::new(), false, true, true)
+        ShareBindings::from_share(Share::new("s", backend).public())
     }
 
     fn info(file_index: u64) -> FileInfo {

@@ -308,7 +308,6 @@ pub(super) fn break_notification(lease: &FileLease, told: Notification) -> Vec<u
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
 
     use uuid::Uuid;
 
@@ -322,21 +321,13 @@ mod tests {
     use crate::files::lease::{Granted, LeaseRequest, Trigger};
     use crate::files::table::Sharing;
     use crate::proto::messages::FileId;
-    use crate::share::ShareMode;
+    use crate::share::Share;
     use crate::tests::memfs::MemFsBackend;
 
     const ALL: u32 = 7;
 
     fn share() -> Arc<ShareBindings> {
-        ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        )
+        ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public())
     }
 
     fn id(n: u8) -> LeaseId {

@@ -538,7 +538,7 @@ mod tests {
         FILE_ACTION_ADDED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME, FILE_ACTION_RENAMED_OLD_NAME,
         FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
     };
-    use crate::share::{ShareBindings, ShareMode};
+    use crate::share::{Share, ShareBindings};
     use crate::tests::memfs::MemFsBackend;
 
     const NAMES: u32 = FILE_NOTIFY_CHANGE_FILE_NAME | FILE_NOTIFY_CHANGE_DIR_NAME;
@@ -700,15 +700,7 @@ mod tests {
     #[test]
     fn bytes_are_charged_to_the_connection_and_given_back() {
         let budget: Arc<NotifyBudget> = Arc::default();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public());
         let reg = WatchReg::arm(&share, p("d"), NAMES, false, 4096, &budget).unwrap();
         let watch = Arc::clone(reg.watch());
         share.watches.report(&[Change {
@@ -802,15 +794,7 @@ mod tests {
     #[test]
     fn a_watch_ended_around_a_push_gives_back_its_bytes() {
         let budget: Arc<NotifyBudget> = Arc::default();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public());
         let entry = [(FILE_ACTION_ADDED, vec![0x61])];
         // A report that matched the watch before it left the table pushes
         // after the end: nothing is kept.
@@ -913,15 +897,7 @@ mod tests {
     fn host_changes_leave_out_what_the_server_did() {
         use crate::backend::{DirChange, DirChangeKind};
         let budget: Arc<NotifyBudget> = Arc::default();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public());
         let all = NAMES | CONTENT_CHANGED;
         let reg = WatchReg::arm(&share, p("d"), all, false, 4096, &budget).unwrap();
         let names_reg = WatchReg::arm(&share, p("d"), NAMES, false, 4096, &budget).unwrap();
@@ -1037,15 +1013,7 @@ mod tests {
     fn host_changes_below_a_directory_reach_watches_of_the_tree() {
         use crate::backend::{DirChange, DirChangeKind};
         let budget: Arc<NotifyBudget> = Arc::default();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public());
         let [flat, tree] = [false, true].map(|tree| WatchReg::arm(&share, p("d"), NAMES, tree, 4096, &budget).unwrap());
         let [of_entries, of_tree] = [false, true].map(|tree| Arc::new(Host::new(p("d"), tree, &share)));
         let key = dir_key(p("d").components(), false);
@@ -1092,15 +1060,7 @@ mod tests {
     #[test]
     fn watches_renamed_onto_watched_name_keep_their_own_reports() {
         let budget: Arc<NotifyBudget> = Arc::default();
-        let share = ShareBindings::new(
-            "s".to_string(),
-            Arc::new(MemFsBackend::new()),
-            ShareMode::Public,
-            HashMap::new(),
-            false,
-            true,
-            true,
-        );
+        let share = ShareBindings::from_share(Share::new("s", MemFsBackend::new()).public());
         let _old = WatchReg::arm(&share, p("e"), NAMES, false, 4096, &budget).unwrap();
         let _moved = WatchReg::arm(&share, p("d"), NAMES, false, 4096, &budget).unwrap();
         let attach = |dir: &str| {

@@ -20,15 +20,8 @@ use crate::files::{Answer, WatchReg};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::state::ServerState;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-    retained: usize,
-) -> Outcome {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
     let done = |status| Outcome::Done(HandlerResponse::err(status));
     let tree = match lookup_session_tree(conn, hdr).await {
         Ok(t) => t,
@@ -50,9 +43,6 @@ pub async fn handle(
     }
     if open.granted_access & FILE_LIST_DIRECTORY == 0 {
         return done(ntstatus::STATUS_ACCESS_DENIED);
-    }
-    if !share.change_notify {
-        return done(ntstatus::STATUS_NOT_SUPPORTED);
     }
     // MS-FSA 2.1.5.11: an open that marked its directory for deletion, or
     // opened it delete-on-close, gets STATUS_DELETE_PENDING. So does any

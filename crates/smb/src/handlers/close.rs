@@ -11,16 +11,10 @@ use crate::files::{WatchReg, close_open};
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session_tree;
 use crate::ntstatus;
-use crate::state::ServerState;
 
 const FLAG_POSTQUERY_ATTRIB: u16 = 0x0001;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match CloseRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

@@ -1,7 +1,6 @@
 //! CREATE handler: open or create a file/directory and allocate a FileId.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::change_notify::{
@@ -20,6 +19,7 @@ use crate::backend::{
     FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileTimes, Handle, OpenAction, OpenIntent, OpenOptions,
     ShareBackend, VALID_SET_ATTRIBUTES,
 };
+use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
 use crate::error::{SmbError, SmbResult};
@@ -543,7 +543,7 @@ async fn attempt(
             (slot, lease_ref, Some(file), opened, registered)
         }
         Stage::Start | Stage::AfterHandleBreak => {
-            let limit = server.max_opens_per_connection.load(Ordering::Relaxed);
+            let limit = MAX_OPENS_PER_CONNECTION;
             let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {
                 warn!(limit, "open limit reached");
                 return fail(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
@@ -677,10 +677,7 @@ async fn attempt(
     };
     let durable = match (&granted, &args.owner, durability) {
         (Some(lease), Some(owner), Some(durability))
-            if lease.state.contains(LeaseState::H)
-                && !info.is_directory
-                && share.durable_handles
-                && !args.client.is_nil() =>
+            if lease.state.contains(LeaseState::H) && !info.is_directory && !args.client.is_nil() =>
         {
             let lease = (lease.id, lease.version);
             server.durable.register((owner, args.client), &share, lease, durability, conn).map(|reg| (reg, durability))

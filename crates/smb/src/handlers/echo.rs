@@ -3,19 +3,12 @@
 use std::sync::Arc;
 
 use crate::proto::header::{SMB2_FLAGS_SIGNED, Smb2Header};
-use crate::proto::messages::EchoResponse;
 
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
-use crate::state::ServerState;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    _body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, _body: &[u8]) -> HandlerResponse {
     // Without a session ECHO is answered as well, as Windows and Samba do;
     // the handshake timeout bounds such a connection.
     if (hdr.flags & SMB2_FLAGS_SIGNED != 0 || hdr.session_id != 0)
@@ -23,7 +16,5 @@ pub async fn handle(
     {
         return HandlerResponse::err(status);
     }
-    let mut buf = Vec::new();
-    EchoResponse::default().write_to(&mut buf).expect("encode");
-    HandlerResponse::ok(buf)
+    HandlerResponse::empty()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::{FileId, FlushRequest, FlushResponse};
+use crate::proto::messages::{FileId, FlushRequest};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
@@ -45,7 +45,5 @@ pub async fn handle(
     if let Err(e) = res {
         return HandlerResponse::err(e.to_nt_status());
     }
-    let mut buf = Vec::new();
-    FlushResponse::default().write_to(&mut buf).expect("encode");
-    HandlerResponse::ok(buf)
+    HandlerResponse::empty()
 }

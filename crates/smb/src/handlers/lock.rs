@@ -7,11 +7,11 @@
 //! is [`PendingOps::reserve`](crate::conn::pending::PendingOps::reserve).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tracing::warn;
 
 use crate::backend::Handle;
+use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
 use crate::files::{FileRef, LockSequences, bytes_of};
@@ -27,18 +27,12 @@ const EXCLUSIVE: u32 = LockElement::FLAG_EXCLUSIVE_LOCK;
 const UNLOCK: u32 = LockElement::FLAG_UNLOCK;
 const FAIL_IMMEDIATELY: u32 = LockElement::FLAG_FAIL_IMMEDIATELY;
 
-pub(super) async fn handle(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-    retained: usize,
-) -> Outcome {
+pub(super) async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
     let req = match LockRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return done(Err(ntstatus::STATUS_INVALID_PARAMETER)),
     };
-    let wait = match attempt(server, conn, hdr, &req).await {
+    let wait = match attempt(conn, hdr, &req).await {
         Attempt::Done(result) => return done(result),
         Attempt::Wait(wait) => wait,
     };
@@ -48,7 +42,7 @@ pub(super) async fn handle(
         warn!("too many waiting requests on the connection");
         return done(Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
     };
-    let (server, conn, hdr) = (Arc::clone(server), Arc::clone(conn), *hdr);
+    let (conn, hdr) = (Arc::clone(conn), *hdr);
     let work = async move {
         let mut wait = wait;
         loop {
@@ -79,12 +73,10 @@ fn done(result: Result<(), u32>) -> Outcome {
 }
 
 fn respond(result: Result<(), u32>) -> HandlerResponse {
-    if let Err(status) = result {
-        return HandlerResponse::err(status);
+    match result {
+        Ok(()) => HandlerResponse::empty(),
+        Err(status) => HandlerResponse::err(status),
     }
-    let mut buf = Vec::new();
-    LockResponse::default().write_to(&mut buf).expect("encode");
-    HandlerResponse::ok(buf)
 }
 
 /// How an attempt ended.
@@ -113,7 +105,7 @@ impl Changes {
     }
 }
 
-async fn attempt(server: &Arc<ServerState>, conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) -> Attempt {
+async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) -> Attempt {
     let fail = |status| Attempt::Done(Err(status));
     let tree_arc = match lookup_session_tree(conn, hdr).await {
         Ok(t) => t,
@@ -150,7 +142,7 @@ async fn attempt(server: &Arc<ServerState>, conn: &Arc<Connection>, hdr: &Smb2He
     let changes = may_wait.then(|| Changes { inside: file.changes(), outside: handle.lock_changes() });
     let result = match is_unlock {
         true => unlock(file, handle, &req.locks),
-        false => lock(file, handle, &req.locks, server.max_locks_per_open.load(Ordering::Relaxed)),
+        false => lock(file, handle, &req.locks),
     };
     match (result, changes) {
         (Err(ntstatus::STATUS_LOCK_NOT_GRANTED), Some(changes)) => return Attempt::Wait(changes),
@@ -184,7 +176,7 @@ fn give_up(handle: &dyn Handle, l: &LockElement, exclusive: bool) {
 }
 
 /// Against those outside the server first, then among its own opens.
-fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement, limit: usize) -> Result<(), u32> {
+fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement) -> Result<(), u32> {
     let exclusive = l.flags & EXCLUSIVE != 0;
     if l.length != 0 && l.offset.checked_add(l.length - 1).is_none() {
         return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
@@ -192,7 +184,7 @@ fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement, limit: usize) 
     if bytes_of(l.offset, l.length).is_some_and(|bytes| !handle.lock_range(bytes, exclusive)) {
         return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
     }
-    let locked = file.lock_range(l.offset, l.length, exclusive, limit);
+    let locked = file.lock_range(l.offset, l.length, exclusive, MAX_LOCKS_PER_OPEN);
     if locked.is_err() {
         give_up(handle, l, exclusive);
     }
@@ -201,7 +193,7 @@ fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement, limit: usize) 
 
 /// MS-SMB2 3.3.5.14.2: a failed lock releases the ranges this request locked
 /// before it. Only a request for one range may wait for it.
-fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement], limit: usize) -> Result<(), u32> {
+fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
     let valid = |flags: u32| {
         matches!(flags & !FAIL_IMMEDIATELY, SHARED | EXCLUSIVE) && (locks.len() == 1 || flags & FAIL_IMMEDIATELY != 0)
     };
@@ -209,7 +201,7 @@ fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement], limit: usize
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     for (taken, l) in locks.iter().enumerate() {
-        if let Err(status) = lock_one(file, handle, l, limit) {
+        if let Err(status) = lock_one(file, handle, l) {
             for t in &locks[..taken] {
                 let exclusive = t.flags & EXCLUSIVE != 0;
                 file.undo_lock(t.offset, t.length, exclusive);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::LogoffResponse;
 
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
@@ -26,7 +25,5 @@ pub async fn handle(
     if !closed {
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     }
-    let mut buf = Vec::new();
-    LogoffResponse::default().write_to(&mut buf).expect("encode");
-    HandlerResponse::ok(buf)
+    HandlerResponse::empty()
 }

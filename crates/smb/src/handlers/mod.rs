@@ -65,24 +65,24 @@ pub(crate) async fn dispatch_command(
     }
     let response = match hdr.command {
         Command::Create => return create::handle(server, conn, hdr, body, retained).await,
-        Command::SetInfo => return set_info::handle(server, conn, hdr, body, retained).await,
+        Command::SetInfo => return set_info::handle(conn, hdr, body, retained).await,
         Command::ChangeNotify => {
-            return change_notify::handle(server, conn, hdr, body, retained).await;
+            return change_notify::handle(conn, hdr, body, retained).await;
         }
-        Command::Lock => return lock::handle(server, conn, hdr, body, retained).await,
+        Command::Lock => return lock::handle(conn, hdr, body, retained).await,
         Command::Negotiate => negotiate::handle(server, conn, hdr, body).await,
         Command::SessionSetup => session_setup::handle(server, conn, hdr, body).await,
         Command::Logoff => logoff::handle(server, conn, hdr, body).await,
         Command::TreeConnect => tree_connect::handle(server, conn, hdr, body, encrypted).await,
-        Command::TreeDisconnect => tree_disconnect::handle(server, conn, hdr, body).await,
-        Command::Close => close::handle(server, conn, hdr, body).await,
-        Command::Flush => flush::handle(server, conn, hdr, body).await,
-        Command::Read => read::handle(server, conn, hdr, body).await,
-        Command::Write => write::handle(server, conn, hdr, body).await,
+        Command::TreeDisconnect => tree_disconnect::handle(conn, hdr, body).await,
+        Command::Close => close::handle(conn, hdr, body).await,
+        Command::Flush => flush::handle(conn, hdr, body).await,
+        Command::Read => read::handle(conn, hdr, body).await,
+        Command::Write => write::handle(conn, hdr, body).await,
         Command::Ioctl => ioctl::handle(server, conn, hdr, body).await,
-        Command::Echo => echo::handle(server, conn, hdr, body).await,
-        Command::QueryDirectory => query_directory::handle(server, conn, hdr, body).await,
-        Command::QueryInfo => query_info::handle(server, conn, hdr, body).await,
+        Command::Echo => echo::handle(conn, hdr, body).await,
+        Command::QueryDirectory => query_directory::handle(conn, hdr, body).await,
+        Command::QueryInfo => query_info::handle(conn, hdr, body).await,
         Command::OplockBreak => oplock_break::handle(server, conn, hdr, body).await,
         Command::Cancel => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };

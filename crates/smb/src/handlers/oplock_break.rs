@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::oplock_break::OplockBreakAck;
+use crate::proto::messages::OplockBreakAck;
 use crate::proto::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
 
 use crate::conn::state::Connection;

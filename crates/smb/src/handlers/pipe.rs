@@ -4,13 +4,13 @@
 //! commands that name a pipe get the answers a pipe gives.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::RwLock;
 use tracing::{debug, warn};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
+use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
 use crate::files::OpenSlot;
@@ -23,7 +23,7 @@ use crate::ntstatus;
 use crate::proto::header::{Command, Smb2Header};
 use crate::proto::messages::{
     ChangeNotifyRequest, CloseRequest, CloseResponse, CreateContext, CreateRequest, CreateResponse, Dialect, FileId,
-    FlushRequest, FlushResponse, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
+    FlushRequest, Fsctl, InfoType, IoctlRequest, LockRequest, QueryDirectoryRequest, QueryInfoRequest,
     QueryInfoResponse, ReadRequest, ReadResponse, SetInfoRequest, WriteRequest, WriteResponse,
 };
 use crate::rpc::SRVSVC_PIPE;
@@ -84,7 +84,7 @@ pub(crate) async fn route(
         return None;
     }
     let response = match hdr.command {
-        Command::Create => create(server, conn, hdr, &tree, body).await,
+        Command::Create => create(conn, hdr, &tree, body).await,
         Command::Read => {
             let req = ReadRequest::parse(body).ok()?;
             let pipe = find(&tree, req.file_id).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn route(
                 if req.fsctl() != Fsctl::PipeWait || req.file_id != FileId::any() {
                     return None;
                 }
-                pipe_wait(server, conn, &req, body).await
+                pipe_wait(conn, &req, body).await
             } else {
                 let pipe = find(&tree, req.file_id).await?;
                 return Some(fsctl(server, conn, hdr, pipe, &req, body, retained).await);
@@ -126,9 +126,7 @@ pub(crate) async fn route(
             find(&tree, file_id).await?;
             // Every WRITE is consumed before it completes, so nothing is
             // left to wait for (MS-SMB2 3.3.5.11).
-            let mut buf = Vec::new();
-            FlushResponse::default().write_to(&mut buf).expect("encode");
-            HandlerResponse::ok(buf)
+            HandlerResponse::empty()
         }
         Command::Lock => {
             let req = LockRequest::parse(body).ok()?;
@@ -156,14 +154,12 @@ async fn find(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Option<Arc<Pi
 }
 
 /// MS-SMB2 3.3.5.9 for a pipe. Every open is a new instance of the pipe;
-/// only `srvsvc`, compared ignoring ASCII case, exists, and only while
-/// share listing is on. The pipe answers for the session: its user and
+/// only `srvsvc`, compared ignoring ASCII case, exists. The pipe answers for the session: its user and
 /// whether it can encrypt. FileAttributes,
 /// ShareAccess and CreateDisposition are ignored, and so is every create
 /// context but a durable handle reconnect, which names no pipe. The
 /// response grants no oplock and carries no context.
 async fn create(
-    server: &Arc<ServerState>,
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
     tree: &Arc<RwLock<TreeConnect>>,
@@ -185,7 +181,7 @@ async fn create(
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
     let name = String::from_utf16_lossy(&units);
-    if !server.config.share_listing || !name.eq_ignore_ascii_case(SRVSVC_PIPE) {
+    if !name.eq_ignore_ascii_case(SRVSVC_PIPE) {
         debug!(name = %name, "no such pipe");
         return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
     }
@@ -193,7 +189,7 @@ async fn create(
         debug!(desired = req.desired_access, "pipe access refused");
         return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
     };
-    let limit = server.max_opens_per_connection.load(Ordering::Relaxed);
+    let limit = MAX_OPENS_PER_CONNECTION;
     let caller = match lookup_session(conn, hdr.session_id).await {
         Ok(session) => session.read().await.caller(),
         Err(status) => return HandlerResponse::err(status),
@@ -431,17 +427,12 @@ async fn fsctl(
 
 /// MS-SMB2 3.3.5.15.10. A pipe that exists is available at once: every
 /// CREATE gets a new instance of it.
-async fn pipe_wait(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    req: &IoctlRequest,
-    body: &[u8],
-) -> HandlerResponse {
+async fn pipe_wait(conn: &Arc<Connection>, req: &IoctlRequest, body: &[u8]) -> HandlerResponse {
     let input = match checked_input(conn, req, body).await {
         Ok(input) => input,
         Err(status) => return HandlerResponse::err(status),
     };
-    if !server.config.share_listing || !wait_names_srvsvc(input) {
+    if !wait_names_srvsvc(input) {
         return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
     }
     ioctl::response(Fsctl::PIPE_WAIT, FileId::any(), Vec::new())

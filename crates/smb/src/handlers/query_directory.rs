@@ -13,7 +13,6 @@ use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
 use crate::ntstatus;
 use crate::path::is_valid_pattern;
-use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 use crate::wildcard::Pattern;
 
@@ -23,12 +22,7 @@ use crate::wildcard::Pattern;
 /// and FileIdAllExtdBothDirectoryInformation.
 const UNSUPPORTED_CLASSES: [u8; 5] = [0x3C, 0x4E, 0x4F, 0x50, 0x51];
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match QueryDirectoryRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

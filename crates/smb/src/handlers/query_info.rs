@@ -17,7 +17,6 @@ use crate::info_class as ic;
 use crate::ntstatus;
 use crate::security::Parts;
 use crate::share::ShareBindings;
-use crate::state::ServerState;
 
 const FILE_DEVICE_DISK: u32 = 0x0000_0007;
 const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;
@@ -44,12 +43,7 @@ enum Overflow {
     WholeEntries,
 }
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match QueryInfoRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

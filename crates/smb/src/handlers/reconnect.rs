@@ -4,7 +4,6 @@
 //! flag of a DH2C is ignored: no open here is persistent.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::RwLock;
@@ -14,6 +13,7 @@ use uuid::Uuid;
 
 use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
+use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
@@ -183,7 +183,7 @@ async fn take_back(
         close_open(&open_arc, false).await;
         return Err(not_found);
     }
-    let limit = server.max_opens_per_connection.load(Ordering::Relaxed);
+    let limit = MAX_OPENS_PER_CONNECTION;
     let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {
         warn!(limit, "open limit reached");
         drop(open);

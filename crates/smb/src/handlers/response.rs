@@ -10,7 +10,7 @@ use crate::conn::pending::AsyncOp;
 use crate::conn::state::SigningKey;
 use crate::files::AfterSend;
 use crate::ntstatus;
-use crate::proto::messages::ErrorResponse;
+use crate::proto::messages::{EmptyBody, ErrorResponse};
 
 /// Result of a handler: a complete (unsigned) response payload + the NTSTATUS
 /// to set in the header. The dispatcher patches the header, applies signing
@@ -75,22 +75,17 @@ impl HandlerResponse {
         }
     }
 
+    /// Success of a request whose response has no fields.
+    pub fn empty() -> Self {
+        let mut body = Vec::new();
+        EmptyBody::default().write_to(&mut body).expect("encode");
+        Self::ok(body)
+    }
+
     pub fn err(status: u32) -> Self {
-        let er = ErrorResponse::status(status);
-        let mut buf = Vec::new();
-        er.write_to(&mut buf).expect("error response encodes");
-        Self {
-            body: buf,
-            payload: Vec::new(),
-            status,
-            override_tree_id: None,
-            override_session_id: None,
-            skip_signing: false,
-            take_preauth_snapshot_for_session: None,
-            channel_base_key: None,
-            signing_key: None,
-            after_send: Vec::new(),
-        }
+        let mut body = Vec::new();
+        ErrorResponse::status(status).write_to(&mut body).expect("error response encodes");
+        Self { status, ..Self::ok(body) }
     }
 }
 

@@ -86,13 +86,6 @@ pub async fn handle(
     if blob.is_empty() {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    // MS-SMB2 3.3.5.5: while every session is encrypted and unencrypted
-    // access is rejected, a client that cannot encrypt gets no session.
-    let settings = &server.auth.settings;
-    if settings.encrypt_data && settings.reject_unencrypted_access && conn.cipher.read().await.is_none() {
-        info!("session setup refused: the server encrypts and the client cannot");
-        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
-    }
     if tracing::enabled!(tracing::Level::DEBUG) {
         let mut first8 = String::with_capacity(16);
         for b in blob.iter().take(8) {
@@ -480,17 +473,13 @@ async fn continue_exchange(
 
     // MS-SMB2 3.3.5.5.3: anonymous sessions are flagged IS_NULL, guest
     // sessions IS_GUEST. Authenticated sessions on a connection with a
-    // cipher get encryption keys, and are encrypted when the server
-    // encrypts every session.
+    // cipher get encryption keys.
     let anonymous = matches!(outcome.identity, Identity::Anonymous);
     let cipher = (*conn.cipher.read().await).filter(|_| !anonymous);
-    let encrypt_data = server.auth.settings.encrypt_data && cipher.is_some();
     let session_flags = if guest {
         SessionSetupResponse::FLAG_IS_GUEST
     } else if anonymous {
         SessionSetupResponse::FLAG_IS_NULL
-    } else if encrypt_data {
-        SessionSetupResponse::FLAG_ENCRYPT_DATA
     } else {
         0
     };
@@ -548,7 +537,6 @@ async fn continue_exchange(
     let signing_key = signing_key(dialect, &session_base_key);
     let signing_required = signing_required(server, conn, req, &outcome.identity);
     let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_key, signing_required, None);
-    session.encrypt_data = encrypt_data;
     session.signing_algo = *conn.signing_algo.read().await;
     if let Err(status) = session.channels.add(conn) {
         return HandlerResponse::err(status);
@@ -885,7 +873,9 @@ mod tests {
         build_auth(&m).0
     }
 
-    fn server(builder: crate::SmbServerBuilder) -> crate::SmbServer {
+    fn server_with(settings: impl FnOnce(&mut crate::auth_policy::AuthSettings)) -> crate::SmbServer {
+        let mut builder = crate::SmbServer::builder();
+        settings(&mut builder.auth);
         builder.listen("127.0.0.1:0".parse().unwrap()).user("alice", "password").build().expect("build")
     }
 
@@ -913,7 +903,7 @@ mod tests {
 
     #[tokio::test]
     async fn repeated_failures_close_the_connection() {
-        let server = server(crate::SmbServer::builder().logon_throttle(2, Duration::from_secs(60)));
+        let server = server_with(|auth| auth.max_logon_failures = 2);
         let state = server.state();
         let conn = connection(&state).await;
         assert_eq!(logon(&state, &conn, "alice", "wrong").await, ntstatus::STATUS_LOGON_FAILURE);
@@ -924,7 +914,7 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_per_connection_are_capped() {
-        let server = server(crate::SmbServer::builder().max_sessions_per_connection(1));
+        let server = server_with(|auth| auth.max_sessions_per_connection = 1);
         let state = server.state();
         let conn = connection(&state).await;
         assert_eq!(logon(&state, &conn, "alice", "password").await, 0);
@@ -936,7 +926,7 @@ mod tests {
     /// session after the sweep does not leave a session behind.
     #[tokio::test]
     async fn logon_racing_remove_user_leaves_no_session() {
-        let server = server(crate::SmbServer::builder());
+        let server = server_with(|_| {});
         let state = server.state();
         let config = server.config_handle();
         let conn = connection(&state).await;

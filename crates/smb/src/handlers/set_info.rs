@@ -29,7 +29,6 @@ use crate::proto::messages::change_notify::{
 };
 use crate::security::{Parts, SecurityDescriptor};
 use crate::share::ShareBindings;
-use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 use tokio::sync::RwLock;
 use tracing::warn;
@@ -50,13 +49,7 @@ enum Class {
     Extended,
 }
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-    retained: usize,
-) -> Outcome {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
     match set(conn, hdr, body).await {
         Ok(response) => Outcome::Done(response),
         Err((wait, rename)) => wait_for_rename(conn, hdr, wait, rename, retained),
@@ -932,11 +925,10 @@ mod tests {
         let hdr =
             Smb2Header { command: Command::SetInfo, tail: HeaderTail::sync(1), session_id: 1, ..Smb2Header::default() };
         let rename = |file_id, to: &str| {
-            let state = Arc::clone(&state);
             let conn = Arc::clone(&conn);
             let body = rename_body(file_id, to);
             tokio::spawn(async move {
-                match handle(&state, &conn, &hdr, &body, 0).await {
+                match handle(&conn, &hdr, &body, 0).await {
                     Outcome::Done(response) => response.status,
                     Outcome::Pending(_) => panic!("the rename waits"),
                 }

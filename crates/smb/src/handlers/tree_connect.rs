@@ -86,7 +86,7 @@ pub async fn handle(
     }
     let acl = share.acl.read().await;
     let is_near = share.backend.admits(conn.peer_addr.map(|peer| peer.ip()));
-    let granted = match server.admits(&share, &acl, &caller).filter(|_| is_near) {
+    let granted = match share.admits(&acl, &caller).filter(|_| is_near) {
         Some(a) => a,
         None => {
             warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");

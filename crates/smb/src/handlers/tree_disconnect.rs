@@ -3,20 +3,13 @@
 use std::sync::Arc;
 
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::TreeDisconnectResponse;
 
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
-use crate::state::ServerState;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    _body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, _body: &[u8]) -> HandlerResponse {
     let tid = match hdr.tree_id() {
         Some(t) => t,
         None => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -28,7 +21,5 @@ pub async fn handle(
     if !conn.close_tree(hdr.session_id, tid).await {
         return HandlerResponse::err(ntstatus::STATUS_NETWORK_NAME_DELETED);
     }
-    let mut buf = Vec::new();
-    TreeDisconnectResponse::default().write_to(&mut buf).expect("encode");
-    HandlerResponse::ok(buf)
+    HandlerResponse::empty()
 }

@@ -15,18 +15,12 @@ use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTI
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::state::ServerState;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
 const MAX_DATA_OFFSET: u16 = 0x100;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &Bytes,
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> HandlerResponse {
     let (req, data) = match WriteRequest::parse_shared(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

@@ -108,13 +108,12 @@ pub(crate) async fn serve(server: &ServerState, caller: &Caller, opnum: u16, stu
 }
 
 /// The shares `caller` sees when it lists them: those its TREE_CONNECT
-/// would be granted, unless left out of listings, in the order they were
-/// added, then IPC$.
+/// would be granted, in the order they were added, then IPC$.
 pub(crate) async fn listed_shares(server: &ServerState, caller: &Caller) -> Vec<ListedShare> {
     let mut shares = Vec::new();
     for share in server.shares.all_in_order().await {
-        if share.listed && server.admits(&share, &*share.acl.read().await, caller).is_some() {
-            shares.push(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: share.remark.clone() });
+        if share.admits(&*share.acl.read().await, caller).is_some() {
+            shares.push(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: String::new() });
         }
     }
     shares.push(ListedShare::ipc());
@@ -122,15 +121,15 @@ pub(crate) async fn listed_shares(server: &ServerState, caller: &Caller) -> Vec<
 }
 
 /// The share named `name`, matched ignoring ASCII case as TREE_CONNECT
-/// matches it, when `caller` may connect to it, listed or not. IPC$ is
+/// matches it, when `caller` may connect to it. IPC$ is
 /// always found.
 pub(crate) async fn find_share(server: &ServerState, caller: &Caller, name: &str) -> Option<ListedShare> {
     if name.eq_ignore_ascii_case("IPC$") {
         return Some(ListedShare::ipc());
     }
     let share = server.find_share(name).await?;
-    server.admits(&share, &*share.acl.read().await, caller)?;
-    Some(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: share.remark.clone() })
+    share.admits(&*share.acl.read().await, caller)?;
+    Some(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: String::new() })
 }
 
 /// A fixed server and share list, for answering without a server.
@@ -765,8 +764,7 @@ mod tests {
             .user("bob", "password")
             .share(Share::new("zeta", MemFsBackend::new()).public())
             .share(Share::new("home", MemFsBackend::new()).user("alice", Access::Read))
-            .share(Share::new("hidden", MemFsBackend::new()).public().listed(false))
-            .share(Share::new("alpha", MemFsBackend::new()).public().remark("A"))
+            .share(Share::new("alpha", MemFsBackend::new()).public())
             .build()
             .expect("build");
         let state = server.state();
@@ -774,7 +772,7 @@ mod tests {
         let anonymous = caller(None, false);
         let shares = list(&anonymous).await;
         assert_eq!(names(&shares), ["zeta", "alpha", "IPC$"]);
-        assert_eq!(shares[1], share("alpha", STYPE_DISKTREE, "A"));
+        assert_eq!(shares[1], share("alpha", STYPE_DISKTREE, ""));
         assert_eq!(shares[2], ipc());
         let alice = caller(Some("alice"), false);
         assert_eq!(names(&list(&alice).await), ["zeta", "home", "alpha", "IPC$"]);
@@ -790,56 +788,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unlisted_shares_are_found_by_those_who_may_connect_to_them() {
+    async fn shares_are_found_by_those_who_may_connect_to_them() {
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
             .user("bob", "password")
-            .share(Share::new("archive", MemFsBackend::new()).user("alice", Access::Read).listed(false).remark("Old"))
+            .share(Share::new("archive", MemFsBackend::new()).user("alice", Access::Read))
             .build()
             .expect("build");
         let state = server.state();
         let alice = caller(Some("alice"), false);
-        assert_eq!(find_share(&state, &alice, "ARCHIVE").await, Some(share("archive", STYPE_DISKTREE, "Old")));
+        assert_eq!(find_share(&state, &alice, "ARCHIVE").await, Some(share("archive", STYPE_DISKTREE, "")));
         assert_eq!(find_share(&state, &caller(Some("bob"), false), "archive").await, None);
         assert_eq!(find_share(&state, &alice, "nope").await, None);
         assert_eq!(find_share(&state, &caller(None, false), "ipc$").await, Some(ipc()));
-        assert_eq!(names(&listed_shares(&state, &alice).await), ["IPC$"]);
     }
 
     #[tokio::test]
     async fn shares_whose_traffic_is_encrypted_need_a_session_that_can_encrypt() {
-        let build = |global: bool, reject: bool| {
-            SmbServer::builder()
-                .listen("127.0.0.1:0".parse().unwrap())
-                .user("alice", "password")
-                .share(Share::new("open", MemFsBackend::new()).public())
-                .share(Share::new("sealed", MemFsBackend::new()).user("alice", Access::Read).encrypt_data())
-                .encrypt_data(global)
-                .reject_unencrypted_access(reject)
-                .build()
-                .expect("build")
-                .state()
-        };
+        let server = SmbServer::builder()
+            .listen("127.0.0.1:0".parse().unwrap())
+            .user("alice", "password")
+            .share(Share::new("open", MemFsBackend::new()).public())
+            .share(Share::new("sealed", MemFsBackend::new()).user("alice", Access::Read).encrypt_data())
+            .build()
+            .expect("build");
+        let state = server.state();
         let plain = caller(Some("alice"), false);
         let sealed = caller(Some("alice"), true);
 
-        let state = build(false, true);
         assert_eq!(names(&listed_shares(&state, &plain).await), ["open", "IPC$"]);
         assert_eq!(find_share(&state, &plain, "sealed").await, None);
         assert_eq!(names(&listed_shares(&state, &sealed).await), ["open", "sealed", "IPC$"]);
         assert!(find_share(&state, &sealed, "sealed").await.is_some());
         let anonymous = caller(None, false);
         assert_eq!(names(&listed_shares(&state, &anonymous).await), ["open", "IPC$"]);
-
-        // Encryption for every session hides every share from one that
-        // cannot encrypt.
-        let state = build(true, true);
-        assert_eq!(names(&listed_shares(&state, &plain).await), ["IPC$"]);
-        assert_eq!(names(&listed_shares(&state, &sealed).await), ["open", "sealed", "IPC$"]);
-        // Unless sessions that cannot encrypt are served unencrypted.
-        let state = build(true, false);
-        assert_eq!(names(&listed_shares(&state, &plain).await), ["open", "sealed", "IPC$"]);
     }
 
     #[tokio::test(start_paused = true)]

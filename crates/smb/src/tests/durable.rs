@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::Access;
+use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
 use crate::dispatch::dispatch_frame;
 use crate::error::SmbError;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
@@ -49,9 +50,10 @@ const FILE_DELETE_ON_CLOSE: u32 = 0x1000;
 /// A server whose public share `home` holds f.txt, and a view of its files.
 async fn server() -> (Arc<ServerState>, MemFsBackend) {
     let files = MemFsBackend::new().with_file("f.txt", b"data");
-    let server = SmbServer::builder()
+    let mut builder = SmbServer::builder();
+    builder.limits.durable_handle_timeout = TIMEOUT;
+    let server = builder
         .listen("127.0.0.1:0".parse().unwrap())
-        .durable_handle_timeout(TIMEOUT)
         .share(Share::new("home", files.clone()).public())
         .build()
         .expect("build");
@@ -669,9 +671,10 @@ impl Handle for HeldHandle {
 async fn held_server(gates: &Arc<Gates>) -> (SmbServer, Arc<ServerState>, MemFsBackend) {
     let files = MemFsBackend::new().with_file("f.txt", b"data");
     let backend = Held { inner: files.clone(), gates: Arc::clone(gates) };
-    let server = SmbServer::builder()
+    let mut builder = SmbServer::builder();
+    builder.limits.durable_handle_timeout = TIMEOUT;
+    let server = builder
         .listen("127.0.0.1:0".parse().unwrap())
-        .durable_handle_timeout(TIMEOUT)
         .share(Share::new("home", backend).public())
         .build()
         .expect("build");
@@ -811,11 +814,11 @@ async fn a_reconnect_past_the_open_limit_leaves_the_open_kept() {
     let (_old, file_id) = kept(&state, Open::durable(RWH)).await;
     let mut new = Peer::from_client(&state, true, CLIENT).await;
     let body = Open::reconnect(file_id, RWH).body();
-    state.max_opens_per_connection.store(0, std::sync::atomic::Ordering::Relaxed);
+    new.conn.open_count.store(MAX_OPENS_PER_CONNECTION, std::sync::atomic::Ordering::Relaxed);
     let (_, reply) = new.request(&state, Command::Create, &body).await;
     assert_eq!(status(&reply), ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     assert_eq!(files.open_handles(), 1);
-    state.max_opens_per_connection.store(16, std::sync::atomic::Ordering::Relaxed);
+    new.conn.open_count.store(0, std::sync::atomic::Ordering::Relaxed);
     let (_, reply) = new.request(&state, Command::Create, &body).await;
     assert_eq!(status(&reply), 0);
     assert_eq!(new.conn.open_count.load(std::sync::atomic::Ordering::Relaxed), 1);
@@ -1084,7 +1087,7 @@ async fn a_version_2_open_put_back_keeps_its_own_deadline() {
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     let mut new = Peer::from_client(&state, true, CLIENT).await;
     let by_guid = Open { v2: Some((CREATE_GUID, 0)), ..Open::reconnect(held.file_id, RWH) };
-    state.max_opens_per_connection.store(0, Ordering::Relaxed);
+    new.conn.open_count.store(MAX_OPENS_PER_CONNECTION, Ordering::Relaxed);
     let (_, reply) = new.request(&state, Command::Create, &by_guid.body()).await;
     assert_eq!(status(&reply), ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     tokio::time::sleep(Duration::from_millis(999)).await;

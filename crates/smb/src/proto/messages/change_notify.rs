@@ -1,11 +1,9 @@
 //! CHANGE_NOTIFY Request/Response (MS-SMB2 2.2.35 / 2.2.36) and the
 //! FILE_NOTIFY_INFORMATION entries a response carries (MS-FSCC 2.7.1).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 // CompletionFilter bits (MS-SMB2 2.2.35).
 pub const FILE_NOTIFY_CHANGE_FILE_NAME: u32 = 0x0000_0001;
@@ -17,9 +15,6 @@ pub const FILE_NOTIFY_CHANGE_LAST_ACCESS: u32 = 0x0000_0020;
 pub const FILE_NOTIFY_CHANGE_CREATION: u32 = 0x0000_0040;
 pub const FILE_NOTIFY_CHANGE_EA: u32 = 0x0000_0080;
 pub const FILE_NOTIFY_CHANGE_SECURITY: u32 = 0x0000_0100;
-pub const FILE_NOTIFY_CHANGE_STREAM_NAME: u32 = 0x0000_0200;
-pub const FILE_NOTIFY_CHANGE_STREAM_SIZE: u32 = 0x0000_0400;
-pub const FILE_NOTIFY_CHANGE_STREAM_WRITE: u32 = 0x0000_0800;
 /// Every CompletionFilter bit; a server ignores the others.
 pub const FILE_NOTIFY_VALID_MASK: u32 = 0x0000_0FFF;
 
@@ -48,16 +43,6 @@ pub struct ChangeNotifyRequest {
 impl ChangeNotifyRequest {
     /// Flag: SMB2_WATCH_TREE.
     pub const FLAG_WATCH_TREE: u16 = 0x0001;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 #[binrw]
@@ -84,16 +69,6 @@ impl ChangeNotifyResponse {
         out.extend_from_slice(&(buffer.len() as u32).to_le_bytes());
         out.extend_from_slice(buffer);
         out
-    }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
     }
 }
 
@@ -132,6 +107,8 @@ pub(crate) fn entries_len(buf: &[u8], last: Option<usize>) -> usize {
         None => 0,
     }
 }
+
+codec!(ChangeNotifyRequest, ChangeNotifyResponse);
 
 #[cfg(test)]
 mod tests {

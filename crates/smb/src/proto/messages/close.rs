@@ -1,10 +1,8 @@
 //! CLOSE Request/Response (MS-SMB2 §2.2.15 / §2.2.16).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 #[binrw]
 #[brw(little)]
@@ -19,16 +17,6 @@ pub struct CloseRequest {
 impl CloseRequest {
     /// Flag: SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB.
     pub const FLAG_POSTQUERY_ATTRIB: u16 = 0x0001;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 #[binrw]
@@ -51,17 +39,9 @@ impl CloseResponse {
     pub fn new() -> Self {
         Self { structure_size: 60, ..Default::default() }
     }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
+
+codec!(CloseRequest, CloseResponse);
 
 #[cfg(test)]
 mod tests {

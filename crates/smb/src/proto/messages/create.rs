@@ -5,8 +5,7 @@
 //! relative to the start of *this* entry; 0 marks the last), a name + data
 //! pair, and 8-byte alignment.
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use crate::proto::error::{ProtoError, ProtoResult};
 
@@ -91,16 +90,6 @@ impl CreateRequest {
         let units: Vec<u16> = self.name.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
         Some(String::from_utf16_lossy(&units))
     }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// MS-SMB2 §2.2.14 CREATE Response.
@@ -125,18 +114,6 @@ pub struct CreateResponse {
     pub create_contexts_length: u32,
     #[br(parse_with = super::read_buf, args(create_contexts_length as usize))]
     pub create_contexts: Vec<u8>,
-}
-
-impl CreateResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 // ---------------------------------------------------------------------------
@@ -338,6 +315,8 @@ pub enum ImpersonationLevel {
     Impersonation = 0x0000_0002,
     Delegate = 0x0000_0003,
 }
+
+codec!(CreateRequest, CreateResponse);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,6 @@
-//! FLUSH Request/Response (MS-SMB2 §2.2.17 / §2.2.18).
+//! FLUSH Request (MS-SMB2 2.2.17).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
-
-use crate::proto::error::ProtoResult;
+use binrw::binrw;
 
 #[binrw]
 #[brw(little)]
@@ -30,38 +27,7 @@ impl FlushRequest {
     }
 }
 
-#[binrw]
-#[brw(little)]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlushResponse {
-    pub structure_size: u16,
-    pub reserved: u16,
-}
-
-impl Default for FlushResponse {
-    fn default() -> Self {
-        Self { structure_size: 4, reserved: 0 }
-    }
-}
-
-macro_rules! impl_codec {
-    ($t:ty) => {
-        impl $t {
-            pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-                Ok(<Self as BinRead>::read(&mut Cursor::new(buf))?)
-            }
-            pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-                let mut c = Cursor::new(Vec::new());
-                BinWrite::write(self, &mut c)?;
-                out.extend_from_slice(&c.into_inner());
-                Ok(())
-            }
-        }
-    };
-}
-
-impl_codec!(FlushRequest);
-impl_codec!(FlushResponse);
+codec!(FlushRequest);
 
 #[cfg(test)]
 mod tests {
@@ -74,10 +40,5 @@ mod tests {
         r.write_to(&mut buf).unwrap();
         assert_eq!(buf.len(), 24);
         assert_eq!(FlushRequest::parse(&buf).unwrap(), r);
-
-        let r = FlushResponse::default();
-        let mut buf = Vec::new();
-        r.write_to(&mut buf).unwrap();
-        assert_eq!(FlushResponse::parse(&buf).unwrap(), r);
     }
 }

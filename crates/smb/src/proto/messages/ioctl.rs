@@ -1,10 +1,8 @@
 //! IOCTL Request/Response (MS-SMB2 §2.2.31 / §2.2.32).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// File-system control codes we recognize at the wire layer.
 ///
@@ -136,16 +134,6 @@ impl IoctlRequest {
     pub fn fsctl(&self) -> Fsctl {
         Fsctl::from_u32(self.ctl_code)
     }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// SMB2_IOCTL_RESPONSE (MS-SMB2 §2.2.32).
@@ -168,17 +156,7 @@ pub struct IoctlResponse {
     pub output: Vec<u8>,
 }
 
-impl IoctlResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(IoctlRequest, IoctlResponse);
 
 #[cfg(test)]
 mod tests {

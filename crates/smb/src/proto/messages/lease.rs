@@ -1,8 +1,7 @@
 //! Lease create contexts and lease break messages (MS-SMB2 2.2.13.2.8,
 //! 2.2.13.2.10, 2.2.14.2.10, 2.2.14.2.11, 2.2.23.2, 2.2.24.2).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use crate::proto::error::{ProtoError, ProtoResult};
 
@@ -97,16 +96,6 @@ pub struct LeaseBreakNotification {
 impl LeaseBreakNotification {
     /// SMB2_NOTIFY_BREAK_LEASE_FLAG_ACK_REQUIRED.
     pub const FLAG_ACK_REQUIRED: u32 = 0x01;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// Lease Break Acknowledgment (MS-SMB2 2.2.24.2).
@@ -122,21 +111,11 @@ pub struct LeaseBreakAck {
     pub lease_duration: u64,
 }
 
-impl LeaseBreakAck {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
 /// Lease Break Response (MS-SMB2 2.2.25.2): same wire shape as the
 /// acknowledgment.
 pub type LeaseBreakResponse = LeaseBreakAck;
+
+codec!(LeaseBreakNotification, LeaseBreakAck);
 
 #[cfg(test)]
 mod tests {

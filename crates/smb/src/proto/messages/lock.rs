@@ -1,10 +1,8 @@
-//! LOCK Request/Response (MS-SMB2 §2.2.26 / §2.2.27).
+//! LOCK Request (MS-SMB2 2.2.26).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// SMB2_LOCK_ELEMENT (MS-SMB2 §2.2.26.1) - exactly 24 bytes.
 #[binrw]
@@ -36,43 +34,7 @@ pub struct LockRequest {
     pub locks: Vec<LockElement>,
 }
 
-impl LockRequest {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
-#[binrw]
-#[brw(little)]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockResponse {
-    pub structure_size: u16,
-    pub reserved: u16,
-}
-
-impl Default for LockResponse {
-    fn default() -> Self {
-        Self { structure_size: 4, reserved: 0 }
-    }
-}
-
-impl LockResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(LockRequest);
 
 #[cfg(test)]
 mod tests {
@@ -93,13 +55,5 @@ mod tests {
         let mut buf = Vec::new();
         r.write_to(&mut buf).unwrap();
         assert_eq!(LockRequest::parse(&buf).unwrap(), r);
-    }
-
-    #[test]
-    fn response_round_trips() {
-        let r = LockResponse::default();
-        let mut buf = Vec::new();
-        r.write_to(&mut buf).unwrap();
-        assert_eq!(LockResponse::parse(&buf).unwrap(), r);
     }
 }

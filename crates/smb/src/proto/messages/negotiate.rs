@@ -71,18 +71,6 @@ pub struct NegotiateRequest {
     pub dialects: Vec<u16>,
 }
 
-impl NegotiateRequest {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
 // ---------------------------------------------------------------------------
 // Negotiate response
 // ---------------------------------------------------------------------------
@@ -121,18 +109,6 @@ pub struct NegotiateResponse {
     pub security_buffer: Vec<u8>,
 }
 
-impl NegotiateResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
 // ---------------------------------------------------------------------------
 // Negotiate contexts (SMB 3.1.1)
 // ---------------------------------------------------------------------------
@@ -157,8 +133,6 @@ impl NegotiateContext {
     pub const TYPE_PREAUTH_INTEGRITY: u16 = 0x0001;
     pub const TYPE_ENCRYPTION: u16 = 0x0002;
     pub const TYPE_COMPRESSION: u16 = 0x0003;
-    pub const TYPE_NETNAME_NEGOTIATE: u16 = 0x0005;
-    pub const TYPE_TRANSPORT_CAPS: u16 = 0x0006;
     pub const TYPE_RDMA_TRANSFORM: u16 = 0x0007;
     pub const TYPE_SIGNING: u16 = 0x0008;
 
@@ -233,13 +207,6 @@ pub struct EncryptionCapabilities {
     pub ciphers: Vec<u16>,
 }
 
-impl EncryptionCapabilities {
-    pub const CIPHER_AES_128_CCM: u16 = 0x0001;
-    pub const CIPHER_AES_128_GCM: u16 = 0x0002;
-    pub const CIPHER_AES_256_CCM: u16 = 0x0003;
-    pub const CIPHER_AES_256_GCM: u16 = 0x0004;
-}
-
 /// MS-SMB2 §2.2.3.1.7 / §2.2.4.7 SMB2_SIGNING_CAPABILITIES.
 #[binrw]
 #[brw(little)]
@@ -255,6 +222,8 @@ impl SigningCapabilities {
     pub const ALGORITHM_AES_CMAC: u16 = 0x0001;
     pub const ALGORITHM_AES_GMAC: u16 = 0x0002;
 }
+
+codec!(NegotiateRequest, NegotiateResponse);
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,8 @@
 //! OPLOCK_BREAK Notification + Acknowledgement (MS-SMB2 §2.2.23 / §2.2.24).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// SMB2_OPLOCK_BREAK_NOTIFICATION (MS-SMB2 §2.2.23.1).
 #[binrw]
@@ -18,21 +16,11 @@ pub struct OplockBreakNotification {
     pub file_id: FileId,
 }
 
-impl OplockBreakNotification {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
 /// SMB2_OPLOCK_BREAK_ACK (MS-SMB2 §2.2.24.1) - same wire shape as the
 /// notification.
 pub type OplockBreakAck = OplockBreakNotification;
+
+codec!(OplockBreakNotification);
 
 #[cfg(test)]
 mod tests {

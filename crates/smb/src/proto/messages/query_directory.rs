@@ -1,10 +1,8 @@
 //! QUERY_DIRECTORY Request/Response (MS-SMB2 §2.2.33 / §2.2.34).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// File-info-class identifiers used in QUERY_DIRECTORY (MS-SMB2 §2.2.33
 /// FileInformationClass).
@@ -57,16 +55,6 @@ impl QueryDirectoryRequest {
     pub const FLAG_RETURN_SINGLE_ENTRY: u8 = 0x02;
     pub const FLAG_INDEX_SPECIFIED: u8 = 0x04;
     pub const FLAG_REOPEN: u8 = 0x10;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// SMB2_QUERY_DIRECTORY_RESPONSE (MS-SMB2 §2.2.34).
@@ -83,17 +71,7 @@ pub struct QueryDirectoryResponse {
     pub buffer: Vec<u8>,
 }
 
-impl QueryDirectoryResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(QueryDirectoryRequest, QueryDirectoryResponse);
 
 #[cfg(test)]
 mod tests {

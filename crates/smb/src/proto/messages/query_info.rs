@@ -1,10 +1,8 @@
 //! QUERY_INFO Request/Response (MS-SMB2 §2.2.37 / §2.2.38).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// `InfoType` values (MS-SMB2 §2.2.37 InfoType field).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +51,6 @@ pub struct QueryInfoRequest {
 }
 
 impl QueryInfoRequest {
-    /// Flag: SL_RESTART_SCAN.
-    pub const FLAG_RESTART_SCAN: u32 = 0x0000_0001;
     /// Flag: SL_RETURN_SINGLE_ENTRY.
     pub const FLAG_RETURN_SINGLE_ENTRY: u32 = 0x0000_0002;
     /// Flag: SL_INDEX_SPECIFIED.
@@ -62,16 +58,6 @@ impl QueryInfoRequest {
 
     pub fn info_type_enum(&self) -> Option<InfoType> {
         InfoType::from_u8(self.info_type)
-    }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
     }
 }
 
@@ -87,17 +73,7 @@ pub struct QueryInfoResponse {
     pub buffer: Vec<u8>,
 }
 
-impl QueryInfoResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(QueryInfoRequest, QueryInfoResponse);
 
 #[cfg(test)]
 mod tests {

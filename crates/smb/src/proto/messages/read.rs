@@ -9,11 +9,9 @@
 //! data being read"). A response sets
 //! `DataOffset = SMB2_HEADER_LEN + offset_within_body_of_data`.
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// SMB2_READ_REQUEST (MS-SMB2 §2.2.19).
 #[binrw]
@@ -51,24 +49,12 @@ const READ_BUFFER_OFFSET: u64 = 0x70;
 impl ReadRequest {
     /// Flag: SMB2_READFLAG_READ_UNBUFFERED (3.0.2+).
     pub const FLAG_READ_UNBUFFERED: u8 = 0x01;
-    /// Flag: SMB2_READFLAG_REQUEST_COMPRESSED (3.1.1+).
-    pub const FLAG_REQUEST_COMPRESSED: u8 = 0x02;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// SMB2_READ_RESPONSE (MS-SMB2 §2.2.20).
 ///
 /// `data_offset` is from the start of the SMB2 header. Use
-/// [`ReadResponse::standard_data_offset`] for the canonical "data immediately
+/// [`ReadResponse::STANDARD_DATA_OFFSET`] for the canonical "data immediately
 /// after the fixed prefix" layout.
 #[binrw]
 #[brw(little)]
@@ -100,21 +86,9 @@ impl ReadResponse {
         out.extend_from_slice(&[0; 8]);
         out
     }
-
-    pub const fn standard_data_offset() -> u8 {
-        Self::STANDARD_DATA_OFFSET
-    }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
+
+codec!(ReadRequest, ReadResponse);
 
 #[cfg(test)]
 mod tests {

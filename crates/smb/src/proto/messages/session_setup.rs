@@ -1,9 +1,6 @@
 //! SESSION_SETUP Request/Response (MS-SMB2 §2.2.5 / §2.2.6).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
-
-use crate::proto::error::ProtoResult;
+use binrw::binrw;
 
 /// SMB2_SESSION_SETUP_REQUEST (MS-SMB2 §2.2.5).
 ///
@@ -31,16 +28,6 @@ impl SessionSetupRequest {
     pub const FLAG_BINDING: u8 = 0x01;
     /// SecurityMode bit: SMB2_NEGOTIATE_SIGNING_REQUIRED.
     pub const SECURITY_SIGNING_REQUIRED: u8 = 0x02;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
 
 /// SMB2_SESSION_SETUP_RESPONSE (MS-SMB2 §2.2.6).
@@ -61,19 +48,9 @@ impl SessionSetupResponse {
     pub const FLAG_IS_GUEST: u16 = 0x0001;
     /// Session flag: IS_NULL (anonymous).
     pub const FLAG_IS_NULL: u16 = 0x0002;
-    /// Session flag: ENCRYPT_DATA.
-    pub const FLAG_ENCRYPT_DATA: u16 = 0x0004;
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
+
+codec!(SessionSetupRequest, SessionSetupResponse);
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,8 @@
 //! SET_INFO Request/Response (MS-SMB2 §2.2.39 / §2.2.40).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
-use crate::proto::error::ProtoResult;
 
 /// SMB2_SET_INFO_REQUEST (MS-SMB2 §2.2.39).
 #[binrw]
@@ -33,18 +31,6 @@ pub struct SetInfoRequest {
 /// counted from the start of the SMB2 header: 64 + 32.
 const SET_INFO_BUFFER_OFFSET: u64 = 0x60;
 
-impl SetInfoRequest {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
-
 /// SMB2_SET_INFO_RESPONSE (MS-SMB2 §2.2.40).
 #[binrw]
 #[brw(little)]
@@ -59,17 +45,7 @@ impl Default for SetInfoResponse {
     }
 }
 
-impl SetInfoResponse {
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(SetInfoRequest, SetInfoResponse);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,8 @@
 //! TREE_CONNECT Request/Response (MS-SMB2 §2.2.9 / §2.2.10).
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
-use crate::proto::error::ProtoResult;
 use crate::proto::header::SMB2_HEADER_LEN;
-use crate::utils::utf16le_to_units;
 
 /// SMB2_TREE_CONNECT_REQUEST (MS-SMB2 §2.2.9).
 ///
@@ -28,19 +25,6 @@ pub struct TreeConnectRequest {
 }
 
 impl TreeConnectRequest {
-    /// Flag: SMB2_TREE_CONNECT_FLAG_CLUSTER_RECONNECT (3.1.1).
-    pub const FLAG_CLUSTER_RECONNECT: u16 = 0x0001;
-    /// Flag: SMB2_TREE_CONNECT_FLAG_REDIRECT_TO_OWNER (3.1.1).
-    pub const FLAG_REDIRECT_TO_OWNER: u16 = 0x0002;
-    /// Flag: SMB2_TREE_CONNECT_FLAG_EXTENSION_PRESENT (3.1.1).
-    pub const FLAG_EXTENSION_PRESENT: u16 = 0x0004;
-
-    /// Decode the UTF-16LE share path into a `String`. Returns `None` if the
-    /// stored bytes are not an even length (malformed UTF-16LE).
-    pub fn path_str(&self) -> Option<String> {
-        utf16le_to_units(&self.path).map(|units| String::from_utf16_lossy(&units))
-    }
-
     /// The share path bytes in `body`, the request after the SMB2 header,
     /// located by `PathOffset` and `PathLength`. With
     /// SMB2_TREE_CONNECT_FLAG_EXTENSION_PRESENT the path follows the
@@ -52,16 +36,6 @@ impl TreeConnectRequest {
             return None;
         }
         body.get(start..start + usize::from(self.path_length))
-    }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
     }
 }
 
@@ -81,22 +55,9 @@ pub struct TreeConnectResponse {
     pub maximal_access: u32,
 }
 
-impl TreeConnectResponse {
-    /// Share type: SMB2_SHARE_TYPE_DISK.
-    pub const SHARE_TYPE_DISK: u8 = 0x01;
-    pub const SHARE_TYPE_PIPE: u8 = 0x02;
-    pub const SHARE_TYPE_PRINT: u8 = 0x03;
+impl TreeConnectResponse {}
 
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
-}
+codec!(TreeConnectRequest, TreeConnectResponse);
 
 #[cfg(test)]
 mod tests {
@@ -115,7 +76,6 @@ mod tests {
         r.write_to(&mut buf).unwrap();
         let decoded = TreeConnectRequest::parse(&buf).unwrap();
         assert_eq!(decoded, r);
-        assert_eq!(decoded.path_str().unwrap(), r"\\server\share");
     }
 
     #[test]
@@ -143,7 +103,7 @@ mod tests {
     fn response_round_trips() {
         let r = TreeConnectResponse {
             structure_size: 16,
-            share_type: TreeConnectResponse::SHARE_TYPE_DISK,
+            share_type: 1,
             reserved: 0,
             share_flags: 0,
             capabilities: 0,

@@ -8,8 +8,7 @@
 
 use bytes::Bytes;
 
-use binrw::{BinRead, BinWrite, binrw};
-use std::io::Cursor;
+use binrw::binrw;
 
 use super::create::FileId;
 use crate::proto::error::{ProtoError, ProtoResult};
@@ -54,10 +53,6 @@ impl WriteRequest {
     /// Flag: SMB2_WRITEFLAG_WRITE_UNBUFFERED (3.0.2+).
     pub const FLAG_WRITE_UNBUFFERED: u32 = 0x0000_0002;
 
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-
     /// Like [`parse`](Self::parse), but `data` stays empty and is returned
     /// beside the request, as part of `buf`.
     pub fn parse_shared(buf: &Bytes) -> ProtoResult<(Self, Bytes)> {
@@ -80,13 +75,6 @@ impl WriteRequest {
             .filter(|range| range.end <= buf.len());
         let data = buf.slice(range.ok_or(malformed)?);
         Ok((req, data))
-    }
-
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
     }
 }
 
@@ -114,17 +102,9 @@ impl WriteResponse {
             write_channel_info_length: 0,
         }
     }
-
-    pub fn parse(buf: &[u8]) -> ProtoResult<Self> {
-        Ok(Self::read(&mut Cursor::new(buf))?)
-    }
-    pub fn write_to(&self, out: &mut Vec<u8>) -> ProtoResult<()> {
-        let mut c = Cursor::new(Vec::new());
-        BinWrite::write(self, &mut c)?;
-        out.extend_from_slice(&c.into_inner());
-        Ok(())
-    }
 }
+
+codec!(WriteRequest, WriteResponse);
 
 #[cfg(test)]
 mod tests {

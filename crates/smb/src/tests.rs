@@ -1,0 +1,44 @@
+//! Tests that take more than one module, and the parts they are made of.
+
+use std::sync::Arc;
+
+use crate::proto::auth::ntlm::UserCreds;
+use crate::share::ShareBindings;
+use crate::state::ServerState;
+use crate::{Share, SmbServerBuilder};
+
+mod async_requests;
+mod durable;
+mod dynamic_config;
+pub(crate) mod memfs;
+mod notify;
+pub(crate) mod peer;
+mod pipes;
+
+/// The users and shares that a test's server begins with.
+#[derive(Default)]
+pub(crate) struct Seed {
+    users: Vec<(String, UserCreds)>,
+    shares: Vec<Arc<ShareBindings>>,
+}
+
+impl Seed {
+    pub(crate) fn sow(self, state: &mut ServerState) {
+        state.users.table.get_mut().extend(self.users);
+        for share in self.shares {
+            state.shares.insert_first(share);
+        }
+    }
+}
+
+impl SmbServerBuilder {
+    pub(crate) fn user(mut self, name: &str, password: &str) -> Self {
+        self.seed.users.push((name.to_owned(), UserCreds::from_password(password)));
+        self
+    }
+
+    pub(crate) fn share(mut self, share: Share) -> Self {
+        self.seed.shares.push(ShareBindings::from_share(share));
+        self
+    }
+}
