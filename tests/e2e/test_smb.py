@@ -11,6 +11,7 @@ import threading
 
 import pytest
 from impacket import smb3structs as smb2
+from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
 from conftest import client, make, payload
@@ -409,16 +410,71 @@ class Raw:
         return self.data
 
 
+def server_query():
+    """Apple's create context that asks what the server can do."""
+    asked = struct.pack("<IIQQ", 1, 0, 7, 0)
+    return Raw(struct.pack("<IHHHHI", 0, 16, 4, 0, 24, len(asked)) + b"AAPL" + bytes(4) + asked)
+
+
+def renamed(low, tree, path, to):
+    """The status of a FileRenameInformation."""
+    folder = low.create(tree, path, 0x0011_0080, 7, 0, smb2.FILE_OPEN, 0)
+    name = to.encode("utf-16le")
+    try:
+        low.setInfo(tree, folder, fileInfoClass=10, inputBlob=struct.pack("<Q8xI", 0, len(name)) + name)
+        return 0
+    except SessionError as error:
+        return error.get_error_code()
+    finally:
+        low.close(tree, folder)
+
+
+def as_mac(low, tree):
+    low.close(tree, low.create(tree, "", 0x80, 7, 1, smb2.FILE_OPEN, 0, createContexts=[server_query()]))
+
+
+def test_macs_rename_folders_with_open_files(larder, here):
+    """As Time Machine does in its first backup. The open follows; opens of others hold the rename up, as before."""
+    with logged_in(larder) as mac, logged_in(larder) as other_mac, logged_in(larder) as windows:
+        connections = [connection.getSMBServer() for connection in (mac, other_mac, windows)]
+        trees = [low.connectTree(larder.share) for low in connections]
+        (first, second, third), (first_tree, second_tree, third_tree) = connections, trees
+        denied = 0xC0000022
+        for folder in ("a", "a\\b", "c"):
+            path = f"{here}\\{folder}"
+            first.close(first_tree, first.create(first_tree, path, 0x80, 7, 1, smb2.FILE_CREATE, 0))
+        opened = first.create(first_tree, f"{here}\\a\\b\\f", 0x0011_019F, 7, 0x40, smb2.FILE_CREATE, 0)
+        first.write(first_tree, opened, b"before", 0, 6)
+        # Not before the client has said that it is a Mac.
+        assert renamed(first, first_tree, f"{here}\\a", f"{here}\\z") == denied
+        as_mac(first, first_tree)
+        assert renamed(first, first_tree, f"{here}\\a", f"{here}\\z") == 0
+        first.write(first_tree, opened, b"after!", 6, 6)
+        assert first.read(first_tree, opened, 0, 12) == b"beforeafter!"
+        # By another Mac, too, over whatever depth; the file itself is then renamed by its open.
+        as_mac(second, second_tree)
+        assert renamed(second, second_tree, f"{here}\\z\\b", f"{here}\\c\\y") == 0
+        name = f"{here}\\c\\y\\g".encode("utf-16le")
+        first.setInfo(first_tree, opened, fileInfoClass=10, inputBlob=struct.pack("<Q8xI", 0, len(name)) + name)
+        first.close(first_tree, opened)
+        assert "12" in smb(larder, f"ls {here}\\c\\y\\g")
+        # A client that is no Mac is not moved, and does not move.
+        opened = third.create(third_tree, f"{here}\\c\\y\\g", 0x0012_0089, 7, 0x40, smb2.FILE_OPEN, 0)
+        assert renamed(first, first_tree, f"{here}\\c", f"{here}\\x") == denied
+        third.close(third_tree, opened)
+        opened = first.create(first_tree, f"{here}\\c\\y\\g", 0x0012_0089, 7, 0x40, smb2.FILE_OPEN, 0)
+        assert renamed(third, third_tree, f"{here}\\c", f"{here}\\x") == denied
+        first.close(first_tree, opened)
+
+
 def test_a_mac_is_told_that_a_flush_reaches_the_disk(larder, here):
     with logged_in(larder) as connection:
         low = connection.getSMBServer()
         tree = low.connectTree(larder.share)
-        asked = struct.pack("<IIQQ", 1, 0, 7, 0)
-        context = struct.pack("<IHHHHI", 0, 16, 4, 0, 24, len(asked)) + b"AAPL" + bytes(4) + asked
         answers = []
         original = low.recvSMB
         low.recvSMB = lambda packet=None: answers.append(original(packet)) or answers[-1]
-        opened = low.create(tree, here, 0x80, 7, 1, smb2.FILE_OPEN, 0x10, createContexts=[Raw(context)])
+        opened = low.create(tree, here, 0x80, 7, 1, smb2.FILE_OPEN, 0x10, createContexts=[server_query()])
         low.recvSMB = original
         body = answers[-1]["Data"]
         at, length = struct.unpack_from("<II", body, 80)

@@ -19,6 +19,7 @@ pub(crate) struct Outbound {
     queue: Mutex<Option<ResponseQueue>>,
     killed: Notify,
     is_killed: AtomicBool,
+    is_mac: AtomicBool,
 }
 
 impl Outbound {
@@ -48,6 +49,16 @@ impl Outbound {
             Some(queue) => queue.send(message).await,
             None => Err(()),
         }
+    }
+
+    /// The client has sent Apple's create context.
+    pub(crate) fn set_mac(&self) {
+        self.is_mac.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client has sent Apple's create context.
+    pub(crate) fn is_mac(&self) -> bool {
+        self.is_mac.load(Ordering::Relaxed)
     }
 
     /// Ends the connection: its reader stops at the next frame boundary.
@@ -112,6 +123,11 @@ impl Notified {
     /// Whether the connection is still there.
     pub(crate) fn is_alive(&self) -> bool {
         self.outbound.strong_count() > 0 || !self.others().is_empty()
+    }
+
+    /// Whether the connection is there and a Mac's.
+    pub(crate) fn is_mac(&self) -> bool {
+        self.outbound.upgrade().is_some_and(|outbound| outbound.is_mac())
     }
 
     /// Queues the notification `bytes`; false when the connection takes none.

@@ -234,6 +234,16 @@ pub(super) struct OpenEntry {
     pub(super) durable: Option<DurableMark>,
 }
 
+impl OpenEntry {
+    /// Whether a directory above the open may be renamed while it lasts, by a Mac if `by_mac`. macOS renames
+    /// folders with open files in them, as POSIX lets it, and its opens go on; Time Machine's first backup
+    /// does so. Other clients know an open by its path and are not moved. An open kept for a client that has
+    /// gone is reconnected by its path.
+    fn bears_rename(&self, by_mac: bool) -> bool {
+        by_mac && self.owner.is_mac() && !self.durable.as_ref().is_some_and(|durable| durable.detached)
+    }
+}
+
 /// A table of opens that are kept without a connection.
 pub(crate) trait KeptOpens: Send + Sync {
     /// Closes the kept open `id`, which no client can take back any more:
@@ -747,21 +757,28 @@ impl FileTable {
 
     /// True if an open on the share has a name below the directory `dir`
     /// (MS-FSA 2.1.4.2).
-    pub(crate) fn open_below(&self, share: &ShareBindings, dir: &SmbPath) -> bool {
-        self.files().values().any(|node| node.state().opens.iter().any(|e| e.name.is_below(share, dir)))
+    pub(crate) fn open_below(&self, share: &ShareBindings, dir: &SmbPath, by_mac: bool) -> bool {
+        let blocks = |e: &OpenEntry| e.name.is_below(share, dir) && !e.bears_rename(by_mac);
+        self.files().values().any(|node| node.state().opens.iter().any(blocks))
     }
 
     /// Breaks the handle caching of every lease on a file open below the
     /// directory `dir`, which is being renamed, when `start` (MS-FSA 2.1.4.2,
     /// MS-SMB2 3.3.1.4). Returns a wait for a break to complete while one is
     /// in progress.
-    pub(crate) fn break_handles_below(&self, share: &ShareBindings, dir: &SmbPath, start: bool) -> Option<BreakWait> {
+    pub(crate) fn break_handles_below(
+        &self,
+        share: &ShareBindings,
+        dir: &SmbPath,
+        by_mac: bool,
+        start: bool,
+    ) -> Option<BreakWait> {
         let mut all = Vec::new();
         let mut wait = None;
         let files = self.files();
         for node in files.values() {
             let mut state = node.state();
-            if !state.opens.iter().any(|e| e.name.is_below(share, dir)) {
+            if !state.opens.iter().any(|e| e.name.is_below(share, dir) && !e.bears_rename(by_mac)) {
                 continue;
             }
             let waits = if start {

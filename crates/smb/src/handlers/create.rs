@@ -781,6 +781,7 @@ async fn attempt(
 
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
     if let Some(wanted) = args.queries.apple {
+        conn.outbound.set_mac();
         let data = apple::answer(wanted, share.backend.capabilities());
         answers.push(CreateContext { name: CreateContext::NAME_AAPL.to_vec(), data });
     }

@@ -412,7 +412,8 @@ fn set_info_ok() -> HandlerResponse {
 }
 
 /// FileRenameInformation (MS-FSA 2.1.5.15.12). A directory with a file or
-/// directory open below it is not renamed, and neither is an open target
+/// directory open below it is not renamed, unless only Macs are at work there
+/// ([`OpenEntry::bears_rename`](crate::files)), and neither is an open target
 /// replaced; when they are open only because clients cache their handles,
 /// the first attempt breaks that caching and waits. The leases on the
 /// renamed file give up handle caching.
@@ -461,9 +462,10 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     if from.stream().is_some() {
         return Renamed::Done(Err(ntstatus::STATUS_INVALID_PARAMETER));
     }
-    if is_directory && share.files.open_below(&share, &from) {
+    let by_mac = conn.outbound.is_mac();
+    if is_directory && share.files.open_below(&share, &from, by_mac) {
         let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_below(&share, &from, start) {
+        if let Some(wait) = share.files.break_handles_below(&share, &from, by_mac, start) {
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
