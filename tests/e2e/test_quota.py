@@ -2,14 +2,16 @@
 
 import json
 import os
+import struct
 
 import pytest
+from impacket import smb3structs as smb2
 
 from conftest import make
 from nfs3 import DQUOT, FILE_SYNC, Nfs3, NfsError
 from test_access import add_user
 from test_sftp import Client
-from test_smb import smb
+from test_smb import logged_in, smb
 from test_webdav import Dav
 
 MIB = 1 << 20
@@ -88,6 +90,43 @@ def test_a_quota_binds_through_every_door_and_is_what_df_says(house, tmp_path):
         nfs.setattr(given, uid=ann)
     assert used(house, "user", "ann")["used_bytes"] == 2 * MIB
     assert used(house, "user", "bob")["inodes"] == 1
+
+
+def smb_room(daemon, user):
+    """The bytes of FileFsSizeInformation (total, available) and of FileFsFullSizeInformation
+    (total, the caller's, everybody's)."""
+    with logged_in(daemon, user=user, password=PASSWORD) as connection:
+        low = connection.getSMBServer()
+        tree = low.connectTree(daemon.share)
+        root = low.create(tree, "", 0x80, 7, 1, smb2.FILE_OPEN, 0)
+        query = lambda level: low.queryInfo(tree, root, infoType=smb2.SMB2_0_INFO_FILESYSTEM, fileInfoClass=level)
+        small, full = struct.unpack("<QQII", query(3)), struct.unpack("<QQQII", query(7))
+        low.close(tree, root)
+    unit = small[2] * small[3]
+    assert small[2:] == full[3:]
+    return [n * unit for n in small[:2]], [n * unit for n in full[:3]]
+
+
+def test_the_free_space_over_smb_is_what_the_quota_leaves(house):
+    with mounted(house) as nfs:
+        all_room = nfs.fsstat(nfs.root)
+        mine = nfs.mkdir(nfs.root, "cat").handle
+    add_user(house, "cat")
+    cat = uid(house, "cat")
+    house.run("volume", "set", VOLUME, "--user-quota", "cat=8MiB", check=True)
+    with mounted(house) as nfs:
+        nfs.setattr(mine, uid=cat)
+        file = nfs.create(mine, "file").handle
+        nfs.setattr(file, uid=cat)
+    with mounted(house, uid=cat, gid=cat) as nfs:
+        for n in range(3):
+            nfs.write(file, n * MIB, os.urandom(MIB), FILE_SYNC)
+    (total, left), (full_total, caller, actual) = smb_room(house, "cat")
+    assert (total, left) == (full_total, caller) == (8 * MIB, 5 * MIB)
+    assert actual > all_room.total_bytes // 2 and actual > 8 * MIB, "what the volume has free for everybody"
+    # A user without a quota sees the volume.
+    (total, left), (_, caller, actual) = smb_room(house, "bob")
+    assert total > all_room.total_bytes // 2 and left == caller > 8 * MIB
 
 
 def test_groups_names_of_the_file_and_a_kill(house):

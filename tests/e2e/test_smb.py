@@ -323,9 +323,9 @@ def test_garbage_on_the_port(larder, session_seed):
 
 
 @contextlib.contextmanager
-def logged_in(daemon):
+def logged_in(daemon, user=None, password=None):
     connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=daemon.smb_port)
-    connection.login(daemon.user, daemon.password)
+    connection.login(user or daemon.user, password or daemon.password)
     yield connection
     connection.close()
 

@@ -583,7 +583,9 @@ impl ShareBackend for Tree {
         let mut info = VolumeInfo::default();
         info.total_allocation_units = space.total_bytes / ALLOCATION_BYTES;
         info.caller_available_allocation_units = space.available_bytes / ALLOCATION_BYTES;
-        info.actual_available_allocation_units = space.free_bytes / ALLOCATION_BYTES;
+        // Of everybody (MS-FSCC 2.5.4); the other two are the user's, whose quota may leave less.
+        let all = self.core.files.statfs(&Cred::root());
+        info.actual_available_allocation_units = all.free_bytes / ALLOCATION_BYTES;
         info.sectors_per_allocation_unit = (ALLOCATION_BYTES / u64::from(SECTOR_BYTES)) as u32;
         info.bytes_per_sector = SECTOR_BYTES;
         info.serial_number = id.as_fields().0;

@@ -7,7 +7,7 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
 use crate::access_mask::READ_CONTROL;
-use crate::backend::StreamInfo;
+use crate::backend::{ShareBackend, StreamInfo};
 use crate::conn::state::{Connection, Open};
 use crate::error::SmbError;
 use crate::handlers::extended;
@@ -76,8 +76,11 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         }
         InfoType::File => query_file(&open, req.file_information_class, cap).await,
         InfoType::FileSystem => {
-            let share = Arc::clone(&tree_arc.read().await.share);
-            query_filesystem(&open, &share, req.file_information_class, cap).await
+            let (share, backend) = {
+                let tree = tree_arc.read().await;
+                (Arc::clone(&tree.share), Arc::clone(&tree.backend))
+            };
+            query_filesystem(&open, &share, backend.as_ref(), req.file_information_class, cap).await
         }
         InfoType::Security => {
             let result = query_security(&open, Parts(req.additional_information)).await;
@@ -275,8 +278,14 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
 }
 
 /// SMB2_0_INFO_FILESYSTEM (MS-SMB2 3.3.5.20.2) for an OutputBufferLength
-/// of `cap`.
-async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: usize) -> Reply {
+/// of `cap`. The room is the user's: `backend` is the share as the user sees it.
+async fn query_filesystem(
+    open: &Open,
+    share: &ShareBindings,
+    backend: &dyn ShareBackend,
+    class: u8,
+    cap: usize,
+) -> Reply {
     let (min_len, overflow) = match class {
         // BlockAlign(FieldOffset(VolumeLabel), 8).
         ic::FS_VOLUME_INFORMATION => (24, Overflow::Truncate),
@@ -303,7 +312,7 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
     if class == ic::FS_CONTROL_INFORMATION {
         return Ok((ic::encode_fs_control_information(), overflow));
     }
-    let volume = share.backend.volume_info().await.map_err(|e| e.to_nt_status())?;
+    let volume = backend.volume_info().await.map_err(|e| e.to_nt_status())?;
     let buf = match class {
         ic::FS_VOLUME_INFORMATION => {
             let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
