@@ -574,6 +574,9 @@ pub struct ShareStatus {
     /// `.snapshots` is listed at the top.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub snapshots_shown: bool,
+    /// Names that differ in their Unicode form alone are one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub normalize: bool,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -682,6 +685,7 @@ pub struct ShareChange {
     /// Days that removals stay in the bin; 0: there is no bin.
     pub recycle_days: Option<u32>,
     pub snapshots_shown: Option<bool>,
+    pub normalize: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

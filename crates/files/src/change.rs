@@ -95,6 +95,8 @@ impl Files {
         mode: CreateMode,
         set: SetAttr,
     ) -> FsResult<(Attr, bool, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         if mode == CreateMode::Unchecked && set.size.is_some() {
             self.recall_named(cred, dir, name, Recall::Data).await;
         }
@@ -119,6 +121,8 @@ impl Files {
 
     /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mkdir(cred, dir, name, set).await;
         self.await_witnesses().await;
         done
@@ -134,6 +138,8 @@ impl Files {
         rdev: (u32, u32),
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mknod(cred, dir, name, kind, rdev, set).await;
         self.await_witnesses().await;
         done
@@ -148,6 +154,8 @@ impl Files {
         target: &[u8],
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.symlink(cred, dir, name, target, set).await;
         self.await_witnesses().await;
         done
@@ -155,6 +163,8 @@ impl Files {
 
     /// Gives an inode that is no directory another name. Returns its attributes and the change of `dir`.
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.link(cred, ino, dir, name).await;
         self.await_witnesses().await;
         done
@@ -162,6 +172,8 @@ impl Files {
 
     /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
         let done = self.tree.relink(cred, ino, dir, name).await;
         self.await_witnesses().await;
@@ -177,6 +189,8 @@ impl Files {
         name: &[u8],
         over: Ino,
     ) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
         let done = self.tree.relink_over(cred, ino, dir, name, over).await;
         self.await_witnesses().await;
@@ -186,6 +200,8 @@ impl Files {
     /// Removes a name of anything but a directory, into the bin of [`Files::recycling`] if there is one. Returns the attributes
     /// afterwards (`nlink` may be 0) and the change of `dir`. [`FsError::Shared`] if another door has it open and denies this.
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
         let done = self.unlink_or_keep(cred, dir, name).await;
         self.await_witnesses().await;
@@ -195,6 +211,8 @@ impl Files {
     /// Removes an empty directory, into the bin of [`Files::recycling`] if there is one. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
     /// [`FsError::Shared`] if another door has it open and denies this.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
+        let stored = self.spelling(cred, dir, name).await;
+        let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
         let done = self.rmdir_or_keep(cred, dir, name).await;
         self.await_witnesses().await;
@@ -211,6 +229,11 @@ impl Files {
         to_name: &[u8],
         mode: RenameMode,
     ) -> FsResult<(Changed, Changed)> {
+        let stored = self.spelling(cred, from, from_name).await;
+        let from_name = stored.as_deref().unwrap_or(from_name);
+        // An entry takes its own other form (`forms.as_stored`).
+        let replaced = self.spelling(cred, to, to_name).await.filter(|name| (from, from_name) != (to, &**name));
+        let to_name = replaced.as_deref().unwrap_or(to_name);
         self.before_removal(cred, from, from_name).await?;
         self.before_removal(cred, to, to_name).await?;
         let done = self.tree.rename(cred, from, from_name, to, to_name, mode).await;

@@ -26,6 +26,7 @@ mod change;
 pub mod copy;
 mod folder;
 pub mod folders;
+mod forms;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod leases;
@@ -78,6 +79,8 @@ pub struct Files {
     bin: Option<Arc<Bin>>,
     /// The directory that lists `.snapshots`.
     shown_in: Option<Ino>,
+    /// See [`Files::ignoring_forms`].
+    ignores_forms: bool,
 }
 
 /// The state that all doors of one tree share.
@@ -109,7 +112,15 @@ impl Services {
         let shared = all.get(&tree.id()).and_then(Weak::upgrade).unwrap_or_default();
         all.retain(|_, known| known.strong_count() > 0);
         all.insert(tree.id(), Arc::downgrade(&shared));
-        Files { door: tree.origin(), tree, shared, witness_wait_max: WITNESS_WAIT_MAX, bin: None, shown_in: None }
+        Files {
+            door: tree.origin(),
+            tree,
+            shared,
+            witness_wait_max: WITNESS_WAIT_MAX,
+            bin: None,
+            shown_in: None,
+            ignores_forms: false,
+        }
     }
 }
 
@@ -129,15 +140,15 @@ impl Files {
         Files { tree: self.tree.with_origin(origin), ..self.clone() }
     }
 
-    /// The same door with the bin and the listings of `share`.
+    /// The same door with the bin, the listings and the names of `share`.
     pub fn as_in(&self, share: &Files) -> Files {
-        Files { bin: share.bin.clone(), shown_in: share.shown_in, ..self.clone() }
+        Files { bin: share.bin.clone(), shown_in: share.shown_in, ignores_forms: share.ignores_forms, ..self.clone() }
     }
 
-    /// Whether both have the same bin and the same listings.
+    /// Whether both have the same bin, listings and names.
     pub fn is_as_in(&self, share: &Files) -> bool {
         let top = |files: &Files| files.bin.as_ref().map(|bin| bin.top);
-        (top(self), self.shown_in) == (top(share), share.shown_in)
+        (top(self), self.shown_in, self.ignores_forms) == (top(share), share.shown_in, share.ignores_forms)
     }
 
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what

@@ -118,12 +118,22 @@ impl Files {
 
     /// The attributes of the inode that a name in `dir` leads to. [`FsError::NotFound`] if there is no such name.
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
-        self.tree.lookup(cred, dir, name, how).await
+        match self.tree.lookup(cred, dir, name, how).await {
+            Err(FsError::NotFound) if self.ignores_forms && !name.is_ascii() => {
+                Box::pin(self.lookup_by_form(cred, dir, name, how)).await
+            }
+            found => found,
+        }
     }
 
     /// The spelling of the entry that `name` matches without regard to case.
     pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
-        self.tree.stored_name(dir, name).await
+        match self.tree.stored_name(dir, name).await {
+            Err(FsError::NotFound) if self.ignores_forms && !name.is_ascii() => {
+                Box::pin(self.stored_by_form(dir, name)).await
+            }
+            found => found,
+        }
     }
 
     /// The directory that holds the directory `dir`; the root holds itself.

@@ -6,6 +6,8 @@
 
 use std::str::FromStr;
 
+use icu_normalizer::ComposingNormalizerBorrowed;
+
 use crate::error::{SmbError, SmbResult};
 use crate::moment::Moment;
 use crate::ntstatus;
@@ -156,6 +158,15 @@ impl SmbPath {
     }
 }
 
+/// `name` without case and in one Unicode form, as shares look names up. (A share that tells forms apart may hold
+/// two entries that are one here: then an open of one holds up renames of the other.)
+pub(crate) fn folded(name: &str) -> String {
+    match name.is_ascii() {
+        true => name.to_ascii_lowercase(),
+        false => ComposingNormalizerBorrowed::new_nfc().normalize(name).to_lowercase(),
+    }
+}
+
 /// True if `a` and `b` name the same entry, comparing names
 /// case-insensitively unless `case_sensitive`.
 pub(crate) fn same_path(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
@@ -181,7 +192,7 @@ pub(crate) fn rebase(path: &SmbPath, from: &SmbPath, to: &SmbPath, case_sensitiv
 
 fn same_stream(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
     match (&a.stream, &b.stream) {
-        (Some(a), Some(b)) if !case_sensitive => a.to_lowercase() == b.to_lowercase(),
+        (Some(a), Some(b)) if !case_sensitive => folded(a) == folded(b),
         (a, b) => a == b,
     }
 }
@@ -224,7 +235,7 @@ fn starts_with(path: &SmbPath, prefix: &SmbPath, case_sensitive: bool) -> bool {
             .components
             .iter()
             .zip(&prefix.components)
-            .all(|(x, y)| if case_sensitive { x == y } else { x.to_lowercase() == y.to_lowercase() })
+            .all(|(x, y)| if case_sensitive { x == y } else { folded(x) == folded(y) })
 }
 
 impl FromStr for SmbPath {

@@ -861,6 +861,10 @@ pub(crate) struct ShareOptions {
     /// List .snapshots at its top; it can be opened either way [default: no]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) snapshots_shown: Option<bool>,
+    /// A name finds its file whether its accents are stored composed, as Windows and Linux type them, or decomposed, as
+    /// Macs do, and nothing makes a second file beside it [default: yes for a new share]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) normalize: Option<bool>,
 }
 
 impl ShareOptions {
@@ -895,6 +899,7 @@ impl ShareOptions {
             encrypt: self.encrypt,
             recycle_days: self.recycle,
             snapshots_shown: self.snapshots_shown,
+            normalize: self.normalize,
             ..larder_api::ShareChange::default()
         }
     }

@@ -459,6 +459,7 @@ const SHARE_KEYS: [&str; 20] = [
     "encrypt",
     "recycle",
     "snapshots_shown",
+    "normalize",
 ];
 
 fn share_table(share: &ShareConfig) -> Table {
@@ -500,6 +501,7 @@ fn share_table(share: &ShareConfig) -> Table {
     recycle.insert("days", i64::from(share.recycle_days.unwrap_or_default()).into());
     set("recycle", share.recycle_days.is_some(), recycle.into());
     set("snapshots_shown", share.snapshots_shown, true.into());
+    set("normalize", share.normalize, true.into());
     table
 }
 

@@ -156,6 +156,7 @@ pub(super) struct RawShare {
     pub(super) common: Option<bool>,
     pub(super) recycle: Option<Spanned<RawRecycle>>,
     pub(super) snapshots_shown: Option<bool>,
+    pub(super) normalize: Option<bool>,
 }
 
 /// `true`, or `{ days = 30 }`.

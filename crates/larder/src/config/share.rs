@@ -88,6 +88,8 @@ pub(crate) struct ShareConfig {
     pub(crate) recycle_days: Option<u32>,
     /// `.snapshots` is listed at the top.
     pub(crate) snapshots_shown: bool,
+    /// Names that differ in their Unicode form alone are one, over every network door.
+    pub(crate) normalize: bool,
 }
 
 /// A user's way into a share.
@@ -345,6 +347,7 @@ impl Validator<'_> {
                 },
             },
             snapshots_shown: raw.snapshots_shown.unwrap_or(false),
+            normalize: raw.normalize.unwrap_or(false),
         })
     }
 

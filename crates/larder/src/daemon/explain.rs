@@ -200,6 +200,7 @@ impl Question<'_> {
         let way = ask::by_nfs(&rule, user.uid, user.gid, &gids);
         reasons.identity(share, user, &way.cred);
         reasons.bounds(rule.read_only, "the share is read-only");
+        self.forms(share, &mut reasons);
         door.acts_as = Some((way.cred.uid, way.cred.gid));
         if self.is_there(&mut reasons) {
             door.operations = self.judge(DoorKind::Nfs, &way, self.top_of(share), &mut reasons).await;
@@ -248,12 +249,23 @@ impl Question<'_> {
                 let by_list = entrance.is_some_and(|entrance| !entrance.may_write);
                 reasons.bounds(by_list, "that list lets the user read alone");
                 reasons.bounds(share.read_only, "the share is read-only");
+                self.forms(share, &mut reasons);
                 reasons.identity(share, self.user, &way.cred);
                 door.acts_as = Some((way.cred.uid, way.cred.gid));
                 door.operations = self.judge(kind, &way, self.top_of(share), &mut reasons).await;
             }
         }
         reasons.into(door)
+    }
+
+    /// Whether names are found in any Unicode form, where that makes a difference.
+    fn forms(&self, share: &ShareConfig, reasons: &mut Reasons) {
+        let is_plain = self.target.names.iter().all(|name| name.is_ascii());
+        match share.normalize {
+            true if is_plain => {}
+            true => reasons.push(ReasonEffect::Opens, "names match in any Unicode form (normalize = true)".to_owned()),
+            false => reasons.bounds(true, "names match in the Unicode form alone that is stored (normalize = false)"),
+        }
     }
 
     fn is_there(&self, reasons: &mut Reasons) -> bool {
@@ -357,7 +369,9 @@ impl Daemon {
             return Ok((self.storage.files(volume).await?, Ino::ROOT));
         }
         let share = config.shares.iter().find(|share| target.share.as_ref() == Some(&share.name));
-        shares::found(share.ok_or_else(|| Failure::not_found("the share is gone"))?, &self.storage).await
+        let share = share.ok_or_else(|| Failure::not_found("the share is gone"))?;
+        let (files, root) = shares::found(share, &self.storage).await?;
+        Ok((if share.normalize { files.ignoring_forms() } else { files }, root))
     }
 
     async fn named_doors(

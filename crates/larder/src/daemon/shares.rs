@@ -43,6 +43,7 @@ pub(super) async fn apply(
                 let read_only = share.read_only || files.is_followed();
                 let share = &ShareConfig { read_only, ..share.clone() };
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
+                let files = if share.normalize { files.ignoring_forms() } else { files };
                 let kept =
                     if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
@@ -143,6 +144,7 @@ fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         options: options(share),
         recycle_days: share.recycle_days,
         snapshots_shown: share.snapshots_shown,
+        normalize: share.normalize,
         fault: None,
         rests: false,
         locked: false,
@@ -400,6 +402,7 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
         common: false,
         recycle_days: None,
         snapshots_shown: false,
+        normalize: true,
     }
 }
 

@@ -105,6 +105,7 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     if share.snapshots_shown && share.volume.is_none() {
         return Err(Failure::invalid("a folder of this machine has no snapshots").action("share a volume to have them"));
     }
+    share.normalize = change.normalize.unwrap_or(share.normalize);
     share.recycle_days = match change.recycle_days {
         None => share.recycle_days,
         Some(0) => None,

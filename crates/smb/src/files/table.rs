@@ -16,7 +16,7 @@ use crate::access_mask::{
 use crate::backend::FileInfo;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::path::{SmbPath, rebase, same_path};
+use crate::path::{SmbPath, folded, rebase, same_path};
 use crate::share::ShareBindings;
 
 use super::directories::LeasedDirectories;
@@ -62,7 +62,7 @@ impl FileKey {
 
 pub(super) fn path_key(path: &SmbPath, case_sensitive: bool) -> String {
     let joined = path.display_backslash();
-    if case_sensitive { joined } else { joined.to_lowercase() }
+    if case_sensitive { joined } else { folded(&joined) }
 }
 
 /// Access and sharing mode of an open, as CREATE requested them.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::path::SmbPath;
+use crate::path::{SmbPath, folded};
 use crate::proto::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE, entries_len, push_entry,
 };
@@ -94,7 +94,7 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// unless the backend is case-sensitive, empty for the root.
 pub(super) fn dir_key(components: &[String], case_sensitive: bool) -> String {
     let joined = components.join("\\");
-    if case_sensitive { joined } else { joined.to_lowercase() }
+    if case_sensitive { joined } else { folded(&joined) }
 }
 
 /// One open's watch (MS-FSA ChangeNotifyEntry).

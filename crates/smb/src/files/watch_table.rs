@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::ntstatus;
-use crate::path::{SmbPath, rebase};
+use crate::path::{SmbPath, folded, rebase};
 use crate::proto::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME, FILE_ACTION_RENAMED_OLD_NAME,
 };
@@ -352,7 +352,7 @@ impl WatchTable {
 
     /// `name` as the table compares names.
     pub(super) fn name_key(&self, name: &str) -> String {
-        if self.case_sensitive { name.to_string() } else { name.to_lowercase() }
+        if self.case_sensitive { name.to_string() } else { folded(name) }
     }
 
     /// Notes that the server changed the entry at `path`, or is about to

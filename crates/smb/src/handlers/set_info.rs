@@ -19,7 +19,7 @@ use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
-use crate::path::{SmbPath, same_path};
+use crate::path::{SmbPath, folded, same_path};
 use crate::proto::messages::FileId;
 use crate::proto::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
@@ -573,7 +573,7 @@ async fn stored_entry(backend: &dyn ShareBackend, path: &SmbPath, case_sensitive
     let (handle, _) = backend.open(&path.parent()?, opts).await.ok()?;
     let entries = handle.list_dir(Some(name)).await;
     let _ = handle.close().await;
-    entries.ok()?.into_iter().find(|e| e.info.name.to_lowercase() == name.to_lowercase()).map(|e| StoredEntry {
+    entries.ok()?.into_iter().find(|e| folded(&e.info.name) == folded(name)).map(|e| StoredEntry {
         name: e.info.name,
         is_directory: e.info.is_directory,
         file_index: e.info.file_index,
