@@ -308,8 +308,12 @@ pub(super) async fn build_response_bytes(
         key = handler_resp.signing_key;
     } else if !handler_resp.skip_signing && hdr.session_id != 0 && (request_was_signed || is_session_setup_success) {
         let current = conn.sessions.read().await.get(&hdr.session_id).cloned();
-        let session = current.or_else(|| request_session.filter(|_| hdr.session_id == req_hdr.session_id).cloned());
-        if let Some(sess_arc) = session {
+        let ended = request_session.filter(|_| current.is_none() && hdr.session_id == req_hdr.session_id);
+        // A request that ended its session forgot the channel's key with it.
+        key = ended.and_then(|_| conn.ended_session_key(hdr.session_id));
+        if key.is_none()
+            && let Some(sess_arc) = current.as_ref().or(ended)
+        {
             key = conn.signing_key(hdr.session_id, &*sess_arc.read().await).await;
         }
     }

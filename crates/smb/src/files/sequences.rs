@@ -57,6 +57,21 @@ struct Changes {
     before: u32,
 }
 
+impl Changes {
+    /// Moves on to `sequence`; false if it lies behind.
+    fn move_to(&mut self, sequence: u16) -> bool {
+        match sequence.wrapping_sub(self.current) {
+            0 => true,
+            1..0x8000 => {
+                self.before += self.now;
+                (self.now, self.current) = (0, sequence);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A change that is under way.
 pub(crate) struct UnderWay {
     of: Arc<ChannelSequence>,
@@ -68,18 +83,18 @@ impl ChannelSequence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes the sequence of a request that changes nothing. It is carried out also when it comes late.
+    pub(crate) fn note(&self, sequence: u16) {
+        self.changes().move_to(sequence);
+    }
+
     /// Begins a change that the client sent with `sequence`, a second time
     /// where it `is_replay`. `None` if it must not be carried out (any more,
     /// or yet).
     pub(crate) fn begin(self: &Arc<Self>, sequence: u16, is_replay: bool) -> Option<UnderWay> {
         let mut changes = self.changes();
-        match sequence.wrapping_sub(changes.current) {
-            0 => {}
-            1..0x8000 => {
-                changes.before += changes.now;
-                (changes.now, changes.current) = (0, sequence);
-            }
-            _ => return None,
+        if !changes.move_to(sequence) {
+            return None;
         }
         if is_replay && changes.before > 0 {
             return None;
@@ -130,5 +145,8 @@ mod tests {
         assert!(open.begin(0x8001, false).is_none(), "that is one before, too");
         assert!(open.begin(0x8000, false).is_some());
         assert!(open.begin(0x7fff, false).is_none());
+        open.note(0x8002);
+        open.note(0x8001);
+        assert!(open.begin(0x8001, false).is_none(), "a read has told of the next channel");
     }
 }

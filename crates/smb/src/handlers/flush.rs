@@ -8,16 +8,10 @@ use crate::proto::messages::{FileId, FlushRequest};
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{lookup_open, lookup_session_tree, note_channel};
 use crate::ntstatus;
-use crate::state::ServerState;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match FlushRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -33,6 +27,7 @@ pub async fn handle(
     };
     let res = {
         let open = open_arc.read().await;
+        note_channel(conn, hdr, &open).await;
         // MS-SMB2 3.3.5.11: flushing a file needs write access.
         if !open.is_directory && open.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);

@@ -16,11 +16,10 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
 use crate::files::{FileRef, LockSequences, bytes_of};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{has_channels, lookup_open, lookup_session_tree, note_channel};
 use crate::ntstatus;
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::{LockElement, LockRequest, LockResponse};
-use crate::state::ServerState;
+use crate::proto::messages::{LockElement, LockRequest};
 
 const SHARED: u32 = LockElement::FLAG_SHARED_LOCK;
 const EXCLUSIVE: u32 = LockElement::FLAG_EXCLUSIVE_LOCK;
@@ -55,11 +54,13 @@ pub(super) async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]
                 })),
                 () = wait.changed() => {}
             }
-            match attempt(&server, &conn, &hdr, &req).await {
-                // The file changed because the open went, and the stop is yet to come.
-                Attempt::Done(Err(ntstatus::STATUS_FILE_CLOSED)) => {
-                    return respond(Err(ntstatus::STATUS_RANGE_NOT_LOCKED));
-                }
+            match attempt(&conn, &hdr, &req).await {
+                // The file changed because the open, its tree or its session went, and the stop is yet to come.
+                Attempt::Done(Err(
+                    ntstatus::STATUS_FILE_CLOSED
+                    | ntstatus::STATUS_NETWORK_NAME_DELETED
+                    | ntstatus::STATUS_USER_SESSION_DELETED,
+                )) => return respond(Err(ntstatus::STATUS_RANGE_NOT_LOCKED)),
                 Attempt::Done(result) => return respond(result),
                 Attempt::Wait(next) => wait = next,
             }
@@ -118,6 +119,7 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) ->
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
     };
     let open = open_arc.read().await;
+    note_channel(conn, hdr, &open).await;
     // MS-FSA 2.1.5.8: directories take no byte-range locks.
     if open.is_directory {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
@@ -125,9 +127,11 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) ->
     let Some(file) = open.file.as_ref() else {
         return fail(ntstatus::STATUS_FILE_CLOSED);
     };
-    // MS-SMB2 3.3.5.14: a request that is sent again after a reconnect has
-    // been carried out already. Opens that cannot be reconnected send none.
-    let sequence = open.durable.as_ref().and(LockSequences::of(req.lock_sequence));
+    // MS-SMB2 3.3.5.14: a request that is sent again, after a reconnect or
+    // through another channel, has been carried out already. Other opens send
+    // no sequences.
+    let may_repeat = open.durable.is_some() || has_channels(*conn.dialect.read().await);
+    let sequence = LockSequences::of(req.lock_sequence).filter(|_| may_repeat);
     if let Some((index, number)) = sequence
         && open.lock_sequences.is_replay(index, number)
     {

@@ -12,7 +12,7 @@ use crate::conn::state::{Connection, Open};
 use crate::error::SmbError;
 use crate::handlers::extended;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{lookup_open, lookup_session_tree, note_channel};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::security::Parts;
@@ -69,6 +69,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     let cap = req.output_buffer_length as usize;
 
     let open = open_arc.read().await;
+    note_channel(conn, hdr, &open).await;
     let result = match info_type {
         // MS-SMB2 3.3.5.20.1.
         InfoType::File if !smb311 && req.file_information_class == ic::FILE_NORMALIZED_NAME_INFORMATION => {

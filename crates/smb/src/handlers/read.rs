@@ -9,16 +9,10 @@ use crate::proto::messages::{ReadRequest, ReadResponse};
 use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree};
+use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree, note_channel};
 use crate::ntstatus;
-use crate::state::ServerState;
 
-pub async fn handle(
-    _server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match ReadRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -36,6 +30,7 @@ pub async fn handle(
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
     let open = open_arc.read().await;
+    note_channel(conn, hdr, &open).await;
     let result = {
         if open.granted_access & (FILE_READ_DATA | FILE_EXECUTE) == 0 {
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);

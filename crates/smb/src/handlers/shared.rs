@@ -34,11 +34,16 @@ pub async fn lookup_open(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Op
     opens.get(&file_id).cloned()
 }
 
+/// Whether a session of `dialect` may have several connections, and a client send a
+/// request again through another one.
+pub(super) fn has_channels(dialect: Option<Dialect>) -> bool {
+    matches!(dialect, Some(Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311))
+}
+
 /// Begins a change through `open` (MS-SMB2 3.3.5.2.10): a WRITE, SET_INFO or
 /// IOCTL. It is under way until what is returned is dropped.
 pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Open) -> Result<Option<UnderWay>, u32> {
-    let dialect = *conn.dialect.read().await;
-    if !matches!(dialect, Some(Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311)) {
+    if !has_channels(*conn.dialect.read().await) {
         return Ok(None);
     }
     let is_replay = hdr.flags & SMB2_FLAGS_REPLAY_OPERATION != 0;
@@ -46,9 +51,18 @@ pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Ope
     change.map(Some).ok_or(ntstatus::STATUS_FILE_NOT_AVAILABLE)
 }
 
+/// Notes the channel that a request on `open` came by, which changes nothing
+/// (MS-SMB2 3.3.5.2.10).
+pub(super) async fn note_channel(conn: &Connection, hdr: &Smb2Header, open: &Open) {
+    let sequence = hdr.channel_sequence();
+    if sequence != 0 && has_channels(*conn.dialect.read().await) {
+        open.channel_sequence.note(sequence);
+    }
+}
+
 /// True if a READ or WRITE on `dialect` may carry `channel`. Every
 /// connection is TCP, so on SMB 3.x an RDMA channel is never valid; on
 /// earlier dialects the field is reserved and ignored.
 pub fn channel_is_valid(dialect: Option<Dialect>, channel: u32) -> bool {
-    channel == 0 || !matches!(dialect, Some(Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311))
+    channel == 0 || !has_channels(dialect)
 }

@@ -22,7 +22,7 @@ use crate::proto::crypto::{SigningAlgo, sign};
 use crate::proto::header::SMB2_FLAGS_REPLAY_OPERATION;
 use crate::proto::header::{Command, SMB2_HEADER_LEN};
 use crate::proto::messages::{
-    CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
+    CreateContext, CreateRequest, CreateResponse, Dialect, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
     LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
 };
 use crate::state::ServerState;
@@ -224,11 +224,15 @@ fn write_body(file_id: FileId) -> Vec<u8> {
 
 /// An exclusive lock on bytes 0 to 9.
 fn lock_body(file_id: FileId) -> Vec<u8> {
+    numbered_lock_body(file_id, 0)
+}
+
+fn numbered_lock_body(file_id: FileId, lock_sequence: u32) -> Vec<u8> {
     let mut body = Vec::new();
     LockRequest {
         structure_size: 48,
         lock_count: 1,
-        lock_sequence: 0,
+        lock_sequence,
         file_id,
         locks: vec![LockElement {
             offset: 0,
@@ -281,6 +285,26 @@ fn ack_body(state: u32) -> Vec<u8> {
 /// The final response of a CREATE that may have gone asynchronous.
 async fn final_reply(peer: &mut Peer, reply: Vec<u8>) -> Vec<u8> {
     if status(&reply) == ntstatus::STATUS_PENDING { peer.next().await } else { reply }
+}
+
+#[tokio::test]
+async fn a_lock_sent_again_through_another_channel_was_carried_out() {
+    for (dialect, again) in
+        [(Dialect::Smb300, ntstatus::STATUS_SUCCESS), (Dialect::Smb210, ntstatus::STATUS_LOCK_NOT_GRANTED)]
+    {
+        let (state, _files) = server().await;
+        let mut peer = Peer::new(&state, true).await;
+        *peer.conn.dialect.write().await = Some(dialect);
+        let file_id = create(&mut peer, &state, Open::default()).await.file_id;
+        let numbered = numbered_lock_body(file_id, 0x11);
+        let (_, reply) = peer.request(&state, Command::Lock, &numbered).await;
+        assert_eq!(status(&reply), ntstatus::STATUS_SUCCESS);
+        let (_, reply) = peer.request(&state, Command::Lock, &numbered).await;
+        assert_eq!(status(&reply), again, "{dialect:?}");
+        // The next number is another request.
+        let (_, reply) = peer.request(&state, Command::Lock, &numbered_lock_body(file_id, 0x12)).await;
+        assert_eq!(status(&reply), ntstatus::STATUS_LOCK_NOT_GRANTED);
+    }
 }
 
 #[tokio::test(start_paused = true)]
