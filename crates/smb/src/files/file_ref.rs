@@ -170,7 +170,7 @@ impl FileRef {
     /// Ends the wait of a CREATE that waited for other clients to give up
     /// write caching: `Ok(None)` once it may go ahead, after it passes the
     /// delete-pending and sharing checks the opens on the file now ask
-    /// for; a wait while a write break is still in progress; or the
+    /// for; a wait while a break it waits for is in progress; or the
     /// status the CREATE fails with.
     pub(crate) fn end_wait(&self) -> Result<Option<BreakWait>, u32> {
         let mut state = self.node.state();
@@ -178,7 +178,7 @@ impl FileRef {
             return Err(ntstatus::STATUS_FILE_CLOSED);
         };
         let (lease, sharing) = (entry.lease, entry.sharing);
-        if state.write_break_pending(lease) {
+        if state.break_pending(lease) {
             return Ok(Some(state.wait()));
         }
         state.admit(sharing, Some(self.id))?;

@@ -343,9 +343,9 @@ pub(crate) struct Current {
 /// The state the lease `me` holds after a CREATE requests `requested` on
 /// `file`, with `existing` the lease when another open already holds it,
 /// and whether a break of it is in progress. Nothing outside `grantable` is
-/// granted. An existing lease is never downgraded, and is upgraded only to
-/// a superset the request covers and only while no break is in progress
-/// (MS-SMB2 3.3.5.9.8: such a request promotes nothing).
+/// granted. An existing lease is never downgraded. It is upgraded to all that
+/// is requested or, as Windows does it, not at all, and only while no break
+/// is in progress (MS-SMB2 3.3.5.9.8: such a request promotes nothing).
 pub(crate) fn grant(
     me: LeaseId,
     requested: LeaseState,
@@ -357,13 +357,8 @@ pub(crate) fn grant(
     match existing {
         None => (candidates(requested, me.is_oplock()).find(|&c| fits(c)).unwrap_or(LeaseState::NONE), false),
         Some(current) if current.breaking => (current.state, true),
-        Some(current) if !requested.contains(current.state) => (current.state, false),
-        Some(current) => (
-            candidates(requested, me.is_oplock())
-                .find(|&c| c.contains(current.state) && c != current.state && fits(c))
-                .unwrap_or(current.state),
-            false,
-        ),
+        Some(current) if requested.contains(current.state) && fits(requested) => (requested, false),
+        Some(current) => (current.state, false),
     }
 }
 
@@ -414,6 +409,14 @@ pub(crate) fn break_to(trigger: Trigger, state: LeaseState, oplock: bool) -> Opt
     let lowered = to != state;
     let to = if oplock { to.and(LeaseState::R) } else { to };
     lowered.then_some(BreakTo { to, wait })
+}
+
+/// The next step of a break that goes on, of a lease whose client has just acknowledged `acked`, to `required`: handle
+/// caching goes before the rest, as Windows breaks it.
+pub(crate) fn next_step(acked: LeaseState, required: LeaseState, oplock: bool) -> LeaseState {
+    let to = acked.and(required);
+    let by_steps = !oplock && acked.contains(LeaseState::H) && !to.contains(LeaseState::R);
+    if by_steps { acked.without(LeaseState::H).without(LeaseState::W) } else { to }
 }
 
 /// Whether breaking a lease in `state` needs the client's acknowledgment:
@@ -627,6 +630,7 @@ mod tests {
             if got == current.state {
                 return;
             }
+            assert_eq!(got, requested, "promoted in part: {}", ctx());
         }
         assert!(grantable.contains(got), "{}", ctx());
         assert!(

@@ -677,6 +677,46 @@ mod tests {
     }
 
     #[test]
+    fn an_overwrite_during_a_break_breaks_on_step_by_step() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, mut rx) = connection();
+        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let mut held = open(&s, 7, "f", &holder, Some(id(1)));
+        table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
+        let mut info = FileInfo::new("");
+        info.file_index = 7;
+        let waiting = |overwrite| {
+            let request = OpenRequest {
+                sharing: Sharing { access: FILE_READ_DATA, share: ALL },
+                owner: Notified::new(&holder, None),
+                overwrite,
+                break_handles: true,
+                ..OpenRequest::default()
+            };
+            let (file, wait) = FileRef::register(&s, &info, &p("f"), request).unwrap();
+            assert!(wait.is_some());
+            file
+        };
+        let mut told = || {
+            let n = notification(&rx.try_recv().expect("a break"));
+            (n.current_lease_state, n.new_lease_state, n.flags & LeaseBreakNotification::FLAG_ACK_REQUIRED != 0)
+        };
+        let reader = waiting(false);
+        assert_eq!(told(), (7, 3, true));
+        let writer = waiting(true);
+        // Neither is answered before the lease is down to what both need.
+        for (acked, next) in [(3, (3, 1, true)), (1, (1, 0, false))] {
+            assert!(matches!(reader.end_wait(), Ok(Some(_))));
+            assert!(matches!(writer.end_wait(), Ok(Some(_))));
+            ack(&table, id(1), acked).unwrap();
+            assert_eq!(told(), next);
+        }
+        assert!(matches!(reader.end_wait(), Ok(None)));
+        assert!(matches!(writer.end_wait(), Ok(None)));
+    }
+
+    #[test]
     fn handle_caching_is_refused_on_a_delete_pending_file() {
         let table = Arc::new(LeaseTable::default());
         let s = share();

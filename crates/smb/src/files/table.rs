@@ -20,7 +20,7 @@ use crate::path::{SmbPath, folded, rebase, same_path};
 use crate::share::ShareBindings;
 
 use super::directories::LeasedDirectories;
-use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack};
+use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack, next_step};
 use super::leases::{AckWait, BreakWait, Notices, break_notification};
 
 // ShareAccess (MS-SMB2 2.2.13)
@@ -330,7 +330,10 @@ impl FileNode {
         debug!(key = ?id.key, state = ?acked, "lease break acknowledged");
         let mut notices = Notices::default();
         if !required.contains(acked) {
-            state.start_break(at, acked.and(required), &mut notices);
+            state.start_break(at, next_step(acked, required, id.is_oplock()), &mut notices);
+            if let Some(breaking) = &mut state.leases[at].breaking {
+                breaking.required = required;
+            }
         }
         let doomed = state.doom_uncovered(id);
         notices.close(doomed);
@@ -551,6 +554,13 @@ impl FileState {
     /// break of it is in progress.
     pub(super) fn handle_break_pending(&self, exempt: Option<LeaseId>) -> bool {
         self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.is_some() && l.state.contains(LeaseState::H))
+    }
+
+    /// Whether a CREATE that waits goes on waiting: a lease other than `exempt` still caches writes, or
+    /// is on its way to nothing, and its client has not acknowledged that yet.
+    pub(super) fn break_pending(&self, exempt: Option<LeaseId>) -> bool {
+        let waits = |l: &FileLease, b: &Breaking| l.state.contains(LeaseState::W) || b.required == LeaseState::NONE;
+        self.leases.iter().any(|l| Some(l.id) != exempt && l.breaking.as_ref().is_some_and(|b| waits(l, b)))
     }
 
     /// Whether a lease other than `exempt` still caches writes while a
