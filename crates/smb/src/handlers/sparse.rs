@@ -17,8 +17,12 @@ use crate::proto::messages::IoctlRequest;
 
 /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3.52): FileOffset, Length.
 const RANGE_BYTES: usize = 16;
-/// Most ranges told at once, whatever room the client has.
+/// Most ranges told at once, whatever room the client has, and looked at for it.
 const RANGES_MAX: usize = 4096;
+/// Ranges are told by whole blocks of this size, as file systems of servers have them. Linux' client fills the holes of a file
+/// that it allocates (`fallocate`) by writing, and on an encrypted mount some kernels write garbage there; it spares
+/// holes that share a block with data.
+const BLOCK_BYTES: u64 = 4096;
 
 fn done(req: &IoctlRequest, result: Result<Vec<u8>, u32>) -> HandlerResponse {
     match result {
@@ -96,8 +100,8 @@ async fn zero(input: &[u8], open: &Open) -> Result<(), u32> {
 
 pub(super) async fn allocated_ranges(req: &IoctlRequest, input: &[u8], open: &Open) -> HandlerResponse {
     let room = req.max_output_response as usize / RANGE_BYTES;
-    let ranges = match query(input, open, room.min(RANGES_MAX)).await {
-        Ok(ranges) => ranges,
+    let (ranges, more) = match query(input, open).await {
+        Ok(found) => found,
         Err(status) => return HandlerResponse::err(status),
     };
     if room == 0 && !ranges.is_empty() {
@@ -110,15 +114,14 @@ pub(super) async fn allocated_ranges(req: &IoctlRequest, input: &[u8], open: &Op
         output.extend_from_slice(&(range.end - range.start).to_le_bytes());
     }
     let mut answer = response(req.ctl_code, req.file_id, output);
-    if fits < ranges.len() {
+    if fits < ranges.len() || more {
         answer.status = ntstatus::STATUS_BUFFER_OVERFLOW;
     }
     answer
 }
 
-/// The allocated ranges the client asks about, one more than `room` when
-/// there are more.
-async fn query(input: &[u8], open: &Open, room: usize) -> Result<Vec<Range<u64>>, u32> {
+/// The allocated ranges the client asks about, and whether there may be more.
+async fn query(input: &[u8], open: &Open) -> Result<(Vec<Range<u64>>, bool), u32> {
     // FileOffset, Length.
     let asked = range(input, i64::checked_add)?;
     if open.is_directory {
@@ -131,18 +134,54 @@ async fn query(input: &[u8], open: &Open, room: usize) -> Result<Vec<Range<u64>>
     let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
     let asked = asked.start..asked.end.min(info.end_of_file);
     if asked.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), false));
     }
     // A file that is not marked sparse is told as allocated throughout.
     if info.attributes() & FILE_ATTRIBUTE_SPARSE_FILE == 0 {
-        return Ok(vec![asked]);
+        return Ok((vec![asked], false));
     }
-    handle.allocated_ranges(asked, room + 1).await.map_err(status)
+    let end = asked.end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(asked.end);
+    let blocks = asked.start / BLOCK_BYTES * BLOCK_BYTES..end;
+    let found = handle.allocated_ranges(blocks, RANGES_MAX).await.map_err(status)?;
+    let more = found.len() >= RANGES_MAX;
+    Ok((by_blocks(found, &asked), more))
+}
+
+/// The ranges of `asked` whose blocks hold something of `found`, which is in order.
+fn by_blocks(found: Vec<Range<u64>>, asked: &Range<u64>) -> Vec<Range<u64>> {
+    let mut told: Vec<Range<u64>> = Vec::new();
+    for range in found {
+        let start = (range.start / BLOCK_BYTES * BLOCK_BYTES).max(asked.start);
+        let end = range.end.checked_next_multiple_of(BLOCK_BYTES).map_or(asked.end, |end| end.min(asked.end));
+        match told.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ if start < end => told.push(start..end),
+            _ => {}
+        }
+    }
+    told
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_told_by_blocks() {
+        let check = |found: &[(u64, u64)], asked: Range<u64>, expected: &[(u64, u64)]| {
+            let told = by_blocks(found.iter().map(|&(start, end)| start..end).collect(), &asked);
+            let told: Vec<_> = told.into_iter().map(|range| (range.start, range.end)).collect();
+            assert_eq!(told, expected, "{found:?} in {asked:?}");
+        };
+        check(&[], 0..100_000, &[]);
+        check(&[(5000, 5001)], 0..100_000, &[(4096, 8192)]);
+        check(&[(1, 2), (8190, 8194)], 0..100_000, &[(0, 12288)]);
+        check(&[(1, 2), (9000, 9001)], 0..100_000, &[(0, 4096), (8192, 12288)]);
+        // No further than the client asked, and than the file reaches.
+        check(&[(4100, 4200)], 4300..6000, &[(4300, 6000)]);
+        check(&[(4100, 4200)], 8192..9000, &[]);
+        check(&[(0, 1), (u64::MAX - 1, u64::MAX)], 0..u64::MAX, &[(0, 4096), (u64::MAX - 4095, u64::MAX)]);
+    }
 
     #[test]
     fn ranges_are_not_negative_and_do_not_overflow() {
