@@ -101,7 +101,23 @@ def tool(work):
         out = work / name
         if not out.exists():
             source = HERE / f"{name}.c"
-            subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-o", str(out), str(source)], check=True)
+            subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-pthread", "-o", str(out), str(source)], check=True)
         return str(out)
 
     return build
+
+
+@pytest.fixture
+def own(daemon, tmp_path):
+    """A daemon of the test's own, mounted at `mnt`."""
+    if daemon is None:
+        pytest.fail("needs a larder: run without POSIX_DIR")
+    (tmp_path / "mnt").mkdir()
+    disks = [tmp_path / f"disk{n}" for n in (1, 2, 3)]
+    larder = larderd.Larder(disks, tmp_path / "data", extra=["--mount", str(tmp_path / "mnt"), "--squash", "none"]).start()
+    larder.mnt = tmp_path / "mnt"
+    yield larder
+    larder.end()
+    for row in Path("/proc/mounts").read_text().splitlines():
+        if row.split()[1].startswith(f"{tmp_path}/"):
+            subprocess.run(["umount", "-l", row.split()[1]])

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -98,23 +99,6 @@ def test_appends_of_the_mount_and_of_nfs_do_not_overwrite(here, mount, nfs):
 
 
 # From here on each test has a daemon of its own.
-@pytest.fixture
-def own(daemon, tmp_path):
-    if daemon is None:
-        pytest.fail("needs a larder: run without POSIX_DIR")
-    from larderd import Larder
-
-    (tmp_path / "mnt").mkdir()
-    disks = [tmp_path / f"disk{n}" for n in (1, 2, 3)]
-    larder = Larder(disks, tmp_path / "data", extra=["--mount", str(tmp_path / "mnt"), "--squash", "none"]).start()
-    larder.mnt = tmp_path / "mnt"
-    yield larder
-    larder.end()
-    for row in Path("/proc/mounts").read_text().splitlines():
-        if row.split()[1].startswith(f"{tmp_path}/"):
-            subprocess.run(["umount", "-l", row.split()[1]])
-
-
 def test_a_killed_server_does_not_hang_its_users(own):
     fd = os.open(own.mnt / "f", os.O_RDWR | os.O_CREAT)
     os.write(fd, b"kept")
@@ -251,6 +235,137 @@ def test_mount_options(own, tmp_path):
     own.run("umount", second, check=True)
     own.run("mount", "-o", "ro", second, check=True)
     assert error_of(lambda: (second / "g").write_bytes(b"x")) == errno.EROFS
+
+
+def test_options_for_access_times(own, tmp_path):
+    """Each read moves them with strictatime; directories' stay with nodiratime."""
+    second = tmp_path / "second"
+    second.mkdir()
+    (own.mnt / "d").mkdir()
+    (own.mnt / "d" / "f").write_bytes(b"x")
+    old = 1_000_000_000 * 10**9
+
+    def moved(options, past=old):
+        own.run("mount", "-o", options, second, check=True)
+        for name in ("d", "d/f"):
+            os.utime(second / name, ns=(past, os.stat(second / name).st_mtime_ns))
+        (second / "d/f").read_bytes()
+        os.listdir(second / "d")
+        done = tuple(os.stat(second / name).st_atime_ns != past for name in ("d", "d/f"))
+        own.run("umount", second, check=True)
+        return done
+
+    assert moved("relatime") == (True, True)
+    assert moved("nodiratime") == (False, True)
+    assert moved("noatime") == (False, False)
+    recently = time.time_ns() - 10**9
+    assert moved("relatime", recently + 3600 * 10**9) == (False, False)
+    assert moved("strictatime", recently + 3600 * 10**9) == (True, True)
+    assert moved("strictatime,nodiratime", recently + 3600 * 10**9) == (False, True)
+
+
+def test_nothing_of_a_snapshot_is_changed(own, tmp_path):
+    """By root, for whom no mode is in the way."""
+    (own.mnt / "d").mkdir()
+    (own.mnt / "d" / "f").write_bytes(b"then")
+    os.symlink("f", own.mnt / "d" / "l")
+    os.setxattr(own.mnt / "d" / "f", "user.a", b"1")
+    own.run("snap", "create", "files@one", check=True)
+    (own.mnt / "now").write_bytes(b"now")
+    past = own.mnt / ".snapshots" / "one" / "d"
+    assert (past / "f").read_bytes() == b"then"
+    for name, act in {
+        "open for writing": lambda: os.open(past / "f", os.O_WRONLY),
+        "open for both": lambda: os.open(past / "f", os.O_RDWR),
+        "open and truncate": lambda: os.open(past / "f", os.O_RDWR | os.O_TRUNC),
+        "open and append": lambda: os.open(past / "f", os.O_WRONLY | os.O_APPEND),
+        "open past the cache": lambda: os.open(past / "f", os.O_RDWR | os.O_DIRECT),
+        "open or make": lambda: os.open(past / "f", os.O_RDWR | os.O_CREAT),
+        "make": lambda: os.open(past / "g", os.O_RDWR | os.O_CREAT),
+        "make without a name": lambda: os.open(past, os.O_RDWR | os.O_TMPFILE),
+        "truncate": lambda: os.truncate(past / "f", 0),
+        "setxattr": lambda: os.setxattr(past / "f", "user.a", b"2"),
+        "removexattr": lambda: os.removexattr(past / "f", "user.a"),
+        "utime": lambda: os.utime(past / "f"),
+        "chmod": lambda: os.chmod(past / "f", 0o600),
+        "chown": lambda: os.chown(past / "f", 1, 1),
+        "chmod of a folder": lambda: os.chmod(past, 0o700),
+        "chmod of the snapshot": lambda: os.chmod(past.parent, 0o700),
+        "chmod of all snapshots": lambda: os.chmod(own.mnt / ".snapshots", 0o700),
+        "link within": lambda: os.link(past / "f", past / "g"),
+        "link into": lambda: os.link(own.mnt / "now", past / "g"),
+        "rename within": lambda: os.rename(past / "f", past / "g"),
+        "rename into": lambda: os.rename(own.mnt / "now", past / "g"),
+        "rename over": lambda: os.rename(own.mnt / "now", past / "f"),
+        "rename out": lambda: os.rename(past / "f", own.mnt / "g"),
+        "remove": lambda: os.unlink(past / "f"),
+        "rmdir": lambda: os.rmdir(past),
+        "mkdir": lambda: os.mkdir(past / "new"),
+        "mkdir beside snapshots": lambda: os.mkdir(own.mnt / ".snapshots" / "new"),
+        "mkfifo": lambda: os.mkfifo(past / "fifo"),
+        "symlink": lambda: os.symlink("x", past / "link"),
+    }.items():
+        assert error_of(act) == errno.EROFS, f"{name}: {errno.errorcode.get(error_of(act))}"
+    assert (past / "f").read_bytes() == b"then" and os.listdir(past) == ["f", "l"]
+
+
+def test_listed_snapshots_are_no_part_of_the_tree(own, tmp_path):
+    """Programs that stay on one filesystem do not walk through the past."""
+    second = tmp_path / "second"
+    second.mkdir()
+    (own.mnt / "f").write_bytes(os.urandom(1 << 20))
+    own.run("mount", "-o", "snapshots", second, check=True)
+    assert os.listdir(second) == ["f"], "there are none yet"
+    for n in range(5):
+        own.run("snap", "create", f"files@s{n}", check=True)
+    assert sorted(os.listdir(second)) == [".snapshots", "f"]
+    assert sorted(os.listdir(second / ".snapshots")) == [f"s{n}" for n in range(5)]
+    assert (second / ".snapshots" / "s3" / "f").read_bytes() == (own.mnt / "f").read_bytes()
+    assert {entry.name: entry.is_symlink() for entry in os.scandir(second)} == {".snapshots": True, "f": False}
+    out = lambda *words: subprocess.run(words, capture_output=True, text=True, check=True, cwd=second).stdout
+    assert out("find", ".", "-xdev").split() == out("find", ".").split() == [".", "./f", "./.snapshots"]
+    assert int(out("du", "-xsk", ".").split()[0]) < 2048
+    out("rsync", "-ax", ".", f"{tmp_path}/copy/")
+    assert sorted(os.listdir(tmp_path / "copy")) == [".snapshots", "f"] and os.path.islink(tmp_path / "copy" / ".snapshots")
+    assert "total" in out("ls", "-la", ".")
+    for act in (lambda: os.unlink(second / ".snapshots"), lambda: os.rename(second / ".snapshots", second / "x"),
+                lambda: os.utime(second / ".snapshots", (1, 1), follow_symlinks=False),
+                lambda: os.chown(second / ".snapshots", 1, 1, follow_symlinks=False)):
+        assert error_of(act) == errno.EROFS
+    assert os.listxattr(second / ".snapshots", follow_symlinks=False) == []
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A larder whose disks are small, mounted at `mnt`."""
+    from larderd import Larder
+
+    disks = [tmp_path / f"small{n}" for n in (1, 2, 3)]
+    for disk in disks:
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", disk], check=True)
+    (tmp_path / "mnt").mkdir()
+    larder = Larder(disks, tmp_path / "data", extra=["--mount", str(tmp_path / "mnt"), "--squash", "none"]).start()
+    larder.mnt = tmp_path / "mnt"
+    yield larder
+    larder.end()
+    for place in (larder.mnt, *disks):
+        subprocess.run(["umount", "-l", place], stderr=subprocess.DEVNULL)
+
+
+def test_all_that_df_shows_can_be_allocated(small):
+    room = os.statvfs(small.mnt)
+    fd = os.open(small.mnt / "f", os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(fd, 0, room.f_bavail * room.f_frsize)
+    assert os.statvfs(small.mnt).f_bavail * room.f_frsize < 16 << 20
+    # What was promised is there.
+    block = os.urandom(1 << 20)
+    for offset in range(0, 64 << 20, len(block)):
+        assert os.pwrite(fd, block, offset) == len(block)
+    os.fsync(fd)
+    os.close(fd)
+    os.unlink(small.mnt / "f")
+    wait_for(lambda: os.statvfs(small.mnt).f_bavail > room.f_bavail * 9 // 10)
 
 
 def test_a_mount_of_the_configuration_is_back_after_a_restart(own, tmp_path):

@@ -41,10 +41,13 @@ mod tree;
 mod walk;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Cred, Event, HandleKey, Ino, StatFs, Volume, Witness, WriteVerifier};
+use larder_volume::{
+    AccessTimes, Answers, Cred, Event, HandleKey, Ino, Keeper, StatFs, Volume, Witness, WriteVerifier,
+};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -89,6 +92,8 @@ struct Shared {
     leases: Leases,
     opens: Opens,
     locks: Locks,
+    /// Accesses of mounts that wait for another door's client to give a cache back.
+    mounts_in_recall: AtomicUsize,
     bins: Mutex<Vec<Weak<Bin>>>,
 }
 
@@ -165,11 +170,11 @@ impl Files {
 
     /// The same door, whose reads leave access times alone.
     pub fn untouched(&self) -> Files {
-        Files { tree: self.tree.with_access_times(false), ..self.clone() }
+        Files { tree: self.tree.with_access_times(AccessTimes::NEVER), ..self.clone() }
     }
 
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
-    pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
+    pub fn for_mount(&self, origin: u32, answers: Answers, access_times: AccessTimes) -> Files {
         let tree = self.tree.with_origin(origin).with_answers(answers).with_access_times(access_times);
         Files { tree, door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS, ..self.clone() }
     }
@@ -220,6 +225,11 @@ impl Files {
         self.tree.witness()
     }
 
+    /// Asks `keeper` about each inode that loses its last name, as long as somebody holds it.
+    pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
+        self.tree.add_keeper(keeper);
+    }
+
     /// Asks `holder` before other doors' accesses (`files.recall_first`), as long as somebody keeps
     /// it.
     pub fn add_holder(&self, holder: Weak<dyn Holder>) {
@@ -253,10 +263,38 @@ impl Files {
     }
 
     async fn recall(&self, ino: Ino, what: Recall) {
+        if !self.shared.leases.has_holders() {
+            return;
+        }
+        let _counted = self.is_mount().then(|| InRecall::begin(&self.shared));
         self.shared.leases.recall(self.door, ino, what).await;
     }
 
+    /// A mount that waits for a recall has a kernel that holds a page or a directory, so it may not see a change in time. The
+    /// client that gives its cache back makes such changes first, and must not wait for that mount.
     async fn await_witnesses(&self) {
-        self.tree.await_witnesses(self.witness_wait_max).await;
+        let is_held_up = self.shared.mounts_in_recall.load(Ordering::Acquire) > 0;
+        let max = if is_held_up { WITNESS_WAIT_MAX_OF_MOUNTS } else { self.witness_wait_max };
+        self.tree.await_witnesses(max).await;
+    }
+
+    fn is_mount(&self) -> bool {
+        self.witness_wait_max == WITNESS_WAIT_MAX_OF_MOUNTS
+    }
+}
+
+/// Counts an access in [`Shared::mounts_in_recall`] until it is dropped.
+struct InRecall<'s>(&'s Shared);
+
+impl<'s> InRecall<'s> {
+    fn begin(shared: &'s Shared) -> Self {
+        shared.mounts_in_recall.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for InRecall<'_> {
+    fn drop(&mut self) {
+        self.0.mounts_in_recall.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -44,6 +44,11 @@ impl Uses {
         if also { self.and(other) } else { self }
     }
 
+    /// Whether data is written.
+    pub(crate) const fn writes(self) -> bool {
+        self.meets(Self::WRITE)
+    }
+
     const fn meets(self, other: Uses) -> bool {
         self.0 & other.0 != 0
     }

@@ -33,7 +33,8 @@ impl Files {
         self.tree.seek(ino, offset, to).await
     }
 
-    /// [`FsError::Shared`] if another door has it open and denies what this open does.
+    /// [`FsError::Shared`] if another door has it open and denies what this open does, [`FsError::ReadOnly`] for writing to a
+    /// snapshot.
     pub async fn open(&self, ino: Ino, does: Uses) -> FsResult<Open> {
         let file = self.tree.open(ino).await?;
         self.opened(ino, file, does).await
@@ -46,6 +47,9 @@ impl Files {
     }
 
     async fn opened(&self, ino: Ino, file: OpenNode, does: Uses) -> FsResult<Open> {
+        if does.writes() {
+            self.tree.check_changeable(ino)?;
+        }
         // Known as open before others are asked: what they are granted from then on takes it into account.
         let open = match Open::new(file, &self.shared, self.door, does) {
             Ok(open) => open,

@@ -15,7 +15,9 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use larder_volume::acl::DELETE;
-use larder_volume::{Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr};
+use larder_volume::{
+    AccessTimes, Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr,
+};
 
 use crate::Files;
 use crate::bin::{BIN_NAME, Bin, NAMES_MAX, Oldest};
@@ -129,7 +131,7 @@ impl Files {
 
     /// A handle that leaves access times alone, and whose changes are ordered: the removal that follows them waits.
     fn quiet(&self) -> Tree {
-        self.tree.with_access_times(false).with_answers(Answers::Ordered)
+        self.tree.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered)
     }
 
     /// The folders from below the top of the share down to `dir`; `None` if it does not lie there by names.

@@ -1,16 +1,16 @@
 //! The trees that doors serve: a volume, or folders of the host. One branch tells them apart; everything behind it is
 //! dispatched statically, so a volume pays for the other kind with that branch alone.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::Either;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
-    AccessMask, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsError, FsResult,
-    Grounds, Ino, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo, Stability, StatFs,
-    Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
+    AccessMask, AccessTimes, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsError,
+    FsResult, Grounds, Ino, Keeper, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo,
+    Stability, StatFs, Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
 };
 use tokio::sync::broadcast;
 
@@ -127,6 +127,21 @@ impl Tree {
         matches!(self, Tree::Volume(volume) if volume.is_followed())
     }
 
+    /// Folders of the host are not mounted.
+    pub(crate) fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
+        if let Tree::Volume(volume) = self {
+            volume.add_keeper(keeper);
+        }
+    }
+
+    /// [`larder_volume::FsError::ReadOnly`] for what nobody changes.
+    pub(crate) fn check_changeable(&self, ino: Ino) -> FsResult<()> {
+        match self {
+            Tree::Volume(volume) => volume.check_changeable(ino),
+            Tree::Folder(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn keeps_streams(&self) -> bool {
         match self {
             Tree::Volume(_) => true,
@@ -156,7 +171,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn with_access_times(&self, access_times: bool) -> Tree {
+    pub(crate) fn with_access_times(&self, access_times: AccessTimes) -> Tree {
         match self {
             Tree::Volume(tree) => Tree::Volume(tree.with_access_times(access_times)),
             Tree::Folder(tree) => Tree::Folder(tree.with_access_times(access_times)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_files::Files;
-use larder_volume::{Answers, Attr, Cred, FsError, Ino};
+use larder_volume::{AccessTimes, Answers, Attr, Cred, FsError, Ino};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
@@ -117,7 +117,7 @@ impl Import {
     /// Must be called where a tokio runtime is entered.
     pub(crate) fn new(files: Files, options: Options, progress: &Arc<Progress>) -> Import {
         // Comparing must not look like reading, and a name may come before the flush that makes it durable: all before it is.
-        let files = files.for_mount(files.origin(), Answers::Ordered, false);
+        let files = files.for_mount(files.origin(), Answers::Ordered, AccessTimes::NEVER);
         Import {
             files,
             cred: Cred::root(),

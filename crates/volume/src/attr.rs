@@ -192,16 +192,21 @@ pub(crate) fn guarded(inode: &Inode) -> FsResult<Guarded> {
 }
 
 impl Volume {
-    /// relatime. The record follows within seconds; a reader never waits for it.
+    /// By the rule of this handle. The record follows within seconds; a reader never waits for it.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
-        if !self.access_times || place_of(inode.id.ino) != Place::Head || self.state.followed.is_some() {
+        if self.access_times.moves == AtimeMoves::Never
+            || place_of(inode.id.ino) != Place::Head
+            || self.state.followed.is_some()
+        {
             return;
         }
         let state = &*self.state;
         let now = state.now();
         {
             let mut core = inode.core.lock();
-            if core.gone || !wants_atime(&core.attr, now) {
+            let is_meant = self.access_times.of_directories || core.attr.kind != FileKind::Directory;
+            let is_due = self.access_times.moves == AtimeMoves::Always || wants_atime(&core.attr, now);
+            if core.gone || !is_meant || !is_due {
                 return;
             }
             core.attr.atime = now;

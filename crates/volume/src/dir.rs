@@ -138,6 +138,9 @@ impl Volume {
         let mut entries = entries?;
         if with_attrs {
             state.fill_attrs(&mut entries).await?;
+            for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
+                state.look_again(&dir, entry).await?;
+            }
         }
         self.touch_atime(&dir);
         Ok(Listing { entries, eof, end: next_cookie, dir: current(&dir)? })
@@ -145,6 +148,19 @@ impl Volume {
 }
 
 impl State {
+    /// The inode of an entry is gone: the name was removed, or leads to another one by now.
+    async fn look_again(&self, dir: &Arc<Inode>, entry: &mut DirEntry) -> FsResult<()> {
+        while let Some(now) = self.entry(dir, &entry.name).await? {
+            if let Some((now, inode)) = self.entry_inode(dir, &entry.name, now).await?
+                && let Ok(attr) = current(&inode)
+            {
+                (entry.ino, entry.kind, entry.attr) = (now.ino, now.kind, Some(attr));
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// An entry whose inode went away meanwhile keeps `None`.
     async fn fill_attrs(&self, entries: &mut [DirEntry]) -> FsResult<()> {
         let mut missing = Vec::new();

@@ -50,7 +50,12 @@ impl State {
         batch.delete(keys::xattr_key(owner.id.ino, own_records::NAMED));
         match self.inode(dir).await {
             Ok(dir) => {
-                let volume = Volume { state: self.clone(), origin: 0, answers: Answers::Ordered, access_times: false };
+                let volume = Volume {
+                    state: self.clone(),
+                    origin: 0,
+                    answers: Answers::Ordered,
+                    access_times: AccessTimes::NEVER,
+                };
                 let mut rounds = 0;
                 while !self.close_named(&dir).await? {
                     rounds += 1;

@@ -16,6 +16,7 @@ use crate::inode::Inode;
 use crate::inode::kind_of;
 use crate::inode_core::InodeCore;
 use crate::inode_core::new_core;
+use crate::keepers::Kept;
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots, put_entry};
@@ -92,8 +93,8 @@ impl Volume {
                 Err(error) => return Err(error),
             }
             match self.existing(cred, dir, name, mode, set).await {
-                // It was removed in between: then it can be made.
-                Err(FsError::NotFound) => tokio::task::yield_now().await,
+                // It was removed in between: then it can be made. Or replaced: then it is looked up again.
+                Err(FsError::NotFound | FsError::Stale) => tokio::task::yield_now().await,
                 other => return other.map(|(attr, changed)| (attr, false, changed)),
             }
         }
@@ -638,7 +639,7 @@ impl Fate {
 /// Removes a link (all of a directory's) and adds the consequences to `batch`
 /// (`volume.orphan_marks`).
 pub(crate) fn unlinked(
-    state: &State,
+    state: &Arc<State>,
     inode: &Arc<Inode>,
     core: &mut InodeCore,
     batch: &mut Batch,
@@ -650,6 +651,10 @@ pub(crate) fn unlinked(
     if core.attr.nlink > 0 {
         return Fate::Linked;
     }
+    state.keepers.ask(inode.id.ino, &|| -> Kept {
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        Box::new(OpenFile { inode: Arc::clone(inode), state: Arc::clone(state) })
+    });
     let open = inode.opens.load(Ordering::Acquire) > 0;
     let has_data = core.attr.kind == FileKind::File && !state.data.is_traceless(inode);
     if !open && !has_data && core.xattrs == 0 {

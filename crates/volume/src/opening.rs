@@ -15,6 +15,7 @@ use crate::follow::Followed;
 use crate::handle_key::{self, HandleKey};
 use crate::inode::Inode;
 use crate::inode_core::new_core;
+use crate::keepers::Keepers;
 use crate::keys::{self, Superblock};
 use crate::lineage::Lineage;
 use crate::marks::Marks;
@@ -138,6 +139,7 @@ impl State {
                 inodes,
                 entries: parts.entries,
                 events: Events::new(EVENTS_MAX),
+                keepers: Keepers::default(),
                 clock: parts.clock,
                 verifier: WriteVerifier(rand::random()),
                 moves: tokio::sync::Mutex::new(()),

@@ -403,9 +403,13 @@ fn unchanged(from: &Side<'_>, to: &Side<'_>) -> (Changed, Changed) {
 
 impl State {
     async fn find(&self, side: &Side<'_>) -> FsResult<Option<FoundEntry>> {
-        let Some(entry) = self.entry(&side.dir, side.name).await? else { return Ok(None) };
-        let inode = self.entry_inode(&side.dir, side.name, entry).await?;
-        Ok(inode.map(|(entry, inode)| FoundEntry { entry, inode }))
+        while let Some(entry) = self.entry(&side.dir, side.name).await? {
+            // Replaced in between: the name is there all the same.
+            if let Some((entry, inode)) = self.entry_inode(&side.dir, side.name, entry).await? {
+                return Ok(Some(FoundEntry { entry, inode }));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether `dir` is the directory `ancestor` or lies below it.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::data::reservable;
 use crate::inode::Inode;
 use crate::meta::{Owned, Usage, Used};
 use crate::state::State;
@@ -149,7 +150,8 @@ impl State {
         let mut stat = StatFs {
             total_bytes: total,
             free_bytes: available.saturating_add(reclaimable).min(total),
-            available_bytes: writable,
+            // What fallocate gets of it, and plain writes too.
+            available_bytes: reservable(writable),
             total_files: 0,
             free_files: 0,
         };

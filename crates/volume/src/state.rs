@@ -17,6 +17,7 @@ use crate::data::{Data, DataSettings};
 use crate::follow::{self, Followed};
 use crate::handle_key::HandleKey;
 use crate::inode::{Inode, kind_of};
+use crate::keepers::Keepers;
 use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
@@ -47,6 +48,7 @@ pub(crate) struct State {
     pub(crate) inodes: Arc<InodeTable>,
     pub(crate) entries: Arc<EntryCache>,
     pub(crate) events: Events,
+    pub(crate) keepers: Keepers,
     pub(crate) marks: Arc<Marks>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) verifier: WriteVerifier,

@@ -461,6 +461,33 @@ pub enum Event {
     },
 }
 
+/// When a read moves an access time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtimeMoves {
+    /// noatime.
+    Never,
+    /// relatime: the first read after a change, and one a day.
+    Relatively,
+    /// strictatime.
+    Always,
+}
+
+/// The access times that reads through a handle of a volume move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// When.
+    pub moves: AtimeMoves,
+    /// Directories' as well (no nodiratime).
+    pub of_directories: bool,
+}
+
+impl AccessTimes {
+    /// Reading changes nothing.
+    pub const NEVER: Self = Self { moves: AtimeMoves::Never, of_directories: false };
+    /// As local filesystems have it unless told otherwise.
+    pub const RELATIVE: Self = Self { moves: AtimeMoves::Relatively, of_directories: true };
+}
+
 /// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes
 /// always wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! The public face: the handle of a volume. Its operations are in `attr`, `dir`, `namespace`,
 //! `rename`, `io`, `xattr` and `named`; the volumes of a store are in `registry`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
 use crate::handle_key::HandleKey;
 use crate::inode::Inode;
+use crate::keepers::Keeper;
 use crate::meta::Ticket;
 use crate::state::State;
 use crate::types::*;
@@ -26,7 +27,7 @@ pub struct Volume {
     pub(crate) state: Arc<State>,
     pub(crate) origin: u32,
     pub(crate) answers: Answers,
-    pub(crate) access_times: bool,
+    pub(crate) access_times: AccessTimes,
 }
 
 impl Volume {
@@ -41,9 +42,8 @@ impl Volume {
         Volume { answers, ..self.clone() }
     }
 
-    /// The same volume, whose reads update access times (by the rules of relatime, the default) or
-    /// leave them.
-    pub fn with_access_times(&self, access_times: bool) -> Volume {
+    /// The same volume with another rule for the access times of what is read.
+    pub fn with_access_times(&self, access_times: AccessTimes) -> Volume {
         Volume { access_times, ..self.clone() }
     }
 
@@ -94,6 +94,11 @@ impl Volume {
         self.state.events.witness(self.origin)
     }
 
+    /// Asks `keeper` about each inode that loses its last name from now on, as long as somebody holds it.
+    pub fn add_keeper(&self, keeper: Weak<dyn Keeper>) {
+        self.state.keepers.add(keeper);
+    }
+
     /// Waits until the caches of other handles have seen every change made before this call, but no
     /// longer than `timeout`. Servers call it between a change and its answer.
     pub async fn await_witnesses(&self, timeout: Duration) {
@@ -109,6 +114,11 @@ impl Volume {
     /// Whether another machine writes the volume, so that it changes without a word to the caches of clients.
     pub fn is_followed(&self) -> bool {
         self.state.followed.is_some()
+    }
+
+    /// [`FsError::ReadOnly`] for an inode of a snapshot, and for all of a volume that another machine writes.
+    pub fn check_changeable(&self, ino: Ino) -> FsResult<()> {
+        self.state.check_changeable(ino)
     }
 
     /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.

@@ -57,6 +57,48 @@ impl Notifier {
         Self(cs)
     }
 
+    /// For a thread that writes notifications and nothing else: gives it a table of descriptors of its
+    /// own, with the standard streams and a clone of `device` alone. A notification can wait in the
+    /// kernel for a request; when the process is killed meanwhile, the descriptors of its other threads
+    /// are closed all the same, which ends the requests that were read from them. `device` is open until
+    /// this returns. The result is dropped on this thread.
+    /// # Errors
+    /// Returns an error if the kernel refuses one of these steps; the thread must end then.
+    #[cfg(target_os = "linux")]
+    pub fn of_thread(device: std::os::fd::RawFd) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+
+        use crate::dev_fuse::DevFuse;
+
+        // SAFETY: the call has no arguments in memory.
+        let has_own_table = unsafe { libc::unshare(libc::CLONE_FILES) } == 0;
+        let own = DevFuse::open()?;
+        let mut source = device as u32;
+        // SAFETY: fuse_dev_ioc_clone is a valid ioctl for /dev/fuse
+        unsafe { crate::ll::ioctl::fuse_dev_ioc_clone(own.as_raw_fd(), &mut source)? };
+        let mut copies: Vec<i32> = Vec::new();
+        // A sandbox may forbid the call: then the descriptors are everybody's.
+        if has_own_table {
+            for entry in std::fs::read_dir("/proc/thread-self/fd")? {
+                copies.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+            }
+        }
+        for copy in copies {
+            if copy > 2 && copy != own.as_raw_fd() {
+                // SAFETY: the table is this thread's alone, and nothing on it owns these copies.
+                unsafe { libc::close(copy) };
+            }
+        }
+        Ok(Self(ChannelSender::of(own)))
+    }
+
+    /// Makes the kernel look up every name again (protocol 7.44).
+    /// # Errors
+    /// Returns an error if the kernel rejects the notification.
+    pub fn inc_epoch(&self) -> io::Result<()> {
+        self.send(notify_code::FUSE_NOTIFY_INC_EPOCH, &Notification::new_inc_epoch())
+    }
+
     /// Notify poll clients of I/O readiness
     /// # Errors
     /// Returns an error if the kernel rejects the notification.

@@ -46,7 +46,9 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use larder_volume::{Answers, Cred, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier};
+use larder_volume::{
+    AccessTimes, Answers, Cred, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier,
+};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
@@ -137,7 +139,7 @@ impl Folder {
     }
 
     /// The host decides about access times.
-    pub(crate) fn with_access_times(&self, _access_times: bool) -> Folder {
+    pub(crate) fn with_access_times(&self, _access_times: AccessTimes) -> Folder {
         self.clone()
     }
 

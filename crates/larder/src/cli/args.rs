@@ -693,7 +693,7 @@ pub(crate) struct MountArgs {
     /// Only the user who runs the daemon may look in
     #[arg(long)]
     pub(crate) private: bool,
-    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites; snapshots lists .snapshots
+    /// As mount(8) has them: ro, noatime, strictatime, nodiratime, nosuid, nodev, noexec, sync, allow_other and their opposites; snapshots lists .snapshots
     #[arg(short = 'o', long, value_name = "OPTION", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
     /// Now and at every start of larder

@@ -43,18 +43,8 @@ pub(super) async fn list_plus(
     let filled = fill(session, cred, dir, offset, STEP_PLUS, true, |entry| {
         // Without attributes there is nothing to teach the kernel: the entry was removed while it was listed.
         let Some(attr) = &entry.attr else { return false };
-        let is_dot = entry.cookie <= AFTER_DOTDOT;
         let ttl = session.attr_ttl(attr).min(session.entry_ttl());
-        // The kernel takes no reference by `.` and `..`. It must be counted before the reply is out, so it is
-        // counted here and taken back when the entry did not fit.
-        if !is_dot {
-            session.kernel_inodes.learn(entry.ino);
-        }
-        let full = add_plus(&mut reply, entry, &file_attr(attr), attr, &ttl);
-        if full && !is_dot {
-            session.kernel_inodes.forget(entry.ino.0, 1);
-        }
-        full
+        add_plus(&mut reply, entry, &file_attr(attr), attr, &ttl)
     });
     match filled.await {
         Ok(()) => reply.ok(),
@@ -100,22 +90,44 @@ async fn fill(
     let mut cookie = if offset <= AFTER_DOTDOT { 0 } else { offset };
     let mut end = if offset == 0 { u64::MAX } else { session.handles.list_end(handle) };
     loop {
+        let removals = session.kernel_inodes.removals();
         let listing = match session.files.readdir_before(cred, dir, cookie, end, step, with_attrs).await {
             Ok(listing) => listing,
             Err(FsError::NotFound | FsError::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let Listing { entries, eof, end: begun_at, .. } = listing;
+        let Listing { mut entries, eof, end: begun_at, .. } = listing;
         if offset == 0 && end == u64::MAX {
             session.handles.set_list_end(handle, begun_at);
             end = begun_at;
         }
-        if entries.iter().any(&mut add) {
+        entries.iter_mut().for_each(|entry| session.past.list(dir, entry));
+        if with_attrs {
+            learn(session, cred, dir, &mut entries, removals).await;
+        }
+        if let Some(first_left) = entries.iter().position(&mut add) {
+            if with_attrs {
+                let left = entries[first_left..].iter().filter(|entry| entry.attr.is_some());
+                left.for_each(|entry| session.kernel_inodes.forget(entry.ino.0, 1));
+            }
             return Ok(());
         }
         match entries.last() {
             Some(last) if !eof => cookie = last.cookie,
             _ => return Ok(()),
+        }
+    }
+}
+
+/// Enters what the kernel will know when the answer is out (`kernel.alive_when_learned`). It takes no reference by `.` and
+/// `..`, which are not among `entries`.
+async fn learn(session: &Session, cred: &Cred, dir: Ino, entries: &mut [DirEntry], removals: u64) {
+    for entry in entries.iter_mut().filter(|entry| entry.attr.is_some()) {
+        session.kernel_inodes.learn(entry.ino);
+        if !session.is_alive_since(removals, entry.ino).await {
+            session.kernel_inodes.forget(entry.ino.0, 1);
+            entry.attr = session.look_up(cred, dir, &entry.name).await.ok();
+            (entry.ino, entry.kind) = entry.attr.map_or((entry.ino, entry.kind), |attr| (attr.id.ino, attr.kind));
         }
     }
 }

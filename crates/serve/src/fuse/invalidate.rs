@@ -10,23 +10,18 @@
 //!   kernel may take in a reply that was computed before the change after the invalidation. It
 //!   discards such a reply where it already knew the inode or holds the directory's lock, but not
 //!   where the inode was new to it. The repetition comes after that moment.
-//! - `invalidate.own_thread`: one thread writes notifications and answers no requests. The kernel
-//!   may block a notification on a page or directory whose request is being answered.
+//! - `invalidate.own_thread`: no thread that answers requests waits for a notification. The kernel
+//!   may block it on a page or directory whose request is being answered. One thread decides, and
+//!   another one writes ([`Teller`]).
 //! - `invalidate.lost_means_all`: a mount that lost events forgets everything. The queue of
 //!   repetitions is bounded; a repetition that does not fit counts as a lost event.
 //! - `invalidate.own_stale_once`: an entry that the mount itself finds stale is invalidated once.
-//!   The kernel knows the inode, and locks a page until its read is answered. A change that a
-//!   program must see at once is answered after the kernel has been notified.
+//!   The kernel knows the inode, and locks a page until its read is answered.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use fuser::{INodeNo, Notifier};
 use larder_volume::{Event, Ino, Witness};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -34,25 +29,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::own::OwnStale;
 use super::state::KernelInodes;
+use super::tell::{Stale, Teller};
 
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 const REPEATS_MAX: usize = 65_536;
-/// FUSE_NOTIFY_INC_EPOCH, from protocol 7.44 on: the kernel looks every name up again.
-const NOTIFY_INC_EPOCH: i32 = 8;
-
-/// Something that the kernel should no longer believe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stale {
-    Attr(Ino),
-    Data { ino: Ino, offset: u64, len: u64 },
-    Name { dir: Ino, name: Bytes },
-}
 
 pub(super) struct Invalidator {
     pub(super) origin: u32,
-    pub(super) notifier: Notifier,
-    /// The kernel's device, for the one notification that the crate does not offer; `None` where the kernel has it not.
-    pub(super) epoch_device: Option<OwnedFd>,
+    pub(super) teller: Teller,
+    /// The kernel can be told to look all names up again.
+    pub(super) has_epochs: bool,
     pub(super) kernel_inodes: Arc<KernelInodes>,
     pub(super) events: broadcast::Receiver<Event>,
     /// The answers to other origins' changes wait for it (`invalidate.before_answer`).
@@ -66,19 +52,16 @@ impl Invalidator {
     pub(super) fn run(mut self, runtime: &tokio::runtime::Handle) {
         let mut repeats: VecDeque<(Instant, Stale)> = VecDeque::new();
         while let Some((batch, events)) = runtime.block_on(self.next(repeats.front().map(|(at, _)| *at))) {
-            let due = Instant::now();
-            while repeats.front().is_some_and(|(at, _)| *at <= due) {
-                if let Some((_, stale)) = repeats.pop_front() {
-                    self.tell(&stale);
-                }
-            }
+            let now = Instant::now();
+            let due = repeats.partition_point(|(at, _)| *at <= now);
+            self.teller.tell(repeats.drain(..due).map(|(_, stale)| stale).collect());
             match batch {
                 Batch::Nothing => {}
                 Batch::Everything => {
                     repeats.clear();
                     self.forget_everything();
                 }
-                Batch::Some(stale) => stale.into_iter().for_each(|stale| self.tell_twice(stale, &mut repeats)),
+                Batch::Some(stale) => self.tell_twice(stale, &mut repeats),
                 Batch::Own => self.tell_own(),
             }
             if events > 0 {
@@ -108,60 +91,43 @@ impl Invalidator {
         }
     }
 
-    fn tell_twice(&self, stale: Stale, repeats: &mut VecDeque<(Instant, Stale)>) {
-        self.tell(&stale);
-        // A burst about one thing (a client streaming into a file) needs one repetition, not thousands.
-        if repeats.back().is_some_and(|(_, last)| *last == stale) {
-            repeats.pop_back();
+    fn tell_twice(&self, batch: Vec<Stale>, repeats: &mut VecDeque<(Instant, Stale)>) {
+        self.teller.tell(batch.clone());
+        for stale in batch {
+            // A burst about one thing (a client streaming into a file) needs one repetition, not thousands.
+            if repeats.back().is_some_and(|(_, last)| *last == stale) {
+                repeats.pop_back();
+            }
+            if repeats.len() >= REPEATS_MAX {
+                repeats.clear();
+                return self.forget_everything();
+            }
+            repeats.push_back((Instant::now() + REPEAT_AFTER, stale));
         }
-        if repeats.len() >= REPEATS_MAX {
-            repeats.clear();
-            return self.forget_everything();
-        }
-        repeats.push_back((Instant::now() + REPEAT_AFTER, stale));
     }
 
     fn tell_own(&self) {
         let (inodes, asked) = self.own.take();
         match inodes {
             None => self.forget_everything(),
-            Some(inodes) => inodes.into_iter().for_each(|(ino, from)| match from {
-                Some(offset) => self.tell(&Stale::Data { ino, offset, len: 0 }),
-                None => self.tell(&Stale::Attr(ino)),
-            }),
+            Some(inodes) => {
+                let stale = inodes.into_iter().map(|(ino, from)| match from {
+                    Some(offset) => Stale::Data { ino, offset, len: 0 },
+                    None => Stale::Attr(ino),
+                });
+                self.teller.tell(stale.collect());
+            }
         }
         self.own.told(asked);
     }
 
-    fn tell(&self, stale: &Stale) {
-        let told = match stale {
-            // A negative offset means the attributes only.
-            Stale::Attr(ino) => self.notifier.inval_inode(INodeNo(ino.0), -1, 0),
-            Stale::Data { ino, offset, len } => {
-                let (offset, len) = page_range(*offset, *len);
-                self.notifier.inval_inode(INodeNo(ino.0), offset, len)
-            }
-            Stale::Name { dir, name } => self.notifier.inval_entry(INodeNo(dir.0), OsStr::from_bytes(name)),
-        };
-        if let Err(error) = told {
-            tracing::debug!(?stale, %error, "the kernel refused an invalidation");
-        }
-    }
-
     fn forget_everything(&self) {
         tracing::debug!("the mount lost track of changes: the kernel's caches are dropped");
-        if let Some(device) = &self.epoch_device {
-            // struct fuse_out_header { len, error = the notification's code, unique = 0 }
-            let mut message = [0u8; 16];
-            message[..4].copy_from_slice(&16u32.to_ne_bytes());
-            message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
-            if let Err(error) = rustix::io::write(device, &message) {
-                tracing::warn!(%error, "names cached by the kernel stay until they expire");
-            }
-        }
+        let names = self.has_epochs.then_some(Stale::AllNames);
         // The root is known without a look-up.
-        self.tell(&Stale::Data { ino: Ino::ROOT, offset: 0, len: 0 });
-        self.kernel_inodes.for_each(|ino| self.tell(&Stale::Data { ino, offset: 0, len: 0 }));
+        let root = Stale::Data { ino: Ino::ROOT, offset: 0, len: 0 };
+        self.teller.tell(names.into_iter().chain([root]).collect());
+        self.kernel_inodes.for_each(|ino| self.teller.tell(vec![Stale::Data { ino, offset: 0, len: 0 }]));
     }
 }
 
@@ -178,11 +144,6 @@ enum Batch {
     Own,
     Some(Vec<Stale>),
     Everything,
-}
-
-/// The kernel takes signed numbers, and a length of 0 as "to the end".
-fn page_range(offset: u64, len: u64) -> (i64, i64) {
-    (i64::try_from(offset).unwrap_or(i64::MAX), i64::try_from(len).unwrap_or(0))
 }
 
 /// The entries that an event makes stale in the cache of a kernel whose own operations carry `origin`.
@@ -236,11 +197,5 @@ mod tests {
         assert!(stale.contains(&Stale::Name { dir: Ino(2), name: "a".into() }));
         assert!(stale.contains(&Stale::Name { dir: Ino(3), name: "b".into() }));
         assert!(stale.contains(&Stale::Attr(Ino(2))) && stale.contains(&Stale::Attr(Ino(3))));
-    }
-
-    #[test]
-    fn ranges_fit_the_kernels_signed_numbers() {
-        assert_eq!(page_range(0, u64::MAX), (0, 0));
-        assert_eq!(page_range(u64::MAX, 5), (i64::MAX, 5));
     }
 }

@@ -11,8 +11,9 @@
 //! `syncfs` (FUSE_SYNCFS) to fuseblk and virtiofs servers only, so syncfs(2) and sync(2) do not reach this one.
 //!
 //! - `fuse.dies_with_the_process`: when the process dies in any way, the kernel answers ENOTCONN:
-//!   only this process has descriptors of the connection, and no child inherits them. The next
-//!   mount on the directory clears the remains away.
+//!   only this process has descriptors of the connection, no child inherits them, and the thread that
+//!   may be held up in the kernel keeps none of the others alive (`tell.no_shared_descriptors`). The
+//!   next mount on the directory clears the remains away.
 //! - `fuse.drop_unmounts`: dropping a [`FuseMount`] unmounts it, by force if files are open. The
 //!   drop returns when no request is under way.
 //! - `fuse.setuid_on_request`: a setuid bit or device node on the volume is honoured only if the
@@ -26,12 +27,15 @@ mod invalidate;
 mod locks;
 mod ops;
 mod own;
+mod past;
 mod session;
 mod state;
+mod tell;
 mod unmount;
 mod xattr;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,14 +43,16 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
 use larder_files::Files;
-use larder_volume::{Answers, Ino};
+use larder_volume::{AccessTimes, Answers, AtimeMoves, Ino, Keeper};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use invalidate::Invalidator;
 use ops::Operations;
+use past::Past;
 use session::Session;
+use tell::Teller;
 use unmount::Place;
 
 pub use unmount::clear_remains;
@@ -85,13 +91,13 @@ pub struct MountOptions {
     pub honour_devices: bool,
     /// Programs can be executed (`-o exec`).
     pub execute: bool,
-    /// Reading moves a file's access time, as relatime does.
-    pub access_times: bool,
+    /// The access times that reading moves.
+    pub access_times: AccessTimes,
     /// Every change is durable before it is answered (`-o sync`).
     pub synchronous: bool,
     /// The source that `mount` and `df` show.
     pub source: String,
-    /// `.snapshots` is listed at the top (`-o snapshots`).
+    /// `.snapshots` is listed at the top, as a link (`-o snapshots`).
     pub snapshots_shown: bool,
     /// The directory that is the top of the mount.
     pub top: Ino,
@@ -106,7 +112,7 @@ impl Default for MountOptions {
             honour_suid: false,
             honour_devices: false,
             execute: true,
-            access_times: true,
+            access_times: AccessTimes::RELATIVE,
             synchronous: false,
             source: "larder".to_owned(),
             snapshots_shown: false,
@@ -127,8 +133,11 @@ impl MountOptions {
             "nodev" => self.honour_devices = false,
             "exec" => self.execute = true,
             "noexec" => self.execute = false,
-            "atime" | "relatime" => self.access_times = true,
-            "noatime" => self.access_times = false,
+            "atime" | "relatime" | "nostrictatime" => self.access_times.moves = AtimeMoves::Relatively,
+            "strictatime" => self.access_times.moves = AtimeMoves::Always,
+            "noatime" => self.access_times.moves = AtimeMoves::Never,
+            "diratime" => self.access_times.of_directories = true,
+            "nodiratime" => self.access_times.of_directories = false,
             "sync" => self.synchronous = true,
             "async" => self.synchronous = false,
             "allow_other" => self.allow_other = true,
@@ -143,8 +152,8 @@ impl MountOptions {
 }
 
 /// The words that [`MountOptions::take`] understands.
-pub const WORDS: &str =
-    "ro, rw, noatime, relatime, nosuid, suid, nodev, dev, noexec, exec, sync, async, allow_other, private, snapshots";
+pub const WORDS: &str = "ro, rw, noatime, relatime, strictatime, nodiratime, nosuid, suid, nodev, dev, noexec, exec, \
+     sync, async, allow_other, private, snapshots";
 
 /// A mounted volume. Its calls block: an async caller goes through `spawn_blocking`, also to drop it.
 pub struct FuseMount {
@@ -167,23 +176,23 @@ impl FuseMount {
         let dir = unmount::mountable(dir)?;
         let origin = next_origin();
         let answers = if options.synchronous { Answers::Durable } else { Answers::Ordered };
-        let leaves_times = options.read_only || !options.access_times;
-        let files = files.for_mount(origin, answers, !leaves_times);
+        let access_times = if options.read_only { AccessTimes::NEVER } else { options.access_times };
+        let files = files.for_mount(origin, answers, access_times);
         let files = if options.snapshots_shown { files.showing_snapshots(options.top) } else { files };
         let (events, witness) = files.witness();
-        let session = Arc::new(Session::new(files, options.top, runtime.clone(), leaves_times));
+        let mut session = Session::new(files, options.top, runtime.clone(), access_times.moves);
+        session.past = Past::listed_in(options.snapshots_shown.then_some(options.top));
+        let session = Arc::new(session);
         let operations = Operations { session: session.clone() };
+        let keeper: Arc<dyn Keeper> = session.kernel_inodes.clone();
+        session.files.add_keeper(Arc::downgrade(&keeper));
         let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, error))?;
         let place = Place::look(&dir).map_err(|error| explain(&dir, error))?;
         let stop = CancellationToken::new();
-        let epoch_device = match session.has_epochs.load(Ordering::Relaxed) {
-            true => Some(std::os::fd::AsFd::as_fd(&kernel).try_clone_to_owned()?),
-            false => None,
-        };
         let invalidator = Invalidator {
             origin,
-            notifier: kernel.notifier(),
-            epoch_device,
+            teller: Teller::start(kernel.as_fd())?,
+            has_epochs: session.has_epochs.load(Ordering::Relaxed),
             kernel_inodes: session.kernel_inodes.clone(),
             events,
             witness,
@@ -262,6 +271,7 @@ impl FuseMount {
         }
         let _context = self.session.runtime.enter();
         drop(self.session.handles.clear());
+        self.session.kernel_inodes.clear();
     }
 }
 
@@ -313,7 +323,7 @@ fn config(options: &MountOptions) -> Config {
         pick(options.honour_suid, MountOption::Suid, MountOption::NoSuid),
         pick(options.honour_devices, MountOption::Dev, MountOption::NoDev),
         pick(options.execute, MountOption::Exec, MountOption::NoExec),
-        pick(options.access_times, MountOption::Atime, MountOption::NoAtime),
+        pick(options.access_times.moves == AtimeMoves::Never, MountOption::NoAtime, MountOption::Atime),
         pick(options.synchronous, MountOption::Sync, MountOption::Async),
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };

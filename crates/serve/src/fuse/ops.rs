@@ -5,7 +5,6 @@
 //! with ENOSYS by the crate, which the kernel remembers and does itself or reports as unsupported.
 
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,19 +19,17 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
 };
-use larder_base::Clock as _;
 use larder_files::Uses;
 use larder_files::locks::Range;
 use larder_volume::{
-    Attr, CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, NameMatch, RenameMode,
-    SYMLINK_BYTES_MAX, SeekTo, SetAttr, SetTime, Stability,
+    CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, RenameMode, SYMLINK_BYTES_MAX,
+    SeekTo, SetAttr, SetTime, Stability,
 };
 use rustix::fs::OFlags;
 
 use super::convert::{allocate_mode, decode_dev, errno, file_attr, kind_of_mode, set_time};
 use super::session::{Op, Session, send_data, send_done};
-use super::state::{NO_HANDLE, Remains};
-use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, locks, xattr};
+use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, locks, past, xattr};
 
 pub(super) struct Operations {
     pub(super) session: Arc<Session>,
@@ -109,6 +106,7 @@ impl Filesystem for Operations {
     fn destroy(&mut self) {
         let _context = self.session.runtime.enter();
         drop(self.session.handles.clear());
+        self.session.kernel_inodes.clear();
         self.session.files.end_all_locks();
     }
 
@@ -116,29 +114,21 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Lookup, async move {
-            let parent = session.ino(parent);
-            // The kernel resolves `.` and `..` itself, except for handles of inodes that it has forgotten. Those may be files.
-            let found = match &name[..] {
-                b"." => session.files.getattr(parent).await,
-                b".." => match session.files.parent(parent).await {
-                    Ok(parent) => session.files.getattr(parent).await,
-                    Err(error) => Err(error),
-                },
-                _ => session.files.lookup(&cred, parent, &name, NameMatch::Exact).await,
-            };
+            let found = session.look_up(&cred, session.ino(parent), &name).await;
             session.send_lookup(reply, found);
         });
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, lookups: u64) {
+        let _context = self.session.runtime.enter();
         self.session.kernel_inodes.forget(ino.0, lookups);
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let session = self.session.clone();
         self.session.serve(Op::GetAttributes, async move {
-            let result = session.files.getattr(session.ino(ino)).await;
-            session.send_attr(reply, session.or_remains(session.ino(ino), result, |_| ()));
+            let result = session.getattr(session.ino(ino)).await;
+            session.send_attr(reply, result);
         });
     }
 
@@ -183,19 +173,19 @@ impl Filesystem for Operations {
                 true => session.files.getattr(session.ino(ino)).await,
                 false => session.files.setattr(&cred, session.ino(ino), set).await.map(|changed| changed.after),
             };
-            session.send_attr(reply, session.or_remains(session.ino(ino), result, |attr| session.change(attr, &set)));
+            session.send_attr(reply, result);
         });
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
         let session = self.session.clone();
         self.session.serve(Op::Lookup, async move {
+            if session.ino(ino) == past::LINK {
+                return reply.data(past::TARGET);
+            }
             match session.files.readlink(session.ino(ino)).await {
                 Ok(target) => reply.data(&target),
-                Err(error) => match session.kernel_inodes.remains(session.ino(ino), |_| ()) {
-                    Some(remains) if matches!(error, FsError::Stale) => reply.data(&remains.target),
-                    _ => reply.error(errno(&error)),
-                },
+                Err(error) => reply.error(errno(&error)),
             }
         });
     }
@@ -242,8 +232,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let unlinked = session.files.unlink(&cred, session.ino(parent), &name);
-            send_done(reply, session.removing(&cred, session.ino(parent), &name, unlinked).await)
+            send_done(reply, session.files.unlink(&cred, session.ino(parent), &name).await)
         });
     }
 
@@ -251,8 +240,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let removed = session.files.rmdir(&cred, session.ino(parent), &name);
-            send_done(reply, session.removing(&cred, session.ino(parent), &name, removed).await)
+            send_done(reply, session.files.rmdir(&cred, session.ino(parent), &name).await)
         });
     }
 
@@ -290,12 +278,7 @@ impl Filesystem for Operations {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Rename, async move {
             let (from, to) = (session.ino(parent), session.ino(new_parent));
-            let renamed = session.files.rename(&cred, from, &name, to, &new_name, mode);
-            let done = match mode {
-                RenameMode::Replace => session.removing(&cred, to, &new_name, renamed).await,
-                RenameMode::NoReplace | RenameMode::Exchange => renamed.await,
-            };
-            send_done(reply, done);
+            send_done(reply, session.files.rename(&cred, from, &name, to, &new_name, mode).await);
         });
     }
 
@@ -400,13 +383,14 @@ impl Filesystem for Operations {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         // Pages written through a mapping belong where they lie, whatever the flags of the file they came by.
         let from_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags.0, OFlags::APPEND) && !from_pages;
-        let is_direct = has(flags.0, OFlags::DIRECT) && !from_pages;
+        // O_DIRECT may have been set since the kernel began with pages. Only a write past them names its lock owner.
+        let is_direct = has(flags.0, OFlags::DIRECT) && lock_owner.is_some();
         let stability = match flags.0 {
             _ if from_pages => Stability::Unstable,
             flags if has(flags, OFlags::SYNC) => Stability::FileSync,
@@ -528,10 +512,6 @@ impl Filesystem for Operations {
         self.session.serve(Op::Open, async move {
             match session.files.open(session.ino(ino), Uses::NOTHING).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
-                // The kernel lists nothing of a directory that it has removed.
-                Err(FsError::Stale) if session.kernel_inodes.remains(session.ino(ino), |_| ()).is_some() => {
-                    reply.opened(FileHandle(NO_HANDLE), FopenFlags::empty());
-                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -608,7 +588,10 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let value = session.files.getxattr(&cred, session.ino(ino), &name).await;
+            let value = match session.ino(ino) {
+                past::LINK => Err(FsError::NoAttribute),
+                ino => session.files.getxattr(&cred, ino, &name).await,
+            };
             xattr::send(reply, size, value.map(|value| value.to_vec()));
         });
     }
@@ -616,7 +599,10 @@ impl Filesystem for Operations {
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let names = session.files.listxattr(&cred, session.ino(ino)).await;
+            let names = match session.ino(ino) {
+                past::LINK => Ok(Vec::new()),
+                ino => session.files.listxattr(&cred, ino).await,
+            };
             xattr::send(reply, size, names.map(|names| xattr::list(&names)));
         });
     }
@@ -721,57 +707,6 @@ impl Filesystem for Operations {
 }
 
 impl Session {
-    /// Carries out what takes `name` away, and remembers what the kernel may still ask about whose last name it was.
-    async fn removing<T>(
-        &self,
-        cred: &Cred,
-        dir: Ino,
-        name: &[u8],
-        operation: impl Future<Output = FsResult<T>>,
-    ) -> FsResult<T> {
-        let victim = self.files.lookup(cred, dir, name, NameMatch::Exact).await.ok();
-        let victim = victim.filter(|attr| attr.nlink == 1 || attr.kind == FileKind::Directory);
-        let mut remains = None;
-        if let Some(mut attr) = victim.filter(|attr| self.kernel_inodes.knows(attr.id.ino)) {
-            let target = match attr.kind {
-                FileKind::Symlink => self.files.readlink(attr.id.ino).await.unwrap_or_default(),
-                _ => Bytes::new(),
-            };
-            (attr.nlink, attr.ctime) = (0, self.clock.now());
-            remains = Some(Remains { attr, target });
-        }
-        let done = operation.await?;
-        if let Some(remains) = remains {
-            self.kernel_inodes.leave(remains);
-        }
-        Ok(done)
-    }
-
-    /// The attributes of what the kernel holds although it is removed.
-    fn or_remains(&self, ino: Ino, found: FsResult<Attr>, change: impl FnOnce(&mut Attr)) -> FsResult<Attr> {
-        match found {
-            Err(FsError::Stale) => {
-                self.kernel_inodes.remains(ino, change).map(|remains| remains.attr).ok_or(FsError::Stale)
-            }
-            found => found,
-        }
-    }
-
-    /// The kernel has checked the caller's rights.
-    fn change(&self, attr: &mut Attr, set: &SetAttr) {
-        let now = self.clock.now();
-        let time = |set: SetTime| match set {
-            SetTime::Now => now,
-            SetTime::To(time) => time,
-        };
-        attr.mode = set.mode.unwrap_or(attr.mode);
-        attr.uid = set.uid.unwrap_or(attr.uid);
-        attr.gid = set.gid.unwrap_or(attr.gid);
-        attr.atime = set.atime.map_or(attr.atime, time);
-        attr.mtime = set.mtime.map_or(attr.mtime, time);
-        attr.ctime = now;
-    }
-
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
         let file = self.files.open(ino, uses(flags.0)).await?;
         let attr = self.files.getattr(ino).await?;

@@ -2,8 +2,8 @@
 //! the end of a file that another protocol had moved, pages read beside a write with O_DIRECT,
 //! setuid bits that a write cleared.
 //!
-//! Request handlers add to it and never wait for a notification themselves: the kernel may block one on a page whose
-//! read is still to be answered, by the very threads that would wait. One thread tells the kernel all that has come together.
+//! Request handlers add to it and never wait long for a notification (`requests.no_page_waits`): the kernel may block one
+//! on a page whose request is still to be answered. One thread tells the kernel all that has come together.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

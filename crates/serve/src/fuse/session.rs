@@ -5,6 +5,9 @@
 //!   operation that suspends moves to the runtime, so a slow request holds up no other.
 //! - `requests.writes_bounded`: data of writes under way is bounded. Past [`IN_FLIGHT_BYTES_MAX`]
 //!   the handler thread does wait, and the kernel queues.
+//! - `requests.no_page_waits`: no answer waits without a bound for a notification to the kernel. A
+//!   notification waits for pages that are locked, and a page stays locked until the request that
+//!   locked it is answered.
 //! - `requests.answered_once`: every request is answered once. A reply that is dropped, by a panic
 //!   or at the end of the mount, answers EIO.
 
@@ -20,7 +23,7 @@ use std::time::{Duration, Instant};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
-use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData};
+use larder_volume::{AtimeMoves, Attr, Cred, FileKind, FsError, FsResult, Ino, NameMatch, ReadData};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +32,7 @@ use crate::counted::{Counted, Names};
 use super::convert::{age, errno, file_attr, negative_attr};
 use super::locks::LockWaits;
 use super::own::{Asked, OwnStale};
+use super::past::{self, Past};
 use super::state::{Handles, KernelInodes};
 use super::{ATTR_TTL, ENTRY_TTL, ENTRY_TTL_UNTRACKED};
 
@@ -40,6 +44,10 @@ const YOUNG: Duration = Duration::from_secs(10);
 const ATTR_TTL_YOUNG: Duration = Duration::from_secs(1);
 /// The kernel takes 1024 pieces in one call, one of them the header's.
 const PIECES_MAX: usize = 1000;
+/// Each look but the first follows a removal of what the one before had found.
+const LOOKS_MAX: usize = 100;
+/// How long the answer to a write waits for a notification (`requests.no_page_waits`).
+const TOLD_WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Kinds of requests, as they are counted.
 #[derive(Clone, Copy)]
@@ -87,13 +95,15 @@ pub(super) struct Session {
     pub(super) files: Files,
     /// The directory at the top of the mount.
     pub(super) top: Ino,
+    /// `past.listed_as_a_link`.
+    pub(super) past: Past,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) tasks: TaskTracker,
     pub(super) handles: Handles,
     pub(super) kernel_inodes: Arc<KernelInodes>,
     pub(super) own_stale: Arc<OwnStale>,
-    /// Reading moves no access time: a mount that is read-only or `noatime`.
-    pub(super) leaves_times: bool,
+    /// When reading a file moves its access time.
+    pub(super) atime_moves: AtimeMoves,
     pub(super) closing: CancellationToken,
     pub(super) lock_waits: LockWaits,
     /// The kernel can be told to look all names up again (protocol 7.44).
@@ -104,16 +114,17 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(files: Files, top: Ino, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
+    pub(super) fn new(files: Files, top: Ino, runtime: tokio::runtime::Handle, atime_moves: AtimeMoves) -> Self {
         Self {
             files,
             top,
+            past: Past::listed_in(None),
             runtime,
             tasks: TaskTracker::new(),
             handles: Handles::default(),
             kernel_inodes: Arc::new(KernelInodes::new()),
             own_stale: Arc::new(OwnStale::new()),
-            leaves_times,
+            atime_moves,
             closing: CancellationToken::new(),
             lock_waits: LockWaits::default(),
             has_epochs: AtomicBool::new(false),
@@ -216,12 +227,17 @@ impl Session {
     }
 
     /// Pages cached earlier may be kept unless a read has to reach the volume for the access time's sake:
-    /// relatime wants it moved by the first read after a change and once a day.
+    /// relatime wants it moved by the first read after a change and once a day, strictatime by the first after each open.
     pub(super) fn may_keep_cache(&self, attr: &Attr) -> bool {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let relatime_due =
             attr.atime <= attr.mtime || attr.atime <= attr.ctime || age(self.clock.now(), attr.atime) >= DAY;
-        !self.files.is_followed() && (self.leaves_times || !relatime_due)
+        let is_due = match self.atime_moves {
+            AtimeMoves::Never => false,
+            AtimeMoves::Relatively => relatime_due,
+            AtimeMoves::Always => true,
+        };
+        !self.files.is_followed() && !is_due
     }
 
     pub(super) fn send_attr(&self, reply: ReplyAttr, result: FsResult<Attr>) {
@@ -231,10 +247,49 @@ impl Session {
         }
     }
 
+    /// Looks up what the kernel is going to know (`kernel.alive_when_learned`). The answer is sent by [`Session::send_learned`].
+    pub(super) async fn look_up(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        for _ in 0..LOOKS_MAX {
+            let removals = self.kernel_inodes.removals();
+            // The kernel resolves `.` and `..` itself, except for handles of inodes that it has forgotten. Those may be files.
+            let attr = match name {
+                b"." => self.getattr(dir).await?,
+                b".." => self.files.getattr(self.files.parent(dir).await?).await?,
+                _ => {
+                    let asked = self.past.name_in_volume(dir, name);
+                    self.past.as_seen(dir, name, self.files.lookup(cred, dir, asked, NameMatch::Exact).await?)
+                }
+            };
+            self.kernel_inodes.learn(attr.id.ino);
+            if self.is_alive_since(removals, attr.id.ino).await {
+                return Ok(attr);
+            }
+            self.kernel_inodes.forget(attr.id.ino.0, 1);
+        }
+        Err(FsError::Stale)
+    }
+
+    /// The attributes of an inode that the kernel knows.
+    pub(super) async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        if ino == past::LINK { past::link(&self.files, self.top).await } else { self.files.getattr(ino).await }
+    }
+
+    /// Whether an inode that was found after `removals` and is entered for the kernel is still there.
+    pub(super) async fn is_alive_since(&self, removals: u64, ino: Ino) -> bool {
+        self.kernel_inodes.removals() == removals || !matches!(self.getattr(ino).await, Err(FsError::Stale))
+    }
+
     pub(super) fn send_entry(&self, reply: ReplyEntry, result: FsResult<Attr>) {
+        if let Ok(attr) = &result {
+            self.kernel_inodes.learn(attr.id.ino);
+        }
+        self.send_learned(reply, result);
+    }
+
+    /// As [`Session::send_entry`], of an inode that is entered already.
+    fn send_learned(&self, reply: ReplyEntry, result: FsResult<Attr>) {
         match result {
             Ok(attr) => {
-                self.kernel_inodes.learn(attr.id.ino);
                 let generation = Generation(attr.id.generation);
                 reply.entry_with_ttls(&self.attr_ttl(&attr), &self.entry_ttl(), &file_attr(&attr), generation);
             }
@@ -242,23 +297,23 @@ impl Session {
         }
     }
 
-    /// As [`Session::send_entry`], but an absence is news that the kernel may keep.
+    /// The answer to [`Session::look_up`]: an absence is news that the kernel may keep.
     pub(super) fn send_lookup(&self, reply: ReplyEntry, result: FsResult<Attr>) {
         match result {
             Err(FsError::NotFound) => {
                 reply.entry_with_ttls(&Duration::ZERO, &self.entry_ttl(), &negative_attr(), Generation(0));
             }
-            found => self.send_entry(reply, found),
+            found => self.send_learned(reply, found),
         }
     }
 
-    /// Answers when the kernel no longer believes what `asked` stands for. The wait is a task of its own: no thread that
-    /// takes requests waits for it, since the kernel may be waiting for another answer meanwhile.
+    /// Answers when the kernel no longer believes what `asked` stands for, or is busy (`requests.no_page_waits`). The wait is
+    /// a task of its own: no thread that takes requests waits for it.
     pub(super) fn answer_when_told(&self, asked: Option<Asked>, answer: impl FnOnce() + Send + 'static) {
         let Some(asked) = asked else { return answer() };
         let own = self.own_stale.clone();
         let told = async move {
-            own.until_told(asked).await;
+            let _ = tokio::time::timeout(TOLD_WAIT_MAX, own.until_told(asked)).await;
             answer();
         };
         drop(self.tasks.spawn_on(told, &self.runtime));

@@ -1,24 +1,28 @@
 //! The mount's memory of the kernel: inodes that it knows, files that it holds open.
 //!
 //! Both are bounded by the kernel: it sends a forget for every inode it drops from its cache and a release for
-//! every file closed. Nothing in the volume is pinned by a known inode; only an open file pins its inode. Of one that is
-//! removed while the kernel knows it there stays what can be asked about it: a FIFO that is open, a working directory and
-//! what O_PATH opened are held by the kernel alone.
+//! every file closed.
+//!
+//! - `kernel.removed_stays`: an inode that loses its last name while the kernel knows it stays until the kernel forgets it
+//!   (`keepers.asked_at_removal`). The kernel opens what it has looked up, and it alone holds open FIFOs, working
+//!   directories and descriptors of O_PATH. Other inodes are pinned by open files only.
+//! - `kernel.alive_when_learned`: the kernel learns an inode that has a name after it was entered here. So either its removal
+//!   finds the entry, or the look-up sees that there was a removal, and looks again.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use larder_files::Open as OpenFile;
-use larder_volume::{Attr, Ino};
+use larder_volume::{Ino, Keeper, Kept};
 use parking_lot::Mutex;
 
 const SHARDS: usize = 32;
-/// A handle that stands for no open file.
-pub(super) const NO_HANDLE: u64 = 0;
 
 /// The inodes that the kernel may have cached.
 pub(super) struct KernelInodes {
     shards: [Mutex<HashMap<u64, Inode>>; SHARDS],
+    /// Inodes that have lost their last name, of the whole volume.
+    removals: AtomicU64,
 }
 
 #[derive(Default)]
@@ -27,20 +31,25 @@ struct Inode {
     lookups: u64,
     /// It was opened in a way that puts its data into the kernel's cache.
     cached: bool,
-    remains: Option<Box<Remains>>,
+    /// Its last name is gone (`kernel.removed_stays`).
+    removed: Option<Kept>,
 }
 
-/// The remains of an inode whose last name was removed.
-#[derive(Clone)]
-pub(super) struct Remains {
-    pub attr: Attr,
-    /// Of a symbolic link; else empty.
-    pub target: Bytes,
+impl Keeper for KernelInodes {
+    fn keep(&self, ino: Ino, open: &dyn Fn() -> Kept) {
+        // Before the look into the shard (`kernel.alive_when_learned`).
+        self.removals.fetch_add(1, Ordering::SeqCst);
+        if let Some(inode) = self.shard(ino.0).lock().get_mut(&ino.0)
+            && inode.removed.is_none()
+        {
+            inode.removed = Some(open());
+        }
+    }
 }
 
 impl KernelInodes {
     pub(super) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+        Self { shards: std::array::from_fn(|_| Mutex::default()), removals: AtomicU64::new(0) }
     }
 
     fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, Inode>> {
@@ -52,8 +61,9 @@ impl KernelInodes {
         self.shard(ino.0).lock().entry(ino.0).or_default().lookups += 1;
     }
 
-    pub(super) fn knows(&self, ino: Ino) -> bool {
-        self.shard(ino.0).lock().contains_key(&ino.0)
+    /// Changes whenever an inode of the volume loses its last name.
+    pub(super) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::SeqCst)
     }
 
     /// Opened to be read and written through the kernel's cache, whose pages may outlive the open file.
@@ -68,29 +78,23 @@ impl KernelInodes {
         self.shard(ino.0).lock().get(&ino.0).is_some_and(|inode| inode.cached)
     }
 
-    /// The last name of an inode is gone.
-    pub(super) fn leave(&self, remains: Remains) {
-        let ino = remains.attr.id.ino.0;
-        if let Some(inode) = self.shard(ino).lock().get_mut(&ino) {
-            inode.remains = Some(Box::new(remains));
+    pub(super) fn forget(&self, ino: u64, lookups: u64) {
+        let mut shard = self.shard(ino).lock();
+        let Some(inode) = shard.get_mut(&ino) else { return };
+        inode.lookups = inode.lookups.saturating_sub(lookups);
+        if inode.lookups == 0 {
+            let forgotten = shard.remove(&ino);
+            // The end of a removed inode begins when its pin goes, which takes locks of the volume.
+            drop(shard);
+            drop(forgotten);
         }
     }
 
-    /// The remains of `ino`, after `change`.
-    pub(super) fn remains(&self, ino: Ino, change: impl FnOnce(&mut Attr)) -> Option<Remains> {
-        let mut shard = self.shard(ino.0).lock();
-        let remains = shard.get_mut(&ino.0)?.remains.as_mut()?;
-        change(&mut remains.attr);
-        Some(Remains::clone(remains))
-    }
-
-    pub(super) fn forget(&self, ino: u64, lookups: u64) {
-        let mut shard = self.shard(ino).lock();
-        if let Some(inode) = shard.get_mut(&ino) {
-            inode.lookups = inode.lookups.saturating_sub(lookups);
-            if inode.lookups == 0 {
-                shard.remove(&ino);
-            }
+    /// At its end a mount forgets all without a word of the kernel.
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let forgotten = std::mem::take(&mut *shard.lock());
+            drop(forgotten);
         }
     }
 

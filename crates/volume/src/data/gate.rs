@@ -44,6 +44,11 @@ pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
     reserved_bytes.saturating_add(reserved_bytes / 32)
 }
 
+/// The most that can be reserved in this room.
+pub(crate) fn reservable(room: u64) -> u64 {
+    room - room.div_ceil(33)
+}
+
 /// Kept free for metadata and for the segments that garbage collection writes before it deletes
 /// others.
 pub(crate) fn margin(total: u64) -> u64 {

@@ -72,7 +72,7 @@ pub(crate) use extents::Extent;
 pub(crate) use extents::put_extent;
 pub(crate) use extents::{EXTENT_TAG, Place, SegmentId, decode_extent};
 pub(crate) use file::FileState;
-pub(crate) use gate::margin;
+pub(crate) use gate::{margin, reservable};
 pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
 pub(crate) use patch::{Patch, Restored};

@@ -583,7 +583,7 @@ async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<Op
 }
 
 fn handle(state: Arc<State>) -> Volume {
-    Volume { state, origin: 0, answers: Answers::Durable, access_times: true }
+    Volume { state, origin: 0, answers: Answers::Durable, access_times: AccessTimes::RELATIVE }
 }
 
 pub(crate) fn check_volume_name(name: &str) -> FsResult<()> {

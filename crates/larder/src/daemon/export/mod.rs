@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::Failure;
-use larder_volume::{Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo, Volume};
+use larder_volume::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo, Volume};
 use tokio::sync::mpsc;
 
 use self::tar::{Extent, Member};
@@ -49,7 +49,7 @@ impl OpenPool {
         snapshot: &str,
         owners: Owners,
     ) -> Result<BoxStream<'static, FsResult<Bytes>>, Failure> {
-        let open = self.volume(volume).await?.with_access_times(false).with_answers(Answers::Ordered);
+        let open = self.volume(volume).await?.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
         let full = format!("{}/{volume}@{snapshot}", self.name);
         let top = open.snapshot_root(snapshot).await.map_err(|error| snapshots::failure(&full, &error))?;
         let (out, pieces) = mpsc::channel(PIECES_MAX);
