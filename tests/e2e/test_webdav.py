@@ -222,10 +222,76 @@ def test_statuses_of_what_cannot_be(daemon, keeper):
     ]:
         answer = Dav(daemon)(method, path, body, **headers)
         assert answer.status == status, (method, path, headers, answer.status, answer.body)
-    deep = keeper("PROPFIND", at, Depth="infinity")
-    assert deep.status == 403 and b"propfind-finite-depth" in deep.body
-    assert keeper("PROPFIND", at).status == 403, "no depth is infinity"
+    top_of_all = keeper("PROPFIND", "/", Depth="infinity")
+    assert top_of_all.status == 403 and b"propfind-finite-depth" in top_of_all.body
     assert sorted(p.name for p in seen.iterdir()) == ["file", "folder"] and (seen / "file").read_text() == "x"
+
+
+def test_depth_infinity_of_a_small_tree(daemon, keeper):
+    """All of it in one answer, as RFC 4918 has it; what is large is asked for folder by folder."""
+    seen, at = top(daemon, "deep"), f"/{daemon.share}/deep"
+    expected = {f"{at}/"}
+    for folder in ("a", "a/b", "a/b/c", "d"):
+        (seen / folder).mkdir()
+        expected.add(f"{at}/{folder}/")
+        for n in range(20):
+            (seen / folder / f"f{n}").write_text("x")
+            expected.add(f"{at}/{folder}/f{n}")
+    os.symlink("a/f1", seen / "link")
+    expected.add(f"{at}/link")
+    for headers in ({"Depth": "infinity"}, {}):
+        deep = keeper("PROPFIND", at, **headers)
+        assert deep.status == 207 and sorted(deep.hrefs()) == sorted(expected), headers
+    assert keeper("PROPFIND", f"{at}/a/f1", Depth="infinity").hrefs() == [f"{at}/a/f1"]
+    daemon.run("snap", "create", "files@deep", check=True)
+    assert sorted(keeper("PROPFIND", at, Depth="infinity").hrefs()) == sorted(expected), "without the past"
+    # A link to a folder may lead back into the tree.
+    os.symlink("..", seen / "a/b/up")
+    looped = keeper("PROPFIND", at, Depth="infinity")
+    assert looped.status == 403 and b"propfind-finite-depth" in looped.body
+    os.unlink(seen / "a/b/up")
+    (seen / "wide").mkdir()
+    for n in range(10_000):
+        os.mknod(seen / "wide" / str(n))
+    wide = keeper("PROPFIND", at, Depth="infinity")
+    assert wide.status == 403 and b"propfind-finite-depth" in wide.body
+    assert len(keeper("PROPFIND", f"{at}/wide", Depth="1").hrefs()) == 10_001
+    # Not the user's to read: it is listed, and what it holds is not.
+    (seen / "closed").mkdir()
+    (seen / "closed" / "secret").write_text("x")
+    os.chmod(seen / "closed", 0o700)
+    shutil.rmtree(seen / "wide")
+    hrefs = keeper("PROPFIND", at, Depth="infinity").hrefs()
+    assert f"{at}/closed/" in hrefs and f"{at}/closed/secret" not in hrefs
+
+
+def test_a_lock_where_smb_denies_writing(daemon, keeper):
+    """The lock is a promise that its holder may write: where an open of SMB denies that, there is none. Readers that come later
+    are let in, though they deny writing as many programs do, and are in the way of a PUT while they read."""
+    seen, at = top(daemon, "denied"), f"/{daemon.share}/denied"
+    keeper.put(f"{at}/f", b"one")
+    smb = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=daemon.smb_port)
+    smb.login(daemon.user, daemon.password)
+    tree = smb.connectTree(daemon.share)
+    read_only = {"desiredAccess": 0x0012_0089, "shareMode": 1, "creationDisposition": 1}
+    held = smb.openFile(tree, "denied/f", **read_only)
+    assert keeper.lock(f"{at}/f").status == 423
+    assert keeper("PUT", f"{at}/f", b"two").status == 423
+    smb.closeFile(tree, held)
+    locked = keeper.lock(f"{at}/f")
+    assert locked.status == 200
+    token = locked.headers["lock-token"]
+    reader = smb.openFile(tree, "denied/f", **read_only)
+    assert smb.readFile(tree, reader) == b"one"
+    assert keeper("PUT", f"{at}/f", b"two", If=f"({token})").status == 423
+    smb.closeFile(tree, reader)
+    shared = smb.openFile(tree, "denied/f", desiredAccess=0x0012_0089, shareMode=7, creationDisposition=1)
+    assert keeper("PUT", f"{at}/f", b"two", If=f"({token})").status == 204
+    smb.closeFile(tree, shared)
+    assert keeper("UNLOCK", f"{at}/f", Lock_Token=token).status == 204
+    smb.closeFile(tree, smb.openFile(tree, "denied/f", **read_only))
+    smb.close()
+    assert (seen / "f").read_bytes() == b"two"
 
 
 def test_names(daemon, keeper):
@@ -717,7 +783,7 @@ def test_tls_with_a_certificate_of_its_own_and_with_the_owners(folder):
         port = larder.info["webdavs"]["port"]
         url, auth = f"https://localhost:{port}/{larder.share}/f", f"{larder.user}:{larder.password}"
         own = larder.data / "webdav_certificate.pem"
-        assert own.stat().st_mode & 0o777 == 0o600 and (larder.data / "webdav_key.pem").stat().st_mode & 0o777 == 0o600
+        assert own.stat().st_mode & 0o777 == 0o644 and (larder.data / "webdav_key.pem").stat().st_mode & 0o777 == 0o600
 
         def curl(*words, trusts=own):
             return subprocess.run(["curl", "-sSf", "--cacert", trusts, "-u", auth, *words, url], capture_output=True, text=True)

@@ -5,6 +5,8 @@
 //! - `tree.links_stay_within`: the server follows symbolic links within their share, as the SMB door
 //!   does. `..` in a link stops at the share's top; an absolute target leads nowhere, since it means
 //!   something on the machine that made it alone.
+//! - `tree.names_are_always_there`: a name that another client replaces leads to the old file or to the new one. What was
+//!   looked up and is gone before it is used is looked up again, [`LOOKS_MAX`] times.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ const LINKS_MAX: usize = 40;
 const PATH_BYTES_MAX: usize = 4096;
 /// Names of a path and of the links in it.
 const PENDING_MAX: usize = 4096;
+/// More than this, and a request fails: each look but the first follows a replacement of what the one before had found.
+pub const LOOKS_MAX: usize = 64;
 
 /// A share that is offered, until it is taken away or changed.
 pub struct ShareState {
@@ -178,7 +182,18 @@ impl View {
         self.walk(pending, follow || path.ends_with(b"/")).await
     }
 
-    async fn walk(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
+    /// The walk begins again when a folder or link on the way was replaced (`tree.names_are_always_there`).
+    async fn walk(&self, pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
+        for _ in 1..LOOKS_MAX {
+            match self.walk_once(pending.clone(), follow).await {
+                Err(NoWay::Volume(FsError::Stale)) => {}
+                found => return found,
+            }
+        }
+        self.walk_once(pending, follow).await
+    }
+
+    async fn walk_once(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
         let (mut at, mut links) = (Spot::Top, 0);
         // The folders above, from the top of the share: climbing by inodes would cost each `..` the depth that it is at.
         let mut above: Vec<Attr> = Vec::new();

@@ -11,11 +11,13 @@ use crate::tree::NoWay;
 pub struct Fail {
     pub code: Code,
     pub text: Cow<'static, str>,
+    /// The name leads to another file by now: the request looks again (`tree.names_are_always_there`).
+    pub is_stale: bool,
 }
 
 impl Fail {
     pub const fn new(code: Code, text: &'static str) -> Self {
-        Self { code, text: Cow::Borrowed(text) }
+        Self { code, text: Cow::Borrowed(text), is_stale: false }
     }
 
     pub const fn bad_handle() -> Self {
@@ -52,6 +54,6 @@ impl From<FsError> for Fail {
             FsError::Poisoned(_) => Cow::Borrowed("the volume stopped accepting writes after a failure"),
             error => Cow::Owned(error.to_string()),
         };
-        Self { code, text }
+        Self { code, text, is_stale: matches!(error, FsError::Stale) }
     }
 }

@@ -26,7 +26,7 @@ use super::order::{Footprint, WHOLE};
 use super::packet::{self, Attrs, Code, IO_BYTES_MAX, PACKET_BYTES_MAX, Request};
 use super::shared::{Op, Shared};
 use crate::login::DoorUser;
-use crate::tree::{Entry, Room, Spot, View, plain};
+use crate::tree::{Entry, LOOKS_MAX, Room, Spot, View, plain};
 
 /// What new files and directories are not given, as on any server of SFTP.
 const UMASK: u32 = 0o022;
@@ -128,7 +128,18 @@ impl Session {
     /// Carries out a request. The answer is a whole packet.
     pub async fn answer(&self, id: u32, request: Request) -> Bytes {
         let (op, began) = (Op::of(&request), Instant::now());
-        let answer = self.carry_out(id, request).await;
+        // By a path, what it leads to may be replaced on the way. A handle holds its file.
+        let by_path = !matches!(request, Request::Read { .. } | Request::Write { .. } | Request::ReadDir { .. });
+        let again = by_path.then(|| request.clone());
+        let mut answer = self.carry_out(id, request).await;
+        if let Some(request) = again {
+            for _ in 1..LOOKS_MAX {
+                if !matches!(&answer, Err(fail) if fail.is_stale) {
+                    break;
+                }
+                answer = self.carry_out(id, request.clone()).await;
+            }
+        }
         self.shared.stats.took(op as usize, began);
         answer.unwrap_or_else(|fail| packet::status(id, fail.code, &fail.text))
     }

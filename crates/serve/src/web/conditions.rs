@@ -1,14 +1,13 @@
 //! Conditions of a request: RFC 9110 (13) and the If header of RFC 4918 (10.4).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Method, StatusCode, Uri};
 use larder_volume::Attr;
 
+use super::civil::{http_date, whole_second};
 use super::fail::Fail;
 use super::path::Place;
-use super::text::{HTTP_DATE_MAX, push_validator};
+use super::text::push_validator;
 
 /// Conditions of one If header.
 const CONDITIONS_MAX: usize = 200;
@@ -21,20 +20,13 @@ pub fn etag(attr: &Attr) -> String {
     out
 }
 
-/// As HTTP can say it: a whole second of the years 1970 to 9999.
-pub fn whole_second(time: SystemTime) -> SystemTime {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => UNIX_EPOCH + Duration::from_secs(since.as_secs().min(HTTP_DATE_MAX)),
-        Err(_) => UNIX_EPOCH,
-    }
-}
-
 pub fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    text(headers, name).and_then(|value| httpdate::parse_http_date(value).ok())
+/// In seconds since 1970.
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
+    text(headers, name).and_then(http_date)
 }
 
 /// A list of validators, or a star.
@@ -83,12 +75,13 @@ fn split_tags<'h>(value: &'h str, list: &mut Vec<&'h str>) {
 /// What is there now, as the conditions see it.
 pub struct Present {
     pub etag: String,
-    pub modified: SystemTime,
+    /// In whole seconds since 1970, as dates of HTTP have them.
+    pub modified: i64,
 }
 
 impl Present {
     pub fn of(attr: &Attr) -> Self {
-        Self { etag: etag(attr), modified: whole_second(attr.mtime.to_system_time()) }
+        Self { etag: etag(attr), modified: whole_second(attr.mtime) }
     }
 }
 
@@ -252,8 +245,7 @@ mod tests {
 
     #[test]
     fn conditions_of_http_in_their_order() {
-        let modified = UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let present = Present { etag: "\"a,b\"".to_owned(), modified };
+        let present = Present { etag: "\"a,b\"".to_owned(), modified: 784_111_777 };
         let at = "Sun, 06 Nov 1994 08:49:37 GMT";
         let (ok, not, failed) = (200, 304, 412);
         for (method, all, there, status) in [

@@ -11,6 +11,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use larder_volume::{Attr, FileKind};
 
+use super::civil::whole_second;
 use super::conditions::{self, Item, List, Present, etag};
 use super::fail::Fail;
 use super::locks::FileKey;
@@ -106,7 +107,7 @@ impl Context {
         let present = match spot {
             Some(Spot::In(_, attr)) => Some(Present::of(attr)),
             Some(Spot::Top) => {
-                Some(Present { etag: "\"top\"".to_owned(), modified: self.shared.started.to_system_time() })
+                Some(Present { etag: "\"top\"".to_owned(), modified: whole_second(self.shared.started) })
             }
             None => None,
         };

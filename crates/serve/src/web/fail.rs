@@ -14,11 +14,13 @@ pub struct Fail {
     pub text: Cow<'static, str>,
     /// The element inside of `DAV:error`, as XML.
     pub condition: Option<Cow<'static, str>>,
+    /// The name leads to another file by now: the request looks again (`tree.names_are_always_there`).
+    pub is_stale: bool,
 }
 
 impl Fail {
     pub const fn new(status: StatusCode, text: &'static str) -> Self {
-        Self { status, text: Cow::Borrowed(text), condition: None }
+        Self { status, text: Cow::Borrowed(text), condition: None, is_stale: false }
     }
 
     pub const fn bad_request(text: &'static str) -> Self {
@@ -116,6 +118,6 @@ impl From<FsError> for Fail {
             FsError::NoSpace(_) => Some(Cow::Borrowed("<D:sufficient-disk-space/>")),
             _ => None,
         };
-        Self { status, text, condition }
+        Self { status, text, condition, is_stale: matches!(error, FsError::Stale) }
     }
 }

@@ -18,6 +18,7 @@ use super::fail::Fail;
 use super::kinds::content_type;
 use super::path::name;
 use super::shared::Shared;
+use super::text::push_http_date;
 use crate::tree::Room;
 
 /// Bytes read at a time, and how many such reads of one client are under way or wait for it.
@@ -54,7 +55,9 @@ pub async fn file(context: &Context, room: Room, attr: Attr, save_as: Option<&[u
     let mut response = Response::new(empty());
     let headers = response.headers_mut();
     set(headers, header::ETAG, &present.etag);
-    set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(present.modified));
+    let mut modified = String::new();
+    push_http_date(&mut modified, attr.mtime);
+    set(headers, header::LAST_MODIFIED, &modified);
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let kind = content_type(name(&context.place.path));
     headers.insert(header::CONTENT_SECURITY_POLICY, if kind == "application/pdf" { PDF } else { SANDBOX });

@@ -44,11 +44,14 @@ pub struct Held {
 }
 
 impl Held {
-    /// Fails if a client of another door has it locked, or open for writing.
+    /// Fails if a client of another door has it locked, has it open for writing, or denies writing.
     pub async fn take(files: &Files, ino: Ino, exclusive: bool) -> Result<Self, Fail> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = files.open(ino, Uses::NOTHING).await?;
-        if !open.claim(Uses::NOTHING, Uses::WRITE.and(Uses::DELETE)) {
+        let denies = Uses::WRITE.and(Uses::DELETE);
+        // Its holder means to write, so an open of another door that denies this is in the way. Later ones are not: readers that
+        // deny writing still come in, and the holder's PUT waits for them by its status.
+        if !open.claim(Uses::WRITE, denies) || !open.claim(Uses::NOTHING, denies) {
             return Err(Fail::locked_elsewhere());
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

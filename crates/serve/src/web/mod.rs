@@ -19,6 +19,7 @@ mod conditions;
 mod config;
 mod context;
 mod dead;
+mod deep;
 mod fail;
 mod get;
 mod kinds;

@@ -15,16 +15,17 @@ use roxmltree::Node;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::civil::civil;
+use super::civil::{civil, http_date};
 use super::context::{Answer, Context, Depth, XML_TYPE, file_key, xml as xml_answer};
 use super::dead;
+use super::deep::{self, Below};
 use super::fail::Fail;
 use super::kinds::content_type;
 use super::lock_ops::push_discovery;
 use super::path::{name as last_name, push_href};
 use super::text::{push_decimal, push_http_date, push_validator};
 use super::xml::{self, DAV, Name, push_text};
-use crate::tree::{Room, Spot};
+use crate::tree::{LOOKS_MAX, Room, Spot};
 
 /// Entries asked of the volume at once. Each question costs as much as some dozen entries.
 const ENTRIES_AT_ONCE: usize = 512;
@@ -151,6 +152,12 @@ fn asked(body: &[u8]) -> Result<Asked, Fail> {
     Ok(Asked::All(xml::child(root, "include").map(names).transpose()?.unwrap_or_default()))
 }
 
+/// `deep.small_trees_only`.
+fn too_deep() -> Fail {
+    Fail::forbidden("the tree is too large for one answer: ask with depth 1, folder by folder")
+        .with("<D:propfind-finite-depth/>")
+}
+
 const TOO_MANY: Fail = Fail::bad_request("the body names more properties than anything has");
 
 /// A resource that is told about.
@@ -174,9 +181,13 @@ pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
         Spot::Top => true,
         Spot::In(_, attr) => attr.kind == FileKind::Directory,
     };
-    if depth == Depth::Infinity && is_folder {
-        return Err(Fail::forbidden("only depths 0 and 1 are answered").with("<D:propfind-finite-depth/>"));
-    }
+    let everything = match &spot {
+        Spot::In(room, attr) if depth == Depth::Infinity && is_folder => {
+            Some(deep::everything(&context, room, attr, &context.place.path).await?.ok_or_else(too_deep)?)
+        }
+        Spot::Top if depth == Depth::Infinity => return Err(too_deep()),
+        _ => None,
+    };
     let spot = match spot {
         Spot::In(room, attr) if attr.kind == FileKind::File => {
             let attr = room.files().getattr_settled(attr.id).await?;
@@ -201,7 +212,11 @@ pub async fn propfind(context: Arc<Context>, body: &[u8]) -> Answer {
     }
     let (pieces, waiting) = mpsc::channel(PIECES_MAX);
     tokio::spawn(async move {
-        let told = Teller { context, asked, out, pieces: pieces.clone() }.tell(spot).await;
+        let teller = Teller { context, asked, out, pieces: pieces.clone() };
+        let told = match everything {
+            Some(all) => teller.tell_all(all).await,
+            None => teller.tell(spot).await,
+        };
         if let Err(fail) = told {
             // The answer ends in the middle, so that the client knows that it is not whole.
             let _ = pieces.send(Err(io::Error::other(fail.text))).await;
@@ -282,9 +297,37 @@ impl Teller {
         Ok(())
     }
 
+    async fn tell_all(mut self, all: Vec<Below>) -> Result<(), Fail> {
+        for Below { path, room, attr } in &all {
+            if self.pieces.is_closed() {
+                return Ok(());
+            }
+            self.entry(path, room, attr).await?;
+        }
+        self.out.push_str(END);
+        self.flush().await;
+        Ok(())
+    }
+
     async fn entry(&mut self, path: &[u8], room: &Room, attr: &Attr) -> Result<(), Fail> {
-        let resource = Resource { path, at: Some((room, attr)) };
-        push_response(&self.context, &mut self.out, &resource, &self.asked).await?;
+        let begin = self.out.len();
+        let mut newer: Option<(Room, Attr)> = None;
+        for _ in 0..LOOKS_MAX {
+            let (room, attr) = newer.as_ref().map_or((room, attr), |(room, attr)| (room, attr));
+            let resource = Resource { path, at: Some((room, attr)) };
+            match push_response(&self.context, &mut self.out, &resource, &self.asked).await {
+                // Replaced since it was listed (`tree.names_are_always_there`).
+                Err(fail) if fail.is_stale => self.out.truncate(begin),
+                pushed => {
+                    pushed?;
+                    break;
+                }
+            }
+            newer = match self.context.look(&Bytes::copy_from_slice(path)).await? {
+                Some(Spot::In(room, attr)) => Some((room, attr)),
+                Some(Spot::Top) | None => return Ok(()),
+            };
+        }
         if self.out.len() >= PIECE_BYTES {
             self.flush().await;
         }
@@ -641,7 +684,7 @@ fn windows(what: &str, text: &str) -> Result<Option<SetAttr>, Fail> {
     /// READONLY, HIDDEN, SYSTEM, ARCHIVE.
     const KEPT: u32 = 0x27;
     const BAD: Fail = Fail::conflict("the value of the property is not understood");
-    let time = || httpdate::parse_http_date(text).map(Timestamp::from).map_err(|_| BAD);
+    let time = || http_date(text).map(|secs| Timestamp::new(secs, 0)).ok_or(BAD);
     let set = SetAttr::default();
     Ok(match what {
         "Win32LastModifiedTime" => Some(SetAttr { mtime: Some(SetTime::To(time()?)), ..set }),

@@ -16,7 +16,7 @@ use super::context::{Answer, Context, status};
 use super::fail::Fail;
 use super::locks::is_locked_elsewhere;
 use super::upload::Upload;
-use crate::tree::{Entry, Room, ShareState, Spot};
+use crate::tree::{Entry, LOOKS_MAX, Room, ShareState, Spot};
 
 /// A client that sends nothing for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -58,6 +58,17 @@ pub async fn put(context: &Context, body: &mut Incoming) -> Answer {
 
 impl Arriving {
     pub async fn begin(context: &Context) -> Result<Self, Fail> {
+        for _ in 1..LOOKS_MAX {
+            match Self::begin_once(context).await {
+                // The file that it replaces was replaced meanwhile (`tree.names_are_always_there`).
+                Err(fail) if fail.is_stale => {}
+                begun => return begun,
+            }
+        }
+        Self::begin_once(context).await
+    }
+
+    async fn begin_once(context: &Context) -> Result<Self, Fail> {
         if context.place.is_top() || context.place.slash {
             return Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "a folder cannot be put: use MKCOL"));
         }
@@ -170,6 +181,11 @@ async fn receive(context: &Context, body: &mut Incoming, upload: &mut Upload) ->
 pub fn client_mtime(context: &Context) -> Option<Timestamp> {
     let value = context.headers.get("x-oc-mtime")?.to_str().ok()?;
     let (secs, fraction) = value.split_once('.').unwrap_or((value, ""));
-    let nanos = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok())?;
-    Some(Timestamp::new(secs.parse().ok()?, nanos))
+    let nanos: u32 = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok())?;
+    let whole: i64 = secs.parse().ok()?;
+    // A fraction of a second before 1970 counts from the second before.
+    match secs.starts_with('-') && nanos > 0 {
+        true => Some(Timestamp::new(whole.checked_sub(1)?, 1_000_000_000_u32.checked_sub(nanos)?)),
+        false => Some(Timestamp::new(whole, nanos)),
+    }
 }

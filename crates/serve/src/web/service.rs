@@ -20,6 +20,7 @@ use super::shared::{Op, Shared};
 use super::wire::Arrivals;
 use super::{browser, get, lock_ops, moves, props, proxy, put};
 use crate::login::DoorUser;
+use crate::tree::LOOKS_MAX;
 
 /// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the longest.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -160,7 +161,15 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
         "PUT" => put::put(&context, body).await,
         "PROPFIND" => {
             let bytes = read_short(body, BODY_BYTES_MAX).await?;
-            props::propfind(Arc::new(context), &bytes).await
+            let context = Arc::new(context);
+            let mut answer = props::propfind(Arc::clone(&context), &bytes).await;
+            for _ in 1..LOOKS_MAX {
+                if !is_stale(&answer) {
+                    break;
+                }
+                answer = props::propfind(Arc::clone(&context), &bytes).await;
+            }
+            answer
         }
         "PROPPATCH" | "MKCOL" | "DELETE" | "COPY" | "MOVE" | "LOCK" | "UNLOCK" => {
             let bytes = read_short(body, BODY_BYTES_MAX).await?;
@@ -168,7 +177,16 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
             // A copy alone ends with its client (`moves.copies_end_with_their_client`).
             let left = CancellationToken::new();
             let _stays = left.clone().drop_guard();
-            let work = tokio::spawn(async move { change(&context, &bytes, &left).await });
+            let work = tokio::spawn(async move {
+                let mut answer = change(&context, &bytes, &left).await;
+                for _ in 1..LOOKS_MAX {
+                    if !is_stale(&answer) {
+                        break;
+                    }
+                    answer = change(&context, &bytes, &left).await;
+                }
+                answer
+            });
             work.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
         }
         "PATCH" | "TRACE" | "CONNECT" => {
@@ -210,6 +228,11 @@ async fn who(
             Err(Box::new(response))
         }
     }
+}
+
+/// The file was replaced on the way: the request is carried out again (`tree.names_are_always_there`).
+fn is_stale(answer: &Answer) -> bool {
+    matches!(answer, Err(fail) if fail.is_stale)
 }
 
 async fn change(context: &Context, body: &[u8], left: &CancellationToken) -> Answer {

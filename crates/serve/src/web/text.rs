@@ -4,12 +4,7 @@
 use larder_base::Timestamp;
 use larder_volume::{Attr, FileKind};
 
-use super::civil::civil;
-
-const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// The last second of the year 9999: four digits of a year are all that a date of HTTP has.
-pub const HTTP_DATE_MAX: u64 = 253_402_300_799;
+use super::civil::{DAYS, MONTHS, civil, weekday, whole_second};
 
 /// At least `least` digits; more than 20 of them no number has.
 fn push_digits<const BASE: u64>(out: &mut String, mut number: u64, least: usize) {
@@ -54,14 +49,11 @@ pub fn push_validator(out: &mut String, attr: &Attr) {
     push_hex(out, attr.mtime.nanos.into());
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 5.6.7), of the years 1970 to 9999.
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 5.6.7), of the years 1 to 9999.
 pub fn push_http_date(out: &mut String, time: Timestamp) {
-    let secs = time.secs.clamp(0, HTTP_DATE_MAX.cast_signed());
-    let (year, month, day, second) = civil(Timestamp::new(secs, 0));
-    // The first day was a Thursday.
-    let weekday = usize::try_from((secs / 86_400 + 4) % 7).unwrap_or_default();
+    let (year, month, day, second) = civil(time);
     let month = usize::try_from(month - 1).unwrap_or_default();
-    out.push_str(DAYS.get(weekday).copied().unwrap_or_default());
+    out.push_str(DAYS.get(weekday(whole_second(time))).copied().unwrap_or_default());
     out.push_str(", ");
     push_two(out, day);
     out.push(' ');
@@ -85,17 +77,22 @@ mod tests {
     #[test]
     fn dates_are_those_of_http() {
         let mut secs = 0;
-        while secs <= HTTP_DATE_MAX {
+        while secs <= 253_402_300_799 {
             let mut out = String::new();
             push_http_date(&mut out, Timestamp::new(secs.cast_signed(), 999_999_999));
             assert_eq!(out, httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(secs)));
             // Each day of the week, hour, minute and second comes up in time.
             secs += 86_400 * 11 + 3_600 + 61;
         }
-        for (secs, same) in [(-1, 0), (i64::MAX, HTTP_DATE_MAX)] {
+        for (secs, text) in [
+            (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+            (i32::MIN.into(), "Fri, 13 Dec 1901 20:45:52 GMT"),
+            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (i64::MIN, "Mon, 01 Jan 0001 00:00:00 GMT"),
+        ] {
             let mut out = String::new();
             push_http_date(&mut out, Timestamp::new(secs, 0));
-            assert_eq!(out, httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(same)));
+            assert_eq!(out, text);
         }
     }
 

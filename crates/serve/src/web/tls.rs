@@ -5,9 +5,9 @@
 //! - `tls.changed_files_are_read`: files that a renewal has changed are read again within
 //!   [`CHECK_EVERY`]. Files that are damaged or half written change nothing: the certificate in use stays.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -148,12 +148,13 @@ fn create(certificate: &Path, key: &Path, names: Vec<String>) -> Result<(), TlsE
     let date = |year: i64| rcgen::date_time_ymd(year as i32, month as u8, day.min(28) as u8);
     (params.not_before, params.not_after) = (date(year - 1), date(year + YEARS));
     let made = params.self_signed(&pair).map_err(unusable)?;
-    write(key, "PRIVATE KEY", &pair.serialize_der())?;
-    write(certificate, "CERTIFICATE", made.der())
+    write(key, "PRIVATE KEY", 0o600, &pair.serialize_der())?;
+    // It is sent to everybody who connects.
+    write(certificate, "CERTIFICATE", 0o644, made.der())
 }
 
-/// PEM (RFC 7468), readable by the owner alone, whole or not at all.
-fn write(path: &Path, label: &str, der: &[u8]) -> Result<(), TlsError> {
+/// PEM (RFC 7468), whole or not at all. `mode` holds whatever the umask is.
+fn write(path: &Path, label: &str, mode: u32, der: &[u8]) -> Result<(), TlsError> {
     let mut text = format!("-----BEGIN {label}-----\n");
     for line in Base64::encode_string(der).as_bytes().chunks(64) {
         text.push_str(&String::from_utf8_lossy(line));
@@ -163,6 +164,7 @@ fn write(path: &Path, label: &str, der: &[u8]) -> Result<(), TlsError> {
     let beside = path.with_extension("new");
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&beside, path)
@@ -184,8 +186,8 @@ mod tests {
         assert_eq!(made.fingerprint().len(), 95);
         let again = Tls::load_or_create(folder.path(), names()).unwrap();
         assert_eq!(made.fingerprint(), again.fingerprint());
-        for name in ["webdav_certificate.pem", "webdav_key.pem"] {
-            assert_eq!(folder.path().join(name).metadata().unwrap().mode() & 0o777, 0o600);
+        for (name, mode) in [("webdav_certificate.pem", 0o644), ("webdav_key.pem", 0o600)] {
+            assert_eq!(folder.path().join(name).metadata().unwrap().mode() & 0o777, mode);
         }
         std::fs::write(folder.path().join("webdav_certificate.pem"), "garbage").unwrap();
         again.current.lock().checked -= CHECK_EVERY;

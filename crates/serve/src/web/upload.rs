@@ -32,7 +32,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Writes under way while more data arrives.
 const WRITES_MAX: usize = 3;
 /// How often a name may come and go while it is given.
-const RACES_MAX: usize = 8;
+const RACES_MAX: usize = 64;
 
 pub struct Upload {
     room: Room,
@@ -188,7 +188,11 @@ impl Upload {
                     Err(error) => return Err(error.into()),
                 }
             };
-            let as_whom = self.become_like(files, &old).await?;
+            let as_whom = match self.become_like(files, &old).await {
+                // Replaced by another in between.
+                Err(fail) if fail.is_stale => continue,
+                as_whom => as_whom?,
+            };
             let (old_key, new_key): (FileKey, FileKey) = ((files.id(), old.id.ino), (files.id(), self.ino()));
             let held = match locks.of_file(old_key) {
                 Some(exclusive) => Some(Held::take(files, self.ino(), exclusive).await?),
@@ -201,8 +205,8 @@ impl Upload {
                     }
                     return Ok(Published { attr, is_new: false });
                 }
-                // Removed by another in between.
-                Err(FsError::NotFound) => {}
+                // Removed or replaced by another in between.
+                Err(FsError::NotFound | FsError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -32,7 +32,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
-use larder_volume::{Attr, FileKind};
+use larder_volume::{Attr, FileKind, FsError};
 
 pub use entrance::{check_origin, session, to_login, wants_page};
 pub use html::OWN;
@@ -43,7 +43,7 @@ use super::fail::Fail;
 use super::get;
 use super::path::{Place, join, name};
 use super::shared::Shared;
-use crate::tree::{Room, Spot};
+use crate::tree::{LOOKS_MAX, Room, Spot};
 use form::Form;
 use frame::failure;
 use html::{private, redirect};
@@ -198,12 +198,24 @@ pub async fn get(context: Context, session: Option<Session>, query: &str) -> Ans
 }
 
 async fn page(visit: Visit) -> Answer {
-    let spot = visit.find().await?;
+    for _ in 0..LOOKS_MAX {
+        match visit.find().await {
+            Ok(Spot::In(room, attr)) if attr.kind == FileKind::File => match file(&visit, room, attr).await {
+                // Replaced since it was looked up (`tree.names_are_always_there`).
+                Err(fail) if fail.is_stale => {}
+                answer => return answer,
+            },
+            spot => return folder_page(visit, spot?).await,
+        }
+    }
+    Err(FsError::Stale.into())
+}
+
+async fn folder_page(visit: Visit, spot: Spot) -> Answer {
     let query = &visit.query;
     match spot {
         Spot::Top if query.has("folders") => folders(&visit, None).await,
         Spot::Top if visit.context.place.slash => listing::shares(&visit).await,
-        Spot::In(room, attr) if attr.kind == FileKind::File => file(&visit, room, attr).await,
         Spot::In(room, attr) if attr.kind == FileKind::Directory => {
             if query.has("zip") {
                 return archive::answer(visit, room, attr, Vec::new()).await;
