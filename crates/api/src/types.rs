@@ -502,6 +502,9 @@ pub struct VolumeStatus {
     /// In the answer to the request that made the volume only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_key: Option<String>,
+    /// The share that was made with it, in the answer to that request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<Box<ShareStatus>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

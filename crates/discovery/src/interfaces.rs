@@ -33,6 +33,30 @@ impl Address {
     }
 }
 
+/// The address by which clients most likely reach this machine where no route says so: of a network card before bridges and the
+/// like, of a private network before others, IPv4 before IPv6. `None` without a network.
+pub fn likely_address() -> Option<IpAddr> {
+    let all = if_addrs::get_if_addrs().unwrap_or_default();
+    let all = all.iter().filter(|interface| !interface.is_loopback() && !is_link_local_v6(interface.ip()));
+    all.min_by_key(|interface| rank(interface.ip(), is_card(&interface.name))).map(if_addrs::Interface::ip)
+}
+
+/// An address of this kind means nothing without the interface.
+fn is_link_local_v6(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// Hardware, as the kernel has it.
+fn is_card(interface: &str) -> bool {
+    std::path::Path::new("/sys/class/net").join(interface).join("device").exists()
+}
+
+/// The lowest is taken.
+fn rank(address: IpAddr, is_card: bool) -> (bool, bool, bool, IpAddr) {
+    let is_self_made = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+    (!is_card, is_self_made, !is_private(address), address)
+}
+
 /// The IPv4 addresses to speak from, sorted.
 pub(crate) fn addresses(named: &[String]) -> Vec<Address> {
     let mut found: Vec<Address> = if_addrs::get_if_addrs()
@@ -53,6 +77,17 @@ pub(crate) fn addresses(named: &[String]) -> Vec<Address> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_card_and_its_private_address_come_first() {
+        let at = |text: &str, is_card| rank(text.parse().unwrap(), is_card);
+        assert!(at("192.168.1.2", true) < at("172.17.0.1", false));
+        assert!(at("8.8.8.8", true) < at("10.0.0.1", false));
+        assert!(at("192.168.1.2", true) < at("8.8.8.8", true));
+        assert!(at("2001:db8::1", true) < at("169.254.3.4", true));
+        assert!(at("10.0.0.1", false) < at("fd00::1", false));
+        assert!(is_link_local_v6("fe80::1".parse().unwrap()) && !is_link_local_v6("fd00::1".parse().unwrap()));
+    }
 
     #[test]
     fn only_private_addresses_count() {

@@ -17,7 +17,7 @@ mod mdns;
 mod wsd;
 
 pub use announced::{Announced, Service};
-pub use interfaces::is_private;
+pub use interfaces::{is_private, likely_address};
 
 /// Announcements under way. Dropping it ends them without a goodbye; [`Discovery::stop`] says it.
 #[derive(Default)]

@@ -128,8 +128,14 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The address by which others in the network reach this machine: the one it would send from. Nothing is sent.
+/// The address by which others in the network reach this machine: the one it would send from, or without a default route the
+/// likeliest of its own.
 pub(crate) fn address_outward() -> Option<IpAddr> {
+    address_of_default_route().or_else(larder_discovery::likely_address)
+}
+
+/// Nothing is sent.
+fn address_of_default_route() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     let addr = socket.local_addr().ok()?.ip();

@@ -3,7 +3,9 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use larder_api::{Done, Encrypt, Failure, OwnerUse, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus};
+use larder_api::{
+    Done, Encrypt, Failure, OwnerUse, ShareStatus, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus,
+};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
@@ -119,10 +121,23 @@ fn made(volume: &VolumeStatus) -> String {
     if let Some(cipher) = &volume.encryption {
         text.push_str(&format!(", encrypted with {cipher}"));
     }
+    if let Some(share) = &volume.shared {
+        text.push_str(&shared_text(share));
+    }
     if let Some(key) = &volume.recovery_key {
         text.push_str(&keys::recovery_text(key));
     }
     text
+}
+
+/// A new volume is open to others at once: who they are, and how to close it.
+fn shared_text(share: &ShareStatus) -> String {
+    let word = larder_base::shell::word(std::path::Path::new(&share.name));
+    format!(
+        "\nshared as '{}': SMB, SFTP and WebDAV with {}; NFS with {}\n\
+         to share it with some users alone: larder share set {word} --users NAMES; with nobody: larder share remove {word}",
+        share.name, share.smb_rule, share.nfs_rule
+    )
 }
 
 async fn move_to(global: &Global, request: &VolumeMove) -> Result<(), Failure> {

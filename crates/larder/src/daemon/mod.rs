@@ -592,7 +592,7 @@ impl Daemon {
                 .action("choose another name, or make the volume without a share: --no-share"));
         }
         let properties = owner_quotas::numbered(&request.properties, &state.config)?;
-        let status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
+        let mut status = create_volume(&pool, &name.volume, &properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
             let share = shares::default_share(&name.volume, Some(name.clone()), &state.config);
@@ -601,6 +601,7 @@ impl Daemon {
                 Ok(())
             })
             .await?;
+            status.shared = Some(Box::new(shares::status(&share, &state.config)));
         }
         self.snapshot_runs.wake();
         Ok(status)

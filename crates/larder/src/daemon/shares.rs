@@ -120,7 +120,8 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
     Ok((found.files, found.top))
 }
 
-fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
+/// What a share is, whether it is served or not.
+pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
     let networks = share.nfs_networks();
     let listed = listed(share);
     let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));

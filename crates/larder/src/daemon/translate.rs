@@ -231,6 +231,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         replica: info.replica,
         origin: info.origin.clone(),
         recovery_key: None,
+        shared: None,
     }
 }
 
