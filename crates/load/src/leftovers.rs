@@ -61,7 +61,7 @@ impl Leftovers {
             }
             let machine = Machine::this();
             for (path, identity) in all {
-                let removed = match remove(&machine, &path, identity) {
+                let removed = match remove(&machine, &path, &identity) {
                     Err(error) => error.kind() == std::io::ErrorKind::NotFound,
                     Ok(()) => true,
                 };

@@ -84,8 +84,9 @@ impl Marker {
 pub struct Scratch {
     path: PathBuf,
     identity: Identity,
-    /// Locked until this goes: other benches see by it that its maker is alive.
-    _marker: File,
+    /// Locked until this goes: other benches see by it that its maker is alive. Closed before it is removed: a filesystem
+    /// in user space keeps an open file under another name, and the folder with it.
+    marker: Option<File>,
     leftovers: Leftovers,
 }
 
@@ -97,7 +98,6 @@ impl Scratch {
         let unique: String = uuid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
         let path = folder.join(format!("{PREFIX}{unique}"));
         fs::create_dir(&path).map_err(|e| BenchError::at("make the folder", &path, e))?;
-        let identity = Identity::of(&path).map_err(|e| BenchError::at("look at", &path, e))?;
         let marker = path.join(MARKER);
         let made = mark(machine, &marker);
         let made = made.map_err(|e| {
@@ -105,8 +105,9 @@ impl Scratch {
             let _ = fs::remove_file(&marker).and_then(|()| fs::remove_dir(&path));
             BenchError::at("write", &marker, e)
         })?;
-        control.leftovers().left().folders.push((path.clone(), identity));
-        Ok(Self { path, identity, _marker: made, leftovers: control.leftovers().clone() })
+        let identity = Identity::of(&path).map_err(|e| BenchError::at("look at", &path, e))?;
+        control.leftovers().left().folders.push((path.clone(), identity.clone()));
+        Ok(Self { path, identity, marker: Some(made), leftovers: control.leftovers().clone() })
     }
 
     pub fn path(&self) -> &Path {
@@ -126,7 +127,8 @@ fn mark(machine: &Machine, path: &Path) -> std::io::Result<File> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = remove(&Machine::this(), &self.path, self.identity) {
+        drop(self.marker.take());
+        if let Err(error) = remove(&Machine::this(), &self.path, &self.identity) {
             self.leftovers.add(format!("{} was left behind: {error}", self.path.display()));
         }
         self.leftovers.left().folders.retain(|(path, _)| *path != self.path);
@@ -146,7 +148,7 @@ fn sweep_one(machine: &Machine, path: &Path) -> Option<()> {
     let us = rustix::process::geteuid().as_raw();
     let identity = Identity::of(path).ok()?;
     let folder = fs::symlink_metadata(path).ok()?;
-    if folder.uid() != us || folder.ino() != identity.inode {
+    if folder.uid() != us || !identity.is_of(&folder) {
         return None;
     }
     // Neither a link nor a pipe of that name is followed or waited for.
@@ -158,13 +160,14 @@ fn sweep_one(machine: &Machine, path: &Path) -> Option<()> {
     }
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     Marker::of(&file).filter(|marker| marker.is_orphan(machine))?;
-    remove(machine, path, identity).ok()
+    drop(file);
+    remove(machine, path, &identity).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::removal::MOUNT;
+    use crate::removal::MOUNTS;
 
     #[test]
     fn whoever_will_not_wait_leaves_nothing_that_can_be_taken_away() {
@@ -242,7 +245,7 @@ mod tests {
         fs::write(precious.join("file"), "x").unwrap();
         let scratch = Scratch::make(&machine, folder.path(), &control).unwrap();
         std::os::unix::fs::symlink(&precious, scratch.path().join("data")).unwrap();
-        std::os::unix::fs::symlink(&precious, scratch.path().join(MOUNT)).unwrap();
+        std::os::unix::fs::symlink(&precious, scratch.path().join(MOUNTS[2])).unwrap();
         drop(scratch);
         assert!(precious.join("file").exists() && control.leftovers().take().is_empty());
         for swapped in [true, false] {

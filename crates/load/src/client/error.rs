@@ -7,7 +7,7 @@ pub enum ClientError {
     )]
     BadUrl { url: String, reason: String },
     #[error(
-        "{scheme}:// is no protocol that can be measured by URL: use nfs, smb, sftp, http, https, dav or davs, or mount it and give the folder"
+        "{scheme}:// is no protocol that can be measured by URL: use nfs, smb, sftp, http, https, webdav or webdavs, or mount it and give the folder"
     )]
     UnknownScheme { scheme: String },
     /// Nothing answered.

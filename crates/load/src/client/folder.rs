@@ -27,6 +27,10 @@ const FILL_BLOCK_BYTES: u64 = 1 << 20;
 /// Of a protocol that writes files as a whole: seconds on a slow share.
 const UPLOAD_BYTES_MAX: u64 = 64 << 20;
 const REMOVE_DEPTH: usize = 16;
+/// Folders into which servers move what is removed: larder and Samba, Synology, QNAP.
+const BINS: [&str; 3] = [".recycle", "#recycle", "@Recycle"];
+/// More folders than a bench makes.
+const BIN_FOLDERS_MAX: usize = 10_000;
 const ABORT_LOOK: Duration = Duration::from_millis(20);
 
 pub(super) struct Client<T: Target> {
@@ -289,6 +293,8 @@ impl<T: Target + 'static> ShareClient for Client<T> {
             let mut left = sweep(&share).await;
             if tried && let Some(found) = remove_tree(&share, &folder, "").await? {
                 left = Some((folder, found));
+            } else if tried {
+                empty_bins(&share, &folder).await;
             }
             Ok(left)
         })?;
@@ -381,6 +387,13 @@ async fn stopped(control: &Control) {
 /// One that holds more than a bench makes, and what that is.
 async fn sweep<S: Share>(share: &S) -> Option<(String, String)> {
     let mut left = None;
+    for bin in BINS {
+        for entry in share.list(bin).await.unwrap_or_default() {
+            if entry.folder && leftover::is_orphan(&entry.name) {
+                let _ = empty_bin(share, &join(bin, &entry.name)).await;
+            }
+        }
+    }
     for entry in share.list("").await.unwrap_or_default() {
         if entry.folder
             && leftover::is_orphan(&entry.name)
@@ -390,6 +403,36 @@ async fn sweep<S: Share>(share: &S) -> Option<(String, String)> {
         }
     }
     left
+}
+
+/// What a server put into a recycle bin of the share when this bench removed it. Only the bench's own folder there is
+/// touched: nobody else makes one of its name (`load.one_folder`).
+async fn empty_bins<S: Share>(share: &S, folder: &str) {
+    for bin in BINS {
+        let _ = empty_bin(share, &join(bin, folder)).await;
+    }
+}
+
+/// Names there may have got numbers, so all that is in the folder goes.
+async fn empty_bin<S: Share>(share: &S, root: &str) -> Outcome<()> {
+    let mut folders = vec![root.to_owned()];
+    let mut at = 0;
+    while let Some(folder) = folders.get(at).cloned() {
+        at += 1;
+        let Some(entries) = list_own(share, &folder).await? else { return Ok(()) };
+        let (inner, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.folder);
+        folders.extend(
+            inner
+                .iter()
+                .map(|entry| join(&folder, &entry.name))
+                .take(BIN_FOLDERS_MAX - folders.len().min(BIN_FOLDERS_MAX)),
+        );
+        remove_files(share, &folder, files).await?;
+    }
+    for folder in folders.iter().rev() {
+        share.remove_folder(folder).await?;
+    }
+    Ok(())
 }
 
 fn join(folder: &str, name: &str) -> String {

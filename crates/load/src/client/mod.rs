@@ -67,7 +67,7 @@ const OPTIONS: &[(&[&str], &[&str])] = &[
     (&["nfs"], &["version", "vers", "nfsport", "mountport"]),
     (&["smb", "cifs"], &["encrypt", PASSWORD_FILE]),
     (&["sftp", "ssh"], &["cipher", PASSWORD_FILE]),
-    (&["http", "https", "dav", "davs"], &["any-certificate", PASSWORD_FILE]),
+    (&["http", "https", "dav", "davs", "webdav", "webdavs"], &["any-certificate", PASSWORD_FILE]),
 ];
 /// A password is a line.
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -99,7 +99,9 @@ pub fn open(url: &str, options: &ClientOptions) -> Result<Box<dyn ShareClient>, 
         "nfs" => folder::Client::open(nfs::NfsTarget::new(&url, options)?, options),
         "smb" | "cifs" => folder::Client::open(smb::SmbTarget::new(&url, options)?, options),
         "sftp" | "ssh" => folder::Client::open(sftp::SftpTarget::new(&url, options)?, options),
-        "http" | "https" | "dav" | "davs" => folder::Client::open(webdav::DavTarget::new(&url, options)?, options),
+        "http" | "https" | "dav" | "davs" | "webdav" | "webdavs" => {
+            folder::Client::open(webdav::DavTarget::new(&url, options)?, options)
+        }
         _ => Err(ClientError::UnknownScheme { scheme: url.scheme }),
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct DavTarget {
 
 impl DavTarget {
     pub fn new(url: &ShareUrl, options: &ClientOptions) -> Outcome<Self> {
-        let secure = matches!(url.scheme.as_str(), "https" | "davs");
+        let secure = matches!(url.scheme.as_str(), "https" | "davs" | "webdavs");
         let port = url.port.unwrap_or(if secure { 443 } else { 80 });
         let any = options.any_certificate || url.option("any-certificate").is_some_and(|v| v != "0");
         let user = url.user.clone().or_else(|| options.user.clone());
