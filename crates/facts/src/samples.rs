@@ -15,6 +15,9 @@ pub struct MachineFacts {
     pub kernel: String,
 }
 
+/// `others.small_part`: a load that is held by a full core beside so much other work would hardly be quicker without.
+pub const OTHERS_PERCENT_SMALL: f64 = 15.0;
+
 /// The machine's work during a run. All series have as many values as `at_ms`; an unknown value is NaN in memory and
 /// `null` in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,6 +71,33 @@ pub struct CoreSeries {
     pub irq: Vec<f64>,
     #[serde(with = "holes")]
     pub steal: Vec<f64>,
+    /// The part of user, nice and system of programs that take no part in the load; empty where that is not known.
+    #[serde(default, with = "holes", skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<f64>,
+    /// The time in which threads of the load could have run there and did not; empty where that is not known.
+    #[serde(default, with = "holes", skip_serializing_if = "Vec::is_empty")]
+    pub waited: Vec<f64>,
+}
+
+impl CoreSeries {
+    /// Percent at one moment, waiting left out; unknown parts count nothing.
+    pub fn busy(&self, at: usize) -> f64 {
+        let parts = [&self.user, &self.nice, &self.system, &self.irq];
+        parts.iter().filter_map(|part| part.get(at)).filter(|value| value.is_finite()).sum::<f64>().clamp(0.0, 100.0)
+    }
+
+    pub fn others(&self, at: usize) -> f64 {
+        self.others.get(at).copied().filter(|value| value.is_finite()).unwrap_or(0.0)
+    }
+
+    /// Of the load. A core of which it has nearly all is full of it, although somebody else has the rest
+    /// (`others.small_part`).
+    pub fn busy_of_load(&self, at: usize) -> f64 {
+        let (busy, others) = (self.busy(at), self.others(at));
+        // `others.wanted`: what the load waited for while others had the core would have been its own.
+        let waited = self.waited.get(at).copied().filter(|value| value.is_finite()).unwrap_or(0.0).min(others);
+        if others <= OTHERS_PERCENT_SMALL { busy } else { (busy - others + waited).max(0.0) }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

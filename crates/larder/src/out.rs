@@ -88,11 +88,12 @@ pub(crate) fn complain(failure: &Failure, json: bool) {
     }
 }
 
-/// How text is drawn: as wide as the terminal, 100 columns where there is none.
+/// How text is drawn: as wide as the terminal; where there is none as `COLUMNS` says (POSIX, XBD 8.3), else 100 columns.
 pub(crate) fn style() -> Style {
-    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    let width = width.filter(|columns| *columns > 0).unwrap_or(Style::default().width);
-    Style { width, colour: colour(), unicode: speaks_unicode() }
+    let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let said = || std::env::var("COLUMNS").ok()?.trim().parse::<usize>().ok();
+    let width = terminal.filter(|columns| *columns > 0).or_else(said).filter(|columns| *columns > 0);
+    Style { width: width.unwrap_or(Style::default().width), colour: colour(), unicode: speaks_unicode(), cores: false }
 }
 
 /// Unless the locale says otherwise: the first of these that is set counts (POSIX, XBD 8.2).

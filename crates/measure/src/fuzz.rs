@@ -24,7 +24,9 @@ mod tests {
             system: even.clone(),
             iowait: even.clone(),
             irq: even.clone(),
-            steal: even,
+            steal: even.clone(),
+            others: even.clone(),
+            waited: even,
         };
         let samples = Samples { at_ms: vec![1, 500, 900], cores: vec![core], ..Samples::default() };
         let facts = br#"{"host":"nas","model":"m","processor":"p","cores":1,"memory_bytes":2,"kernel":"k"}"#;

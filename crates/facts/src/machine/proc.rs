@@ -88,7 +88,12 @@ impl Machine {
 
     /// A process's name, which may hold blanks and brackets, and what follows it in `/proc/PID/stat`: the third field first.
     pub fn process_stat(&self, pid: u32) -> Option<(String, Vec<String>)> {
-        parse_stat(&self.read(format!("/proc/{pid}/stat"))?)
+        self.stat_in(&format!("/proc/{pid}"))
+    }
+
+    /// The same of a thread, by its folder.
+    pub(crate) fn stat_in(&self, folder: &str) -> Option<(String, Vec<String>)> {
+        parse_stat(&self.read(format!("{folder}/stat"))?)
     }
 
     /// In ticks since the machine started (field 22). With the pid it tells a process.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::others::{Others, Shared};
 use crate::Machine;
 use crate::machine::proc::DiskCounters;
 use crate::machine::quota::{Group, groups};
@@ -35,6 +36,8 @@ pub(super) struct NetCounts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Look {
     pub(super) cores: BTreeMap<u32, CoreTicks>,
+    /// What other programs took of each core, and what the load waited for, since these counters were made.
+    pub(super) shared: Option<BTreeMap<u32, Shared>>,
     pub(super) disks: BTreeMap<String, DiskCounters>,
     pub(super) nets: BTreeMap<String, NetCounts>,
     pub(super) retransmits: Option<u64>,
@@ -57,6 +60,7 @@ pub(super) struct Counters {
     sensors: Vec<(String, PathBuf)>,
     /// Of servers, by their titles.
     limited: Vec<(String, Group)>,
+    others: Others,
 }
 
 impl Counters {
@@ -66,10 +70,11 @@ impl Counters {
         disks.truncate(DISKS_MAX);
         let title = |g: Group| (format!("{} (pid {}), {:.2} cores", g.name, g.pid, g.cores), g);
         let limited = groups(machine).into_iter().filter(Group::serves).map(title).collect();
-        Self { disks, sensors: sensors(machine), limited, machine: machine.clone() }
+        Self { disks, sensors: sensors(machine), limited, machine: machine.clone(), others: Others::default() }
     }
 
-    pub(super) fn look(&self) -> Look {
+    pub(super) fn look(&mut self) -> Look {
+        let shared = self.others.look(&self.machine);
         let machine = &self.machine;
         let read = |path: &str| machine.read(path).unwrap_or_default();
         let temperature = |(name, path): &(String, PathBuf)| {
@@ -87,6 +92,7 @@ impl Counters {
             throttled_now: throttled_now(machine),
             quotas: self.limited.iter().filter_map(|(name, g)| Some((name.clone(), g.periods(machine)?))).collect(),
             cores,
+            shared,
         }
     }
 }

@@ -12,11 +12,13 @@ use crate::Machine;
 use crate::samples::{CoreSeries, DiskSeries, NetSeries, Samples, Series};
 
 mod look;
+mod others;
 mod watts;
 
 use crate::machine::proc::DiskCounters;
 pub use look::{CORES_MAX, DISKS_MAX, NETS_MAX, SENSORS_MAX};
 use look::{CoreTicks, Counters, Look, NetCounts, link_bytes_per_s};
+use others::Shared;
 pub use watts::Meter;
 use watts::Wattmeter;
 
@@ -42,7 +44,7 @@ impl Sampler {
         let (orders, received) = channel();
         let machine = machine.clone();
         let thread = std::thread::spawn(move || {
-            let counters = Counters::new(&machine);
+            let mut counters = Counters::new(&machine);
             let meter = meter.map(|meter| Wattmeter::start(meter, began, INTERVAL));
             let mut recorder = Recorder::default();
             let mut last: Option<(Instant, Look)> = None;
@@ -110,7 +112,15 @@ impl Recorder {
         }
         for (&core, ticks) in &now.cores {
             if let Some(earlier) = before.cores.get(&core) {
-                self.add_core(n, core, earlier, ticks);
+                let spent = |look: &Look| Some(look.shared.as_ref()?.get(&core).copied().unwrap_or_default());
+                let since = |(now, before): (Shared, Shared)| Shared {
+                    others: now.others.saturating_sub(before.others),
+                    waited_ns: now.waited_ns.saturating_sub(before.waited_ns),
+                };
+                let waited_max_ns = seconds * 1e9;
+                let shared = spent(now).zip(spent(before)).map(since);
+                let waited = shared.map(|shared| (shared.waited_ns as f64 / waited_max_ns * 100.0).min(100.0));
+                self.add_core(n, core, [earlier, ticks], shared.map(|shared| shared.others), waited);
             }
         }
         for (disk, counts) in &now.disks {
@@ -143,13 +153,23 @@ impl Recorder {
         self.at_ms.push(at_ms);
     }
 
-    fn add_core(&mut self, n: usize, core: u32, before: &CoreTicks, now: &CoreTicks) {
+    fn add_core(
+        &mut self,
+        n: usize,
+        core: u32,
+        [before, now]: [&CoreTicks; 2],
+        others: Option<u64>,
+        waited: Option<f64>,
+    ) {
         let part = |f: fn(&CoreTicks) -> u64| f(now).saturating_sub(f(before)) as f64;
         let parts: [fn(&CoreTicks) -> u64; 7] =
             [|t| t.user, |t| t.nice, |t| t.system, |t| t.iowait, |t| t.irq, |t| t.steal, |t| t.idle];
         let total: f64 = parts.iter().map(|f| part(*f)).sum();
         let percent = |f: fn(&CoreTicks) -> u64| if total > 0.0 { part(f) / total * 100.0 } else { f64::NAN };
         let [user, nice, system, iowait, irq, steal, _] = parts.map(percent);
+        // Threads move between looks: no core gave other programs more than it gave all.
+        let most = user + nice + system;
+        let others = others.filter(|_| total > 0.0).map_or(f64::NAN, |ticks| (ticks as f64 / total * 100.0).min(most));
         let series = self.cores.entry(core).or_insert_with(|| CoreSeries { core, ..CoreSeries::default() });
         let lists = [
             (&mut series.user, user),
@@ -158,6 +178,8 @@ impl Recorder {
             (&mut series.iowait, iowait),
             (&mut series.irq, irq),
             (&mut series.steal, steal),
+            (&mut series.others, others),
+            (&mut series.waited, waited.unwrap_or(f64::NAN)),
         ];
         lists.into_iter().for_each(|(list, value)| put(list, n, value));
     }
@@ -209,6 +231,12 @@ impl Recorder {
             throttled: self.throttled,
             watts,
         };
+        // Where processes cannot be seen there is no such series.
+        let unknown = |core: &&mut CoreSeries| core.others.iter().all(|value| value.is_nan());
+        samples.cores.iter_mut().filter(unknown).for_each(|core| {
+            core.others.clear();
+            core.waited.clear();
+        });
         for list in lists(&mut samples) {
             list.resize(n, f64::NAN);
         }
@@ -221,6 +249,7 @@ pub fn lists(samples: &mut Samples) -> Vec<&mut Vec<f64>> {
     let mut lists = Vec::new();
     for c in &mut samples.cores {
         lists.extend([&mut c.user, &mut c.nice, &mut c.system, &mut c.iowait, &mut c.irq, &mut c.steal]);
+        lists.extend([&mut c.others, &mut c.waited].into_iter().filter(|list| !list.is_empty()));
     }
     for d in &mut samples.disks {
         lists.extend([&mut d.busy, &mut d.read_bytes_per_s, &mut d.write_bytes_per_s, &mut d.latency_ms]);

@@ -33,7 +33,7 @@ Tcp: 5 42
 #[test]
 fn counters_become_series() {
     let fixture = Fixture::new(PI);
-    let counters = Counters::new(&fixture.machine);
+    let mut counters = Counters::new(&fixture.machine);
     let before = counters.look();
     fixture.write(
         "/proc/stat",

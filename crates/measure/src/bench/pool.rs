@@ -21,17 +21,57 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 const READY_BYTES_MAX: u64 = 64 << 10;
 const VOLUME: &str = "files";
 const POOL: &str = "bench";
+const SEALED: &str = "sealed";
+const GOCRYPTFS: &str = "gocryptfs";
+/// For mounting a folder on a folder.
+const MOUNT_TIME_MAX: Duration = Duration::from_secs(20);
+const KEY_BYTES: u64 = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolSpec {
     /// As `larder up --layout` takes it; `None`: what it chooses.
     pub(super) layout: Option<String>,
     pub(super) compression: Option<String>,
+    pub(super) encryption: Encryption,
     pub(super) memory_bytes: u64,
+}
+
+/// Where the files of a pool that is made for a bench are encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Encryption {
+    #[default]
+    None,
+    /// By larder: a volume with this cipher.
+    Volume(String),
+    /// By gocryptfs, on a plain volume.
+    Gocryptfs,
+}
+
+impl Encryption {
+    /// `none`, `gocryptfs`, or a cipher as `larder volume create --encrypt` takes it.
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "none" => Self::None,
+            GOCRYPTFS => Self::Gocryptfs,
+            cipher => Self::Volume(cipher.to_owned()),
+        }
+    }
+
+    /// Every kind that this machine can measure, by name.
+    pub(super) fn all(machine: &Machine) -> Vec<String> {
+        let gocryptfs = machine.program(GOCRYPTFS).map(|_| GOCRYPTFS);
+        ["none", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"]
+            .into_iter()
+            .chain(gocryptfs)
+            .map(str::to_owned)
+            .collect()
+    }
 }
 
 /// Running; ended and unmounted when this goes.
 pub(super) struct TemporaryPool {
+    /// gocryptfs above the pool's own mount; ended before the server.
+    above: Option<Running>,
     server: Option<Running>,
     mount: PathBuf,
     data: PathBuf,
@@ -57,25 +97,73 @@ impl TemporaryPool {
         let password = secret(machine, &data)?;
         let args = arguments(&disks, &data, &mount, &password, spec);
         let server = Some(Running::start(machine, &program.to_string_lossy(), &args)?);
-        let mut pool = Self { server, mount, data, _disks: disks };
+        let mut pool = Self { above: None, server, mount, data, _disks: disks };
         pool.wait(control)?;
+        let larder = |words: &[OsString]| command(machine, &program.to_string_lossy(), &pool.data, words, control);
+        if let Encryption::Volume(cipher) = &spec.encryption {
+            let (key, sealed) = (pool.key()?, pool.folder("sealed")?);
+            let encrypt = format!("--encrypt={cipher}").into();
+            let options = [encrypt, "--key-file".into(), key.into(), "--no-recovery-key".into(), "--no-share".into()];
+            larder(&[&["volume".into(), "create".into(), SEALED.into()], &options[..]].concat())?;
+            larder(&["mount".into(), "--volume".into(), SEALED.into(), sealed.clone().into()])?;
+            pool.mount = sealed;
+        }
         if let Some(kind) = &spec.compression {
-            let words = [
-                "--data".into(),
-                pool.data.clone().into(),
-                "volume".into(),
-                "set".into(),
-                VOLUME.into(),
-                "--compression".into(),
-                kind.into(),
-            ];
-            let done =
-                process::run(machine, &program.to_string_lossy(), &words, COMMAND_TIME_MAX, control, &mut |_| {})?;
-            if done.code != Some(0) {
-                return Err(BenchError::tool("larder volume set", done.stderr));
-            }
+            let volume = if matches!(spec.encryption, Encryption::Volume(_)) { SEALED } else { VOLUME };
+            command(
+                machine,
+                &program.to_string_lossy(),
+                &pool.data,
+                &["volume".into(), "set".into(), volume.into(), "--compression".into(), kind.into()],
+                control,
+            )?;
+        }
+        if spec.encryption == Encryption::Gocryptfs {
+            pool.encrypt_above(machine, control)?;
         }
         Ok(pool)
+    }
+
+    /// A key file of random bytes, beside the password.
+    fn key(&self) -> Result<PathBuf, BenchError> {
+        let path = self.data.join("key");
+        let mut key = Vec::new();
+        let random = std::fs::File::open("/dev/urandom").and_then(|file| file.take(KEY_BYTES).read_to_end(&mut key));
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let written = random.and(made).and_then(|mut file| file.write_all(&key));
+        written.map(|()| path.clone()).map_err(|e| BenchError::at("write", &path, e))
+    }
+
+    fn folder(&self, name: &str) -> Result<PathBuf, BenchError> {
+        let path = self.mount.with_file_name(name);
+        std::fs::create_dir(&path).map(|()| path.clone()).map_err(|e| BenchError::at("make the folder", &path, e))
+    }
+
+    fn encrypt_above(&mut self, machine: &Machine, control: &Control) -> Result<(), BenchError> {
+        let (sealed, plain) = (self.mount.join(SEALED), self.folder("plain")?);
+        std::fs::create_dir(&sealed).map_err(|e| BenchError::at("make the folder", &sealed, e))?;
+        let password = self.data.join("password");
+        let common: [OsString; 3] = ["-q".into(), "-passfile".into(), password.into()];
+        let words = [&["-init".into()], &common[..], &[sealed.clone().into()]].concat();
+        let done = process::run(machine, GOCRYPTFS, &words, COMMAND_TIME_MAX, control, &mut |_| {})?;
+        if done.code != Some(0) {
+            return Err(BenchError::tool(GOCRYPTFS, done.stderr));
+        }
+        let words = [&["-fg".into()], &common[..], &[sealed.into(), plain.clone().into()]].concat();
+        self.above = Some(Running::start(machine, GOCRYPTFS, &words)?);
+        let end = Instant::now() + MOUNT_TIME_MAX;
+        while machine.mounts().of(&plain).is_none_or(|mount| mount.point != plain) {
+            if control.is_stopped() {
+                return Err(BenchError::Stopped);
+            }
+            if Instant::now() >= end {
+                let reason = format!("it had mounted nothing after {} s", MOUNT_TIME_MAX.as_secs());
+                return Err(BenchError::tool(GOCRYPTFS, reason));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.mount = plain;
+        Ok(())
     }
 
     pub(super) fn mount(&self) -> &Path {
@@ -133,10 +221,48 @@ impl TemporaryPool {
 
 impl Drop for TemporaryPool {
     fn drop(&mut self) {
+        if let Some(mut above) = self.above.take() {
+            let _ = above.end(STOP_TIME_MAX);
+        }
         if let Some(mut server) = self.server.take() {
             let _ = server.end(STOP_TIME_MAX);
         }
     }
+}
+
+/// One of the program's own commands, to the daemon of `data`.
+fn command(
+    machine: &Machine,
+    program: &str,
+    data: &Path,
+    words: &[OsString],
+    control: &Control,
+) -> Result<Vec<u8>, BenchError> {
+    let all: Vec<OsString> = [&["--json".into(), "--data".into(), data.into()], words].concat();
+    let done = process::run(machine, program, &all, COMMAND_TIME_MAX, control, &mut |_| {})?;
+    let name =
+        words.iter().take(2).fold("larder".to_owned(), |name, word| format!("{name} {}", word.to_string_lossy()));
+    if done.code == Some(0) { Ok(done.stdout) } else { Err(BenchError::tool(&name, told(&done.stderr))) }
+}
+
+/// The cipher of each volume of the daemon that serves here, by `POOL/VOLUME`: `none` where there is none.
+pub(super) fn ciphers_of_volumes(
+    machine: &Machine,
+    program: &Path,
+    data: Option<&Path>,
+    control: &Control,
+) -> std::collections::BTreeMap<String, String> {
+    let mut words: Vec<OsString> = vec!["--json".into()];
+    words.extend(data.iter().flat_map(|data| ["--data".into(), data.into()]));
+    words.extend(["volume".into(), "list".into()]);
+    let done = process::run(machine, &program.to_string_lossy(), &words, COMMAND_TIME_MAX, control, &mut |_| {});
+    let said = done.ok().filter(|done| done.code == Some(0)).map(|done| done.stdout).unwrap_or_default();
+    let volumes: Vec<serde_json::Value> = serde_json::from_slice(&said).unwrap_or_default();
+    let cipher = |volume: &serde_json::Value| {
+        let name = format!("{}/{}", volume["pool"].as_str()?, volume["name"].as_str()?);
+        Some((name, volume["encryption"].as_str().unwrap_or("none").to_owned()))
+    };
+    volumes.iter().filter_map(cipher).collect()
 }
 
 fn arguments(disks: &[Scratch], data: &Path, mount: &Path, password: &Path, spec: &PoolSpec) -> Vec<OsString> {
@@ -199,7 +325,12 @@ mod tests {
     fn its_arguments_are_those_of_up() {
         let folder = tempfile::tempdir().unwrap();
         let disks = [Scratch::make(&Machine::this(), folder.path(), &Control::new(|_| {})).unwrap()];
-        let spec = PoolSpec { layout: Some("mirror".into()), compression: None, memory_bytes: 1 << 28 };
+        let spec = PoolSpec {
+            layout: Some("mirror".into()),
+            compression: None,
+            encryption: Encryption::None,
+            memory_bytes: 1 << 28,
+        };
         let args = arguments(&disks, Path::new("/d"), Path::new("/m"), Path::new("/p"), &spec);
         let words: Vec<_> = args.iter().map(|a| a.to_string_lossy()).collect();
         let disk = disks[0].path().join("disk");

@@ -65,6 +65,8 @@ pub struct PoolTarget {
     /// Each is measured; empty: the usual one.
     pub layouts: Vec<String>,
     pub compressions: Vec<String>,
+    /// `none`, ciphers of larder's volumes, `gocryptfs`; empty: all of them with the preset `encryption`, else none.
+    pub encryptions: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -339,7 +341,7 @@ fn one_kind(runs: &[Run]) -> Option<Note> {
     let kinds: BTreeSet<&String> = runs.iter().filter_map(|run| run.variant.get(ENCRYPTION)).collect();
     let kind = kinds.first().filter(|_| kinds.len() == 1)?;
     let text = format!(
-        "encryption is '{kind}' in all that was measured, so there is nothing to compare: name a folder on dm-crypt (LUKS) or gocryptfs beside a plain one, or a share in several ways, such as smb://HOST/SHARE and smb://HOST/SHARE?encrypt=1, sftp://HOST/ and sftp://HOST/?cipher=chacha20-poly1305@openssh.com"
+        "encryption is '{kind}' in all that was measured, so there is nothing to compare: name a folder on dm-crypt (LUKS), gocryptfs or an encrypted volume of larder beside a plain one, a folder on each disk of a pool with bench pool, or a share in several ways, such as smb://HOST/SHARE and smb://HOST/SHARE?encrypt=1, sftp://HOST/ and sftp://HOST/?cipher=chacha20-poly1305@openssh.com"
     );
     Some(Note { code: "one-encryption".to_owned(), text, misleading: false })
 }

@@ -28,6 +28,8 @@ const COUNTED_S_MIN: f64 = 1.0;
 const SECONDS_ADVISED: u32 = 5;
 /// Percent of all cores that the host of a virtual machine took away; less is nobody's fault.
 const STEAL_PERCENTS: [f64; 4] = [50.0, 25.0, 10.0, 3.0];
+/// Percent of all cores that other programs took; less is what any system does.
+const OTHERS_PERCENTS: [f64; 3] = [75.0, 50.0, 25.0];
 /// TCP segments sent again, of all of them.
 const RETRANSMIT_SHARE_MAX: f64 = 0.001;
 /// Payload of one TCP segment on Ethernet.
@@ -337,7 +339,7 @@ pub fn title(workload: &Workload) -> String {
 /// Notes on a run from its own figures, once it is over.
 fn after(run: &Run, planned: Duration) -> Vec<Note> {
     let told = [read_again(run), short(run, planned), uneven(run), knee(run), throttled(&run.samples)];
-    told.into_iter().chain([stolen(&run.samples), sent_again(run)]).flatten().collect()
+    told.into_iter().chain([stolen(&run.samples), beside_others(&run.samples), sent_again(run)]).flatten().collect()
 }
 
 fn note(code: &str, misleading: bool, text: String) -> Option<Note> {
@@ -461,6 +463,14 @@ fn stolen(samples: &Samples) -> Option<Note> {
     let text =
         format!("the host of this virtual machine took more than {least:.0} % of its processor time away meanwhile");
     note("stolen", false, text)
+}
+
+fn beside_others(samples: &Samples) -> Option<Note> {
+    let values = || samples.cores.iter().flat_map(|c| c.others.iter().copied()).filter(|v| v.is_finite());
+    let percent = values().sum::<f64>() / values().count().max(1) as f64;
+    let least = OTHERS_PERCENTS.into_iter().find(|least| percent > *least)?;
+    let text = format!("other programs took more than {least:.0} % of this machine's processor time meanwhile");
+    note("others-work", false, text)
 }
 
 fn sent_again(run: &Run) -> Option<Note> {

@@ -59,11 +59,10 @@ fn longest_first(found: &mut [Saturation]) {
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then(all(b).cmp(&all(a))));
 }
 
+/// Full of the load: what other programs take is not its limit.
 fn full(core: &CoreSeries) -> Vec<bool> {
-    let at = |list: &[f64], i: usize| list.get(i).copied().unwrap_or(f64::NAN);
-    let busy =
-        |i: usize| at(&core.user, i) + at(&core.nice, i) + at(&core.system, i) + at(&core.irq, i) + at(&core.steal, i);
-    (0..core.user.len()).map(|i| busy(i) >= CORE_PERCENT).collect()
+    let stolen = |at: usize| core.steal.get(at).copied().filter(|percent| percent.is_finite()).unwrap_or(0.0);
+    (0..core.user.len()).map(|at| core.busy_of_load(at) + stolen(at) >= CORE_PERCENT).collect()
 }
 
 fn stretch(times: &[u64], full: &[bool], what: String) -> Option<Saturation> {
@@ -91,6 +90,8 @@ mod tests {
             iowait: even(iowait),
             irq: even(1.0),
             steal: even(0.0),
+            others: Vec::new(),
+            waited: Vec::new(),
         }
     }
 
@@ -126,6 +127,19 @@ mod tests {
         let quotas = vec![Series { name: "smbd".into(), values: vec![10.0, 90.0, 100.0, 0.0] }];
         let held = saturated(&Samples { at_ms: vec![1, 2, 3, 4], quotas, ..Samples::default() });
         assert_eq!((held[0].what.as_str(), held[0].share), ("the quota of smbd", 0.5));
+    }
+
+    #[test]
+    fn a_core_that_other_programs_fill_is_not_the_loads_limit() {
+        let shared = |others: f64| {
+            let cores = vec![CoreSeries { others: vec![others; 2], ..core(0, &[99.0; 2], 0.0) }];
+            saturated(&Samples { at_ms: vec![1, 2], cores, ..Samples::default() }).len()
+        };
+        assert_eq!([0.0, 10.0, 50.0, 99.0].map(shared), [1, 1, 0, 0]);
+        // A load that would have taken the others' part, too, is held by the core.
+        let (others, waited) = (vec![50.0; 2], vec![80.0; 2]);
+        let cores = vec![CoreSeries { others, waited, ..core(0, &[99.0; 2], 0.0) }];
+        assert_eq!(saturated(&Samples { at_ms: vec![1, 2], cores, ..Samples::default() }).len(), 1);
     }
 
     #[test]

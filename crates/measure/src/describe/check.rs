@@ -21,7 +21,15 @@ pub(super) fn check(described: &Described) -> Result<()> {
     if d.disks.is_empty() {
         return senseless("a box without disks: add a [[disk]]");
     }
-    let longest = [d.measured.len(), d.disks.len(), d.links.len(), d.clients.len(), d.work.len(), d.upgrades.len()];
+    let longest = [
+        d.measured.len(),
+        d.disks.len(),
+        d.links.len(),
+        d.clients.len(),
+        d.work.len(),
+        d.upgrades.len(),
+        d.goals.len(),
+    ];
     if longest.into_iter().any(|n| n > COUNT_MAX) {
         return senseless("the description is too long");
     }

@@ -107,7 +107,27 @@ pub struct Described {
     pub(crate) work: Vec<Work>,
     /// The rate at which one core encrypts, by the cipher's name.
     pub(crate) ciphers: Vec<(String, f64)>,
+    pub(crate) goals: Vec<Goal>,
     pub measured: Vec<Measured>,
+}
+
+/// What somebody wants of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Goal {
+    /// Both directions where none is named.
+    pub(crate) what: Option<What>,
+    /// Of one client.
+    pub(crate) rate: f64,
+    /// The network that one client is to fill.
+    pub(crate) network: Option<String>,
+    pub(crate) clients: u32,
+}
+
+impl Goal {
+    pub(crate) fn words(&self) -> String {
+        let clients = if self.clients == 1 { "one client".to_owned() } else { format!("{} clients", self.clients) };
+        self.network.as_ref().map_or(clients.clone(), |network| format!("{clients} with {network}"))
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ mod units;
 mod way;
 
 pub use described::{Caching, Described, Ends, How, Measured, Shape, Side};
-pub(crate) use described::{Client, Disk, Layout, Link, Network, RANDOM_BLOCK_BYTES, Work};
+pub(crate) use described::{Client, Disk, Goal, Layout, Link, Network, RANDOM_BLOCK_BYTES, Work};
 pub use error::BadDescription;
 pub(crate) use raw::is_bond;
 #[cfg(test)]

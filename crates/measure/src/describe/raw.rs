@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::described::{Caching, Client, Described, Disk, How, Layout, Link, Measured, Network, Side, Work};
+use super::described::{Caching, Client, Described, Disk, Goal, How, Layout, Link, Measured, Network, Side, Work};
 use super::error::BadDescription;
 use super::limits::{DiskKind, Duplex, Wire};
 use super::units::{rate, seconds, size};
@@ -39,7 +39,20 @@ pub(crate) struct Raw {
     #[serde(default)]
     work: Vec<RawWork>,
     #[serde(default)]
+    goal: Vec<RawGoal>,
+    #[serde(default)]
     measured: Vec<RawMeasured>,
+}
+
+/// A rate that somebody wants, each of so many clients.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGoal {
+    what: Option<What>,
+    rate: Option<String>,
+    network: Option<String>,
+    #[serde(default = "one")]
+    clients: u32,
 }
 
 fn one() -> u32 {
@@ -230,8 +243,28 @@ fn as_written(raw: Raw) -> Result<Described> {
         clients: raw.client.into_iter().map(client).collect::<Result<_>>()?,
         work: raw.work.into_iter().map(work).collect::<Result<_>>()?,
         ciphers: Vec::new(),
+        goals: raw.goal.into_iter().map(goal).collect::<Result<_>>()?,
         measured: raw.measured.into_iter().map(measured).collect::<Result<_>>()?,
     })
+}
+
+fn goal(raw: RawGoal) -> Result<Goal> {
+    let senseless = |text: &str| Err(BadDescription::Senseless(text.to_owned()));
+    if !(1..=1000).contains(&raw.clients) {
+        return senseless("clients of a goal are 1 to 1000");
+    }
+    if raw.what.is_some_and(|what| !matches!(what, What::Read | What::Write)) {
+        return senseless("what of a goal is read or write; without it both are meant");
+    }
+    let rate = match (&raw.rate, &raw.network) {
+        (Some(text), None) => rate(text)?,
+        (None, Some(name)) => match Wire::named(name) {
+            Some(wire) => wire.practical,
+            None => return senseless(&format!("'{name}' of a goal is no network that is known: give its rate")),
+        },
+        _ => return senseless("a goal has either a rate or a network"),
+    };
+    Ok(Goal { what: raw.what, rate, network: raw.network, clients: raw.clients })
 }
 
 fn optional<T>(text: &Option<String>, read: fn(&str) -> Result<T>) -> Result<Option<T>> {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::goals::{ToldGoal, goals};
 use super::questions::{Question, questions};
 use super::sentences::{Words, what_words};
 use super::words::{bytes_words, rate_words};
@@ -65,6 +66,9 @@ pub struct Diagnosis {
     pub remarks: Vec<String>,
     /// At most three, the greatest gain first.
     pub advice: Vec<Advice>,
+    /// Whether the box reaches what somebody wants of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<ToldGoal>,
     /// Indices of the findings that the verdict is about, the headline first.
     #[serde(rename = "headline")]
     pub(super) asked: Vec<usize>,
@@ -158,6 +162,7 @@ pub fn diagnose(described: &Described) -> Diagnosis {
         verdict,
         confidence,
         advice: if asked.is_empty() { advice(words, &verdicts, &rows) } else { Vec::new() },
+        goals: if asked.is_empty() { goals(described) } else { Vec::new() },
         questions: asked,
         contrasts: told_contrasts(words, &findings),
         remarks: slow_siblings(words, &findings).iter().map(|slow| sibling(words, slow)).collect(),

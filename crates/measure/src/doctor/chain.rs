@@ -42,6 +42,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         clients: Vec::new(),
         work: Vec::new(),
         ciphers: Vec::new(),
+        goals: Vec::new(),
         measured: Vec::new(),
     }
 }

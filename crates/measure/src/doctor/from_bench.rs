@@ -16,6 +16,7 @@ use crate::describe::limits::Wire;
 use crate::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use larder_facts::machine::{Below, BlockDevice};
 use larder_facts::reading::Reading;
+use larder_facts::samples::OTHERS_PERCENT_SMALL;
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;
@@ -91,6 +92,7 @@ fn nothing(result: &BenchResult) -> Described {
         clients: Vec::new(),
         work: Vec::new(),
         ciphers: Vec::new(),
+        goals: Vec::new(),
         measured: Vec::new(),
     }
 }
@@ -290,6 +292,8 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     let interrupts = |s: &Samples| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).fold(0.0, f64::max);
     let rate = run.median()?;
     let elsewhere = elsewhere(run, sides);
+    // Where nobody told the load's work from other programs', its own processor time has to do.
+    let told_apart = |s: &Samples| s.cores.iter().any(|core| !core.others.is_empty());
     // A quick wire takes more of a core than that, unless there is not more of it.
     let slow_wire = path == Path::Net && rate <= SLOW_WIRE_BYTES_PER_S && interrupts(&run.samples) < IRQ_PERCENT;
     let alone = path == Path::Disks || slow_wire;
@@ -298,11 +302,18 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     let watched = |s: Option<&Samples>| {
         let near = s.is_some_and(|s| std::ptr::eq(s, &run.samples));
         let foreign = if near { idle } else { far_idle };
-        s.filter(|_| !foreign).map(|s| cores(s, run)).unwrap_or_default()
+        let known = s.filter(|s| !foreign || told_apart(s)).map(|s| (s, cores(s, run)));
+        // Beside other programs a load that takes little waits for something else; one that takes more may want all.
+        let wants_more = |(s, cores): &(&Samples, Vec<f64>)| {
+            full_of_others(s) && cores.iter().any(|percent| (IDLE_CORES * 100.0..CORE_FULL_PERCENT).contains(percent))
+        };
+        known.filter(|known| !wants_more(known)).map(|(_, cores)| cores).unwrap_or_default()
     };
     let server_cores = watched(server);
     let full = |s: &Samples| cores(s, run).iter().any(|busy| *busy >= CORE_FULL_PERCENT);
-    let others_work = idle && full(&run.samples) || far_idle && run.far_samples.as_ref().is_some_and(full);
+    let others_work = idle && full(&run.samples)
+        || far_idle && run.far_samples.as_ref().is_some_and(full)
+        || std::iter::once(&run.samples).chain(&run.far_samples).any(full_of_others);
     let remote = elsewhere.is_some();
     let mean = |of: fn(&CoreSeries) -> &Vec<f64>| server.map(|s| mean_of(s.cores.iter().map(of)));
     let cat = load.kind == Kind::Cat;
@@ -438,12 +449,17 @@ fn mean_of<'a>(series: impl Iterator<Item = &'a Vec<f64>>) -> f64 {
     if known.is_empty() { 0.0 } else { known.iter().sum::<f64>() / known.len() as f64 }
 }
 
-fn busy(core: &CoreSeries, at: usize) -> f64 {
-    let parts = [&core.user, &core.nice, &core.system, &core.irq];
-    parts.iter().filter_map(|p| p.get(at)).filter(|v| v.is_finite()).sum::<f64>().clamp(0.0, 100.0)
+/// Whether every core was full, and other programs had a good part of them: no load gets as much as it wants there.
+fn full_of_others(samples: &Samples) -> bool {
+    let moments = samples.at_ms.len().min(100_000);
+    let mean = |of: &dyn Fn(usize) -> f64| (0..moments).map(of).sum::<f64>() / moments.max(1) as f64;
+    let taken = |core: &CoreSeries| {
+        mean(&|at| core.busy(at)) >= CORE_FULL_PERCENT && mean(&|at| core.others(at)) > OTHERS_PERCENT_SMALL
+    };
+    moments > 0 && !samples.cores.is_empty() && samples.cores.iter().all(taken)
 }
 
-/// How busy each core was, waiting left out. A thread that moves from core to core fills one at a time: then the
+/// How busy the load kept each core, waiting left out. A thread that moves from core to core fills one at a time: then the
 /// busiest stands for it.
 fn cores(samples: &Samples, run: &Run) -> Vec<f64> {
     let moments = samples.at_ms.len().min(100_000);
@@ -454,9 +470,9 @@ fn cores(samples: &Samples, run: &Run) -> Vec<f64> {
         .cores
         .iter()
         .take(1024)
-        .map(|core| (0..moments).map(|at| busy(core, at)).sum::<f64>() / moments as f64)
+        .map(|core| (0..moments).map(|at| core.busy_of_load(at)).sum::<f64>() / moments as f64)
         .collect();
-    let peak = (0..moments).map(|at| samples.cores.iter().map(|c| busy(c, at)).fold(0.0, f64::max)).sum::<f64>()
+    let peak = (0..moments).map(|at| samples.cores.iter().map(|c| c.busy_of_load(at)).fold(0.0, f64::max)).sum::<f64>()
         / moments as f64;
     let own = std::ptr::eq(samples, &run.samples);
     // Resources of the other end begin with its name.

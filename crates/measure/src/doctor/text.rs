@@ -4,12 +4,12 @@ use larder_base::units::ByteSize;
 
 use super::sentences::what_words;
 use super::{
-    Advice, Assumed, Confidence, Diagnosis, Examination, Finding, Gain, NamedStage, Notice, Plan, bytes_words,
-    rate_words,
+    Advice, Assumed, Confidence, Diagnosis, Examination, Examples, Finding, Gain, NamedStage, Notice, Plan, ToldGoal,
+    bytes_words, rate_words,
 };
-use crate::bench::show::Style;
 use crate::bench::show::text::{Align, Cell, Paint, Table, finished};
 use crate::bench::show::words::{clean, folded, width};
+use crate::bench::show::{Style, capital};
 use larder_facts::disk::Level;
 use larder_facts::machine::ZfsPool;
 use larder_facts::reading::{Drive, Reading};
@@ -123,7 +123,35 @@ fn answer(found: &Diagnosis, style: &Style) -> String {
     text.push_str(&evidence(&found.findings, style));
     text.extend(found.remarks.iter().map(|remark| indented(remark, "  ", style)));
     text.push_str(&help(&found.advice, style));
+    text.push_str(&goals(&found.goals, style));
     text
+}
+
+pub fn examples(found: &Examples, style: &Style) -> String {
+    let style = &Style { width: style.width.max(COLUMNS_MIN), ..*style };
+    if found.found.is_empty() {
+        let subjects = found.subjects.join(", ");
+        let said = format!("no report has '{}'; there are: {subjects}", clean(&found.word));
+        return finished(&indented(&said, "", style), style);
+    }
+    let mut text = String::new();
+    for one in &found.found {
+        let head = format!("{} ({})", clean(&one.name).replace('-', " "), clean(&one.subject));
+        text.push_str(&indented(&capital(&head), "", style));
+        text.extend(one.measured.iter().map(|row| indented(row, "  ", style)));
+        text.push_str(&indented(&format!("found: {}", one.solution), "  ", style));
+        // An address that is broken is none.
+        text.push_str(&format!("  {}\n\n", clean(&one.source)));
+    }
+    if found.more > 0 {
+        text.push_str(&format!("and {} more\n", found.more));
+    }
+    finished(text.trim_end(), style)
+}
+
+fn goals(goals: &[ToldGoal], style: &Style) -> String {
+    let told: String = goals.iter().map(|goal| indented(&capital(&goal.sentence), "  ", style)).collect();
+    if told.is_empty() { told } else { format!("\ngoals:\n{told}") }
 }
 
 /// Lines with this before each.
@@ -178,6 +206,9 @@ fn wrapped<const N: usize>(rows: &[[String; N]], style: &Style) -> String {
         let Some(widest) = (0..N - 1).filter(|c| widths[*c] > CELL_MIN).max_by_key(|c| widths[*c]) else { break };
         widths[widest] -= 1;
     }
+    if widths.iter().sum::<usize>() > room {
+        return stacked(rows, style);
+    }
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         let cells: [Vec<String>; N] = std::array::from_fn(|column| folded(&row[column], widths[column].max(1)));
@@ -196,6 +227,19 @@ fn wrapped<const N: usize>(rows: &[[String; N]], style: &Style) -> String {
                 }
             }
             text.push_str(&format!("  {}\n", drawn.trim_end()));
+        }
+    }
+    text
+}
+
+/// The same below each other, for a terminal that has no room for the columns.
+fn stacked<const N: usize>(rows: &[[String; N]], style: &Style) -> String {
+    let mut text = String::new();
+    let names = rows.first().map(|names| names.each_ref().map(|name| name.to_lowercase()));
+    for (row, names) in rows.iter().skip(1).zip(names.iter().cycle()) {
+        text.push_str(&indented(&row[0], "  ", style));
+        for (name, cell) in names.iter().zip(row).skip(1).filter(|(_, cell)| !cell.is_empty()) {
+            text.push_str(&indented(format!("{name} {cell}").trim(), "    ", style));
         }
     }
     text

@@ -10,6 +10,8 @@ use larder_measure::bench::{Changes, Preset, samples_port};
 /// No bench takes longer, and no clock counts further.
 const SECONDS_MAX: f64 = 86_400.0;
 const REPEATS_MAX: i64 = 100;
+/// What encrypts the files of a pool that is made for a bench.
+const ENCRYPTIONS: [&str; 5] = ["none", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "gocryptfs"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -43,6 +45,9 @@ pub(crate) enum BenchCommand {
         /// One table in Markdown instead, for a forum
         #[arg(long, conflicts_with = "json")]
         markdown: bool,
+        /// Also a table of every core, for each run that filled one
+        #[arg(long)]
+        cores: bool,
         /// Called so here
         #[arg(long, value_name = "TEXT", value_parser = title)]
         title: Option<String>,
@@ -115,6 +120,9 @@ pub(crate) struct How {
     /// The result as one table in Markdown, for a forum
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
+    /// Also a table of every core, for each run that filled one
+    #[arg(long)]
+    pub(crate) cores: bool,
     #[command(flatten)]
     pub(crate) kept: KeptArgs,
 }
@@ -160,6 +168,10 @@ pub(crate) struct PoolArgs {
     /// Kinds of compression to compare: lz4, zstd, none
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
     pub(crate) compressions: Vec<String>,
+    /// Kinds of encryption to compare: none, aes-128-gcm, aes-256-gcm, chacha20-poly1305, gocryptfs
+    /// [default: all that are here with the preset encryption]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ENCRYPTIONS)]
+    pub(crate) encryptions: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
 }

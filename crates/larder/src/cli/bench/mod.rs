@@ -55,12 +55,12 @@ pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Fa
             measure(global, "scrub", subjects, &args.how, ClientOptions::default()).await
         }
         BenchCommand::History { kept } => list(global, &kept),
-        BenchCommand::Show { id, html, markdown, title, kept } => {
-            let form = Form { page: html.as_deref(), markdown };
+        BenchCommand::Show { id, html, markdown, cores, title, kept } => {
+            let form = Form { page: html.as_deref(), markdown, cores };
             show::one(global, &folder(global, &kept)?, &id, title, form)
         }
         BenchCommand::Compare { a, b, html, markdown, kept } => {
-            let form = Form { page: html.as_deref(), markdown };
+            let form = Form { page: html.as_deref(), markdown, cores: false };
             show::two(global, &folder(global, &kept)?, [&a, &b], form)
         }
     }
@@ -112,6 +112,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
         folders,
         layouts: args.layouts.iter().map(ToString::to_string).collect(),
         compressions: args.compressions.clone(),
+        encryptions: Vec::new(),
     });
     let subjects = Subjects {
         both: args.host.is_some() && !targets.is_empty(),
@@ -178,6 +179,7 @@ fn pool(args: &PoolArgs) -> Result<PoolTarget, Failure> {
         folders: args.folders.iter().map(|f| absolute(f)).collect::<Result<_, _>>()?,
         layouts: args.layouts.iter().map(ToString::to_string).collect(),
         compressions: args.compressions.clone(),
+        encryptions: args.encryptions.clone(),
     })
 }
 
@@ -236,11 +238,11 @@ async fn measure(
             bench::run(&Machine::this(), &request, &ours, shown.as_ref())
         },
     );
-    finish(global, finished.await?.map_err(|e| failure(&e))?, how.markdown)
+    finish(global, finished.await?.map_err(|e| failure(&e))?, (how.markdown, how.cores))
 }
 
-fn finish(global: &Global, finished: Finished, markdown: bool) -> Result<(), Failure> {
-    global.out().answer(&finished.result, |result| show::result_text(result, markdown))?;
+fn finish(global: &Global, finished: Finished, (markdown, cores): (bool, bool)) -> Result<(), Failure> {
+    global.out().answer(&finished.result, |result| show::result_text(result, markdown, cores))?;
     let page = show::keep_page(&finished.folder, &finished.result);
     if !global.json {
         let kept = page.unwrap_or_else(|| finished.folder.clone());

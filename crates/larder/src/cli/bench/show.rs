@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::Failure;
 use larder_measure::bench::result::BenchResult;
-use larder_measure::bench::show::{html, markdown, text};
+use larder_measure::bench::show::{Style, html, markdown, text};
 use larder_measure::bench::{compare, history};
 
 use crate::cli::args::Global;
@@ -18,10 +18,11 @@ pub(super) const PAGE_NAME: &str = "report.html";
 pub(super) struct Form<'a> {
     pub(super) page: Option<&'a Path>,
     pub(super) markdown: bool,
+    pub(super) cores: bool,
 }
 
-pub(super) fn result_text(result: &BenchResult, as_markdown: bool) -> String {
-    if as_markdown { markdown(result) } else { text(result, &out::style()) }
+pub(super) fn result_text(result: &BenchResult, as_markdown: bool, cores: bool) -> String {
+    if as_markdown { markdown(result) } else { text(result, &Style { cores, ..out::style() }) }
 }
 
 pub(super) fn one(global: &Global, folder: &Path, id: &str, title: Option<String>, form: Form) -> Result<(), Failure> {
@@ -30,7 +31,7 @@ pub(super) fn one(global: &Global, folder: &Path, id: &str, title: Option<String
     if let Some(page) = form.page {
         return written(global, page, &html(&result));
     }
-    global.out().answer(&result, |result| result_text(result, form.markdown))
+    global.out().answer(&result, |result| result_text(result, form.markdown, form.cores))
 }
 
 pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], form: Form) -> Result<(), Failure> {

@@ -9,7 +9,8 @@ use larder_facts::Machine;
 use larder_facts::reading::{ReadOptions, Reading};
 use larder_measure::bench::BenchResult;
 use larder_measure::doctor::{
-    self, BadDescription, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine, plan, text,
+    self, BadDescription, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine, examples, plan,
+    text,
 };
 
 use super::args::Global;
@@ -40,6 +41,9 @@ pub(crate) struct DoctorArgs {
     /// Predict each client's rates from a described box, before its parts are bought
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "bench", "client", "machine", "fix", "undo", "assume"])]
     plan: Option<PathBuf>,
+    /// Reports of others whose culprit was found, nearest to a word such as wifi, cable or sync first
+    #[arg(long, value_name = "WORD", conflicts_with_all = ["file", "bench", "client", "machine", "fix", "undo", "assume", "plan", "why"])]
+    examples: Option<String>,
     /// Result of a bench: its JSON
     #[arg(long, value_name = "FILE")]
     bench: Option<PathBuf>,
@@ -63,6 +67,10 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(super) fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure> {
+    if let Some(word) = &args.examples {
+        let found = examples(word);
+        return global.out().answer(&found, |found| text::examples(found, &out::style())).map(|()| Outcome::Done);
+    }
     if let Some(file) = &args.plan {
         let found = plan(&parsed(file)?);
         return global.out().answer(&found, |found| text::plan(found, &out::style())).map(|()| Outcome::Done);

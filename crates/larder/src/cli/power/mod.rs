@@ -121,8 +121,17 @@ pub(crate) struct BoxArgs {
     recorded: Recorded,
 }
 
+/// With a point or, as most of Europe writes it, a comma. Both together are a group of thousands for one half of the
+/// world and a mistake for the other.
+fn decimal(text: &str) -> Option<f64> {
+    match text.matches(',').count() {
+        1 if !text.contains('.') => text.replace(',', ".").parse().ok(),
+        _ => text.parse().ok(),
+    }
+}
+
 fn number(text: &str, most: f64, what: &str) -> Result<f64, String> {
-    let value = text.trim().parse::<f64>().ok().filter(|v| (0.0..=most).contains(v));
+    let value = decimal(text.trim()).filter(|v| (0.0..=most).contains(v));
     value.ok_or_else(|| format!("'{text}' is not {what}"))
 }
 

@@ -49,7 +49,9 @@ fn one_core(at_ms: &[u64]) -> Samples {
         system: even.clone(),
         iowait: even.clone(),
         irq: even.clone(),
-        steal: even,
+        steal: even.clone(),
+        others: even.clone(),
+        waited: even,
     };
     Samples { at_ms: at_ms.to_vec(), cores: vec![core], ..Samples::default() }
 }

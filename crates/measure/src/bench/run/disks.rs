@@ -73,7 +73,10 @@ impl Bench<'_> {
                 let direct = LocalLoad::new(self.machine, vec![&place], "local")?.is_direct();
                 let (caches, note) = ground.caches(direct, is_root(), data_bytes, self.memory_bytes);
                 let notes = ground.notes().into_iter().chain(less).chain(note).collect();
-                let encryption = ground.encryption();
+                let encryption = match self.request.preset == super::Preset::Encryption {
+                    true => self.encryption_of(&ground),
+                    false => ground.encryption(),
+                };
                 Ok(Site {
                     subject: target.show(),
                     place,

@@ -6,8 +6,8 @@ use larder_base::units::ByteSize;
 
 use super::super::ground::{Ground, is_larder};
 use super::super::plan::{Plan, Preset};
-use super::super::pool::{PoolSpec, TemporaryPool};
-use super::super::result::{Caches, Kind, Layer, Note, Workload};
+use super::super::pool::{Encryption, PoolSpec, TemporaryPool, ciphers_of_volumes};
+use super::super::result::{Caches, ENCRYPTION, Kind, Layer, Note, Workload};
 use super::super::runner::{Runner, Spec};
 use super::disks::{only_writes, same_filesystem};
 use super::{Bench, PoolTarget, is_root};
@@ -66,7 +66,20 @@ impl Bench<'_> {
                 plan.data_bytes = beyond;
             }
         }
-        self.measure_pool(runner, folder, &folder.display().to_string(), memory, &self.request.labels.clone(), plan)
+        let mut variant = self.request.labels.clone();
+        if self.request.preset == Preset::Encryption {
+            let ground = Ground::of(self.machine, folder)?;
+            variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| self.encryption_of(&ground));
+        }
+        self.measure_pool(runner, folder, &folder.display().to_string(), memory, &variant, plan)
+    }
+
+    /// Of a folder; of a volume of larder its daemon says.
+    pub(super) fn encryption_of(&self, ground: &Ground) -> String {
+        let volumes =
+            || ciphers_of_volumes(self.machine, &self.request.program, self.request.data.as_deref(), self.control);
+        let of_larder = ground.is_larder().then(|| volumes().remove(&ground.source)).flatten();
+        of_larder.unwrap_or_else(|| ground.encryption())
     }
 
     fn made_pools(&self, runner: &mut Runner, target: &PoolTarget) -> Result<(), BenchError> {
@@ -76,16 +89,28 @@ impl Bench<'_> {
         };
         let plan = self.fitting(runner, &target.folders)?;
         let memory_bytes = memory_for(&plan);
+        let encryptions = match target.encryptions.is_empty() && self.request.preset == Preset::Encryption {
+            true => Encryption::all(self.machine),
+            false => target.encryptions.clone(),
+        };
         let names: Vec<String> = target.folders.iter().map(|f| f.display().to_string()).collect();
         for layout in of(&target.layouts) {
             for compression in of(&target.compressions) {
-                let spec = PoolSpec { layout: layout.clone(), compression: compression.clone(), memory_bytes };
-                let mut variant = self.request.labels.clone();
-                variant.extend(layout.clone().map(|l| ("layout".to_owned(), l)));
-                variant.extend(compression.map(|c| ("compression".to_owned(), c)));
-                let pool =
-                    TemporaryPool::start(self.machine, &self.request.program, &target.folders, &spec, runner.control)?;
-                self.measure_pool(runner, pool.mount(), &names.join(", "), memory_bytes, &variant, plan.clone())?;
+                for encryption in of(&encryptions) {
+                    let spec = PoolSpec {
+                        layout: layout.clone(),
+                        compression: compression.clone(),
+                        encryption: encryption.as_deref().map(Encryption::named).unwrap_or_default(),
+                        memory_bytes,
+                    };
+                    let mut variant = self.request.labels.clone();
+                    let told =
+                        [("layout", layout.clone()), ("compression", compression.clone()), (ENCRYPTION, encryption)];
+                    variant.extend(told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+                    let (program, folders) = (&self.request.program, &target.folders);
+                    let pool = TemporaryPool::start(self.machine, program, folders, &spec, runner.control)?;
+                    self.measure_pool(runner, pool.mount(), &names.join(", "), memory_bytes, &variant, plan.clone())?;
+                }
             }
         }
         Ok(())

@@ -190,7 +190,7 @@ impl Bench<'_> {
         }
         let plan = self.fitting(runner, &target.folders)?;
         let memory_bytes = super::pools::memory_for(&plan);
-        let spec = PoolSpec { layout: target.layouts.first().cloned(), compression: None, memory_bytes };
+        let spec = PoolSpec { layout: target.layouts.first().cloned(), memory_bytes, ..PoolSpec::default() };
         let pool = TemporaryPool::start(self.machine, program, &target.folders, &spec, runner.control)?;
         let names: Vec<String> = target.folders.iter().map(|f| f.display().to_string()).collect();
         let (data, pool_name) = (Some(pool.data()), pool.name().to_owned());

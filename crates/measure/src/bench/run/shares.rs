@@ -79,7 +79,7 @@ impl Bench<'_> {
         notes.push(Note { code: "mounted".to_owned(), text, misleading: false });
         let mut variant = self.labelled("access", &format!("mount {}", ground.filesystem));
         if plan.preset == Preset::Encryption {
-            variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| ground.encryption());
+            variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| self.encryption_of(&ground));
         }
         let plan = Plan { data_bytes, ..plan };
         let far = self.served_by_far_end(runner, &folder.display().to_string(), server_of(&ground.source));

@@ -131,6 +131,9 @@ fn a_run_says_what_is_odd_about_it() {
     check("throttled", &|r| r.samples.throttled = 2, Some("throttled"));
     let stolen = |r: &mut Run| r.samples.cores = vec![CoreSeries { steal: vec![20.0, f64::NAN], ..Default::default() }];
     check("stolen", &stolen, Some("stolen"));
+    let beside =
+        |r: &mut Run| r.samples.cores = vec![CoreSeries { others: vec![60.0, f64::NAN], ..Default::default() }];
+    check("beside others", &beside, Some("others-work"));
     check("few retransmits", &|r| (r.repeats[0].bytes, r.repeats[0].retransmits) = (1 << 30, Some(100)), None);
     check(
         "retransmits",

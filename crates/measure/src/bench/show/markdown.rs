@@ -1,7 +1,10 @@
 //! One table in Markdown, for a forum or an issue.
 
 use super::{facts, units, view, words};
+use crate::bench::before::DISTURBANCES;
 use crate::bench::result::{BenchResult, Run};
+
+const NOTES_MAX: usize = 8;
 
 /// The result in one table: every run with its spread. What is misleading is marked.
 pub fn markdown(result: &BenchResult) -> String {
@@ -9,7 +12,12 @@ pub fn markdown(result: &BenchResult) -> String {
     let rows: Vec<Vec<String>> = view::runs(result).iter().map(row).collect();
     let title = format!("{}: {}", words::clean(&result.title), view::headline(result));
     let method = format!("{}; larder {}", super::text::machine(&result.machine), super::text::method(result));
-    format!("**{}**\n\n{}\n{}\n", escaped(&title), table(&head, 4, &rows), escaped(&method))
+    // What disturbed the whole bench is part of every figure.
+    let disturbed = |note: &&crate::bench::result::Note| DISTURBANCES.contains(&note.code.as_str());
+    let notes = result.notes.iter().filter(disturbed).map(|note| format!("\n- {}", escaped(&note.text)));
+    let notes: String = notes.take(NOTES_MAX).collect();
+    let notes = if notes.is_empty() { notes } else { format!("{notes}\n") };
+    format!("**{}**\n\n{}\n{}\n{notes}", escaped(&title), table(&head, 4, &rows), escaped(&method))
 }
 
 fn row(run: &Run) -> Vec<String> {
@@ -69,6 +77,12 @@ mod tests {
         result.title = "disk *|*".to_owned();
         result.runs.iter_mut().for_each(|run| run.subject = "/mnt/a|b".to_owned());
         let text = markdown(&result);
+        result.notes.push(crate::bench::result::Note {
+            code: "machine-busy".into(),
+            text: "other programs *ran*".into(),
+            misleading: false,
+        });
+        assert!(markdown(&result).ends_with("\n- other programs \\*ran\\*\n"), "{}", markdown(&result));
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         let cells = |line: &str| line.replace("\\|", "").matches('|').count();
         assert_eq!(rows.len(), result.runs.len() + 2, "{text}");

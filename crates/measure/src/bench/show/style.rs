@@ -9,10 +9,12 @@ pub struct Style {
     pub colour: bool,
     /// Otherwise plain ASCII.
     pub unicode: bool,
+    /// Also a table of every core, for each run that filled one.
+    pub cores: bool,
 }
 
 impl Default for Style {
     fn default() -> Self {
-        Self { width: 100, colour: false, unicode: true }
+        Self { width: 100, colour: false, unicode: true, cores: false }
     }
 }

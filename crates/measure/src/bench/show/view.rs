@@ -260,12 +260,18 @@ pub(crate) fn sweeps(result: &BenchResult) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// A run's part of the best one's rate, and how to say it: repeats that do not differ are the same.
+/// A run's part of the best one's rate, and how to say it: medians within 5 % are the same, and where the repeats are
+/// too far apart for more nobody can tell.
 pub(crate) fn beside_best(run: &Run, best: Option<&Run>) -> (f64, String) {
     let part = best.and_then(|best| Some(run.median()? / best.median()?)).filter(|part| part.is_finite());
     let (Some(best), Some(part)) = (best, part) else { return (0.0, String::new()) };
-    let same = !std::ptr::eq(run, best) && stats::differ(&sample(run), &sample(best)) == Some(false);
-    (part, if same { "the same".to_owned() } else { units::percent(part) })
+    let differ = stats::differ(&sample(run), &sample(best)).filter(|_| !std::ptr::eq(run, best));
+    let told = match differ {
+        Some(false) if stats::is_slight(part) => "the same".to_owned(),
+        Some(false) => "cannot tell".to_owned(),
+        _ => units::percent(part),
+    };
+    (part, told)
 }
 
 fn same_but_block(a: &Run, b: &Run) -> bool {
@@ -459,9 +465,25 @@ pub(crate) fn headline(result: &BenchResult) -> String {
     };
     let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     let mut text = format!("{}{said}.", capital(&name));
+    uneven_wire(result).iter().for_each(|sentence| text.push_str(&format!(" {sentence}.")));
     let found = crate::doctor::judge_result(result);
     found.conclusions().for_each(|sentence| text.push_str(&format!(" {}.", capital(&words::clean(sentence)))));
     text
+}
+
+/// A wire that carries much more in one direction than in the other, as this machine sees it.
+fn uneven_wire(result: &BenchResult) -> Option<String> {
+    const UNEVEN: f64 = 1.25;
+    let best = |kind: Kind| {
+        let of = runs(result).iter().filter(|run| run.layer == Layer::Net && run.workload.kind == kind);
+        let sound = of.filter(|run| misleading(run).is_none());
+        sound.filter_map(|run| Some((run, run.median()?))).max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let ((out, sent), (back, received)) = best(Kind::Send).zip(best(Kind::Receive))?;
+    let ratio = if sent > received { sent / received } else { received / sent };
+    let by_chance = stats::differ(&sample(out), &sample(back)) == Some(false);
+    let told = || format!("The wire sends {} and receives {}", units::rate(sent), units::rate(received));
+    (ratio >= UNEVEN && !by_chance).then(told)
 }
 
 /// How near to a user a layer is; the wire alone is near only if there is nothing else.

@@ -161,6 +161,42 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     head.into_iter().chain(['…']).chain(tail.into_iter().rev()).collect()
 }
 
+/// All of a column, none wider than `columns`. Names that have to be cut lose what they begin with alike, as often as it
+/// takes to tell them apart.
+pub(crate) fn told_apart(names: &[&str], columns: usize) -> Vec<String> {
+    let mut short: Vec<String> = names.iter().map(|name| shortened(name, columns)).collect();
+    let wide: Vec<usize> = (0..names.len()).filter(|at| width(names[*at]) > columns).collect();
+    let mut groups = vec![wide];
+    while let Some(group) = groups.pop() {
+        let all: Vec<Vec<char>> = group.iter().map(|at| names[*at].chars().collect()).collect();
+        let Some(first) = all.first().filter(|first| all.iter().any(|other| other != *first)) else { continue };
+        let alike = (0..first.len()).take_while(|n| all.iter().all(|other| other.get(*n) == first.get(*n))).count();
+        let mut cut: std::collections::BTreeMap<String, Vec<usize>> = std::collections::BTreeMap::new();
+        for (at, name) in group.iter().zip(&all) {
+            short[*at] = without_beginning(name, alike, columns);
+            cut.entry(short[*at].clone()).or_default().push(*at);
+        }
+        // Each has a longer beginning in common than all together.
+        groups.extend(cut.into_values().filter(|alike| alike.len() > 1 && alike.len() < group.len()));
+    }
+    short
+}
+
+/// The rest of a name behind its first `skipped` characters, of which a few stay.
+fn without_beginning(name: &[char], skipped: usize, columns: usize) -> String {
+    const STAY: usize = 3;
+    let from = skipped.saturating_sub(STAY);
+    if from == 0 {
+        return shortened(&name.iter().collect::<String>(), columns);
+    }
+    let rest: String = name.iter().skip(from).collect();
+    let room = columns.saturating_sub(1);
+    match width(&rest) <= room {
+        true => format!("…{rest}"),
+        false => format!("…{}…", fitting(rest.chars(), room.saturating_sub(1)).into_iter().collect::<String>()),
+    }
+}
+
 fn fitting(chars: impl Iterator<Item = char>, columns: usize) -> Vec<char> {
     let mut used = 0;
     let fits = |c: &char| {
@@ -191,6 +227,19 @@ pub(crate) fn folded(text: &str, columns: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_differ_stay_different() {
+        let names =
+            ["smb://nas/data/films (signed with AES-GMAC)", "smb://nas/data/films (encrypted with AES-GCM)", "/mnt/a"];
+        let other = "smb://nas/data/sound (signed with AES-GMAC)";
+        for columns in [8, 12, 20, 30, 44] {
+            let told = told_apart(&[names[0], names[1], names[2], other], columns);
+            assert!(told.iter().all(|name| width(name) <= columns), "{told:?}");
+            assert!(told[0] != told[1] && told[0] != told[3] && told[2] == "/mnt/a", "{told:?}");
+        }
+        assert_eq!(told_apart(&["x", "x"], 8), ["x", "x"]);
+    }
 
     #[test]
     fn hostile_text_is_one_visible_line() {

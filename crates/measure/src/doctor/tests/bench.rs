@@ -75,6 +75,8 @@ fn cores(busy: [f64; 2], moving: bool) -> Samples {
             iowait: zeros.clone(),
             irq: zeros.clone(),
             steal: zeros,
+            others: Vec::new(),
+            waited: Vec::new(),
         }
     };
     Samples { at_ms: (1..=10).map(|n| n * 1000).collect(), cores: vec![series(0), series(1)], ..Samples::default() }
@@ -496,6 +498,25 @@ fn a_slow_wire_is_seen_beside_others_work() {
     net.repeats[0].load_cpu_s = Some(0.3);
     let found = diagnosed(vec![net]);
     assert!(found.verdict.contains("100 Mbit Ethernet") && !found.verdict.contains("cores"), "{}", found.verdict);
+}
+
+/// A core counts as far as the load has it, at every rate and at either end.
+#[test]
+fn only_the_loads_own_work_fills_a_core() {
+    let beside = |percent: f64| {
+        let mut samples = cores([100.0, 100.0], false);
+        samples.cores.iter_mut().for_each(|core| core.others = vec![percent; 10]);
+        samples
+    };
+    for rate in [40e6, 300e6, 2e9] {
+        for (near, far, blamed) in [(90.0, 90.0, false), (2.0, 90.0, true), (90.0, 2.0, true)] {
+            let mut net = run(Layer::Net, "nas", Kind::Receive, rate);
+            (net.samples, net.far_samples) = (beside(near), Some(beside(far)));
+            let verdict = watched(vec![net]).verdict;
+            assert_eq!(verdict.contains("cores full"), blamed, "{near}, {far}: {verdict}");
+            assert!(blamed || !verdict.contains("watch each core"), "{verdict}");
+        }
+    }
 }
 
 /// Over a wire that carries 400 Mbit/s the load takes a small part of a core: other programs fill both ends' cores.

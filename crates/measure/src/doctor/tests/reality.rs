@@ -324,3 +324,150 @@ fn a_change_that_changes_nothing_gains_nothing() {
     let same = super::super::assume(&described, &["layout=mirror".to_owned()]).unwrap();
     assert!(same.ways.iter().all(|way| way.rate_then <= way.rate_now), "{same:?}");
 }
+
+/// What stands in the answer is a name; which resource it is does not depend on it.
+#[test]
+fn other_names_change_nothing() {
+    let resource = |described: &Described| {
+        let (_, class, confidence) = headline(described);
+        (class, confidence)
+    };
+    for (name, described) in descriptions() {
+        let mut other = described.clone();
+        other.name = "another".to_owned();
+        let new_name = |kind: &str, at: usize| format!("{kind} {}", (b'a' + at as u8 % 26) as char);
+        for (at, client) in other.clients.iter_mut().enumerate() {
+            let old = std::mem::replace(&mut client.name, new_name("client", at));
+            let rows = other.measured.iter_mut().filter(|m| m.how.client.as_ref() == Some(&old));
+            rows.for_each(|m| m.how.client = Some(client.name.clone()));
+        }
+        for (at, disk) in other.disks.iter_mut().enumerate() {
+            let old = std::mem::replace(&mut disk.name, new_name("disk", at));
+            let named = other.measured.iter_mut().flat_map(|m| &mut m.disks).filter(|(name, _)| *name == old);
+            named.for_each(|(name, _)| name.clone_from(&disk.name));
+        }
+        assert_eq!(resource(&described), resource(&other), "{name}");
+    }
+}
+
+/// A listing on the machine itself says nothing of reading and writing over the network.
+#[test]
+fn an_irrelevant_measurement_changes_nothing() {
+    for (name, described) in descriptions() {
+        if !described.measured.iter().any(|m| m.path == Path::Share) {
+            continue;
+        }
+        let mut other = described.clone();
+        let mut listing = Measured::imagined(Path::Local, What::List);
+        listing.rate = 5000.0;
+        other.measured.push(listing);
+        assert_eq!(headline(&described), headline(&other), "{name}");
+    }
+}
+
+/// Twins: a rate that is moved away from the limit that explained it is not explained by it any more.
+#[test]
+fn a_rate_far_below_its_limit_has_another_verdict() {
+    let mut twins = 0;
+    for (name, described) in descriptions() {
+        let found = diagnose(&described);
+        let Some((row, finding)) = found.asked.first().and_then(|row| Some((*row, found.findings.get(*row)?))) else {
+            continue;
+        };
+        if finding.decided != "a limit is reached" {
+            continue;
+        }
+        twins += 1;
+        let mut other = described.clone();
+        other.measured[row].rate *= 0.4;
+        let then = diagnose(&other);
+        let then = &then.findings[row];
+        let same = then.decided == finding.decided && then.resource == finding.resource;
+        assert!(!same, "{name}: {} then {}", finding.sentence, then.sentence);
+    }
+    assert!(twins > 10, "{twins}");
+}
+
+/// `verdict.not_varied`: what an answer asks for can explain the row. The property is filled in as a culprit would have it.
+#[test]
+fn the_next_measurement_can_give_the_answer() {
+    let mut filled = 0;
+    for (name, described) in descriptions() {
+        let found = diagnose(&described);
+        for (row, finding) in found.findings.iter().enumerate() {
+            let Evidence::Missing(property) = finding.evidence else { continue };
+            let mut other = described.clone();
+            let one = other.measured[row].clone();
+            let has_wire = other.measured.iter().any(|m| m.path == Path::Net);
+            let mut beside = |change: &dyn Fn(&mut Measured)| {
+                let mut m = one.clone();
+                change(&mut m);
+                other.measured.push(m);
+            };
+            match property {
+                Property::CoresWatched => other.measured[row].cores_percent = vec![100.0, 10.0],
+                Property::ClientCoresWatched | Property::Ends => {
+                    other.measured[row].how.client_cores = vec![100.0, 10.0]
+                }
+                Property::Client => beside(&|m| (m.how.client, m.rate) = (Some("another".to_owned()), m.rate * 3.0)),
+                Property::Program => beside(&|m| (m.with, m.rate) = (Some("another".to_owned()), m.rate * 3.0)),
+                Property::Encryption => beside(&|m| (m.how.encryption, m.rate) = (None, m.rate * 3.0)),
+                Property::InFlight => beside(&|m| (m.how.in_flight, m.rate) = (Some(8.0), m.rate * 3.0)),
+                Property::Layer if one.path == Path::Share => {
+                    let path = if has_wire { Path::Local } else { Path::Net };
+                    beside(&|m| (m.path, m.with, m.how.encryption) = (path, None, None));
+                }
+                Property::Layer => beside(&|m| m.path = Path::Disks),
+                // What was negotiated, records and other ports are read off, or tried with other hardware.
+                _ => continue,
+            }
+            if property == Property::Client {
+                let client = Described::client("name = \"another\"").unwrap();
+                other.clients.push(client);
+            }
+            filled += 1;
+            let then = diagnose(&other);
+            let then = &then.findings[row];
+            assert!(then.class.is_some(), "{name}: {property:?}: {} then {}", finding.sentence, then.sentence);
+        }
+    }
+    assert!(filled > 10, "{filled}");
+}
+
+/// Three words of certainty, each with a rule; of what *is* so, no report says otherwise.
+#[test]
+fn certainty_has_three_words() {
+    let words = [Confidence::Certain, Confidence::Likely, Confidence::Maybe].map(Confidence::word);
+    for (name, described) in descriptions() {
+        let found = diagnose(&described);
+        for finding in found.findings.iter().filter(|finding| finding.class.is_some()) {
+            assert!(words.contains(&finding.confidence.word()), "{name}: {}", finding.sentence);
+            let reached = matches!(finding.evidence, Evidence::Reached { .. });
+            let busy = matches!(finding.evidence, Evidence::Busy { .. });
+            // `verdict.is`
+            assert!(finding.confidence != Confidence::Certain || reached || busy, "{name}: {}", finding.sentence);
+        }
+    }
+}
+
+/// A goal is held against everything on the way, and what stands in the way is named from the lowest on.
+#[test]
+fn a_goal_names_all_that_is_in_its_way() {
+    let box_of = |goal: &str| {
+        let text = format!(
+            "name = \"box\"\nlayout = \"raidz1\"\ndisk = [{{ name = \"HDD\", kind = \"hdd\", count = 5, read = \"200MB/s\", \
+             write = \"190MB/s\" }}]\nnetwork = {{ name = \"10 GbE\" }}\ngoal = [{goal}]"
+        );
+        diagnosis(&text).goals
+    };
+    let found = box_of("{ network = \"10 GbE\", clients = 2, what = \"read\" }");
+    assert_eq!((found.len(), found[0].reached, found[0].limits.len()), (1, false, 2), "{found:?}");
+    assert!(found[0].limits[0].contains("the disks") && found[0].limits[1].contains("10 GbE"), "{found:?}");
+    assert!(found[0].sentence.contains("2 clients with 10 GbE needs 2.35 GB/s: not with"), "{found:?}");
+    let small = box_of("{ rate = \"100MB/s\" }");
+    assert!(small.len() == 2 && small.iter().all(|goal| goal.reached), "{small:?}");
+    for senseless in ["{ clients = 2 }", "{ rate = \"1MB/s\", network = \"gigabit\" }", "{ network = \"string\" }"] {
+        let text = format!("name = \"b\"\ndisk = [{{ name = \"d\" }}]\ngoal = [{senseless}]");
+        assert!(Described::parse(&text).is_err(), "{senseless}");
+    }
+}

@@ -173,7 +173,7 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
     (
         Remedy::PowerLossProtection,
         Cost::Money,
-        "a disk with power-loss protection",
+        "a disk, or a log, with power-loss protection",
         "Buy an SSD with capacitors, for all or for the log alone",
     ),
     (

@@ -96,7 +96,7 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             let several = sick.at_most(Remedy::SeveralFiles, &[], sick.disk_limit());
             std::iter::once(several).chain(of_disks(sick)).collect()
         }
-        Mode::Flush => power_loss_protection(sick).into_iter().chain(more_requests(sick)).collect(),
+        Mode::Flush => std::iter::once(power_loss_protection(sick)).chain(more_requests(sick)).collect(),
         Mode::FewInFlight => of_requests(sick),
         Mode::OneInFlight => {
             let depth = sick.measurement.setup.in_flight.unwrap_or(1.0);

@@ -4,7 +4,7 @@ use super::catalogue::Remedy;
 use super::change::{Change, Sick};
 use super::wires::of_port;
 use crate::describe::Disk;
-use crate::describe::limits::{BOT, DiskKind};
+use crate::describe::limits::BOT;
 use crate::reason::bounds;
 use crate::reason::rig::ResourceId;
 
@@ -12,7 +12,7 @@ pub(super) fn of_requests(sick: &Sick) -> Vec<Change> {
     let setup = &sick.measurement.setup;
     let mut all = Vec::new();
     if setup.sync && setup.writes() {
-        all.extend(power_loss_protection(sick));
+        all.push(power_loss_protection(sick));
     }
     let bulk_only = setup.disks.iter().find(|(at, _)| is_bulk_only(sick, *at)).map(|(at, _)| *at);
     match bulk_only {
@@ -26,15 +26,11 @@ fn is_bulk_only(sick: &Sick, at: usize) -> bool {
     sick.rig.disk(at).and_then(|disk| disk.connection.as_ref()).is_some_and(|wire| wire.name.ends_with(BOT))
 }
 
-pub(super) fn power_loss_protection(sick: &Sick) -> Option<Change> {
+pub(super) fn power_loss_protection(sick: &Sick) -> Change {
     /// Of a flush that a capacitor backs.
     const BACKED_FLUSH_S: f64 = 50e-6;
     let mut change = sick.change(Remedy::PowerLossProtection, &[]);
-    // No capacitor turns a platter.
-    let turns = |(at, _): &(usize, u32)| sick.rig.disk(*at).and_then(|d| d.kind).is_some_and(DiskKind::turns);
-    if sick.measurement.setup.disks.iter().any(turns) {
-        return None;
-    }
+    // No capacitor turns a platter, but a log on an SSD answers for hard disks, too.
     let slower = |disk: &&mut Disk| disk.flush_s.is_none_or(|seconds| seconds > BACKED_FLUSH_S);
     change.after.disks.iter_mut().filter(slower).for_each(|disk| disk.flush_s = Some(BACKED_FLUSH_S));
     change.setup.in_flight = change.setup.in_flight.or(Some(1.0));
@@ -42,7 +38,7 @@ pub(super) fn power_loss_protection(sick: &Sick) -> Option<Change> {
     if sick.table.rows.iter().enumerate().any(|(at, m)| at != sick.row && m.setup.sync) {
         change.touched.push(ResourceId::Disks);
     }
-    Some(change)
+    change
 }
 
 /// So many times as many in flight are proposed.

@@ -34,8 +34,8 @@ pub(super) fn level(percent: f64, style: &Style) -> char {
 mod tests {
     use super::*;
 
-    const PLAIN: Style = Style { width: 60, colour: false, unicode: true };
-    const ASCII: Style = Style { width: 60, colour: false, unicode: false };
+    const PLAIN: Style = Style { width: 60, colour: false, unicode: true, cores: false };
+    const ASCII: Style = Style { width: 60, colour: false, unicode: false, cores: false };
 
     #[test]
     fn bars_are_as_long_as_their_part() {

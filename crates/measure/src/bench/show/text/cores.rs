@@ -1,4 +1,5 @@
-//! Each core during a run: a strip of heights, one character per moment, and the shares of its time.
+//! What was at its end during a run, and on demand each core: a strip of heights, one character per moment, and the
+//! shares of its time.
 
 use super::chart::level;
 use super::paint::Paint;
@@ -11,9 +12,14 @@ use crate::bench::show::{Style, facts, units, view, words};
 const CORES_MAX: usize = 8;
 const RUNS_MAX: usize = 5;
 const SATURATIONS_MAX: usize = 6;
+/// Rows of runs that filled something.
+const FULL_MAX: usize = 12;
 
 /// Runs in which something had no more to give; if there are none, the one with the busiest core.
 pub(super) fn all(result: &BenchResult, style: &Style) -> String {
+    if !style.cores {
+        return full(result, style);
+    }
     let mut found: Vec<&Run> = view::main_runs(result).into_iter().filter(|r| !r.samples.cores.is_empty()).collect();
     let worst = |r: &Run| r.saturated.iter().map(|s| s.share).fold(0.0, f64::max);
     let busiest = |r: &Run| r.samples.cores.iter().filter_map(busy_mean).fold(0.0, f64::max);
@@ -33,6 +39,36 @@ pub(super) fn all(result: &BenchResult, style: &Style) -> String {
     }
     if full > RUNS_MAX {
         text.push_str(&format!("  {} more runs saturated something: see the HTML report\n", full - RUNS_MAX));
+    }
+    text
+}
+
+/// One line for each run in which something had no more to give.
+fn full(result: &BenchResult, style: &Style) -> String {
+    let runs =
+        view::main_runs(result).into_iter().filter_map(|run| Some((run, view::saturated(run).into_iter().next()?)));
+    let runs: Vec<(&Run, Saturation)> = runs.collect();
+    if runs.is_empty() {
+        return String::new();
+    }
+    let mut text = heading("full", "what had no more to give; each core: larder bench show --cores", style);
+    let mut table = Table::new(&[
+        ("SUBJECT", Align::Left),
+        ("WORKLOAD", Align::Left),
+        ("FULL", Align::Left),
+        ("TIME", Align::Right),
+    ]);
+    for (run, full) in runs.iter().take(FULL_MAX) {
+        table.row(vec![
+            words::subject(run).into(),
+            words::workload(&run.workload).into(),
+            Cell::painted(words::clean(&full.what), Paint::Warn),
+            units::percent(full.share).into(),
+        ]);
+    }
+    text.push_str(&table.render(style, 2));
+    if runs.len() > FULL_MAX {
+        text.push_str(&format!("  and {} more runs\n", runs.len() - FULL_MAX));
     }
     text
 }

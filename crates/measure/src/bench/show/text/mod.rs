@@ -40,7 +40,19 @@ pub fn text(result: &BenchResult, style: &Style) -> String {
     text.push_str(&plots::knees(result, style));
     text.push_str(&cores::all(result, style));
     text.push_str(&notes(result, style));
+    text.push_str(&again(result, style));
     finished(&text, style)
+}
+
+/// The headline once more where the tables have pushed it out of sight.
+fn again(result: &BenchResult, style: &Style) -> String {
+    const RUNS_MIN: usize = 5;
+    if view::runs(result).len() < RUNS_MIN {
+        return String::new();
+    }
+    let lines = words::folded(&view::headline(result), style.width);
+    let lines: Vec<String> = lines.iter().map(|line| Paint::Bold.over(line, style)).collect();
+    format!("\n{}\n", lines.join("\n"))
 }
 
 fn header(result: &BenchResult, style: &Style) -> String {
@@ -54,17 +66,20 @@ fn header(result: &BenchResult, style: &Style) -> String {
     }
     text.push_str(&fact("larder", &method(result), style));
     if result.interrupted {
-        let said = Paint::Warn.over("interrupted: cut short by a person or an error; what is there is good", style);
-        text.push_str(&format!("  {said}\n"));
+        text.push_str(&warned("interrupted: cut short by a person or an error; what is there is good", style));
     }
     text.push_str(&fact("units", UNITS, style));
     let wrong = view::runs(result).iter().filter(|r| view::misleading(r).is_some()).count();
     if wrong > 0 {
-        let said = format!("  {wrong} of {} runs are misleading, marked with !: see the notes", result.runs.len());
-        text.push_str(&Paint::Warn.over(&said, style));
-        text.push('\n');
+        let said = format!("{wrong} of {} runs are misleading, marked with !: see the notes", result.runs.len());
+        text.push_str(&warned(&said, style));
     }
     text
+}
+
+fn warned(said: &str, style: &Style) -> String {
+    let lines = words::folded(said, style.width.saturating_sub(2));
+    lines.iter().map(|line| format!("  {}\n", Paint::Warn.over(line, style))).collect()
 }
 
 /// The machine at the other end, by the name that whoever measured gave it.

@@ -56,7 +56,11 @@ fn sweep(sweep: &Sweep<'_>, style: &Style) -> String {
     }
     let title = format!("block size: {}", words::kind(sweep.kind));
     let all = sweep.lines.iter().flat_map(|line| &line.runs);
-    let widest = all.filter_map(|run| run.spread()).filter(|s| s.is_finite()).reduce(f64::max);
+    let widest = all
+        .filter(|run| run.repeats.len() > 1)
+        .filter_map(|run| run.spread())
+        .filter(|s| s.is_finite())
+        .reduce(f64::max);
     let widest = widest.filter(|_| !spreads).map(|spread| format!(", spread up to {}", units::percent(spread)));
     let meaning = format!("throughput by the size of a request{}", widest.unwrap_or_default());
     format!("{}{}", heading(&title, &meaning, style), table.render(style, 2))

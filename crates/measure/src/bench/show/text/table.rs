@@ -2,7 +2,7 @@
 
 use super::paint::Paint;
 use crate::bench::show::Style;
-use crate::bench::show::words::{shortened, width};
+use crate::bench::show::words::{shortened, told_apart, width};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -52,20 +52,33 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Columns in which no row says anything are left out; the widest left-aligned ones give way first.
+    /// Columns in which no row says anything are left out; the widest left-aligned ones give way first, and then the
+    /// last ones are left out.
     pub(crate) fn render(&self, style: &Style, indent: usize) -> String {
-        let shown: Vec<usize> = (0..self.columns.len()).filter(|c| self.says(*c)).collect();
-        let widths = self.widths(&shown, style.width.saturating_sub(indent));
+        let room = style.width.saturating_sub(indent);
+        let mut shown: Vec<usize> = (0..self.columns.len()).filter(|c| self.says(*c)).collect();
+        let mut widths = self.widths(&shown, room);
+        while shown.len() > 2 && widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > room {
+            shown.pop();
+            widths = self.widths(&shown, room);
+        }
+        let names = |(column, width): (&usize, &usize)| {
+            let cells: Vec<&str> =
+                self.rows.iter().map(|row| row.get(*column).map_or("", |c| c.text.as_str())).collect();
+            told_apart(&cells, *width)
+        };
+        let names: Vec<Vec<String>> = shown.iter().zip(&widths).map(names).collect();
         let header: Vec<Cell> = self.columns.iter().map(|(name, _)| Cell::painted(name.clone(), Paint::Dim)).collect();
         let mut text = String::new();
-        for row in std::iter::once(&header).chain(&self.rows) {
+        for (at, row) in std::iter::once(&header).chain(&self.rows).enumerate() {
             let mut line = " ".repeat(indent);
             for (n, (column, width)) in shown.iter().zip(&widths).enumerate() {
                 let gap = if n == 0 { 0 } else { GAP };
                 let empty = Cell::default();
                 let cell = row.get(*column).unwrap_or(&empty);
+                let short = at.checked_sub(1).and_then(|row| names[n].get(row));
                 line.push_str(&" ".repeat(gap));
-                line.push_str(&padded(cell, *width, self.columns[*column].1, style));
+                line.push_str(&padded(cell, short, *width, self.columns[*column].1, style));
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -106,8 +119,8 @@ impl Table {
     }
 }
 
-fn padded(cell: &Cell, columns: usize, align: Align, style: &Style) -> String {
-    let text = shortened(&cell.text, columns);
+fn padded(cell: &Cell, short: Option<&String>, columns: usize, align: Align, style: &Style) -> String {
+    let text = short.cloned().unwrap_or_else(|| shortened(&cell.text, columns));
     let blank = " ".repeat(columns.saturating_sub(width(&text)));
     let text = cell.paint.over(&text, style);
     if align == Align::Right { format!("{blank}{text}") } else { format!("{text}{blank}") }
@@ -119,7 +132,7 @@ mod tests {
     use Align::{Left, Right};
 
     fn style(width: usize) -> Style {
-        Style { width, colour: false, unicode: true }
+        Style { width, colour: false, unicode: true, cores: false }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::bench::show::sample;
 use words::width;
 
 fn style(width: usize, unicode: bool) -> Style {
-    Style { width, colour: false, unicode }
+    Style { width, colour: false, unicode, cores: false }
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn ascii_is_ascii_and_colour_only_when_asked() {
     for (_, result) in sample::all() {
         assert!(text(&result, &style(100, false)).is_ascii());
         assert!(!text(&result, &style(100, true)).contains('\x1b'));
-        let coloured = text(&result, &Style { width: 100, colour: true, unicode: true });
+        let coloured = text(&result, &Style { width: 100, colour: true, unicode: true, cores: false });
         assert!(coloured.contains("\x1b["));
         // Without its escape sequences it is the same text.
         let mut plain = String::new();
@@ -37,7 +37,7 @@ fn ascii_is_ascii_and_colour_only_when_asked() {
 
 #[test]
 fn the_pi_box_reads_as_its_builder_found() {
-    let text = text(&sample::box_a(), &style(100, true));
+    let text = text(&sample::box_a(), &Style { cores: true, ..style(100, true) });
     let order: Vec<usize> = ["\nDISK ", "\nDISKS TOGETHER ", "\nPOOL ", "\nNET ", "\nSHARE ", "\nBOTH "]
         .iter()
         .map(|h| text.find(h).unwrap_or_else(|| panic!("{h} is missing")))
@@ -53,6 +53,29 @@ fn the_pi_box_reads_as_its_builder_found() {
     ] {
         assert!(flowing.contains(said), "{said} is missing in {text}");
     }
+}
+
+/// Tables of cores are there on demand; without them a line says what was full, and the headline stands at both ends.
+#[test]
+fn a_long_result_ends_with_its_headline() {
+    let (short, long) = (style(80, true), Style { cores: true, ..style(80, true) });
+    let (said, all) = (text(&sample::box_a(), &short), text(&sample::box_a(), &long));
+    assert!(said.lines().count() < all.lines().count() && all.contains("BUSY OVER TIME"), "{said}");
+    assert!(!said.contains("BUSY OVER TIME") && said.contains("\nFULL ") && said.contains("core 0"), "{said}");
+    let headline = words::folded(&view::headline(&sample::box_a()), 80).join("\n");
+    assert!(said.matches(&headline).count() == 2 && said.trim_end().ends_with(&headline), "{said}");
+}
+
+/// A wire that is shaped in one direction is told of in the headline.
+#[test]
+fn an_uneven_wire_is_in_the_headline() {
+    let mut result = sample::box_a();
+    let of = |result: &crate::bench::result::BenchResult| view::headline(result).contains("The wire sends");
+    assert!(!of(&result), "{}", view::headline(&result));
+    for run in result.runs.iter_mut().filter(|run| run.layer == Layer::Net && run.workload.kind == Kind::Receive) {
+        run.repeats.iter_mut().for_each(|repeat| repeat.bytes_per_s /= 3.0);
+    }
+    assert!(of(&result), "{}", view::headline(&result));
 }
 
 #[test]
