@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,9 +15,6 @@ import pytest
 from larderd import ROOT, Larder, binary, run
 from others import free_port
 from waiting import listens, wait_for
-
-# It measures this machine: nothing else runs beside it.
-pytestmark = pytest.mark.alone
 
 BOXES = ROOT / "crates/measure/fixtures/boxes"
 
@@ -248,6 +246,8 @@ def listening(inside):
         other_end.wait(20)
 
 
+# Rates and times are asserted from here on: nothing else runs beside these.
+@pytest.mark.alone
 def test_a_shaped_wire_is_named(folder):
     with contextlib.ExitStack() as stack:
         near, far, address = stack.enter_context(two_machines())
@@ -258,7 +258,7 @@ def test_a_shaped_wire_is_named(folder):
         port = stack.enter_context(listening(there))
 
         def bench():
-            file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "32M", "--seconds", "2",
+            file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "16M", "--seconds", "2",
                            "--only", "read,write,send,receive", inside=here)
             return file, verdict(file, here)
 
@@ -273,6 +273,43 @@ def test_a_shaped_wire_is_named(folder):
     assert found["advice"] and "gigabit Ethernet" in found["advice"][0]["what"] and found["advice"][0]["gain_mb_per_s"] > 50, found["advice"]
 
 
+@contextlib.contextmanager
+def burning():
+    """Other programs that want every core."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL) for _ in range(os.cpu_count())]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("shaped, rate", [("out", "200mbit"), ("back", "400mbit")])
+def test_a_wire_is_named_beside_other_programs(folder, shaped, rate):
+    """Either direction of a wire is shaped, and other programs fill every core: nobody's processor is blamed."""
+    with contextlib.ExitStack() as stack:
+        near, far, address = stack.enter_context(two_machines())
+        sh("tc", "-n", near if shaped == "out" else far, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64k", "latency", "50ms")
+        here, there = (["ip", "netns", "exec", space] for space in (near, far))
+        server = stack.enter_context(Served(folder, there, address))
+        port = stack.enter_context(listening(there))
+        stack.enter_context(burning())
+
+        def bench():
+            file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "32M", "--seconds", "2",
+                           "--only", "write,send" if shaped == "out" else "read,receive", inside=here)
+            return file, verdict(file, here)
+
+        _, found = undisturbed(bench)
+    assert "processor" not in found["verdict"] and "cores full" not in found["verdict"], found["verdict"]
+    title = "writing over the network" if shaped == "out" else "reading over the network"
+    (share,) = [f for f in found["findings"] if f["title"].startswith(title)]
+    assert share["class"] == "network", share
+
+
+@pytest.mark.alone
 def test_a_limited_processor_is_named(folder):
     """A larder that may use a twentieth of a core."""
     limits = lambda unified: {"cpu.max": "5000 100000"} if unified else {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
@@ -289,6 +326,7 @@ def test_a_limited_processor_is_named(folder):
     assert f"the quota of {Path(binary()).name} (pid " in told and "0.05 cores" in told, told
 
 
+@pytest.mark.alone
 def test_a_busy_core_is_named(folder):
     """A larder and its client that have one core, of several."""
     core = ["taskset", "-c", "0"]
@@ -328,6 +366,7 @@ def throttled_disk(folder, size_bytes, rate, ways):
         subprocess.run(["losetup", "-d", loop])
 
 
+@pytest.mark.alone
 def test_a_throttled_disk_is_named(folder):
     """By itself and as what is mounted there."""
     with throttled_disk(folder, 512 << 20, 8_000_000, ("read", "write")) as (mount, inside):
@@ -342,6 +381,7 @@ def test_a_throttled_disk_is_named(folder):
     assert "limited by the disk itself" in found["verdict"], found["verdict"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "through-memory"])
 def test_a_bench_that_makes_its_data_on_a_slow_disk_can_be_stopped(folder, direct):
     """128 MiB would take half a minute to be flushed. Whatever memory took is flushed before much of it is there."""

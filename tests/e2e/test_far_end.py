@@ -17,8 +17,8 @@ from larderd import Larder, binary, run
 from others import free_port
 from waiting import listens, wait_for
 
-# It measures this machine: nothing else runs beside it.
-pytestmark = pytest.mark.alone
+# Rates and full cores are asserted: nothing else runs beside it.
+alone = pytest.mark.alone
 
 HELLO = {"magic": "larder-far-end", "version": 1, "at_ms": 5000}
 
@@ -162,9 +162,10 @@ def codes(found):
 ONE = ["--seconds", "1", "--repeats", "1"]
 
 
+@alone
 def test_each_end_contributes_its_own_samples(folder):
     with two_boxes(folder) as (near, far), listening(inside=far.inside()):
-        found = bench(folder, "net", far.address, "--seconds", "3", "--repeats", "2", "--only", "send,receive", inside=near.inside())
+        found = bench(folder, "net", far.address, "--seconds", "2", "--repeats", "2", "--only", "send,receive", inside=near.inside())
         assert "far-end-unwatched" not in codes(found) and "far-end-lost" not in codes(found), found["notes"]
         machine = found["far_machine"]
         assert (machine["name"], machine["version"], machine["machine"]["host"]) == (far.address, 1, os.uname().nodename)
@@ -172,14 +173,14 @@ def test_each_end_contributes_its_own_samples(folder):
         for one in found["runs"]:
             start = one["repeats"][0]["start_ms"]
             for samples in (one["samples"], one["far_samples"]):
-                assert len(samples["cores"]) == 1 and len(samples["at_ms"]) >= 8, samples["at_ms"]
+                assert len(samples["cores"]) == 1 and len(samples["at_ms"]) >= 5, samples["at_ms"]
                 assert all(start < at < start + 15_000 for at in samples["at_ms"])
             # What one end sends, the other receives, and each says so by itself.
             ways = ("send_bytes_per_s", "receive_bytes_per_s")
             there, back = ways if one["workload"]["kind"] == "send" else reversed(ways)
             mean = lambda samples, way: sum(samples["nets"][0][way]) / len(samples["at_ms"])
             assert mean(one["samples"], there) == pytest.approx(mean(one["far_samples"], back), rel=0.4)
-    text = run("bench", "show", "--output", folder / "history", check=True).stdout
+    text = run("bench", "show", "--cores", "--output", folder / "history", check=True).stdout
     assert f"far end  {far.address}: " in text and f"at the far end, {far.address}:" in text, text
     page = folder / "page.html"
     run("bench", "show", "--output", folder / "history", "--html", page, check=True)
@@ -197,6 +198,7 @@ def verdict(folder, found):
     return said
 
 
+@alone
 @pytest.mark.parametrize("near_cores, far_cores, words", LIMITS)
 def test_the_end_that_is_busy_is_named(folder, near_cores, far_cores, words):
     with two_boxes(folder, near_cores, far_cores) as (near, far), listening(inside=far.inside()):
@@ -206,6 +208,7 @@ def test_the_end_that_is_busy_is_named(folder, near_cores, far_cores, words):
     assert words in verdict(folder, found)
 
 
+@alone
 @pytest.mark.parametrize("near_cores, far_cores, words", [
     (1.0, 0.12, "the processor of 10.99.8.2: "), (0.03, 1.0, f"the client's processor ({os.uname().nodename}): ")])
 def test_a_share_names_the_end_that_is_busy(folder, near_cores, far_cores, words):
@@ -241,8 +244,8 @@ def test_a_far_end_that_goes_away_is_a_note(folder):
     port, other = free_port(2), free_port(2)
     with iperf3(port), listening("--port", other, "--samples-port", other + 1) as far:
         wait_for(lambda: connects(("127.0.0.1", other + 1)))
-        threading.Timer(4, far.kill).start()
-        found = bench(folder, "net", "127.0.0.1", "--port", port, "--samples-port", other + 1, "--seconds", "3", "--repeats", "3", "--only", "send")
+        threading.Timer(3, far.kill).start()
+        found = bench(folder, "net", "127.0.0.1", "--port", port, "--samples-port", other + 1, "--seconds", "2", "--repeats", "3", "--only", "send")
         far.wait()
     assert "far-end-lost" in codes(found) and len(found["runs"][0]["repeats"]) == 3, found["notes"]
     assert "far_samples" not in found["runs"][0] and found["interrupted"] is False
