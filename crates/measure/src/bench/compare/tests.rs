@@ -223,11 +223,11 @@ fn text_and_page_show_every_row() {
     let b = scaled(&a, |r, _| if r.access == "nfs3" { 1.3 } else { 1.0 });
     let found = compare(&a, &b);
     for width in [60, 100] {
-        let shown = text(&found, &Style { width, colour: false, unicode: true });
+        let shown = text(&found, &Style { width, colour: false, unicode: true, cores: false });
         assert!(shown.lines().all(|l| words::width(l) <= width), "{shown}");
         assert!(shown.contains("faster") && shown.contains("NOT COMPARABLE"));
     }
-    assert!(text(&found, &Style { width: 100, colour: false, unicode: false }).is_ascii());
+    assert!(text(&found, &Style { width: 100, colour: false, unicode: false, cores: false }).is_ascii());
     let page = html(&found);
     assert_eq!(page.matches("<script>").count(), 1);
     assert!(page.contains("id=\"ratios-w\"") && page.contains("id=\"ratios-n\""));
