@@ -438,7 +438,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 20] = [
+const SHARE_KEYS: [&str; 21] = [
     "volume",
     "folder",
     "users",

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_http() {
-        let mut secs = 0;
+        let mut secs = 0_u64;
         while secs <= 253_402_300_799 {
             let mut out = String::new();
             push_http_date(&mut out, Timestamp::new(secs.cast_signed(), 999_999_999));

@@ -12,8 +12,6 @@ use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session_tree;
 use crate::ntstatus;
 
-const FLAG_POSTQUERY_ATTRIB: u16 = 0x0001;
-
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match CloseRequest::parse(body) {
         Ok(r) => r,
@@ -42,7 +40,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     }
     let ended = EndWaiters { conn: Arc::clone(conn), file_id: req.file_id, watch };
 
-    let want_attrs = req.flags & FLAG_POSTQUERY_ATTRIB != 0;
+    let want_attrs = req.flags & CloseRequest::FLAG_POSTQUERY_ATTRIB != 0;
     let info = close_open(&open_arc, want_attrs).await;
 
     // MS-SMB2 3.3.5.10: without the attributes, Flags and every attribute
@@ -50,7 +48,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     let resp = match info {
         Some(info) => CloseResponse {
             structure_size: 60,
-            flags: FLAG_POSTQUERY_ATTRIB,
+            flags: CloseRequest::FLAG_POSTQUERY_ATTRIB,
             reserved: 0,
             creation_time: info.creation_time,
             last_access_time: info.last_access_time,

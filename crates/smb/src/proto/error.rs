@@ -9,9 +9,6 @@ pub enum ProtoError {
     #[error("malformed wire frame: {0}")]
     Malformed(&'static str),
 
-    #[error("unsupported dialect: 0x{0:04x}")]
-    UnsupportedDialect(u16),
-
     #[error("auth failure: {0}")]
     Auth(&'static str),
 

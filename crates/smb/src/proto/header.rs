@@ -178,16 +178,6 @@ impl Smb2Header {
         self.channel_sequence_status as u16
     }
 
-    /// Is this an async-form header?
-    pub fn is_async(&self) -> bool {
-        self.flags & SMB2_FLAGS_ASYNC_COMMAND != 0
-    }
-
-    /// Is this a server-to-client response?
-    pub fn is_response(&self) -> bool {
-        self.flags & SMB2_FLAGS_SERVER_TO_REDIR != 0
-    }
-
     /// `TreeId` of a sync header, `None` for async.
     pub fn tree_id(&self) -> Option<u32> {
         match self.tail {
@@ -364,8 +354,8 @@ mod tests {
 
         let (decoded, _rest) = Smb2Header::parse(&buf).unwrap();
         assert_eq!(decoded, hdr);
-        assert!(decoded.is_async());
-        assert!(decoded.is_response());
+        assert_ne!(decoded.flags & SMB2_FLAGS_ASYNC_COMMAND, 0);
+        assert_ne!(decoded.flags & SMB2_FLAGS_SERVER_TO_REDIR, 0);
         assert_eq!(decoded.async_id(), Some(0xDEAD_BEEF_CAFE_F00D));
         assert_eq!(decoded.tree_id(), None);
     }
@@ -408,7 +398,7 @@ mod tests {
         // everything else zero
         let (hdr, _) = Smb2Header::parse(&buf).unwrap();
         assert_eq!(hdr.command, Command::Negotiate);
-        assert!(!hdr.is_async());
+        assert_eq!(hdr.flags & SMB2_FLAGS_ASYNC_COMMAND, 0);
         assert_eq!(hdr.tree_id(), Some(0));
     }
 

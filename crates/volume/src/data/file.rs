@@ -26,7 +26,7 @@ use tokio::sync::{RwLock, Semaphore};
 
 use super::dirty::{DirtyMap, DirtyPiece, Taken};
 use super::extents::{Extent, ExtentMap};
-use super::intents::Intents;
+use super::intents::{Intents, Zeros};
 use super::preserved::Preserved;
 use super::reserved::{Ranges, Reserved};
 use crate::types::FsError;
@@ -115,7 +115,7 @@ impl FileData {
     }
 
     /// Marks ranges, and zero intents, as taken by a flush. Returns the charge of the ranges, too.
-    pub(super) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64, Vec<((u64, u64), Range<u64>)>) {
+    pub(super) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64, Vec<Zeros>) {
         let (taken, charge) = self.blocks.dirty.take(max_bytes);
         (taken, charge, self.blocks.intents.take_zeros())
     }

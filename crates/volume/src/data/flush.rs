@@ -34,6 +34,7 @@ use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
 use super::extents::{Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
 use super::file::FileData;
+use super::intents::Zeros;
 use super::memory::Record;
 use super::pieces::Codec;
 use super::preserved::copies::Uncut;
@@ -71,7 +72,7 @@ pub(super) struct LoadInode {
     pub(super) inode: Arc<Inode>,
     pub(super) taken: Vec<Taken>,
     /// Zero intents that this flush applies, before `taken`.
-    pub(super) zeros: Vec<((u64, u64), Range<u64>)>,
+    pub(super) zeros: Vec<Zeros>,
     size: u64,
     /// With this flush, all writes up to here are stored.
     pub(super) flushed_seq: Option<u64>,

@@ -117,6 +117,9 @@ impl Standing {
     }
 }
 
+/// The key of a zero intent (write, offset), and its range of the file.
+pub(super) type Zeros = ((u64, u64), Range<u64>);
+
 /// The standing intents of one inode, by (write, offset), and found by the ranges they cover.
 #[derive(Default)]
 pub(super) struct Intents {
@@ -158,7 +161,7 @@ impl Intents {
     }
 
     /// Zero intents that no flush has taken yet; they are taken now.
-    pub(super) fn take_zeros(&mut self) -> Vec<((u64, u64), Range<u64>)> {
+    pub(super) fn take_zeros(&mut self) -> Vec<Zeros> {
         let mut taken = Vec::new();
         for key in &self.zeros {
             if let Some(standing) = self.map.get_mut(key).filter(|standing| !standing.taken) {

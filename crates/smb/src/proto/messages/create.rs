@@ -81,17 +81,6 @@ pub struct CreateRequest {
     pub create_contexts: Vec<u8>,
 }
 
-impl CreateRequest {
-    /// Decode the UTF-16LE filename.
-    pub fn name_str(&self) -> Option<String> {
-        if !self.name.len().is_multiple_of(2) {
-            return None;
-        }
-        let units: Vec<u16> = self.name.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
-        Some(String::from_utf16_lossy(&units))
-    }
-}
-
 /// MS-SMB2 §2.2.14 CREATE Response.
 #[binrw]
 #[brw(little)]
@@ -145,7 +134,6 @@ impl CreateContext {
     pub const NAME_SECD: &'static [u8; 4] = b"SecD"; // SMB2_CREATE_SD_BUFFER
     pub const NAME_DHNQ: &'static [u8; 4] = b"DHnQ"; // DURABLE_HANDLE_REQUEST
     pub const NAME_DHNC: &'static [u8; 4] = b"DHnC"; // DURABLE_HANDLE_RECONNECT
-    pub const NAME_ALSI: &'static [u8; 4] = b"AlSi"; // ALLOCATION_SIZE
     pub const NAME_MXAC: &'static [u8; 4] = b"MxAc"; // QUERY_MAXIMAL_ACCESS
     pub const NAME_TWRP: &'static [u8; 4] = b"TWrp"; // TIMEWARP_TOKEN
     pub const NAME_QFID: &'static [u8; 4] = b"QFid"; // QUERY_ON_DISK_ID
@@ -306,16 +294,6 @@ impl OplockLevel {
     }
 }
 
-/// MS-SMB2 §2.2.13 ImpersonationLevel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ImpersonationLevel {
-    Anonymous = 0x0000_0000,
-    Identification = 0x0000_0001,
-    Impersonation = 0x0000_0002,
-    Delegate = 0x0000_0003,
-}
-
 codec!(CreateRequest, CreateResponse);
 
 #[cfg(test)]
@@ -333,7 +311,7 @@ mod tests {
             structure_size: 57,
             security_flags: 0,
             requested_oplock_level: 0,
-            impersonation_level: ImpersonationLevel::Impersonation as u32,
+            impersonation_level: 2,
             smb_create_flags: 0,
             reserved: 0,
             desired_access: 0x0012_0089,
@@ -352,7 +330,7 @@ mod tests {
         r.write_to(&mut buf).unwrap();
         let decoded = CreateRequest::parse(&buf).unwrap();
         assert_eq!(decoded, r);
-        assert_eq!(decoded.name_str().unwrap(), "dir\\file.txt");
+        assert_eq!(decoded.name, utf16le("dir\\file.txt"));
     }
 
     /// CREATE body with `name` at `name_offset` and `contexts` at
@@ -362,7 +340,7 @@ mod tests {
             structure_size: 57,
             security_flags: 0,
             requested_oplock_level: 0,
-            impersonation_level: ImpersonationLevel::Impersonation as u32,
+            impersonation_level: 2,
             smb_create_flags: 0,
             reserved: 0,
             desired_access: 0x0012_0089,
@@ -404,7 +382,7 @@ mod tests {
         let body = body_with_buffers(&name, name_offset, &chain, contexts_offset);
 
         let req = CreateRequest::parse(&body).unwrap();
-        assert_eq!(req.name_str().unwrap(), "dir\\file.txt");
+        assert_eq!(req.name, utf16le("dir\\file.txt"));
         assert_eq!(CreateContext::parse_chain(&req.create_contexts).unwrap(), ctxs);
     }
 
@@ -429,7 +407,7 @@ mod tests {
     fn request_accepts_empty_buffers_at_any_offset() {
         let body = body_with_buffers(&[], 0, &[], 0);
         let req = CreateRequest::parse(&body).unwrap();
-        assert_eq!(req.name_str().unwrap(), "");
+        assert!(req.name.is_empty());
         assert!(req.create_contexts.is_empty());
     }
 

@@ -5,9 +5,6 @@ use crate::proto::error::{ProtoError, ProtoResult};
 
 use super::create::FileId;
 
-/// SMB2_DHANDLE_FLAG_PERSISTENT.
-pub const DHANDLE_FLAG_PERSISTENT: u32 = 0x0000_0002;
-
 /// Data of a `DHnQ` request context.
 pub const DURABLE_REQUEST_LEN: usize = 16;
 /// Data of a `DHnC` context.
@@ -161,7 +158,7 @@ mod tests {
     #[test]
     fn responses_have_their_fixed_layouts() {
         assert_eq!(DurableResponse.encode(), [0; 8]);
-        let v2 = DurableResponseV2 { timeout_ms: 120_000, flags: DHANDLE_FLAG_PERSISTENT };
+        let v2 = DurableResponseV2 { timeout_ms: 120_000, flags: 2 };
         assert_eq!(v2.encode(), [0xC0, 0xD4, 0x01, 0x00, 2, 0, 0, 0]);
     }
 }

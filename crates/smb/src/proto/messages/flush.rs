@@ -15,18 +15,6 @@ pub struct FlushRequest {
     pub file_id_volatile: u64,
 }
 
-impl FlushRequest {
-    pub fn new(persistent: u64, volatile: u64) -> Self {
-        Self {
-            structure_size: 24,
-            reserved1: 0,
-            reserved2: 0,
-            file_id_persistent: persistent,
-            file_id_volatile: volatile,
-        }
-    }
-}
-
 codec!(FlushRequest);
 
 #[cfg(test)]
@@ -35,7 +23,13 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let r = FlushRequest::new(0x1122_3344_5566_7788, 0xAABB_CCDD_EEFF_0011);
+        let r = FlushRequest {
+            structure_size: 24,
+            reserved1: 0,
+            reserved2: 0,
+            file_id_persistent: 0x1122_3344_5566_7788,
+            file_id_volatile: 0xAABB_CCDD_EEFF_0011,
+        };
         let mut buf = Vec::new();
         r.write_to(&mut buf).unwrap();
         assert_eq!(buf.len(), 24);

@@ -80,27 +80,6 @@ impl Fsctl {
             other => Self::Other(other),
         }
     }
-
-    pub fn as_u32(self) -> u32 {
-        match self {
-            Self::ValidateNegotiateInfo => Self::VALIDATE_NEGOTIATE_INFO,
-            Self::DfsGetReferrals => Self::DFS_GET_REFERRALS,
-            Self::DfsGetReferralsEx => Self::DFS_GET_REFERRALS_EX,
-            Self::PipeTransceive => Self::PIPE_TRANSCEIVE,
-            Self::PipePeek => Self::PIPE_PEEK,
-            Self::PipeWait => Self::PIPE_WAIT,
-            Self::LmrRequestResiliency => Self::LMR_REQUEST_RESILIENCY,
-            Self::QueryNetworkInterfaceInfo => Self::QUERY_NETWORK_INTERFACE_INFO,
-            Self::SrvEnumerateSnapshots => Self::SRV_ENUMERATE_SNAPSHOTS,
-            Self::SrvRequestResumeKey => Self::SRV_REQUEST_RESUME_KEY,
-            Self::SrvCopychunk => Self::SRV_COPYCHUNK,
-            Self::SrvCopychunkWrite => Self::SRV_COPYCHUNK_WRITE,
-            Self::SetSparse => Self::SET_SPARSE,
-            Self::SetZeroData => Self::SET_ZERO_DATA,
-            Self::QueryAllocatedRanges => Self::QUERY_ALLOCATED_RANGES,
-            Self::Other(c) => c,
-        }
-    }
 }
 
 /// SMB2_IOCTL_REQUEST (MS-SMB2 §2.2.31).
@@ -166,8 +145,6 @@ mod tests {
     fn fsctl_decode_known() {
         assert_eq!(Fsctl::from_u32(0x0014_0204), Fsctl::ValidateNegotiateInfo);
         assert_eq!(Fsctl::from_u32(0xDEAD_BEEF), Fsctl::Other(0xDEAD_BEEF));
-        assert_eq!(Fsctl::ValidateNegotiateInfo.as_u32(), 0x0014_0204);
-        assert_eq!(Fsctl::Other(0xDEAD_BEEF).as_u32(), 0xDEAD_BEEF);
     }
 
     /// Codes from the MS-SMB2 2.2.31 CtlCode table.
@@ -187,7 +164,6 @@ mod tests {
             (0x0006_01B0, Fsctl::DfsGetReferralsEx),
         ] {
             assert_eq!(Fsctl::from_u32(code), fsctl, "0x{code:08X}");
-            assert_eq!(fsctl.as_u32(), code);
         }
     }
 

@@ -4,34 +4,6 @@ use binrw::binrw;
 
 use super::create::FileId;
 
-/// File-info-class identifiers used in QUERY_DIRECTORY (MS-SMB2 §2.2.33
-/// FileInformationClass).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(clippy::enum_variant_names, reason = "the names of MS-FSCC")]
-pub enum FileInfoClass {
-    FileDirectoryInformation = 0x01,
-    FileFullDirectoryInformation = 0x02,
-    FileBothDirectoryInformation = 0x03,
-    FileNamesInformation = 0x0C,
-    FileIdBothDirectoryInformation = 0x25,
-    FileIdFullDirectoryInformation = 0x26,
-}
-
-impl FileInfoClass {
-    pub fn from_u8(v: u8) -> Option<Self> {
-        Some(match v {
-            0x01 => Self::FileDirectoryInformation,
-            0x02 => Self::FileFullDirectoryInformation,
-            0x03 => Self::FileBothDirectoryInformation,
-            0x0C => Self::FileNamesInformation,
-            0x25 => Self::FileIdBothDirectoryInformation,
-            0x26 => Self::FileIdFullDirectoryInformation,
-            _ => return None,
-        })
-    }
-}
-
 /// SMB2_QUERY_DIRECTORY_REQUEST (MS-SMB2 §2.2.33).
 #[binrw]
 #[brw(little)]
@@ -53,7 +25,6 @@ pub struct QueryDirectoryRequest {
 impl QueryDirectoryRequest {
     pub const FLAG_RESTART_SCANS: u8 = 0x01;
     pub const FLAG_RETURN_SINGLE_ENTRY: u8 = 0x02;
-    pub const FLAG_INDEX_SPECIFIED: u8 = 0x04;
     pub const FLAG_REOPEN: u8 = 0x10;
 }
 
@@ -86,7 +57,7 @@ mod tests {
         let pat = utf16le("*");
         let r = QueryDirectoryRequest {
             structure_size: 33,
-            file_information_class: FileInfoClass::FileIdBothDirectoryInformation as u8,
+            file_information_class: 0x25,
             flags: QueryDirectoryRequest::FLAG_RESTART_SCANS,
             file_index: 0,
             file_id: FileId::new(1, 2),

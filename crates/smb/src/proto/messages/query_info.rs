@@ -51,11 +51,6 @@ pub struct QueryInfoRequest {
 }
 
 impl QueryInfoRequest {
-    /// Flag: SL_RETURN_SINGLE_ENTRY.
-    pub const FLAG_RETURN_SINGLE_ENTRY: u32 = 0x0000_0002;
-    /// Flag: SL_INDEX_SPECIFIED.
-    pub const FLAG_INDEX_SPECIFIED: u32 = 0x0000_0004;
-
     pub fn info_type_enum(&self) -> Option<InfoType> {
         InfoType::from_u8(self.info_type)
     }
