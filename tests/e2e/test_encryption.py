@@ -187,6 +187,44 @@ def test_ways_to_open_it_come_and_go(sealed, folder):
     assert weak.returncode != 0 and "8 characters" in weak.stderr
 
 
+def test_passphrases_come_from_files_that_are_closed_to_others(sealed, folder):
+    """With every command that asks for one; a descriptor is as good."""
+    def file(name, text, mode=0o600):
+        path = folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    old, new = file("old", f"{PASSPHRASE}\nsecond line\n"), file("new", "another good phrase\n")
+    sealed.run("volume", "lock", "secret", check=True)
+    for mode in (0o640, 0o604, 0o620, 0o666):
+        open_ = file("open", f"{PASSPHRASE}\n", mode)
+        refused = sealed.run("volume", "unlock", "secret", "--passphrase-file", open_)
+        assert refused.returncode != 0 and "chmod 600" in refused.stderr, refused.stderr
+    theirs = file("theirs", f"{PASSPHRASE}\n")
+    os.chown(theirs, 12345, 12345)
+    assert "belongs to user 12345" in sealed.run("volume", "unlock", "secret", "--passphrase-file", theirs).stderr
+    assert "is empty" in sealed.run("volume", "unlock", "secret", "--passphrase-file", file("empty", "\n")).stderr
+    assert sealed.run("volume", "unlock", "secret", "--passphrase-file", str(folder / "none")).returncode != 0
+    sealed.run("volume", "unlock", "secret", "--passphrase-file", old, check=True)
+    sealed.run("volume", "key", "add", "secret", "--label", "new", "--passphrase-file", old, "--new-passphrase-file", new, check=True)
+    sealed.run("volume", "key", "remove", "secret", "first", "--passphrase-file", new, check=True)
+    sealed.run("volume", "lock", "secret", check=True)
+    reading, writing = os.pipe()
+    os.write(writing, b"another good phrase\n")
+    os.close(writing)
+    command = [binary(), "--data", str(sealed.data), "volume", "unlock", "secret", "--passphrase-file", f"/dev/fd/{reading}"]
+    subprocess.run(command, pass_fds=[reading], check=True, timeout=120)
+    os.close(reading)
+    sealed.run("volume", "key", "remove", "secret", "recovery", "--passphrase-file", new, check=True)
+    sealed.run("volume", "rekey", "secret", "--passphrase-file", new, "--wait", check=True, timeout_s=120)
+    sealed.run("volume", "create", "more", "--encrypt", "--no-recovery-key", "--passphrase-file", new, check=True)
+    sealed.run("volume", "encrypt", "files", "--no-recovery-key", "--passphrase-file", new, "--wait", "--force", check=True, timeout_s=120)
+    for name in ("secret", "more", "files"):
+        sealed.run("volume", "lock", name, "--force", check=True)
+        sealed.run("volume", "unlock", name, "--passphrase-file", new, check=True)
+
+
 @pytest.mark.parametrize("source", ["key_file", "key_command"])
 def test_it_opens_at_start_with_the_key_that_the_configuration_names(folder, source):
     key = folder / "key"

@@ -182,6 +182,73 @@ def test_a_stream_that_is_cut_is_resumed(pair):
     assert contents(copy) == contents(top)
 
 
+def test_what_opens_a_volume_goes_with_its_snapshots(pair):
+    """R2, R4: by hand, also without a snapshot. An older stream that comes late brings nothing back."""
+    near, far = pair
+    typed(near, "volume", "create", "secret", "--encrypt", "--no-recovery-key")
+    top = mounted(near, "secret", "mnt")
+    snap(near, "secret", "a")
+    called(far, "receive", "copy", data=sent(near, "secret@a"))
+    (top / "new").write_bytes(os.urandom(200_000))
+    snap(near, "secret", "b")
+    before = sent(near, "secret@a", "--keys-only")
+    typed(near, "volume", "key", "add", "secret", "--label", "second", lines=[PASSPHRASE, "another good phrase"])
+    typed(near, "volume", "key", "remove", "secret", "first", lines=["another good phrase"])
+    alone = sent(near, "secret@a", "--keys-only")
+    assert len(alone) < 10_000
+    cut = called(far, "receive", "copy", data=alone[:-20], check=False)
+    assert cut.returncode != 0
+    assert typed(far, "volume", "unlock", "copy").returncode == 0, "it is as it was"
+    called(far, "receive", "copy", data=alone)
+    called(far, "receive", "copy", data=before)
+    far.run("volume", "lock", "copy", check=True)
+    assert typed(far, "volume", "unlock", "copy", check=False).returncode != 0
+    typed(far, "volume", "unlock", "copy", lines=["another good phrase"])
+    typed(near, "volume", "key", "add", "secret", "--label", "third", lines=["another good phrase", "a third good phrase"])
+    called(far, "receive", "copy", data=sent(near, "secret@b", "--from", "a"))
+    far.run("volume", "lock", "copy", check=True)
+    typed(far, "volume", "unlock", "copy", lines=["a third good phrase"])
+    # Keys of another volume, and keys for a snapshot that is not there.
+    typed(near, "volume", "create", "other", "--encrypt", "--no-recovery-key")
+    snap(near, "other", "a")
+    refused = called(far, "receive", "copy", data=sent(near, "other@a", "--keys-only"), check=False)
+    assert refused.returncode != 0 and b"another volume" in refused.stderr, refused.stderr
+    snap(near, "secret", "c")
+    refused = called(far, "receive", "copy", data=sent(near, "secret@c", "--keys-only"), check=False)
+    assert refused.returncode != 0 and b"send the snapshot first" in refused.stderr, refused.stderr
+    assert near.run("send", "files@x", "--keys-only").returncode != 0
+    assert "no problems" in far.run("check", "copy", "--read-data").stdout
+    want = contents(top)
+    far.run("volume", "promote", "copy", check=True)
+    assert contents(mounted(far, "copy", "copy")) == want
+
+
+def test_a_replica_says_what_it_is_and_what_it_takes(pair):
+    """R4: its room is shown, settings that do nothing are refused, and a cut stream's advice fits what is there."""
+    near, far = pair
+    top = mounted(near, "files", "mnt")
+    (top / "f").write_bytes(os.urandom(3_000_000))
+    snap(near, "files", "a")
+    first = sent(near, "files@a")
+    cut = called(far, "receive", "copy", data=first[:500], check=False)
+    assert cut.returncode != 0 and b"send it again" in cut.stderr and b"--resume" not in cut.stderr, cut.stderr
+    cut = called(far, "receive", "copy", data=first[:-100], check=False)
+    assert b"send 'a' again" in cut.stderr and b"VOLUME@a --resume" in cut.stderr and b"if it is gone" in cut.stderr, cut.stderr
+    token = called(far, "receive", "copy", "--token").stdout.decode().strip()
+    snap(near, "files", "b")
+    near.run("snap", "destroy", "files@a", check=True)
+    gone = called(near, "send", "files@a", "--resume", token, check=False)
+    assert gone.returncode != 0 and b"without --resume" in gone.stderr, gone.stderr
+    called(far, "receive", "copy", data=sent(near, "files@b"))
+    (one,) = json.loads(far.run("--json", "snap", "list", "copy", check=True).stdout)[0]["snapshots"]
+    assert 3_000_000 <= one["referenced_bytes"] < 6_000_000, one
+    for words in (["--compression", "zstd:9"], ["--record-size", "1MiB"], ["--quota", "1GiB"]):
+        refused = far.run("volume", "set", "copy", *words)
+        assert refused.returncode != 0 and "would do nothing" in refused.stderr and "volume promote" in refused.stderr, refused.stderr
+    far.run("volume", "promote", "copy", check=True)
+    far.run("volume", "set", "copy", "--compression", "zstd:9", check=True)
+
+
 def test_a_snapshot_that_is_being_sent_stays(pair):
     """A slow receiver: the snapshot is not destroyed under it, and a sender that goes away frees it."""
     near, _ = pair

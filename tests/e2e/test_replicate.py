@@ -5,6 +5,7 @@
   P3  A machine that was not paired, or was paired for another replica, gets nothing done. A code is good once.
   P4  The line is cut ten times and both sides are killed: the replica is the volume, file by file, and nothing is sent twice that came whole.
   P5  What is in the way is said, in the answer and in the status.
+  P6  What opens an encrypted volume opens its replica: a change goes there also when nothing else has changed, whoever is killed meanwhile.
 """
 
 import json
@@ -20,6 +21,7 @@ import pytest
 from conftest import make
 from larderd import binary
 from others import Sshd
+from test_encryption import PASSPHRASE, typed
 from test_replica import mounted, snap, snapshots
 from test_snapshots import contents
 from trees import fill
@@ -303,6 +305,119 @@ def test_a_cut_line_and_killed_daemons(pair):
     want = contents(top)
     far.run("volume", "promote", "copy", check=True)
     assert contents(mounted(far, "copy", "copy")) == want
+
+
+def labels(daemon, volume):
+    listed = json.loads(daemon.run("--json", "volume", "key", "list", volume, check=True).stdout)
+    return sorted(slot["name"] for slot in listed["slots"])
+
+
+def opens(daemon, volume, phrase):
+    daemon.run("volume", "lock", volume)
+    return typed(daemon, "volume", "unlock", volume, lines=[phrase], check=False).returncode == 0
+
+
+def test_a_changed_passphrase_reaches_a_replica(pair):
+    """P6"""
+    near, far = pair
+    second, third, there = "another good phrase", "a third good phrase", "a phrase of the far side"
+    typed(near, "volume", "create", "secret", "--encrypt", "--no-recovery-key", "--no-share")
+    top = mounted(near, "secret", "mnt")
+    fill(top / "tree", big_bytes=1_000_000)
+    snap(near, "secret", "a")
+    place, code = accepted(far, "tank/copy")
+    far.extra[-1] = f"127.0.0.1:{place.split('://')[1].split('/')[0].split(':')[1]}"
+    replicate(near, "add", "secret", place, "--code", code)
+    up_to_date(near, "a")
+    # The replica has a way of its own, and is open by the one that goes.
+    typed(far, "volume", "key", "add", "copy", "--label", "there", lines=[PASSPHRASE, there])
+    typed(far, "volume", "unlock", "copy")
+    typed(near, "volume", "key", "add", "secret", "--label", "second", lines=[PASSPHRASE, second])
+    typed(near, "volume", "key", "remove", "secret", "first", lines=[second])
+    wait_for(lambda: labels(far, "copy") == ["second", "there"], told=lambda: f"{labels(far, 'copy')} {status(near)}")
+    assert snapshots(far, "copy") == ["a"], "nothing else has changed"
+    assert "removed since" in far.run("volume", "key", "list", "copy", check=True).stdout
+    wait_for(lambda: not any(one.get("fault") for one in status(near)), told=lambda: str(status(near)))
+    assert [opens(far, "copy", phrase) for phrase in (PASSPHRASE, second)] == [False, True]
+    assert "removed since" not in far.run("volume", "key", "list", "copy", check=True).stdout
+    far.run("volume", "lock", "copy", check=True)
+    own = typed(far, "volume", "unlock", "copy", lines=[there])
+    assert "its volume does not" in own.stdout, own
+    # With a snapshot as well, and the receiver is killed at some moment of each change.
+    was = second
+    for round_, phrase in enumerate([third, second, third]):
+        typed(near, "volume", "key", "add", "secret", "--label", f"round-{round_}", lines=[was, phrase])
+        typed(near, "volume", "key", "remove", "secret", "second" if round_ == 0 else f"round-{round_ - 1}", lines=[phrase])
+        if round_ == 1:
+            (top / "more").write_bytes(os.urandom(100_000))
+            snap(near, "secret", "b")
+        far.kill()
+        far.start()
+        assert opens(far, "copy", was) or opens(far, "copy", phrase), "nobody is locked out"
+        assert opens(far, "copy", there)
+        want = sorted([f"round-{round_}", "there"])
+        wait_for(lambda: replicate(near, "secret", "--no-snapshot", check=False).returncode == 0, told=lambda: str(status(near)))
+        assert labels(far, "copy") == want  # noqa: B023
+        was = phrase
+    assert [opens(far, "copy", phrase) for phrase in (PASSPHRASE, second, third)] == [False, False, True]
+    want = contents(top)
+    far.run("volume", "promote", "copy", check=True)
+    assert contents(mounted(far, "copy", "copy")) == want
+    # It is a volume now, and these are its ways.
+    typed(far, "volume", "key", "add", "copy", "--label", "last", lines=[there, "a fourth good phrase"])
+    assert labels(far, "copy") == sorted(["last", "round-2", "there"])
+
+
+@pytest.fixture
+def cable():
+    """A wire to a namespace: its name, the device at this end, and the address at the other."""
+    box, device = f"larder-far-{os.getpid()}", f"lf{os.getpid() % 1_000_000}"
+    ip = lambda *words: subprocess.run(["ip", *words], check=True)
+    ip("netns", "add", box)
+    try:
+        ip("link", "add", device, "type", "veth", "peer", "name", "lan", "netns", box)
+        ip("addr", "add", "10.213.8.1/24", "dev", device)
+        ip("link", "set", device, "up")
+        ip("-n", box, "addr", "add", "10.213.8.2/24", "dev", "lan")
+        for name in ("lan", "lo"):
+            ip("-n", box, "link", "set", name, "up")
+        yield box, device, "10.213.8.2"
+    finally:
+        subprocess.run(["ip", "netns", "del", box], check=False)
+        subprocess.run(["ip", "link", "del", device], check=False, stderr=subprocess.DEVNULL)
+
+
+def test_a_cable_that_is_out_is_mentioned(folder, cable):
+    """P5"""
+    box, device, address = cable
+    near = make(folder / "near", extra=["--squash", "none"]).start()
+    far = make(folder / "far", extra=["--squash", "none", "--replication", f"{address}:12077"])
+    words = far.command()
+    far.command = lambda: ["ip", "netns", "exec", box, *words]
+    far.start()
+    near.mounts = []
+    try:
+        top = mounted(near, "files", "mnt")
+        (top / "big").write_bytes(os.urandom(150_000_000))
+        os.sync()
+        _, code = accepted(far, "tank/copy")
+        place = f"larder://{address}/tank/copy"
+        replicate(near, "add", "files", place, "--code", code, "--limit", "8MiB")
+        snap(near, "files", "a")
+        wait_for(lambda: any(one["sent_bytes"] > 20_000_000 for one in status(near)), told=lambda: str(status(near)))
+        assert "nothing has moved" not in near.run("replicate", "status", check=True).stdout
+        subprocess.run(["ip", "link", "set", device, "down"], check=True)
+        wait_for(lambda: any(one.get("silent_ms", 0) >= 15_000 for one in status(near)), 60, told=lambda: str(status(near)))
+        said = near.run("replicate", "status", check=True).stdout
+        assert "sending a:" in said and "nothing has moved for" in said and "is the other side there?" in said, said
+        subprocess.run(["ip", "link", "set", device, "up"], check=True)
+        wait_for(lambda: [one.get("behind") for one in status(near)] == [0], 120, told=lambda: str(status(near)))
+        assert "nothing has moved" not in near.run("replicate", "status", check=True).stdout
+    finally:
+        for at in near.mounts:
+            near.run("umount", str(at))
+        near.stop()
+        far.stop()
 
 
 def test_over_ssh(pair, folder, monkeypatch):

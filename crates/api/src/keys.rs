@@ -121,6 +121,12 @@ pub struct KeysStatus {
     pub cipher: String,
     pub locked: bool,
     pub slots: Vec<KeySlot>,
+    /// The id of the slot whose secret opened it, while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_with: Option<String>,
+    /// That slot has been removed since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub opened_with_removed: bool,
     /// While its objects are being sealed anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealing: Option<SealingStatus>,
@@ -138,4 +144,7 @@ pub struct KeySlot {
     pub name: String,
     /// Seconds since 1970.
     pub created: u64,
+    /// Of a replica: the volume itself does not have it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub here_only: bool,
 }

@@ -88,6 +88,9 @@ pub struct ReplicationStatus {
     pub sent_bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
+    /// How long the receiver has taken nothing of it and said nothing, where that is long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
     /// The newest snapshot that is there is older than `replication` may be.
     pub late: bool,
     /// The reason why nothing is sent, and when it is tried again, in milliseconds since 1970.

@@ -77,6 +77,9 @@ pub struct SendRequest {
     pub from: Option<String>,
     /// What `larder receive --token` said of an attempt that was cut off: what came before is left out.
     pub resume: Option<String>,
+    /// The keyring alone, for a receiver that has the snapshot: what opens the volume has changed, and nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keys_only: bool,
 }
 
 /// A snapshot came whole.
@@ -99,6 +102,9 @@ pub struct ReplicaState {
     pub from: Option<String>,
     /// For the sender's request.
     pub token: Option<String>,
+    /// How often the ways to open it had changed when its keyring was made. `None`: it is not encrypted, or an older larder answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_changes: Option<u64>,
 }
 
 /// A snapshot, wherever it is: its number and its time tell it from others.

@@ -8,17 +8,19 @@ use larder_base::log::LogEntry;
 use uuid::Uuid;
 
 use crate::object::{Header, ObjectKey};
-use crate::{Cipher, Keyring, Keys, VolumeKey, frames, log};
+use crate::{Cipher, Keyring, Keys, Renewal, VolumeKey, frames, log};
 
 fn keys() -> Keys {
     Keys::new(Uuid::from_u128(7), Cipher::for_this_machine(), BTreeMap::from([(1, VolumeKey::new([9; 32]))]))
 }
 
-/// `keyring.json`: one that decodes is encoded and decoded again without change.
+/// `keyring.json`: one that decodes is encoded and decoded again without change, and none that nobody signed replaces a replica's.
 pub fn keyring(data: &[u8]) {
     let Ok(keyring) = Keyring::decode(data) else { return };
     let once = keyring.encode();
     assert_eq!(Keyring::decode(&once).unwrap().encode(), once);
+    let own = Keyring::decode(include_bytes!("golden/keyring-signed.json")).unwrap();
+    assert!(!matches!(own.renewed(&keyring), Ok(Renewal::Replaced(_))));
 }
 
 /// An object of an encrypted volume: its header, and frames that nobody sealed.
@@ -55,7 +57,8 @@ mod tests {
 
     #[test]
     fn fuzz_keyring() {
-        drive("keyring", &[include_bytes!("golden/keyring.json").to_vec()], keyring);
+        let goldens = [&include_bytes!("golden/keyring.json")[..], include_bytes!("golden/keyring-signed.json")];
+        drive("keyring", &goldens.map(<[u8]>::to_vec), keyring);
     }
 
     #[test]

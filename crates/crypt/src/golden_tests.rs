@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::frames::{HEADER_BYTES, content_len};
 use crate::log::open_entries;
 use crate::object::{Header, ObjectKey, seal};
-use crate::{Cipher, Keyring, Keys, Random, RecoveryKey, SealError, SealedLog, Secret, VolumeKey};
+use crate::{Cipher, Keyring, Keys, Random, RecoveryKey, Renewal, SealError, SealedLog, Secret, VolumeKey};
 
 /// The salt of the golden bytes.
 struct Counting;
@@ -88,4 +88,15 @@ fn keyrings() {
         let sealed: Vec<u8> = sealed.iter().flat_map(|piece| piece.to_vec()).collect();
         assert_eq!(hex(&sealed[HEADER_BYTES..]), "12a227c78631572ed7d4d487c298577cc73c3f2f2613");
     }
+}
+
+/// A keyring as older programs wrote it, and the same one with the signature of its master key.
+#[test]
+fn signed_keyrings() {
+    let unsigned = Keyring::decode(include_bytes!("golden/keyring.json")).expect("decodes");
+    let signed = Keyring::decode(include_bytes!("golden/keyring-signed.json")).expect("decodes");
+    let Ok(Renewal::Unproved(mut ring)) = unsigned.renewed(&signed) else { panic!("its master key proves it") };
+    let master = ring.unlock(&Secret::KeyFile((0..64).collect::<Vec<u8>>().into())).expect("opens");
+    assert!(ring.settle(&master).expect("settles"));
+    assert_eq!((ring.changes(), ring.encode()), (3, signed.encode()));
 }

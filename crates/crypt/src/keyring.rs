@@ -5,7 +5,11 @@
 //! data.
 //!
 //! - `keyring.old_key_first`: whatever changes a keyring needs its master key, and so one of its secrets.
-//! - `keyring.slots_are_local`: a replica has slots of its own. What is received changes none of them.
+//! - `keyring.signed_by_its_master`: each change counts up and signs the slots with a key that the master key gives. A replica
+//!   knows that key's public half from its first snapshot on, so it tells an honest change from a forged, torn or older one while
+//!   it is locked ([`signed`]).
+//! - `keyring.slots_here_are_apart`: slots that were added at a replica, and those of the volume's that were removed there, are noted
+//!   beside the signed ones. No keyring that arrives touches these notes. Signed slots stay whole, so that they can be passed on.
 //! - `keyring.last_slot_stays`: the last slot is not removed. Without any, nothing on earth opens the volume.
 //! - `keyring.rekeyed_slot_by_slot`: a re-keyed volume has another master key, and each slot that stays is sealed anew with its own
 //!   secret. So the secret of a slot that was removed opens nothing that is written since, whoever has the keyring of before.
@@ -20,15 +24,23 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+mod signed;
+
 use crate::SealError;
 use crate::cipher::{Cipher, FrameKey, TAG_BYTES};
 use crate::keys::{Keys, SALT_BYTES, VolumeKey, fill_random, hkdf};
 use crate::recovery::RecoveryKey;
 
-const FORMAT: u32 = 1;
+/// Without a signature: older programs wrote it.
+const FORMAT_UNSIGNED: u32 = 1;
+const FORMAT: u32 = 2;
 /// A keyring larger than this is not ours.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 pub const SLOTS_MAX: usize = 32;
+/// Slots of a volume and of its replica are one list after a promotion. None is added beyond [`SLOTS_MAX`].
+const SLOTS_STORED_MAX: usize = 4 * SLOTS_MAX;
+/// Slots of a volume's that were removed at one replica.
+const WITHOUT_MAX: usize = 4096;
 const GENERATIONS_MAX: usize = 4096;
 /// Shorter passphrases are refused: they are guessed.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
@@ -59,6 +71,8 @@ pub enum KeyringError {
     NoSecretFor(String),
     #[error("{0}")]
     Weak(String),
+    #[error("{0}")]
+    Foreign(&'static str),
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -144,6 +158,25 @@ struct Generation {
     sealed: Hex,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signature {
+    /// The public half of the key that signed.
+    signer: Hex,
+    bytes: Hex,
+}
+
+/// What a keyring that arrived is to one's own.
+#[derive(Debug)]
+pub enum Renewal {
+    /// It is the same, or an older one.
+    Nothing,
+    /// The own keyring, with the slots of the one that arrived.
+    Replaced(Box<Keyring>),
+    /// The own keyring, with the one that arrived beside it: its master key has to prove it.
+    Unproved(Box<Keyring>),
+}
+
 /// The document, as it lies in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +186,25 @@ pub struct Keyring {
     cipher: Cipher,
     generations: Vec<Generation>,
     slots: Vec<Slot>,
+    /// Counts the changes of the slots.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    changes: u64,
+    /// `None`: an older program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<Signature>,
+    /// Of a replica: slots that were added there (`keyring.slots_here_are_apart`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    here: Vec<Slot>,
+    /// Of a replica: signed slots that open it no more, because they were removed there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    without: Vec<Uuid>,
+    /// Of a replica without a signature: the newest keyring that arrived, until the master key has proved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unproved: Option<Box<Keyring>>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The opened keyring: everything that changes it asks for this (`keyring.old_key_first`).
@@ -175,11 +227,25 @@ impl Keyring {
     ) -> Result<(Self, Master), KeyringError> {
         let mut master = Master(LockedKey::zeroed());
         fill_random(&mut *master.0)?;
-        let mut keyring =
-            Self { format: FORMAT, domain: Uuid::new_v4(), cipher, generations: Vec::new(), slots: Vec::new() };
+        let mut keyring = Self::empty(Uuid::new_v4(), cipher);
         keyring.add_key(&master, now)?;
         keyring.add_slot(&master, name, secret, work, now)?;
         Ok((keyring, master))
+    }
+
+    fn empty(domain: Uuid, cipher: Cipher) -> Self {
+        Self {
+            format: FORMAT,
+            domain,
+            cipher,
+            generations: Vec::new(),
+            slots: Vec::new(),
+            changes: 0,
+            signature: None,
+            here: Vec::new(),
+            without: Vec::new(),
+            unproved: None,
+        }
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, KeyringError> {
@@ -192,15 +258,30 @@ impl Keyring {
         }
         let damaged = |error: serde_json::Error| KeyringError::Damaged(error.to_string());
         let Format { format } = serde_json::from_slice(bytes).map_err(damaged)?;
-        if format != FORMAT {
+        if ![FORMAT_UNSIGNED, FORMAT].contains(&format) {
             return Err(KeyringError::UnknownFormat(format));
         }
         let keyring: Self = serde_json::from_slice(bytes).map_err(damaged)?;
-        let counts = (keyring.generations.len(), keyring.slots.len());
-        if !(1..=GENERATIONS_MAX).contains(&counts.0) || !(1..=SLOTS_MAX).contains(&counts.1) {
-            return Err(KeyringError::Damaged(format!("it has {} keys and {} slots", counts.0, counts.1)));
+        keyring.check_counts()?;
+        if let Some(unproved) = &keyring.unproved {
+            unproved.check_counts()?;
+            if unproved.unproved.is_some() {
+                return Err(KeyringError::Damaged("it has keyrings within keyrings".into()));
+            }
         }
         Ok(keyring)
+    }
+
+    fn check_counts(&self) -> Result<(), KeyringError> {
+        let (keys, slots, here) = (self.generations.len(), self.slots.len(), self.here.len());
+        let is_sane = (1..=GENERATIONS_MAX).contains(&keys)
+            && (1..=SLOTS_STORED_MAX).contains(&slots)
+            && here <= SLOTS_STORED_MAX
+            && self.without.len() <= WITHOUT_MAX;
+        if !is_sane {
+            return Err(KeyringError::Damaged(format!("it has {keys} keys and {} slots", slots + here)));
+        }
+        Ok(())
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -216,19 +297,35 @@ impl Keyring {
         self.cipher
     }
 
-    pub fn slots(&self) -> &[Slot] {
-        &self.slots
+    /// The slots, those that were added at this replica last.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| !self.without.contains(&slot.id)).chain(&self.here)
+    }
+
+    /// Whether the slot was added at this replica, or stayed here after the volume lost it.
+    pub fn is_here_only(&self, id: Uuid) -> bool {
+        self.here.iter().any(|slot| slot.id == id)
     }
 
     /// Opens it with any slot that `secret` is for.
     pub fn unlock(&self, secret: &Secret) -> Result<Master, KeyringError> {
-        let kind = secret.kind();
-        for slot in &self.slots {
+        self.unlock_slot(secret).map(|(master, _)| master)
+    }
+
+    /// As [`Keyring::unlock`], with the slot that opened it.
+    pub fn unlock_slot(&self, secret: &Secret) -> Result<(Master, Uuid), KeyringError> {
+        for slot in self.slots() {
             if let Some(master) = self.open_slot(slot, secret)? {
-                return Ok(master);
+                return Ok((master, slot.id));
             }
         }
-        Err(KeyringError::Refused(kind.name()))
+        // A keyring that nobody has proved opens what the own one has, or nothing: its generations are the same bytes.
+        for slot in self.unproved.iter().flat_map(|unproved| unproved.slots()) {
+            if let Some(master) = self.open_slot(slot, secret)?.filter(|master| self.keys(master).is_ok()) {
+                return Ok((master, slot.id));
+            }
+        }
+        Err(KeyringError::Refused(secret.kind().name()))
     }
 
     /// What seals and opens the volume's objects.
@@ -259,8 +356,38 @@ impl Keyring {
         work: Work,
         now: u64,
     ) -> Result<Uuid, KeyringError> {
+        let slot = self.new_slot(master, name, secret, work, now)?;
+        let id = slot.id;
+        self.slots.push(slot);
+        self.sign(master)?;
+        Ok(id)
+    }
+
+    /// Another secret that opens a replica, there alone.
+    pub fn add_slot_here(
+        &mut self,
+        master: &Master,
+        name: &str,
+        secret: &Secret,
+        work: Work,
+        now: u64,
+    ) -> Result<Uuid, KeyringError> {
+        let slot = self.new_slot(master, name, secret, work, now)?;
+        let id = slot.id;
+        self.here.push(slot);
+        Ok(id)
+    }
+
+    fn new_slot(
+        &self,
+        master: &Master,
+        name: &str,
+        secret: &Secret,
+        work: Work,
+        now: u64,
+    ) -> Result<Slot, KeyringError> {
         secret.check()?;
-        if self.slots.len() >= SLOTS_MAX {
+        if self.slots().count() >= SLOTS_MAX {
             return Err(KeyringError::TooManySlots);
         }
         let kind = secret.kind();
@@ -271,17 +398,39 @@ impl Keyring {
         let mut slot = Slot { id, kind, name, created: now, work, salt: Hex(salt.to_vec()), sealed: Hex::default() };
         let key = slot_key(secret, &salt, work)?;
         slot.sealed = Hex(wrap(&key, &master.0, &self.slot_aad(&slot))?);
-        self.slots.push(slot);
-        Ok(id)
+        Ok(slot)
     }
 
     /// Takes a slot away, named by its id, the beginning of it, or its name.
-    pub fn remove_slot(&mut self, _master: &Master, named: &str) -> Result<Slot, KeyringError> {
-        let at = find_slot(&self.slots, named)?;
-        if self.slots.len() == 1 {
+    pub fn remove_slot(&mut self, master: &Master, named: &str) -> Result<Slot, KeyringError> {
+        let removed = self.removable(named)?;
+        self.slots.retain(|slot| slot.id != removed.id);
+        self.here.retain(|slot| slot.id != removed.id);
+        self.sign(master)?;
+        Ok(removed)
+    }
+
+    /// Takes a slot away at a replica, there alone.
+    pub fn remove_slot_here(&mut self, named: &str) -> Result<Slot, KeyringError> {
+        let removed = self.removable(named)?;
+        self.here.retain(|slot| slot.id != removed.id);
+        if self.slots.iter().any(|slot| slot.id == removed.id) {
+            if self.without.len() >= WITHOUT_MAX {
+                return Err(KeyringError::TooManySlots);
+            }
+            self.without.push(removed.id);
+        }
+        Ok(removed)
+    }
+
+    /// `keyring.last_slot_stays`
+    fn removable(&self, named: &str) -> Result<Slot, KeyringError> {
+        let all: Vec<Slot> = self.slots().cloned().collect();
+        let at = find_slot(&all, named)?;
+        if all.len() == 1 {
             return Err(KeyringError::LastSlot);
         }
-        Ok(self.slots.remove(at))
+        all.into_iter().nth(at).ok_or_else(|| KeyringError::NoSuchSlot(named.to_owned()))
     }
 
     /// A new volume key, for what is written from now on. Returns its number.
@@ -314,7 +463,7 @@ impl Keyring {
         cipher: Option<Cipher>,
         now: u64,
     ) -> Result<(Self, Master), KeyringError> {
-        let mut left = self.slots.clone();
+        let mut left: Vec<Slot> = self.slots().cloned().collect();
         for named in dropped {
             let at = find_slot(&left, named)?;
             left.remove(at);
@@ -339,7 +488,7 @@ impl Keyring {
         let mut master = Master(LockedKey::zeroed());
         fill_random(&mut *master.0)?;
         let cipher = cipher.unwrap_or(self.cipher);
-        let mut ring = Self { format: FORMAT, domain: self.domain, cipher, generations: Vec::new(), slots: Vec::new() };
+        let mut ring = Self::empty(self.domain, cipher);
         for (one, key) in self.generations.iter().zip(&generations) {
             ring.push_generation(&master, one.number, one.created, key)?;
         }
@@ -351,6 +500,7 @@ impl Keyring {
             slot.sealed = Hex(wrap(&key, &master.0, &ring.slot_aad(&slot))?);
             ring.slots.push(slot);
         }
+        ring.sign(&master)?;
         Ok((ring, master))
     }
 
@@ -561,11 +711,11 @@ mod tests {
         assert_eq!(ring.remove_slot(&master, "mine").err(), Some(KeyringError::LastSlot));
         let id = ring.add_slot(&master, "new", &passphrase("battery staple"), CHEAP, 8).expect("a slot");
         ring.remove_slot(&master, "mine").expect("removed");
-        assert_eq!(ring.slots().iter().map(|slot| slot.id).collect::<Vec<_>>(), [id]);
+        assert_eq!(ring.slots().map(|slot| slot.id).collect::<Vec<_>>(), [id]);
         assert!(ring.unlock(&passphrase("correct horse")).is_err());
         assert!(ring.unlock(&passphrase("battery staple")).is_ok());
         assert_eq!(ring.remove_slot(&master, "mine").err(), Some(KeyringError::NoSuchSlot("mine".into())));
-        while ring.slots().len() < SLOTS_MAX {
+        while ring.slots().count() < SLOTS_MAX {
             ring.add_slot(&master, "more", &key_file(1), CHEAP, 9).expect("a slot");
         }
         assert_eq!(ring.add_slot(&master, "more", &key_file(1), CHEAP, 9), Err(KeyringError::TooManySlots));
@@ -665,8 +815,8 @@ mod tests {
         let (ring, _) = ring();
         let text = String::from_utf8(ring.encode()).expect("text");
         assert_eq!(
-            Keyring::decode(text.replace("\"format\": 1", "\"format\": 2").as_bytes()).err(),
-            Some(KeyringError::UnknownFormat(2))
+            Keyring::decode(text.replace("\"format\": 2", "\"format\": 3").as_bytes()).err(),
+            Some(KeyringError::UnknownFormat(3))
         );
         let greedy = text.replace("\"memory_kib\": 64", "\"memory_kib\": 4294967295");
         let greedy = Keyring::decode(greedy.as_bytes()).expect("decodes");

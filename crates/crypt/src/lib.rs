@@ -34,7 +34,7 @@ mod upload;
 
 pub use cipher::Cipher;
 pub use half::HalfSealed;
-pub use keyring::{Keyring, KeyringError, Master, Secret, Slot, SlotKind, Work};
+pub use keyring::{Keyring, KeyringError, Master, Renewal, Secret, Slot, SlotKind, Work};
 pub use keys::{Keys, Random, SystemRandom, VolumeKey};
 pub use log::SealedLog;
 pub use recovery::RecoveryKey;

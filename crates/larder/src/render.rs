@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, GroupStatus, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed, PoolMoving,
-    PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
+    CheckResult, GroupStatus, KeySlot, KeysStatus, OwnerKind, OwnerUse, PoolChangePlan, PoolHistory, PoolListed,
+    PoolMoving, PoolWorth, SealingStatus, ShareStatus, TokenStatus, UserKey, UserStatus, VolumeStatus,
 };
 pub(crate) use larder_base::printed::shown;
 use larder_base::units::ByteSize;
@@ -281,9 +281,28 @@ pub(crate) fn keys(keys: &KeysStatus) -> String {
     let sealing = keys.sealing.as_ref().map(|sealing| format!(", {}", self::sealing(sealing))).unwrap_or_default();
     let mut rows = vec![row(["KIND", "LABEL", "ID"])];
     for slot in &keys.slots {
-        rows.push(vec![slot.kind.clone(), slot.name.clone(), slot.id.clone()]);
+        let note = if slot.here_only { ", of this replica only" } else { "" };
+        // They may come from another machine.
+        rows.push(vec![format!("{}{note}", slot.kind), slot.name.clone(), slot.id.clone()]);
     }
-    format!("{}/{}: {}, {state}{sealing}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
+    let table = table(&rows, &[]);
+    format!("{}/{}: {}, {state}{sealing}\n{table}{}", keys.pool, keys.volume, keys.cipher, opened_with(keys))
+}
+
+/// Whether it is open by a way that the volume has no longer.
+pub(crate) fn opened_with(keys: &KeysStatus) -> String {
+    let of = format!("{}/{}", keys.pool, keys.volume);
+    if keys.opened_with_removed {
+        return format!("it is open by a way that was removed since: close it with larder volume lock {of}\n");
+    }
+    let is_it = |slot: &&KeySlot| slot.here_only && Some(&slot.id) == keys.opened_with.as_ref();
+    keys.slots.iter().find(is_it).map_or_else(String::new, |slot| {
+        format!(
+            "it was opened by the {} '{}', which this replica has and its volume does not: it was added here, or removed there\n",
+            slot.kind,
+            shown(&slot.name)
+        )
+    })
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {

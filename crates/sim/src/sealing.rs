@@ -92,4 +92,8 @@ impl Seals for SimKeys {
     fn share(&self, _from: &VolumeInfo, _to: &VolumeInfo) -> FsResult<()> {
         Ok(())
     }
+
+    fn renewed_keyring(&self, _own: &[u8], _came: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        Ok(None)
+    }
 }

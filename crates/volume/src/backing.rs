@@ -41,6 +41,10 @@ pub trait Seals: Send + Sync + 'static {
 
     /// The clone `to` has the keys of the volume `from`. [`FsError::Locked`](crate::FsError::Locked) without them.
     fn share(&self, from: &VolumeInfo, to: &VolumeInfo) -> FsResult<()>;
+
+    /// The keyring of a replica once another one has arrived, in the bytes of both; `None`: as it is. Nobody trusts the sender, and no
+    /// key need be there. [`FsError::Refused`](crate::FsError::Refused) for a keyring that is not the same volume's.
+    fn renewed_keyring(&self, own: &[u8], came: &[u8]) -> FsResult<Option<Vec<u8>>>;
 }
 
 /// What one volume reads and writes.
@@ -66,6 +70,10 @@ impl Seals for NoKeys {
 
     fn share(&self, _from: &VolumeInfo, _to: &VolumeInfo) -> FsResult<()> {
         Err(crate::types::FsError::Locked)
+    }
+
+    fn renewed_keyring(&self, _own: &[u8], _came: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        Err(crate::types::FsError::Refused("this program opens no encrypted volume, so it takes no keyring".into()))
     }
 }
 

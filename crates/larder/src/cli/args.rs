@@ -481,6 +481,9 @@ pub(crate) enum VolumeCommand {
         /// A file of random bytes that opens it, instead of a passphrase
         #[arg(long, value_name = "FILE", requires = "encrypt")]
         key_file: Option<PathBuf>,
+        /// Its passphrase is the first line of this file, which only its owner may read
+        #[arg(long, value_name = "FILE", requires = "encrypt", conflicts_with = "key_file")]
+        passphrase_file: Option<PathBuf>,
         /// Print no recovery key
         #[arg(long, requires = "encrypt")]
         no_recovery_key: bool,
@@ -536,6 +539,9 @@ pub(crate) enum VolumeCommand {
         /// A file of random bytes that opens it, instead of a passphrase
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
+        /// Its passphrase is the first line of this file, which only its owner may read
+        #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
+        passphrase_file: Option<PathBuf>,
         /// Print no recovery key
         #[arg(long)]
         no_recovery_key: bool,
@@ -552,6 +558,9 @@ pub(crate) enum VolumeCommand {
         /// A key file that opens it; may be given again
         #[arg(long, value_name = "FILE")]
         key_file: Vec<PathBuf>,
+        /// A file with a passphrase that opens it, which only its owner may read; may be given again
+        #[arg(long, value_name = "FILE")]
+        passphrase_file: Vec<PathBuf>,
         /// Let this way to open it go: its label, its id, or the beginning of its id; may be given again
         #[arg(long, value_name = "SLOT")]
         drop: Vec<String>,
@@ -621,8 +630,11 @@ pub(crate) struct KeyArgs {
     /// Open it with this key file
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// Open it with the passphrase in the first line of this file, which only its owner may read; /dev/fd/N is a descriptor
+    #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
+    pub(crate) passphrase_file: Option<PathBuf>,
     /// Open it with the recovery key, typed or from standard input
-    #[arg(long, conflicts_with = "key_file")]
+    #[arg(long, conflicts_with_all = ["key_file", "passphrase_file"])]
     pub(crate) recovery_key: bool,
 }
 
@@ -645,8 +657,11 @@ pub(crate) enum KeyCommand {
         /// The new way is this key file
         #[arg(long, value_name = "FILE")]
         new_key_file: Option<PathBuf>,
+        /// The new way is the passphrase in the first line of this file, which only its owner may read
+        #[arg(long, value_name = "FILE", conflicts_with = "new_key_file")]
+        new_passphrase_file: Option<PathBuf>,
         /// The new way is a recovery key, which is printed once
-        #[arg(long, conflicts_with = "new_key_file")]
+        #[arg(long, conflicts_with_all = ["new_key_file", "new_passphrase_file"])]
         new_recovery_key: bool,
         #[command(flatten)]
         key: KeyArgs,

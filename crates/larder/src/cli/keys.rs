@@ -1,6 +1,6 @@
 //! `larder volume unlock | lock | key`: what opens encrypted volumes.
 //!
-//! Secrets are typed unseen, or come from a file or a pipe; they are in no argument, which `ps` shows.
+//! Secrets are typed unseen, or come from a file, a descriptor or a pipe; they are in no argument, which `ps` shows.
 
 use std::path::Path;
 
@@ -14,21 +14,29 @@ use crate::daemon::keys::read_key_file;
 use crate::render;
 
 /// The secret that a new volume, or a new way to open one, gets.
-pub(super) fn new_secret(volume: &str, key_file: Option<&Path>) -> Result<VolumeSecret, Failure> {
-    match key_file {
-        Some(file) => read_key_file(file).map(VolumeSecret::KeyFile),
-        None => password::secret_line(&format!("New passphrase of {volume}"), true).map(VolumeSecret::Passphrase),
+pub(super) fn new_secret(
+    volume: &str,
+    key_file: Option<&Path>,
+    passphrase_file: Option<&Path>,
+) -> Result<VolumeSecret, Failure> {
+    match (key_file, passphrase_file) {
+        (Some(file), _) => read_key_file(file).map(VolumeSecret::KeyFile),
+        (None, Some(file)) => password::passphrase_in(file).map(VolumeSecret::Passphrase),
+        (None, None) => {
+            password::secret_line(&format!("New passphrase of {volume}"), true).map(VolumeSecret::Passphrase)
+        }
     }
 }
 
 /// A secret that opens `volume` now.
 pub(super) fn secret(volume: &str, key: &KeyArgs) -> Result<VolumeSecret, Failure> {
-    match &key.key_file {
-        Some(file) => read_key_file(file).map(VolumeSecret::KeyFile),
-        None if key.recovery_key => {
+    match (&key.key_file, &key.passphrase_file) {
+        (Some(file), _) => read_key_file(file).map(VolumeSecret::KeyFile),
+        (None, Some(file)) => password::passphrase_in(file).map(VolumeSecret::Passphrase),
+        (None, None) if key.recovery_key => {
             password::secret_line(&format!("Recovery key of {volume}"), false).map(VolumeSecret::Recovery)
         }
-        None => password::secret_line(&format!("Passphrase of {volume}"), false).map(VolumeSecret::Passphrase),
+        (None, None) => password::secret_line(&format!("Passphrase of {volume}"), false).map(VolumeSecret::Passphrase),
     }
 }
 
@@ -44,7 +52,11 @@ pub(super) async fn unlock(global: &Global, name: &str, key: &KeyArgs) -> Result
     let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
     let request = KeysRequest::Unlock { secret: secret(name, key)? };
     let status: KeysStatus = client.post(&format!("/v1/keys/{name}"), &request).await?;
-    global.out().answer(&status, |s| format!("unlocked the volume {}/{}", s.pool, s.volume))
+    global.out().answer(&status, |s| {
+        let note = render::opened_with(s);
+        let note = if note.is_empty() { note } else { format!("\n{}", note.trim_end()) };
+        format!("unlocked the volume {}/{}{note}", s.pool, s.volume)
+    })
 }
 
 pub(super) async fn lock(global: &Global, name: &str, force: bool) -> Result<(), Failure> {
@@ -76,12 +88,15 @@ pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Fail
             };
             global.out().answer(&status, render::keys)
         }
-        KeyCommand::Add { name, label, new_key_file, new_recovery_key, key, disks } => {
+        KeyCommand::Add { name, label, new_key_file, new_passphrase_file, new_recovery_key, key, disks } => {
             split(&name)?;
             let secret = secret(&name, &key)?;
             let request = match new_recovery_key {
                 true => KeysRequest::AddRecovery { secret, name: label },
-                false => KeysRequest::Add { secret, new: new_secret(&name, new_key_file.as_deref())?, name: label },
+                false => {
+                    let new = new_secret(&name, new_key_file.as_deref(), new_passphrase_file.as_deref())?;
+                    KeysRequest::Add { secret, new, name: label }
+                }
             };
             change(global, &name, request, &disks).await
         }

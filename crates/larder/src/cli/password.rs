@@ -1,16 +1,18 @@
 //! Sources of passwords: a file, a pipe, or a person typing unseen. Never an argument, which `ps` shows.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use larder_api::Failure;
+use larder_api::{Failure, FailureKind};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::daemon::{check_password, random_password};
 
 /// A password file is one line; more than this is some other file.
 const FILE_BYTES_MAX: u64 = 4096;
+/// Bits of a mode by which its group and others read or write.
+const OTHERS_MAY: u32 = 0o066;
 
 /// The password for `user`: from the file, or from standard input.
 pub(super) fn ask(user: &str, file: Option<&Path>) -> Result<String, Failure> {
@@ -44,6 +46,35 @@ fn read(file: &Path) -> Result<String, Failure> {
     let failed = |e: &std::io::Error| Failure::io(format_args!("cannot read the password file {}", file.display()), e);
     let open = std::fs::File::open(file).map_err(|e| failed(&e))?;
     first_line(std::io::BufReader::new(open)).map_err(|e| failed(&e))
+}
+
+/// The first line of a file, or of a descriptor (`/dev/fd/3`), that nobody but its owner may read or write.
+pub(super) fn passphrase_in(file: &Path) -> Result<String, Failure> {
+    let shown = file.display();
+    let failed = |e: &std::io::Error| Failure::io(format_args!("cannot read the passphrase file {shown}"), e);
+    let open = std::fs::File::open(file).map_err(|e| failed(&e))?;
+    // Of the open file: the name may lead to another one by now.
+    let metadata = open.metadata().map_err(|e| failed(&e))?;
+    let mode = metadata.mode();
+    if mode & OTHERS_MAY != 0 {
+        return Err(Failure::new(
+            FailureKind::Denied,
+            format!("the passphrase file {shown} is open to others: its mode is {:04o}", mode & 0o7777),
+        )
+        .action(format!("close it with: chmod 600 {shown}")));
+    }
+    if ![0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()) {
+        return Err(Failure::new(
+            FailureKind::Denied,
+            format!("the passphrase file {shown} belongs to user {}, who can change it", metadata.uid()),
+        )
+        .action("name a file of your own"));
+    }
+    let line = first_line(std::io::BufReader::new(open)).map_err(|e| failed(&e))?;
+    match line.is_empty() {
+        true => Err(Failure::invalid(format!("the first line of the passphrase file {shown} is empty"))),
+        false => Ok(line),
+    }
 }
 
 fn first_line(reader: impl BufRead) -> std::io::Result<String> {

@@ -36,6 +36,9 @@ pub(crate) struct SendArgs {
     /// Leave out what came before the receiver was cut off: the answer of `larder receive ... --token`
     #[arg(long, value_name = "TOKEN")]
     resume: Option<String>,
+    /// Only what opens the volume, into a replica that has the snapshot: passphrases and keys have changed
+    #[arg(long, conflicts_with_all = ["from", "resume"])]
+    keys_only: bool,
     /// Bytes a second at most, such as 10M
     #[arg(long, value_name = "RATE")]
     limit: Option<ByteSize>,
@@ -166,7 +169,7 @@ pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure>
     };
     split(volume)?;
     let from = args.from.map(|name| name.rsplit('@').next().unwrap_or_default().to_owned());
-    let request = SendRequest { snapshot: snapshot.to_owned(), from, resume: args.resume };
+    let request = SendRequest { snapshot: snapshot.to_owned(), from, resume: args.resume, keys_only: args.keys_only };
     let mut output = Output { limit: args.limit, began: Instant::now(), written: 0 };
     match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {

@@ -193,7 +193,12 @@ fn sending(one: &ReplicationStatus) -> Option<String> {
     let total = one.total_bytes.unwrap_or(0).max(one.sent_bytes);
     let percent = one.sent_bytes * 100 / total.max(1);
     let snapshot = render::shown(snapshot);
-    Some(format!("{snapshot}: {} of about {} ({percent} %)", ByteSize(one.sent_bytes), ByteSize(total)))
+    let silent = one.silent_ms.map(|silence| {
+        let silence = render::duration(silence / 1000);
+        format!(", and nothing has moved for {silence}: is the other side there?")
+    });
+    let (sent, total) = (ByteSize(one.sent_bytes), ByteSize(total));
+    Some(format!("{snapshot}: {sent} of about {total} ({percent} %){}", silent.unwrap_or_default()))
 }
 
 fn shown(all: &[ReplicationStatus]) -> String {
@@ -266,5 +271,7 @@ tank/files to cold/files: the host is gone
             ..one(Some(1), None)
         };
         assert_eq!(state(&sends), "LATE, sending a: 1.00 MiB of about 4.00 MiB (25 %)");
+        let text = state(&ReplicationStatus { silent_ms: Some(35_900), ..sends });
+        assert!(text.ends_with("(25 %), and nothing has moved for 35 s: is the other side there?"), "{text}");
     }
 }

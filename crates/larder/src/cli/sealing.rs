@@ -22,6 +22,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 pub(super) struct RekeyChoice {
     pub(super) cipher: Option<String>,
     pub(super) key_files: Vec<PathBuf>,
+    /// Passphrases. Those of slots that are not among them are asked for where none was given.
+    pub(super) passphrase_files: Vec<PathBuf>,
     pub(super) drop: Vec<String>,
     pub(super) new_recovery_key: bool,
 }
@@ -44,12 +46,16 @@ pub(super) async fn rekey(global: &Global, name: &str, choice: RekeyChoice, how:
     let status: KeysStatus = client.get(&format!("/v1/keys/{name}")).await?;
     let files = choice.key_files.iter().map(|file| read_key_file(file).map(VolumeSecret::KeyFile));
     let mut secrets = files.collect::<Result<Vec<_>, _>>()?;
+    for file in &choice.passphrase_files {
+        secrets.push(VolumeSecret::Passphrase(password::passphrase_in(file)?));
+    }
     let stays =
         |id: &str, label: &str| !choice.drop.iter().any(|named| named == label || id.starts_with(named.as_str()));
     for slot in status.slots.iter().filter(|slot| stays(&slot.id, &slot.name)) {
         let whose = format!("'{}' of {name}", slot.name);
         match slot.kind.as_str() {
-            "passphrase" => {
+            // A passphrase that none of the files has is named by the answer.
+            "passphrase" if choice.passphrase_files.is_empty() => {
                 let text = password::secret_line(&format!("Passphrase {whose}"), false)?;
                 secrets.push(VolumeSecret::Passphrase(text));
             }

@@ -19,14 +19,23 @@ use crate::{folder, render};
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, properties, no_share, encrypt, key_file, no_recovery_key, disks } => {
+        VolumeCommand::Create {
+            name,
+            properties,
+            no_share,
+            encrypt,
+            key_file,
+            passphrase_file,
+            no_recovery_key,
+            disks,
+        } => {
             let (pool, volume) = split(&name)?;
             let change = properties.change();
             let shared = !no_share;
             let encrypt = match encrypt {
                 Some(cipher) => Some(Encrypt {
                     cipher,
-                    secret: keys::new_secret(&name, key_file.as_deref())?,
+                    secret: keys::new_secret(&name, key_file.as_deref(), passphrase_file.as_deref())?,
                     recovery: !no_recovery_key,
                 }),
                 None => None,
@@ -79,14 +88,15 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
         }
         VolumeCommand::Unlock { name, key } => keys::unlock(global, &name, &key).await,
         VolumeCommand::Lock { name, force } => keys::lock(global, &name, force).await,
-        VolumeCommand::Encrypt { name, cipher, key_file, no_recovery_key, how } => {
+        VolumeCommand::Encrypt { name, cipher, key_file, passphrase_file, no_recovery_key, how } => {
             split(&name)?;
-            let secret = || keys::new_secret(&name, key_file.as_deref());
+            let secret = || keys::new_secret(&name, key_file.as_deref(), passphrase_file.as_deref());
             sealing::encrypt(global, &name, (cipher, !no_recovery_key), secret, how).await
         }
-        VolumeCommand::Rekey { name, cipher, key_file, drop, new_recovery_key, how } => {
+        VolumeCommand::Rekey { name, cipher, key_file, passphrase_file, drop, new_recovery_key, how } => {
             split(&name)?;
-            let choice = sealing::RekeyChoice { cipher, key_files: key_file, drop, new_recovery_key };
+            let (key_files, passphrase_files) = (key_file, passphrase_file);
+            let choice = sealing::RekeyChoice { cipher, key_files, passphrase_files, drop, new_recovery_key };
             sealing::rekey(global, &name, choice, how).await
         }
         VolumeCommand::Key(command) => keys::run(global, command).await,

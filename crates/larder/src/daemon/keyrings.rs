@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use larder_api::{Encrypt, Failure, FailureKind, VolumeSecret};
 use larder_base::wipe;
 use larder_crypt::{
-    Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, SealedLog, SealedStore, Secret, Work,
+    Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
 };
 use larder_volume::{Beneath, FsError, FsResult, Sealing, Seals, VolumeInfo};
 use object_store::path::Path;
@@ -31,6 +31,8 @@ pub(super) struct Unlocked {
     pub(super) keys: Mutex<HashMap<Uuid, Arc<Keys>>>,
     /// Locked by a person since the start (`keys.lock_stays`).
     pub(super) locked: Mutex<HashSet<Uuid>>,
+    /// The slot that each was opened with, where a secret opened it.
+    pub(super) slots: Mutex<HashMap<Uuid, Uuid>>,
 }
 
 impl Seals for Unlocked {
@@ -49,6 +51,17 @@ impl Seals for Unlocked {
         known.insert(to.id, keys);
         Ok(())
     }
+
+    fn renewed_keyring(&self, own: &[u8], came: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        let own = Keyring::decode(own).map_err(|error| FsError::Io(error.to_string().into()))?;
+        let refused = |error: KeyringError| {
+            FsError::Refused(format!("{error}: it is not taken, and what opens the replica stays as it is").into())
+        };
+        Ok(match own.renewed(&Keyring::decode(came).map_err(refused)?).map_err(refused)? {
+            Renewal::Nothing => None,
+            Renewal::Replaced(ring) | Renewal::Unproved(ring) => Some(ring.encode()),
+        })
+    }
 }
 
 impl Unlocked {
@@ -59,6 +72,7 @@ impl Unlocked {
     pub(super) fn forget(&self, id: Uuid) {
         self.keys.lock().remove(&id);
         self.locked.lock().remove(&id);
+        self.slots.lock().remove(&id);
     }
 
     pub(super) fn put(&self, id: Uuid, keys: Arc<Keys>) {
@@ -119,15 +133,26 @@ pub(crate) async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<
 
 /// The keys that `secret` opens a keyring for.
 pub(crate) async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, Failure> {
-    let (keyring, master) = opened(keyring, secret).await?;
-    keyring.keys(&master).map_err(|error| failure(&error))
+    let Opened { ring, master, .. } = opened(keyring, secret).await?;
+    ring.keys(&master).map_err(|error| failure(&error))
+}
+
+/// A keyring that a secret has opened.
+pub(super) struct Opened {
+    pub(super) ring: Keyring,
+    pub(super) master: Master,
+    /// The slot of the secret.
+    pub(super) slot: Uuid,
+    /// The master key has proved, or dropped, a keyring that had arrived: it is to be written.
+    pub(super) is_settled: bool,
 }
 
 /// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
-pub(super) async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring, Master), Failure> {
+pub(super) async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, Failure> {
     let work = move || {
-        let master = keyring.unlock(&secret)?;
-        Ok((keyring, master))
+        let (master, slot) = ring.unlock_slot(&secret)?;
+        let is_settled = ring.settle(&master)?;
+        Ok(Opened { ring, master, slot, is_settled })
     };
     let opened = slowly(work).await?;
     note_swappable();
@@ -230,15 +255,25 @@ pub(super) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Op
     let secret = secret_of(encrypt.secret)?;
     slowly(move || {
         let (mut ring, master) = Keyring::create(cipher, FIRST_SLOT, &secret, work(), now())?;
-        let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
+        let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT, false)).transpose()?;
         Ok((ring, master, recovery))
     })
     .await
 }
 
-pub(super) fn add_recovery(ring: &mut Keyring, master: &Master, name: &str) -> Result<String, KeyringError> {
+/// Of a replica, the recovery key opens it there alone.
+pub(super) fn add_recovery(
+    ring: &mut Keyring,
+    master: &Master,
+    name: &str,
+    is_replica: bool,
+) -> Result<String, KeyringError> {
     let key = RecoveryKey::random()?;
     let text = key.text().to_string();
-    ring.add_slot(master, name, &Secret::Recovery(key), work(), now())?;
+    let secret = Secret::Recovery(key);
+    match is_replica {
+        true => ring.add_slot_here(master, name, &secret, work(), now())?,
+        false => ring.add_slot(master, name, &secret, work(), now())?,
+    };
     Ok(text)
 }

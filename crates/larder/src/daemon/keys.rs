@@ -15,9 +15,11 @@ use larder_api::{Encrypt, Failure, FailureKind, KeySlot, KeysRequest, KeysStatus
 use larder_crypt::{Keyring, KeyringError, Keys, Master, Secret};
 use larder_volume::{FsError, Properties, Seals, VolumeInfo};
 use object_store::{PutMode, UpdateVersion};
+use uuid::Uuid;
 
 use super::keyrings::{
-    KEYRING_BYTES_MAX, RECOVERY_SLOT, add_recovery, failure, new_keyring, now, opened, slowly, work, write_keyring,
+    KEYRING_BYTES_MAX, Opened, RECOVERY_SLOT, add_recovery, failure, new_keyring, now, opened, slowly, work,
+    write_keyring,
 };
 pub(crate) use super::keyrings::{Mixture, decorated, keyring, keys_of, secret_of};
 use super::storage::{OpenPool, Storage};
@@ -81,8 +83,18 @@ impl OpenPool {
 
     /// Opens the volume with `secret`.
     pub(crate) async fn unlock(&self, name: &str, secret: Secret) -> Result<(), Failure> {
-        let (info, ring, _) = self.sealed(name).await?;
-        let keys = keys_of(ring, secret).await?;
+        let (info, ring, version) = self.sealed(name).await?;
+        let Opened { ring, master, slot, is_settled } = opened(ring, secret).await?;
+        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let may_write = self.registry.behind().is_none();
+        if is_settled
+            && may_write
+            && let Err(failure) = write_keyring(&*self.store(), info.id, &ring, PutMode::Update(version)).await
+        {
+            // The next unlocking proves it again.
+            tracing::warn!("what opens '{}/{name}' was not brought up to date: {}", self.name, failure.message);
+        }
+        self.unlocked.slots.lock().insert(info.id, slot);
         if !self.is_locked(&info) {
             return Ok(());
         }
@@ -143,18 +155,24 @@ impl OpenPool {
     }
 
     fn keys_shown(&self, info: &VolumeInfo, ring: &Keyring, recovery_key: Option<String>) -> KeysStatus {
-        let slots = ring.slots().iter().map(|slot| KeySlot {
+        let slots = ring.slots().map(|slot| KeySlot {
             id: slot.id.to_string(),
             kind: slot.kind.name().to_owned(),
             name: slot.name.clone(),
             created: slot.created,
+            here_only: info.replica && ring.is_here_only(slot.id),
         });
+        let opened_with = self.unlocked.slots.lock().get(&info.id).copied();
+        let is_locked = self.is_locked(info);
+        let is_removed = |id: &Uuid| !is_locked && !ring.slots().any(|slot| slot.id == *id);
         KeysStatus {
             pool: self.name.clone(),
             volume: info.name.clone(),
             cipher: ring.cipher().name().to_owned(),
-            locked: self.is_locked(info),
+            locked: is_locked,
             slots: slots.collect(),
+            opened_with: opened_with.filter(|_| !is_locked).map(|id| id.to_string()),
+            opened_with_removed: opened_with.as_ref().is_some_and(is_removed),
             sealing: self.passes.status(info),
             recovery_key,
         }
@@ -163,17 +181,27 @@ impl OpenPool {
     /// Changes the ways to open the volume. `secret` is one of them now.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
+        // `keyring.slots_here_are_apart`
+        let is_replica = info.replica;
         let (secret, change): (_, KeyringChange) = match request {
             KeysRequest::Add { secret, new, name } => {
                 let new = secret_of(new)?;
-                (secret, Box::new(move |ring, master| ring.add_slot(master, &name, &new, work(), now()).map(|_| None)))
+                let add = move |ring: &mut Keyring, master: &Master| match is_replica {
+                    true => ring.add_slot_here(master, &name, &new, work(), now()),
+                    false => ring.add_slot(master, &name, &new, work(), now()),
+                };
+                (secret, Box::new(move |ring, master| add(ring, master).map(|_| None)))
             }
             KeysRequest::AddRecovery { secret, name } => {
                 let name = if name.is_empty() { RECOVERY_SLOT.to_owned() } else { name };
-                (secret, Box::new(move |ring, master| add_recovery(ring, master, &name).map(Some)))
+                (secret, Box::new(move |ring, master| add_recovery(ring, master, &name, is_replica).map(Some)))
             }
             KeysRequest::Remove { secret, slot } => {
-                (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
+                let remove = move |ring: &mut Keyring, master: &Master| match is_replica {
+                    true => ring.remove_slot_here(&slot),
+                    false => ring.remove_slot(master, &slot),
+                };
+                (secret, Box::new(move |ring, master| remove(ring, master).map(|_| None)))
             }
             KeysRequest::Unlock { .. }
             | KeysRequest::Lock { .. }
@@ -182,7 +210,7 @@ impl OpenPool {
                 return Err(Failure::internal("this request changes no keys"));
             }
         };
-        let (mut ring, master) = opened(ring, secret_of(secret)?).await?;
+        let Opened { mut ring, master, .. } = opened(ring, secret_of(secret)?).await?;
         let (ring, recovery) = slowly(move || {
             let recovery = change(&mut ring, &master)?;
             Ok((ring, recovery))

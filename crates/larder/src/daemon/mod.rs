@@ -646,7 +646,12 @@ impl Daemon {
                     closed?;
                 }
             }
-            other => return pool.change_keys(&volume, other).await,
+            other => {
+                let changed = pool.change_keys(&volume, other).await;
+                // Replicas get it at once (`replication.keys_follow`).
+                self.replication.wake();
+                return changed;
+            }
         }
         pool.keys_status(&volume).await
     }

@@ -14,6 +14,7 @@ use larder_base::{Timestamp, hex};
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
 use larder_volume::{FsError, HAS_CLONES, SnapshotInfo};
 
+use super::keyrings;
 use super::retention::{self, Arrival};
 use super::snapshots::{failure, has_clones, hold_failure, selected, unknown};
 use super::storage::OpenPool;
@@ -34,7 +35,7 @@ impl OpenPool {
 
     /// Begins to send a snapshot.
     pub(crate) async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
-        let SendRequest { snapshot, from, resume } = request;
+        let SendRequest { snapshot, from, resume, keys_only } = request;
         let bad_token = || {
             Failure::invalid("the token is none that larder made")
                 .action("ask the receiver for it with: larder receive POOL/NAME --token")
@@ -50,9 +51,22 @@ impl OpenPool {
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let is_there = |name: &&String| there.iter().any(|info: &SnapshotInfo| info.name == **name);
         if let Some(missing) = std::iter::once(snapshot).chain(from).find(|name| !is_there(name)) {
-            return Err(unknown(&full(missing)));
+            let failure = unknown(&full(missing));
+            return Err(match resume.is_some() {
+                true => failure.action(
+                    "what has come of it is of no use without it: send a later snapshot without --resume; see which there are with: larder \
+                     snap list",
+                ),
+                false => failure,
+            });
         }
-        let sent = self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await;
+        let sent = match keys_only {
+            true if from.is_some() || resume.is_some() => {
+                return Err(Failure::invalid("keys are sent alone: neither from a snapshot nor in parts"));
+            }
+            true => self.registry.send_keyring(volume, snapshot).await,
+            false => self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await,
+        };
         let sent = sent.map_err(|error| match error {
             FsError::Invalid(why) => Failure::invalid(format!("{}: {why}", full(snapshot))),
             error => self.failure(volume, &error),
@@ -83,13 +97,22 @@ impl OpenPool {
             ))
             .action("send the first snapshot whole, without --from")),
             Err(FsError::Io(why)) => {
-                Err(Failure::new(FailureKind::Unavailable, format!("nothing was received: {why}")).action(format!(
-                    "send it again; what has come already is left out with: larder send ... --resume \"$(larder receive {}/{volume} --token)\"",
-                    self.name
-                )))
+                let failure = Failure::new(FailureKind::Unavailable, format!("nothing was received: {why}"));
+                Err(failure.action(self.how_to_resume(volume).await))
             }
             Err(error) => Err(self.failure(volume, &error)),
         }
+    }
+
+    /// The sender's next command after a stream that was cut.
+    async fn how_to_resume(&self, volume: &str) -> String {
+        let Ok(Some(resume)) = self.registry.resume(volume).await else { return "send it again".to_owned() };
+        let ((to, from), full) = (resume.names(), format!("{}/{volume}", self.name));
+        let from = from.map(|from| format!(" --from {from}")).unwrap_or_default();
+        format!(
+            "send '{to}' again without what has come, while its volume still has that snapshot: larder send VOLUME@{to}{from} --resume \
+             \"$(larder receive {full} --token)\"; if it is gone, send a later one without --resume, which drops what has come"
+        )
     }
 
     /// A refusal is news for the receiver's owner, too. A sender that is refused all the time does not fill the log.
@@ -120,7 +143,15 @@ impl OpenPool {
             snapshot: names.map(|(to, _)| to.to_owned()),
             from: names.and_then(|(_, from)| from).map(str::to_owned),
             token: resume.as_ref().map(token_of).transpose()?,
+            key_changes: self.key_changes(volume).await?,
         })
+    }
+
+    /// How often what opens an encrypted volume has changed.
+    pub(super) async fn key_changes(&self, volume: &str) -> Result<Option<u64>, Failure> {
+        let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
+        let Some(info) = infos.into_iter().find(|info| info.name == volume && info.sealed) else { return Ok(None) };
+        Ok(keyrings::keyring(&*self.store(), info.id).await?.map(|(ring, _)| ring.changes()))
     }
 
     pub(crate) async fn promote(&self, volume: &str) -> Result<Done, Failure> {
@@ -207,7 +238,7 @@ fn info(snapshot: &ReplicaSnapshot) -> SnapshotInfo {
         name: snapshot.name.clone(),
         number: snapshot.number,
         created: snapshot.created,
-        referenced_bytes: 0,
+        referenced_bytes: snapshot.referenced_bytes,
         used_bytes: snapshot.used_bytes,
         written_bytes: 0,
         holds: snapshot.holds.clone(),

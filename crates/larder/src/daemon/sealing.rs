@@ -71,7 +71,8 @@ impl OpenPool {
         let secrets = rekey.secrets.into_iter().map(secret_of).collect::<Result<Vec<_>, _>>()?;
         let new = move || {
             let (mut ring, master) = ring.rekeyed(&secrets, &rekey.drop, cipher, keyrings::now())?;
-            let recovery = rekey.new_recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
+            let recovery =
+                rekey.new_recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT, false)).transpose()?;
             Ok((ring, master, recovery))
         };
         let (ring, master, recovery) = slowly(new).await?;

@@ -356,3 +356,6 @@ async fn an_encryption_that_is_cut_off_after_any_put_is_ended_by_the_next_life()
 async fn a_new_key_that_is_cut_off_after_any_put_locks_nobody_out() {
     cut_everywhere(Sealing::Rekey).await;
 }
+
+#[path = "sealing_replica_tests.rs"]
+mod replicas;

@@ -375,6 +375,18 @@ impl OpenPool {
         let new = translate::changed(old.properties.clone(), change)?;
         let info = match new == old.properties {
             true => old,
+            // Everything in it lies as it came.
+            false if old.replica => {
+                return Err(Failure::invalid(format!(
+                    "'{}/{name}' is a replica, which keeps what comes as it comes: these settings would do nothing here",
+                    self.name
+                ))
+                .action(format!(
+                    "set them at the volume that is sent; or here, once it is a volume of its own: larder volume promote {}/{name}; how much \
+                     room it may take up is said with: larder replicate accept {}/{name} --quota SIZE",
+                    self.name, self.name
+                )));
+            }
             false => self.registry.set(name, new).await.map_err(|e| self.failure(name, &e))?,
         };
         Ok(self.status_of(&info).await)

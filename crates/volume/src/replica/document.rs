@@ -17,6 +17,8 @@ use super::stream::Identity;
 use crate::types::{FsError, FsResult, Hold};
 
 const FORMAT: u32 = 1;
+/// The keyring of an encrypted volume, below its prefix.
+pub(super) const KEYRING: &str = "keyring.json";
 /// A larger document is not ours.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 
@@ -223,6 +225,28 @@ impl Document {
         out
     }
 
+    /// Bytes of the segments that each snapshot needs.
+    pub(super) fn referenced(&self) -> BTreeMap<u64, u64> {
+        // How many bytes begin and end to be needed at each number.
+        let mut steps: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for (_, kept) in self.objects.iter().filter(|(path, _)| path.starts_with("seg/")) {
+            let begins = &mut steps.entry(kept.first).or_default().0;
+            *begins = begins.saturating_add(kept.bytes);
+            let ends = &mut steps.entry(kept.last.saturating_add(1)).or_default().1;
+            *ends = ends.saturating_add(kept.bytes);
+        }
+        let (mut steps, mut now) = (steps.into_iter().peekable(), 0u64);
+        let mut out = BTreeMap::new();
+        for received in &self.snapshots {
+            let number = received.identity.number;
+            while let Some((_, (begin, end))) = steps.next_if(|(at, _)| *at <= number) {
+                now = now.saturating_add(begin).saturating_sub(end);
+            }
+            out.insert(number, now);
+        }
+        out
+    }
+
     /// Takes snapshots away, and returns the objects that nobody needs any more.
     pub(super) fn remove(&mut self, numbers: &[u64]) -> Vec<String> {
         self.snapshots.retain(|received| !numbers.contains(&received.identity.number));
@@ -271,6 +295,7 @@ mod tests {
         document.keep("seg/a", 10, 3);
         document.keep("snap/b", 10, 4);
         assert_eq!(document.metadata_of(4), [("snap/b".to_owned(), 10)]);
+        assert_eq!(document.referenced(), BTreeMap::from([(1, 10), (3, 10), (4, 0)]));
         assert_eq!(document.remove(&[1]), Vec::<String>::new());
         assert_eq!(document.remove(&[3]), ["seg/a"]);
         assert_eq!(document.remove(&[4]), ["snap/b"]);

@@ -93,6 +93,7 @@ pub(crate) fn streams() -> Vec<Vec<u8>> {
         from,
         to: identity(2),
         is_delta: false,
+        keyring_only: false,
         bytes: 9,
     };
     let frames = |from| {

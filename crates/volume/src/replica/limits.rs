@@ -159,6 +159,7 @@ mod tests {
             to: Identity { number: 2, name: name.into(), created_ns: 5 },
             is_delta: false,
             bytes: 9,
+            keyring_only: false,
         }
     }
 

@@ -15,6 +15,8 @@
 //! - `replica.sender_is_a_stranger`: all that a stream says is checked against bounds before it is kept ([`limits`]): names, numbers,
 //!   sizes, counts and pace. A refused first stream leaves nothing.
 //! - `replica.nothing_overwritten`: a stream never replaces an object that a snapshot of the replica needs.
+//! - `replica.keyring_follows`: a stream into a replica that is there brings the volume's keyring, which replaces the replica's only if
+//!   the volume's master key signed it ([`Seals::renewed_keyring`]). It is put at once, and whole. Without a new snapshot it comes alone.
 //! - `replica.promoted_whole`: promotion writes a new engine with the rows of the newest snapshot; the registry says that it is a
 //!   volume once that is durable. Until then it is a replica, and promotion begins anew.
 
@@ -43,6 +45,8 @@ pub(crate) use rows::copy_rows;
 pub use send::Outgoing;
 pub use verify::ReplicaReport;
 
+#[cfg(doc)]
+use crate::backing::Seals;
 use crate::types::*;
 
 /// Objects of a replica: 512 TiB of whole segments. Their list stays well below the longest document that is read again.
@@ -64,6 +68,8 @@ pub struct ReplicaSnapshot {
     pub arrived: i64,
     /// Bytes of the store that it alone needs.
     pub used_bytes: u64,
+    /// Bytes of the store that hold its files, with what else lies in the same objects: a receiver cannot tell these apart.
+    pub referenced_bytes: u64,
     /// The reasons to keep it here, those that have ended left out.
     pub holds: Vec<Hold>,
     /// The names of its clones. It is not removed while there are any.

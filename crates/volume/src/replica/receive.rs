@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::Timestamp;
 use larder_base::features::Features;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use ulid::Ulid;
 use uuid::Uuid;
 
-use super::document::{self, Document, Partial, Received};
+use super::document::{self, Document, KEYRING, Partial, Received};
 use super::limits::{Budget, IMAGE_BYTES_MAX, ReceiveLimits, check_count, check_header, refused};
-use super::relay::KEYRING;
 use super::send::below;
 use super::stream::{Decoder, End, Frame, Header, Identity};
 use super::{ReplicaInfo, ReplicaSnapshot, Resume, image_path, numbers_of, ranges_of, segment_path, time_of};
@@ -36,6 +35,10 @@ const PART_BYTES: u64 = 8 << 20;
 const OBJECT_BYTES_MAX: u64 = 1 << 36;
 /// An image may be sealed, which makes it a little longer.
 const IMAGE_OBJECT_BYTES_MAX: u64 = IMAGE_BYTES_MAX + IMAGE_BYTES_MAX / 8;
+/// The longest keyring: thirty-two slots and thousands of keys are far shorter.
+const KEYRING_BYTES_MAX: u64 = 1 << 20;
+/// Changes of the owner's that a keyring gives way to.
+const KEYRING_TRIES: u32 = 16;
 /// A reception that the owner interrupts ends within moments: it waits for the network, mostly.
 const INTERRUPTION_MAX: Duration = Duration::from_secs(30);
 const INTERRUPTION_LOOK: Duration = Duration::from_millis(10);
@@ -96,6 +99,9 @@ impl Registry {
         alone.bell.is_heard.store(true, Ordering::Release);
         let (entry, document) = self.receiver(name, &header).await?;
         let prefix = prefix_of(entry.info.id);
+        if header.keyring_only {
+            return self.take_keyring_alone(name, &header, &prefix, &document, &mut frames).await;
+        }
         let is_first = document.snapshots.is_empty();
         let mut reception = Reception { name, header: &header, limits, prefix, resumed: false };
         let received = self.take_stream(&mut reception, document, &mut frames, &alone).await;
@@ -121,15 +127,64 @@ impl Registry {
             // What another attempt has left is not taken for a part of this one.
             sweep(store, &prefix, &document).await?;
         }
-        let (end, came) = tokio::select! {
+        let (end, came, keyring) = tokio::select! {
             taken = take_objects(reception, &document, frames, store) => taken?,
             () = alone.bell.rings.notified() => return Err(FsError::Busy("the owner of the replica changes it: send the snapshot again")),
         };
         document.enter(header, &end, &came, self.backing.clock.now())?;
+        if let Some(keyring) = keyring {
+            self.renew_keyring(&prefix, &keyring).await?;
+        }
         // `replica.objects_before_document`
         document.write(store, &prefix).await?;
         let info = info_of(&document, self.backing.clock.now());
         info.snapshots.into_iter().last().ok_or(FsError::NotFound)
+    }
+
+    /// A stream that brings nothing but the volume's keyring (`replica.keyring_follows`).
+    async fn take_keyring_alone(
+        &self,
+        name: &str,
+        header: &Header,
+        prefix: &Path,
+        document: &Document,
+        frames: &mut Decoder<'_>,
+    ) -> FsResult<ReplicaSnapshot> {
+        let Frame::Object { path, bytes } = frames.next().await? else {
+            return Err(refused("the stream has a frame where none may be".into()));
+        };
+        check_path(&path, bytes, header)?;
+        if path != KEYRING {
+            return Err(refused("the stream brings more than a keyring".into()));
+        }
+        let keyring = take_keyring(frames, bytes).await?;
+        let Frame::End(_) = frames.next().await? else {
+            return Err(refused("the stream has a frame where none may be".into()));
+        };
+        self.renew_keyring(prefix, &keyring).await?;
+        let info = info_of(document, self.backing.clock.now());
+        let has = |snapshot: &ReplicaSnapshot| snapshot.number == header.to.number;
+        info.snapshots.into_iter().find(has).ok_or_else(|| refused(format!("'{name}' has no snapshot of these keys")))
+    }
+
+    /// Puts the keyring that a stream brought in the place of the replica's, if it is a later one of the same volume's
+    /// (`replica.keyring_follows`). The owner may change it meanwhile.
+    async fn renew_keyring(&self, prefix: &Path, came: &[u8]) -> FsResult<()> {
+        let (store, at) = (&self.backing.store, prefix.clone().join(KEYRING));
+        for _ in 0..KEYRING_TRIES {
+            let got = store.get(&at).await.map_err(|error| store_error(&error))?;
+            let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+            let own = got.bytes().await.map_err(|error| store_error(&error))?;
+            if own == came {
+                return Ok(());
+            }
+            let Some(renewed) = self.seals.renewed_keyring(&own, came)? else { return Ok(()) };
+            match store.put_opts(&at, renewed.into(), PutMode::Update(version).into()).await {
+                Err(object_store::Error::Precondition { .. }) => {}
+                put => return put.map(drop).map_err(|error| store_error(&error)),
+            }
+        }
+        Err(FsError::Busy("the keyring of the replica is being changed"))
     }
 
     /// After a first stream that failed: a replica that can never be resumed goes.
@@ -170,7 +225,9 @@ impl Registry {
         let (mut registry, _) = self.read().await?;
         let entry = match self.find(&mut registry, name) {
             Ok(entry) => entry.clone(),
-            Err(_) if header.from.is_none() => self.enter_replica(name, header, features.clone()).await?,
+            Err(_) if header.from.is_none() && !header.keyring_only => {
+                self.enter_replica(name, header, features.clone()).await?
+            }
             Err(error) => return Err(error),
         };
         if !entry.info().replica {
@@ -373,6 +430,15 @@ fn check_fit(name: &str, header: &Header, document: &Document) -> FsResult<()> {
         return Err(refused(format!("'{name}' is a replica of another volume: receive into a new name")));
     }
     let to = &header.to;
+    if header.keyring_only {
+        return match document.find(to) {
+            Some(_) if header.sealed && header.from.is_none() => Ok(()),
+            _ => Err(refused(format!(
+                "'{name}' lacks the snapshot '{}', whose keys come: send the snapshot first",
+                to.name
+            ))),
+        };
+    }
     if document.find(to).is_some() {
         return Err(refused(format!("'{name}' has the snapshot '{}' already", to.name)));
     }
@@ -420,13 +486,22 @@ fn check_path(path: &str, bytes: u64, header: &Header) -> FsResult<()> {
             id.is_some_and(|id| Ulid::from_string(id).is_ok_and(|ulid| ulid.to_string() == id)) && !header.is_delta
         }
         Some(_) => false,
-        // Its keyring comes once, with the first snapshot: a later stream never brings back keys that were removed.
-        None => header.sealed && header.from.is_none() && path == KEYRING,
+        None => header.sealed && path == KEYRING && bytes <= KEYRING_BYTES_MAX,
     };
     if is_known && (1..=OBJECT_BYTES_MAX).contains(&bytes) {
         return Ok(());
     }
     Err(refused(format!("the stream has an object '{}' that no snapshot has", path.escape_default())))
+}
+
+/// A keyring, which is short.
+async fn take_keyring(frames: &mut Decoder<'_>, bytes: u64) -> FsResult<Bytes> {
+    let mut keyring = BytesMut::new();
+    let mut left = bytes;
+    while left > 0 {
+        keyring.extend_from_slice(&data_of(frames, &mut left).await?);
+    }
+    Ok(keyring.freeze())
 }
 
 /// Reads the data of one object, and puts it at `at`.
@@ -517,23 +592,27 @@ async fn left_over(store: &dyn ObjectStore, prefix: &Path, document: &Document) 
     Ok(out)
 }
 
-/// The objects of a stream up to its end, and what the snapshot finds there beside what the replica had.
+/// The objects of a stream up to its end, what the snapshot finds there beside what the replica had, and the volume's keyring, if the
+/// replica has one already.
 async fn take_objects(
     reception: &Reception<'_>,
     document: &Document,
     frames: &mut Decoder<'_>,
     store: &dyn ObjectStore,
-) -> FsResult<(End, BTreeMap<String, u64>)> {
+) -> FsResult<(End, BTreeMap<String, u64>, Option<Bytes>)> {
     let Reception { name, header, limits, prefix, resumed } = reception;
     let left_over = if *resumed { left_over(store, prefix, document).await? } else { BTreeMap::new() };
     let mut budget = Budget::new(name, *limits, document, &left_over);
     let mut came: BTreeMap<String, u64> = BTreeMap::new();
+    let mut keyring = None;
     let end = loop {
         match frames.next().await? {
             Frame::Object { path, bytes } => {
                 check_path(&path, bytes, header)?;
                 let at = below(prefix, &path);
-                if document.objects.contains_key(&path) {
+                if path == KEYRING && !document.snapshots.is_empty() {
+                    keyring = Some(take_keyring(frames, bytes).await?);
+                } else if document.objects.contains_key(&path) {
                     compare_object(frames, store, &at, bytes).await?;
                 } else {
                     budget.take(&path, bytes, came.get(&path).copied())?;
@@ -557,7 +636,7 @@ async fn take_objects(
             None => break,
         }
     }
-    Ok((end, came))
+    Ok((end, came, keyring))
 }
 
 impl Document {
@@ -629,13 +708,14 @@ impl Document {
 
 fn info_of(document: &Document, now: Timestamp) -> ReplicaInfo {
     let here = document.now(now);
-    let used = document.used();
+    let (used, referenced) = (document.used(), document.referenced());
     let snapshot = |received: &Received| ReplicaSnapshot {
         name: received.identity.name.clone(),
         number: received.identity.number,
         created: time_of(received.identity.created_ns),
         arrived: received.arrived.unwrap_or(here),
         used_bytes: used.get(&received.identity.number).copied().unwrap_or(0),
+        referenced_bytes: referenced.get(&received.identity.number).copied().unwrap_or(0),
         holds: received.holds().into_iter().filter(|hold| is_active(hold, now)).collect(),
         clones: Vec::new(),
     };

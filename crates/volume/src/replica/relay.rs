@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::document::{Document, Received};
+use super::document::{Document, KEYRING, Received};
 use super::send::{Item, Job, Outgoing};
 use super::stream::{End, Header, Identity};
 use super::{Had, Resume, image_path, ranges_of};
@@ -17,8 +17,6 @@ use crate::features;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
 use crate::types::*;
-
-pub(super) const KEYRING: &str = "keyring.json";
 
 fn refused(why: String) -> FsError {
     FsError::Refused(why.into())
@@ -82,7 +80,7 @@ impl Registry {
             None => Had::of(&[])?,
         };
         let (mut items, mut end, mut bytes) = (Vec::new(), End::default(), 0);
-        if from.is_none() && entry.info().sealed {
+        if entry.info().sealed {
             items.push(Item::Stored(KEYRING.to_owned()));
         }
         let number = to.identity.number;
@@ -116,6 +114,7 @@ impl Registry {
             to: to.identity.clone(),
             is_delta,
             bytes,
+            keyring_only: false,
         };
         let store = Arc::clone(&self.backing.store);
         let registry = Arc::clone(&self.backing.store);

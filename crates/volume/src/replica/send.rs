@@ -13,6 +13,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::sync::mpsc;
 use ulid::Ulid;
 
+use super::document::KEYRING;
 use super::stream::{DATA_BYTES_MAX, Encoder, End, Frame, Header, Identity};
 use super::{Had, Resume, delta, image_path, ns_of, ranges_of, segment_path};
 use crate::backing::Beneath;
@@ -107,8 +108,8 @@ impl Registry {
         };
         let mut items = Vec::new();
         let mut bytes = image.len() as u64;
-        if from.is_none() && entry.info().sealed {
-            items.extend(self.files_beside(&entry).await?.into_iter().map(Item::Stored));
+        if entry.info().sealed {
+            items.push(Item::Stored(KEYRING.to_owned()));
         }
         for (id, length) in needed.iter().filter(|(id, _)| !known.contains(&id.0) && !had.contains(id.0)) {
             items.push(Item::Stored(segment_path(id.0)));
@@ -137,6 +138,7 @@ impl Registry {
             to,
             is_delta,
             bytes,
+            keyring_only: false,
         };
         let store = self.beneath_of(&entry);
         let registry = Arc::clone(&self.backing.store);
@@ -152,12 +154,53 @@ impl Registry {
         Ok(job.begin(bytes))
     }
 
-    /// Objects directly below the volume's prefix: its keyring.
-    async fn files_beside(&self, entry: &VolumeEntry) -> FsResult<Vec<String>> {
-        let prefix = prefix_of(entry.info.id);
-        let listed =
-            self.backing.store.list_with_delimiter(Some(&prefix)).await.map_err(|error| store_error(&error))?;
-        Ok(listed.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)).collect())
+    /// Sends the keyring of an encrypted volume, or of a replica, to a replica that has the snapshot. Needs no key.
+    pub async fn send_keyring(&self, volume: &str, snapshot: &str) -> FsResult<Outgoing> {
+        let (mut document, _) = self.read().await?;
+        let entry = self.find(&mut document, volume)?.clone();
+        if !entry.info().sealed {
+            return Err(FsError::Invalid("the volume is not encrypted: it has no keyring"));
+        }
+        let (source, to, kept): (_, _, Box<dyn Any + Send + Sync>) = match entry.info().replica {
+            true => {
+                let alone = self.receive_alone(volume)?;
+                let document = self.replica_document(volume).await?.1.ok_or(FsError::NotFound)?;
+                let to = document.snapshots.iter().find(|one| one.identity.name == snapshot);
+                (document.source, to.ok_or(FsError::NotFound)?.identity.clone(), Box::new(alone))
+            }
+            false => {
+                entry.check_not_sealing()?;
+                let open = self.volume(volume).await?;
+                let to = open.state.sent_row(snapshot).await?.0;
+                (entry.source.unwrap_or(entry.info.id), to, Box::new(open))
+            }
+        };
+        let header = Header {
+            source,
+            former_sources: entry.former_sources.clone(),
+            volume: entry.info.name.clone(),
+            properties: entry.info.properties.clone(),
+            sealed: true,
+            features: features::to_send(&entry.features),
+            from: None,
+            to,
+            is_delta: false,
+            bytes: 0,
+            keyring_only: true,
+        };
+        let store = Arc::clone(&self.backing.store);
+        let items = vec![Item::Stored(KEYRING.to_owned())];
+        let end = End { objects: 1, ..End::default() };
+        let job = Job {
+            registry: Arc::clone(&store),
+            store,
+            prefix: prefix_of(entry.info.id),
+            header,
+            items,
+            end,
+            _kept: kept,
+        };
+        Ok(job.begin(0))
     }
 
     /// An object as the volume's store would have it under that path.

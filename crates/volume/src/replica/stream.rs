@@ -79,6 +79,9 @@ pub(super) struct Header {
     pub(super) is_delta: bool,
     /// About, in bytes.
     pub(super) bytes: u64,
+    /// The stream has the keyring alone, for a replica that has the snapshot `to`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) keyring_only: bool,
 }
 
 /// What the snapshot needs; all of it is in the stream, or at the receiver.
@@ -241,6 +244,7 @@ mod tests {
                 to: identity(2),
                 is_delta: true,
                 bytes: 9,
+                keyring_only: false,
             }),
             Frame::Object { path: "seg/0000000000000001".into(), bytes: 3 },
             Frame::Data(Bytes::from_static(b"abc")),

@@ -123,6 +123,7 @@ async fn a_refused_first_stream_leaves_nothing() {
         changed(&good, 1, |header| header["from"] = json!(null)),
         changed(&good, 1, |header| header["source"] = json!("00000000-0000-0000-0000-000000000007")),
         vec![good[0].clone(), object("keyring.json", 3), (3, b"abc".to_vec())],
+        changed(&good, 1, |header| header["keyring_only"] = json!(true)),
     ] {
         err_text(receive(&far, &hostile).await);
         assert_eq!(names(&far).await, ["a"]);

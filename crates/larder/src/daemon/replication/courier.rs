@@ -2,6 +2,7 @@
 //!
 //! - `replication.base_is_held`: the snapshot that the replica has, and the one on its way, are held at the sender: no schedule
 //!   destroys what the next stream goes on from.
+//! - `replication.keys_follow`: each stream has the volume's keyring. Where nothing but that has changed, it is sent alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use larder_api::{Failure, FailureKind, SendRequest, SentSnapshot};
 use larder_base::units::ByteSize;
+use larder_volume::replica::Outgoing;
 use larder_volume::{FsError, Volume};
 use parking_lot::Mutex;
 
@@ -25,6 +27,8 @@ pub(super) struct Progress {
     pub(super) sending: Option<String>,
     pub(super) sent_bytes: u64,
     pub(super) total_bytes: Option<u64>,
+    /// When the receiver took the last piece, or is to get the next one by the limit.
+    pub(super) moved: Option<Instant>,
     pub(super) newest: Option<SentSnapshot>,
     pub(super) behind: Option<u64>,
 }
@@ -86,13 +90,35 @@ impl Courier {
                 let released = release(&volume, &reason(place), Some(base.number)).await;
                 released.map_err(|error| self.pool.failure(&self.volume, &error))?;
             }
-            let Some(step) = step else { return Ok(sent) };
+            let Some(step) = step else {
+                if let Some(base) = base {
+                    self.send_keys(base, there.key_changes).await?;
+                }
+                return Ok(sent);
+            };
             if let Some(place) = &self.holds_for {
                 self.hold(&volume, &step.to, &reason(place)).await?;
             }
             drop(volume);
             self.send(&step).await?;
             sent += 1;
+        }
+    }
+
+    /// The replica has all snapshots. It gets the volume's keyring where that has changed since (`replication.keys_follow`).
+    async fn send_keys(&self, newest: &SentSnapshot, there: Option<u64>) -> Result<(), Failure> {
+        let (Some(own), Some(there)) = (self.pool.key_changes(&self.volume).await?, there) else { return Ok(()) };
+        if own == there {
+            return Ok(());
+        }
+        let request = SendRequest { snapshot: newest.name.clone(), from: None, resume: None, keys_only: true };
+        self.pass(self.pool.send_out(&self.volume, &request).await?).await?;
+        match self.receiver.state().await?.key_changes {
+            Some(now) if now != own => Err(Failure::invalid(
+                "the replica keeps other ways to open it than the volume has: its keyring is a later one, or an older larder made it",
+            )
+            .action("compare larder volume key list here and there; any change of them here is sent again")),
+            _ => Ok(()),
         }
     }
 
@@ -115,6 +141,7 @@ impl Courier {
             snapshot: step.to.name.clone(),
             from: step.from.as_ref().map(|from| from.name.clone()),
             resume: step.resume.clone(),
+            keys_only: false,
         };
         let outgoing = match self.pool.send_out(&self.volume, &request).await {
             // What came in part is of another snapshot that had this name.
@@ -128,6 +155,12 @@ impl Courier {
             progress.sending = Some(step.to.name.clone());
             (progress.sent_bytes, progress.total_bytes) = (0, Some(outgoing.bytes));
         }
+        self.pass(outgoing).await
+    }
+
+    /// The stream to the receiver. The sender's own failure is the cause of the receiver's.
+    async fn pass(&self, outgoing: Outgoing) -> Result<(), Failure> {
+        self.progress.lock().moved = Some(Instant::now());
         let pool = Arc::clone(&self.pool);
         let volume = self.volume.clone();
         let cut = Arc::<Mutex<Option<Failure>>>::default();
@@ -142,7 +175,6 @@ impl Courier {
         });
         let received = self.receiver.receive(self.paced(stream.boxed())).await;
         self.progress.lock().sending = None;
-        // The sender's own failure is the cause of the receiver's.
         match cut.lock().take() {
             Some(failure) => Err(failure),
             None => received.map(drop),
@@ -160,8 +192,9 @@ impl Courier {
             };
             let due =
                 limit.map_or(Duration::ZERO, |limit| Duration::from_secs_f64(sent as f64 / limit.0.max(1) as f64));
+            let early = due.saturating_sub(began.elapsed());
+            progress.lock().moved = Some(Instant::now() + early);
             async move {
-                let early = due.saturating_sub(began.elapsed());
                 // Even no time at all takes a turn of the timer.
                 if !early.is_zero() {
                     tokio::time::sleep(early).await;

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use super::courier::Progress;
 use crate::config::{Place, ReplicateConfig, VolumeName};
 
+/// A receiver that has taken nothing for so long is mentioned. A piece takes less on a line that is in use, and disks that wake do, too.
+const SILENT_MIN: Duration = Duration::from_secs(15);
 const AGAIN_MIN: Duration = Duration::from_secs(60);
 const AGAIN_MAX: Duration = Duration::from_secs(3600);
 
@@ -80,7 +82,9 @@ impl Runs {
         let mut runs = self.runs.lock();
         let run = runs.entry(way.clone()).or_default();
         run.running = false;
-        run.progress.lock().sending = None;
+        let mut progress = run.progress.lock();
+        (progress.sending, progress.moved) = (None, None);
+        drop(progress);
         match outcome {
             Ok(_) => {
                 if run.fault.take().is_some() {
@@ -136,6 +140,8 @@ impl Runs {
         let newest_ms = progress.newest.as_ref().map(time_ms);
         let age_max_ms = named.map_or(u64::MAX, |one| u64::from(one.late_after_hours) * 3_600_000);
         let is_old = newest_ms.is_some_and(|at| now_ms.saturating_sub(at) > age_max_ms);
+        let silence = progress.moved.map(|at| std::time::Instant::now().saturating_duration_since(at));
+        let silence = silence.filter(|silence| run.running && progress.sending.is_some() && *silence >= SILENT_MIN);
         let waits = run.again.map(|at| at.saturating_duration_since(Instant::now()).as_millis() as u64);
         ReplicationStatus {
             volume: way.0.to_string(),
@@ -146,6 +152,7 @@ impl Runs {
             sending: progress.sending,
             sent_bytes: progress.sent_bytes,
             total_bytes: progress.total_bytes,
+            silent_ms: silence.map(|silence| silence.as_millis() as u64),
             late: is_old && (run.fault.is_some() || progress.behind.is_none_or(|behind| behind > 0)),
             fault: run.fault.as_ref().map(told),
             again_ms: waits.filter(|_| !run.running).map(|wait| now_ms + wait),
