@@ -210,6 +210,7 @@ def test_snapshots_imports_and_check_meet_what_is_deep(daemon, nfs, template):
             assert sum(name.endswith("/leaf") for name in tar.getnames()) >= 1
     # A folder of the host, as deep; in memory, where it is made and removed in no time.
     source = Path(tempfile.mkdtemp(prefix="larder-e2e-", dir="/dev/shm"))
+    source.chmod(0o755)
     (source / "top").write_text("here")
     at = os.open(source, os.O_RDONLY)
     for _ in range(LEVELS - 1):
