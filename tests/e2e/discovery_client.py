@@ -139,9 +139,37 @@ def wsd(address):
             print(json.dumps({"action": action[1]}), flush=True)
 
 
+def flood(server, seconds):
+    """Half requests over HTTP, deep and wide documents and garbage by datagrams, as fast as they go."""
+    end, held, sent = time.monotonic() + seconds, [], 0
+    deep = b"<a>" * 2500
+    wide = ('<e xmlns="u" ' + " ".join(f'a{n}=""' for n in range(900)) + "/>").encode()
+    names = ("<e " + " ".join(f'xmlns:n{n}="u{n}"' for n in range(350)) + ">" + "<x/>" * 200 + "</e>").encode()
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while time.monotonic() < end:
+        for document in (deep, wide, names, bytes(range(256)) * 30):
+            for port in (3702, 5353):
+                datagrams.sendto(document[:8000], (server, port))
+            s = socket.create_connection((server, 5357), 5)
+            s.settimeout(5)
+            # One byte is missing, or the answer is not read.
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(document) + sent % 2}\r\n\r\n".encode()
+            try:
+                s.sendall(head + document)
+            except OSError:
+                pass
+            held.append(s)
+            sent += 1
+        while len(held) > 200:
+            held.pop(0).close()
+    print(json.dumps({"sent": sent}))
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    if what == "mdns":
+    if what == "flood":
+        flood(rest[0], float(rest[1]))
+    elif what == "mdns":
         mdns(rest[0], rest[1], float(rest[2]) if rest[2:] else 30)
     else:
         wsd(rest[0])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,31 @@ def test_found_by_finder_and_explorer_until_it_stops(folder, wire):
     finally:
         explorer.kill()
         explorer.wait()
+        daemon.end()
+
+
+def test_a_flood_of_what_announces_is_borne(folder, wire):
+    box, client = wire
+    daemon = boxed(folder, box, "0.0.0.0:12049", "0.0.0.0:445")
+    daemon.start()
+    try:
+        asked(client, "_smb._tcp.local")
+        before = daemon.rss_bytes()
+        flood = subprocess.Popen(["ip", "netns", "exec", client, "nice", "-n", "19", sys.executable, CLIENT, "flood", HERE, "4"],
+                                 stdout=subprocess.PIPE, text=True)
+        most, answers = before, []
+        while flood.poll() is None:
+            most = max(most, daemon.rss_bytes())
+            began = time.monotonic()
+            assert daemon.run("pool", "status").returncode == 0
+            answers.append(time.monotonic() - began)
+        sent = json.loads(flood.stdout.read())["sent"]
+        print(f"\n{sent} requests: RSS +{(most - before) >> 20} MiB, a command took {max(answers):.2f} s at most")
+        assert sent > 100 and most < before + (32 << 20) and max(answers) < 5
+        assert asked(client, "_smb._tcp.local"), "it is found as before"
+        log = daemon.log()
+        assert daemon.stop() == 0 and "panicked" not in log, log[-3000:]
+    finally:
         daemon.end()
 
 

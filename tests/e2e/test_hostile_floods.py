@@ -36,12 +36,17 @@ ANN = "Pantry-Shelf-43"
 def daemon():
     place = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
     lift_limits()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        replication = free.getsockname()[1]
+    with socket.socket() as free, socket.socket() as another:
+        for one in (free, another):
+            one.bind(("127.0.0.1", 0))
+        replication, metrics = free.getsockname()[1], another.getsockname()[1]
     doors = [word for door in ("sftp", "webdav", "webdavs") for word in (f"--{door}", "127.0.0.1:0")]
     daemon = make(place, extra=[*doors, "--replication", f"127.0.0.1:{replication}"]).start()
-    daemon.ports = {"smb": daemon.smb_port, "nfs": daemon.nfs_port, "replication": replication}
+    daemon.stop()
+    with open(daemon.data / "larder.toml", "a") as config:
+        config.write(f'\n[metrics]\nlisten = "127.0.0.1:{metrics}"\n')
+    daemon.start()
+    daemon.ports = {"smb": daemon.smb_port, "nfs": daemon.nfs_port, "replication": replication, "metrics": metrics}
     daemon.ports |= {door: daemon.info[door]["port"] for door in ("webdav", "webdavs", "sftp")}
     add_user(daemon, "ann", password=ANN)
     made = daemon.run("token", "create", "ann", "--read-only", "--json", check=True)
@@ -91,6 +96,11 @@ def ssh_packet(s):
     s.sendall(b"SSH-2.0-flood\r\n" + struct.pack(">IB", 200_000, 4) + b"\x14" + b"x" * 199_000)
 
 
+def scrapes(s):
+    """Many requests in one piece, of which nobody reads the answers."""
+    s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+
+
 def idle(s):
     pass
 
@@ -102,6 +112,7 @@ KINDS = {
     "webdavs": [tls_form, idle],
     "sftp": [ssh_packet, idle],
     "replication": [idle],
+    "metrics": [scrapes, huge_head],
 }
 
 
