@@ -7,12 +7,15 @@ import struct
 import pytest
 from impacket import smb3structs as smb2
 
-from conftest import make
+from conftest import client, make
+from larderd import Larder
 from nfs3 import DQUOT, FILE_SYNC, Nfs3, NfsError
 from test_access import add_user
+from test_hostile_depth import Web
 from test_sftp import Client
 from test_smb import logged_in, smb
 from test_webdav import Dav
+from waiting import wait_for
 
 MIB = 1 << 20
 PASSWORD = "Pantry-Shelf-43"
@@ -165,3 +168,41 @@ def test_groups_names_of_the_file_and_a_kill(house):
     with mounted(house, uid=bob, gid=gid) as nfs:
         nfs.write(file, 6 * MIB, os.urandom(MIB), FILE_SYNC)
     assert house.run("check", VOLUME).returncode == 0
+
+
+def test_silent_uploads_do_not_fill_a_volume(folder, loop_disks):
+    """As many as a user may have, each with a piece of a file that never comes; everybody else goes on."""
+    disks = [disk.folder for disk in loop_disks(260, 260, 260)]
+    daemon = Larder(disks, folder / "data", extra=["--webdav", "127.0.0.1:0", "--squash", "none"]).start()
+    try:
+        add_user(daemon, "ann", "--uid", "1001", password=PASSWORD)
+        with client(daemon) as nfs:
+            nfs.setattr(nfs.root, mode=0o1777)
+            left = lambda: nfs.fsstat(nfs.root).available_bytes
+            size = left() * 9 // 10 // 31
+            piece = os.urandom(size)
+
+            def begin(name):
+                begun = Web(daemon, "ann", PASSWORD)("POST", f"/{daemon.share}/{name}?upload", Upload_Length=1 << 40)
+                assert begun.status == 201, begun.body
+                return begun.headers["Location"]
+
+            last = begin("last")
+            for n in range(31):
+                sent = Web(daemon, "ann", PASSWORD)("PATCH", begin(f"silent{n}"), piece, Upload_Offset=0)
+                assert sent.status in (204, 507), (n, sent.status, sent.body)
+            assert Web(daemon, "ann", PASSWORD)("POST", f"/{daemon.share}/more?upload", Upload_Length=9).status == 503
+            # Ten seconds after she went on with another one they make room.
+            sent = [0]
+
+            def go_on():
+                done = Web(daemon, "ann", PASSWORD)("PATCH", last, b"x" * 1000, Upload_Offset=sent[0])
+                sent[0] += 1000 if done.status == 204 else 0
+                return daemon.log().count("a silent upload of 'ann' was given up") > 20
+
+            wait_for(go_on, 60)
+            assert Dav(daemon)("PUT", f"/{daemon.share}/keepers", os.urandom(16 * size)).status == 201
+            assert sent[0] > 0, "what she goes on with goes on"
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
