@@ -313,7 +313,8 @@ def test_the_keys_of_a_replica_stay(pair, folder):
     snap(near, "safe", "b")
     part = frames(sent(near, "safe@b", "--from", "a"))
     keyring = [obj("keyring.json", 2), (DATA, b"{}")]
-    for forged in (part[:1] + keyring + part[1:], changed(part[:1], HEADER, lambda header: header.update({"from": None})) + keyring, whole):
+    at_keyring = next(n for n, (kind, body) in enumerate(part) if kind == OBJECT and body[8:] == b"keyring.json")
+    for forged in (part[:at_keyring] + keyring + part[at_keyring + 2 :], changed(part[:1], HEADER, lambda header: header.update({"from": None})) + keyring, whole):
         assert called(far, "receive", "copy", data=stream(forged), check=False).returncode != 0
     called(far, "receive", "copy", data=stream(part))
     assert snapshots(far, "copy") == ["a", "b"]
