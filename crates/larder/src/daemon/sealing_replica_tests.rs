@@ -94,7 +94,7 @@ impl Schedule {
             clock: Arc::new(SystemClock::default()),
         };
         let far = Registry::open_sealed(backing, MemoryBudget { total_bytes: 64 << 20 }, seals).await.unwrap();
-        let mut schedule = Self {
+        let schedule = Self {
             near,
             far,
             far_store,
