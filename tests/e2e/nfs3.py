@@ -11,6 +11,7 @@ Methods raise `NfsError` (with .status and the decoded .reply) on any status but
 """
 
 import errno
+import itertools
 import os
 import socket
 import struct
@@ -152,6 +153,8 @@ def sattr(mode=None, uid=None, gid=None, size=None, atime_ns=None, mtime_ns=None
 
 # Servers believe calls of AUTH_SYS from these ports alone, unless told otherwise; only root may bind them.
 RESERVED_PORTS = range(512, 1024)
+# Each connection has another port than those before it: a server takes equal calls from one port for retries of one call.
+turns = itertools.count(int.from_bytes(os.urandom(2), "big"))
 UNUSABLE = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
@@ -159,8 +162,8 @@ def connect(host, port, timeout_s, reserved=None):
     """A TCP connection; `reserved`: from a port below 1024 (by default, when this is root)."""
     if not (os.geteuid() == 0 if reserved is None else reserved):
         return socket.create_connection((host, port), timeout_s)
-    begin = int.from_bytes(os.urandom(2), "big") % len(RESERVED_PORTS)
-    for own in (*RESERVED_PORTS[begin:], *RESERVED_PORTS[:begin]):
+    for _ in RESERVED_PORTS:
+        own = RESERVED_PORTS[next(turns) % len(RESERVED_PORTS)]
         link = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         link.settimeout(timeout_s)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
