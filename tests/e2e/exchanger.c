@@ -38,11 +38,12 @@ static void exchange(void) {
 
 static void flicker(void) {
     int file = openat(folder, name, O_CREAT | O_EXCL | O_WRONLY, 0666);
-    if (file < 0)
-        return;
-    close(file);
-    tries++;
+    if (file >= 0) {
+        close(file);
+        tries++;
+    }
     pause_us(20);
+    /* Also what a server has put there meanwhile: otherwise the name is never free again. */
     renameat(folder, name, folder, other);
 }
 

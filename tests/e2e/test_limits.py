@@ -123,7 +123,8 @@ def test_disk_full(loop_disks, folder):
             assert abs(daemon.status()["available_bytes"] - promised) < 2 << 20
             before = len(kept)
             assert fill(nfs, home, 2, kept) == NOSPC
-            assert len(kept) - before >= (promised >> 20) * 0.6 - 1, f"{len(kept) - before} of {promised >> 20} MiB promised"
+            # Whole files of 1 MiB are counted, and a file needs room for its rows too: the last two MiB may hold none.
+            assert len(kept) - before >= (promised >> 20) * 0.6 - 2, f"{len(kept) - before} of {promised >> 20} MiB promised"
             assert_kept(nfs, home, kept)
             # An unstable write may be taken and refused at COMMIT; either way it says so.
             try:
