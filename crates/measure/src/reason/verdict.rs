@@ -56,6 +56,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("a core is full", find::full_core),
     ("the clock is held down", find::throttled),
     ("small files wait for one another", find::small_files),
+    ("another port, cable or adapter is faster", find::another_port),
     ("the client's radio is the narrowest limit", find::client_radio),
     ("another client or program is much faster", find::another_client),
     ("the same without encryption is faster", find::encryption),
@@ -73,6 +74,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("a shingled disk rewrites bands", find::shingled),
     ("a fast cache is full", find::full_cache),
     ("each write waits for a flush", find::flush),
+    ("a file lies in many pieces", find::in_pieces),
     ("one request is under way instead of many", find::one_in_flight),
     ("the pool is degraded", find::degraded),
     ("parity reads before it writes", find::reads_before_writes),
@@ -171,6 +173,8 @@ fn contradiction(case: &Case) -> Option<Stage> {
         let kind = case.rig.kind(stage.resource);
         match (kind, stage.basis) {
             (_, Basis::Usual) => None,
+            // Many names lie in each block of a folder.
+            _ if case.measurement.setup.small_files && case.measurement.setup.is_random() => None,
             _ if !stage.strict => None,
             // Moments of one bench, of which each may have had another neighbour.
             (_, Basis::Measured) if case.rig.described.of_bench && stage.resource == ResourceId::Disks => Some(1.6),
@@ -251,6 +255,8 @@ fn is_of_rate_alone(case: &Case, found: &Found) -> bool {
             // Another row in which the same disk was fast is the witness of a cache or of bands.
             Mode::CacheFull => !case.measurement.usage.slowed && !was_faster(case),
             Mode::Shingled => !was_faster(case),
+            // That it was synchronous is concluded from its time.
+            Mode::Flush => !case.measurement.setup.sync,
             Mode::Hot => find::hot_disk(case).is_none(),
             _ => false,
         },
@@ -311,6 +317,7 @@ fn missing(case: &Case) -> Property {
         _ if setup.encryption.is_some() && !plain => Property::Encryption,
         Path::Share => Property::Ends,
         _ if of_raidz => Property::Record,
+        _ if find::may_be_in_pieces(case) => Property::Pieces,
         Path::Local if !lower(Path::Disks) => Property::Layer,
         _ if usage.cores.is_empty() && setup.layer == Path::Local => Property::CoresWatched,
         Path::Local => Property::Program,
