@@ -163,6 +163,8 @@ fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evid
         {
             (Some(root), evidence, sure.min(confidence), row)
         }
+        // The way below is slow for a reason that is not known: it need not be the disks.
+        Some(Verdict { evidence: Evidence::Missing(_), .. }) => (own.0, own.1, own.2.min(Confidence::Likely), own.3),
         _ => own,
     }
 }
@@ -304,6 +306,10 @@ fn missing(case: &Case) -> Property {
     let rows = || case.table.others(case.at).map(|(_, m)| m);
     let plain = rows().any(|m| m.setup.encryption.is_none() && m.setup.layer == setup.layer);
     let turned = rows().any(|m| m.setup.layer == setup.layer && m.setup.direction != setup.direction);
+    // One disk's own row is its figure, and no stage below.
+    let disks_alone = rows().any(|m| {
+        m.setup.layer == Path::Disks && setup.disks.iter().all(|(at, _)| m.setup.disks.iter().any(|(o, _)| o == at))
+    });
     let one_alone = rows().any(|m| m.setup.layer == Path::Disks && m.setup.disk_count() == 1);
     let of_raidz = setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none();
     match setup.layer {
@@ -318,7 +324,7 @@ fn missing(case: &Case) -> Property {
         Path::Share => Property::Ends,
         _ if of_raidz => Property::Record,
         _ if find::may_be_in_pieces(case) => Property::Pieces,
-        Path::Local if !lower(Path::Disks) => Property::Layer,
+        Path::Local if !lower(Path::Disks) && !disks_alone => Property::Layer,
         _ if usage.cores.is_empty() && setup.layer == Path::Local => Property::CoresWatched,
         Path::Local => Property::Program,
         Path::Disks if setup.disk_count() > 1 && !one_alone => Property::Disks,
