@@ -124,6 +124,9 @@ fn reports_whose_culprit_was_found() {
     let wrong_and_certain = sure.get("certain").map_or(0, |places| places[2]);
     assert!(locked || right * 100 >= (right + partly + wrong) * 85, "{right} right, {partly} partly, {wrong} wrong");
     assert!(locked || wrong_and_certain == 0, "{wrong_and_certain} wrong and certain");
+    let [is_right, is_partly, is_wrong] = sure.get("certain").copied().unwrap_or_default();
+    let of_is = is_right + is_partly + is_wrong;
+    assert!(locked || is_right * 100 >= of_is * 95, "of what *is* so {is_right} of {of_is} are right");
 }
 
 /// All descriptions that verdicts must not depend on the writing of: open reports, and boxes whose answer was written.
