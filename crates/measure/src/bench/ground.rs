@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use larder_base::units::ByteSize;
+use rustix::fs;
 
 use super::result::{Caches, Note};
 use crate::Machine;
@@ -28,6 +29,8 @@ const NETWORK: [&str; 14] = [
 ];
 /// Filesystems that keep a cache of their own beside the kernel's: dropping the latter is not enough.
 const OWN_CACHE: [&str; 2] = ["zfs", "fuse.zfs"];
+/// Files that the filesystem itself encrypts, by the name of the tool that sets it up.
+const FSCRYPT: &str = "fscrypt";
 /// A filesystem that is fuller spreads new files over what gaps it has.
 const USED_SHARE_MAX: f64 = 0.9;
 /// Never taken: a full filesystem breaks whoever else uses it.
@@ -70,7 +73,7 @@ impl Ground {
             let action = format!("mount it for writing: mount -o remount,rw {}", mount.point.display());
             return Err(BenchError::invalid(format!("{show} is mounted read-only"), action));
         }
-        let stat = rustix::fs::statvfs(&real).map_err(|e| BenchError::at("look at", folder, e.into()))?;
+        let stat = fs::statvfs(&real).map_err(|e| BenchError::at("look at", folder, e.into()))?;
         let below = machine.below_mount(mount);
         if let Some(memory) = below.memory.first() {
             let what = format!("{show} lies on {memory}, which is memory: its figures would say nothing of a disk");
@@ -99,14 +102,26 @@ impl Ground {
 
     /// "dm-crypt" below, "none" where nothing is found, unknown where nobody can see.
     pub(super) fn encryption(&self) -> String {
+        let below = self.layers.iter().any(|layer| layer.contains("(encrypted"));
         match () {
-            () if self.layers.iter().any(|layer| layer.contains("(encrypted")) => "dm-crypt".to_owned(),
+            () if below && self.is_fscrypt() => format!("dm-crypt and {FSCRYPT}"),
+            () if below => "dm-crypt".to_owned(),
+            () if self.is_fscrypt() => FSCRYPT.to_owned(),
             () if self.filesystem == "fuse.gocryptfs" || self.filesystem == "ecryptfs" => self.filesystem.clone(),
             () if self.is_network() || self.filesystem.starts_with("fuse") || self.filesystem == "zfs" => {
                 "unknown".to_owned()
             }
             () => "none".to_owned(),
         }
+    }
+
+    /// Whether the filesystem itself encrypts new files in this folder: fscrypt, of ext4, f2fs, ubifs and ceph.
+    fn is_fscrypt(&self) -> bool {
+        let found = fs::statx(fs::CWD, &self.folder, fs::AtFlags::empty(), fs::StatxFlags::TYPE);
+        let encrypted = fs::StatxAttributes::ENCRYPTED;
+        found.is_ok_and(|found| {
+            found.stx_attributes_mask.contains(encrypted) && found.stx_attributes.contains(encrypted)
+        })
     }
 
     /// As much of what is wanted as there is room for; `sharers` on the same filesystem want as much each.

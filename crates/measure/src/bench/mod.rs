@@ -9,6 +9,7 @@
 //! - `bench.data_taken_away`: a bench removes everything that it wrote, even when it is interrupted.
 //! - `bench.serial_typed`: a bench writes to a device that holds data only after its serial number was typed.
 
+mod again;
 mod before;
 mod ciphers;
 pub mod compare;

@@ -12,9 +12,13 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Time for opening files, flushing and dropping caches beside each repeat.
-const OVERHEAD_S: f64 = 1.5;
+pub(super) const OVERHEAD_S: f64 = 1.5;
 /// All of `quick`, with some room below two minutes for making the data.
 const QUICK_S: f64 = 105.0;
+/// What `quick` promises.
+const QUICK_PROMISED_S: f64 = 120.0;
+/// Of other presets, this part of the planned time may go to repeats that tell which of the others was odd.
+const SPARE_SHARE: f64 = 0.1;
 /// A repeat that is shorter says nothing.
 pub(super) const MEASURE_S_MIN: f64 = 2.0;
 /// Fewer say little of how much they differ.
@@ -303,6 +307,16 @@ impl Plan {
         few.then(|| Note { code: "few-repeats".to_owned(), text, misleading: false })
     }
 
+    /// Seconds beyond the planned ones that repeats may take where the planned ones disagree (`again.within_the_time`).
+    pub fn spare_seconds(&self, planned_s: f64, changes: &Changes) -> f64 {
+        match self.preset {
+            // Their number is a person's wish.
+            _ if changes.repeats.is_some() => 0.0,
+            Preset::Quick if changes.seconds.is_none() => (QUICK_PROMISED_S - planned_s).max(0.0),
+            _ => planned_s * SPARE_SHARE,
+        }
+    }
+
     pub fn limits(&self) -> RunLimits {
         RunLimits {
             warm_up: Duration::from_secs_f64(self.warm_up_s.clamp(0.0, 3600.0)),
@@ -368,6 +382,13 @@ mod tests {
         assert_eq!(one.few_repeats(&Changes::default()), None);
         assert_eq!((one.repeats, one.measure_s), (3, 5.0));
         assert!(Plan::wire(Preset::Quick, &Changes::default()).fitted(1, false).seconds(1) <= 120.0);
+        // Repeats that disagree have what is left of the two minutes, and none beyond the number that was given.
+        assert_eq!(one.spare_seconds(one.seconds(1), &Changes::default()), 120.0 - one.seconds(1));
+        assert_eq!(few.spare_seconds(130.0, &Changes::default()), 0.0);
+        let given = Changes { repeats: Some(2), ..Changes::default() };
+        assert_eq!(one.spare_seconds(90.0, &given), 0.0);
+        let standard = Plan::storage(Preset::Standard, &Changes::default(), 8 * GIB);
+        assert_eq!(standard.spare_seconds(600.0, &Changes::default()), 60.0);
     }
 
     #[test]

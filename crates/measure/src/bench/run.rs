@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::again::Spare;
 use super::far::FarEnd;
 use super::plan::{Changes, Plan, Preset};
 use super::result::{BenchResult, ENCRYPTION, Note, Run, SCHEMA, VERSION};
@@ -151,6 +152,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         runner.note(note);
     }
     watch.planned(bench.seconds());
+    runner.spare = Spare::of(bench.storage_plan().spare_seconds(bench.seconds(), &request.changes));
     let ended = bench.all(&mut runner);
     runner.note_unmeasured();
     // A bench that was cut short may have had more kinds to come.
@@ -341,7 +343,7 @@ fn one_kind(runs: &[Run]) -> Option<Note> {
     let kinds: BTreeSet<&String> = runs.iter().filter_map(|run| run.variant.get(ENCRYPTION)).collect();
     let kind = kinds.first().filter(|_| kinds.len() == 1)?;
     let text = format!(
-        "encryption is '{kind}' in all that was measured, so there is nothing to compare: name a folder on dm-crypt (LUKS), gocryptfs or an encrypted volume of larder beside a plain one, a folder on each disk of a pool with bench pool, or a share in several ways, such as smb://HOST/SHARE and smb://HOST/SHARE?encrypt=1, sftp://HOST/ and sftp://HOST/?cipher=chacha20-poly1305@openssh.com"
+        "encryption is '{kind}' in all that was measured, so there is nothing to compare: name a folder on dm-crypt (LUKS), gocryptfs, fscrypt or an encrypted volume of larder beside a plain one, a folder on each disk of a pool with bench pool, or a share in several ways, such as smb://HOST/SHARE and smb://HOST/SHARE?encrypt=1, sftp://HOST/ and sftp://HOST/?cipher=chacha20-poly1305@openssh.com"
     );
     Some(Note { code: "one-encryption".to_owned(), text, misleading: false })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use larder_base::units::ByteSize;
 
+use super::again::{Spare, repeat_seconds};
 use super::ends::{Ends, Seen};
 use super::far::{FarEnd, FarError, Visit};
 use super::plan::MEASURE_S_MIN;
@@ -77,6 +78,8 @@ pub(super) struct Runner<'a> {
     pub(super) ciphers: Vec<super::result::CipherRate>,
     pub(super) runs: Vec<Run>,
     pub(super) notes: Vec<Note>,
+    /// Time for repeats beyond the planned ones.
+    pub(super) spare: Spare,
     /// The last workload that could not be measured, and why.
     pub(super) failed: Option<BenchError>,
     /// Workloads that could not be measured: subject, reason and workloads, for one note of all of them.
@@ -109,6 +112,7 @@ impl<'a> Runner<'a> {
             ciphers: Vec::new(),
             runs,
             notes,
+            spare: Spare::default(),
             failed,
             unmeasured,
             count: 0,
@@ -185,7 +189,11 @@ impl<'a> Runner<'a> {
         let mut repeats = Vec::new();
         let ended = self.prepare(load, &spec).and_then(|()| {
             ends.watch_too(self.visit(&spec));
-            self.repeat(load, &spec, &mut ends, &mut repeats)
+            let began = Instant::now();
+            let ended = self.repeat(load, &spec, &mut ends, &mut repeats);
+            let planned_s = f64::from(spec.repeats) * repeat_seconds(&spec.limits);
+            self.spare.spend(planned_s, began.elapsed().as_secs_f64());
+            ended
         });
         let mut seen = ends.end(self.now_ms());
         if let Some(error) = seen.lost.take() {
@@ -253,18 +261,25 @@ impl<'a> Runner<'a> {
     ) -> Result<(), BenchError> {
         let what = format!("{}: {}", spec.subject, title(&spec.workload));
         let seconds = (spec.limits.warm_up + spec.limits.measure_max).as_secs_f64();
-        for n in 0..spec.repeats {
+        let (began, mut wanted, mut n) = (Instant::now(), spec.repeats, 0);
+        while n < wanted {
             self.go_on()?;
             if self.machine.is_live() && spec.needs_dropping() {
                 drop_caches(self.machine, self.control)?;
             }
             std::thread::sleep(SETTLE);
-            self.watch.began(&what, n + 1, spec.repeats, seconds);
+            self.watch.began(&what, n + 1, wanted, seconds);
             ends.look();
             let start_ms = self.now_ms();
             let found = load.run(&spec.workload, &spec.limits, &self.scene(n as usize));
             ends.rest();
             repeats.push(Repeat { start_ms, ..found? });
+            n += 1;
+            let taken_s = began.elapsed().as_secs_f64();
+            let kind = spec.workload.kind;
+            if n == wanted && self.spare.allows(kind, &spec.limits, spec.repeats, repeats, taken_s) {
+                wanted += 1;
+            }
         }
         Ok(())
     }
@@ -290,6 +305,7 @@ impl<'a> Runner<'a> {
         }
         let found = after(&run, spec.limits.measure_max);
         run.notes.extend(found);
+        run.notes.extend(measured_again(&run, spec.repeats));
         run
     }
 }
@@ -429,6 +445,13 @@ fn uneven(run: &Run) -> Option<Note> {
         SPREAD_MAX * 100.0
     );
     note("uneven", false, text)
+}
+
+fn measured_again(run: &Run, planned: u32) -> Option<Note> {
+    let more = (run.repeats.len() as u32).checked_sub(planned).filter(|more| *more > 0)?;
+    let repeats = if more == 1 { "repeat was" } else { "repeats were" };
+    let text = format!("the first {planned} repeats disagreed, and time was left: {more} more {repeats} made");
+    note("measured-again", false, text)
 }
 
 fn knee(run: &Run) -> Option<Note> {

@@ -338,6 +338,12 @@ pub struct How {
     /// How busy disks were, in percent of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_busy_percent: Option<f64>,
+    /// The pieces of the disk in which the file lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<u64>,
+    /// The port, cable, adapter or enclosure, where others were tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
     /// Cores were full, and not of this: they say nothing of it, and it says little of the box.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_work: bool,

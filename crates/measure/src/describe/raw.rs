@@ -175,6 +175,8 @@ struct RawMeasured {
     throttled: Option<f64>,
     retransmits: Option<f64>,
     disk_busy: Option<f64>,
+    fragments: Option<u64>,
+    port: Option<String>,
 }
 
 /// Accesses as people name them.
@@ -457,6 +459,12 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             "depth = 0 or jobs = 0: how many requests were in flight? Leave them out if that is not known",
         );
     }
+    let in_order = !what.is_random() && !raw.what.is_of_files();
+    if raw.fragments.is_some_and(|n| n == 0 || raw.file.is_none() || !in_order) {
+        return senseless(
+            "fragments = is in how many pieces one large file lies, at least 1, and needs file =: how large is it?",
+        );
+    }
     let in_flight =
         raw.depth.or(raw.jobs).map(|_| f64::from(raw.depth.unwrap_or(1)) * f64::from(raw.jobs.unwrap_or(1)));
     Ok(Measured {
@@ -484,6 +492,8 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             retransmits_percent: raw.retransmits,
             throttled_percent: raw.throttled,
             disk_busy_percent: raw.disk_busy,
+            fragments: raw.fragments,
+            port: raw.port,
             ..How::default()
         },
     })

@@ -202,14 +202,14 @@ fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option
 
 /// Of each row the strongest contrast in each property that somebody can choose.
 fn told_contrasts(words: Words, findings: &[Finding]) -> Vec<ToldContrast> {
-    use Property::{Block, Client, Direction, Disks, Encryption, InFlight, Layout, Program, Sync};
+    use Property::{Block, Client, Direction, Disks, Encryption, InFlight, Layout, Port, Program, Sync};
     let mut told: Vec<ToldContrast> = Vec::new();
     for (row, finding) in findings.iter().enumerate() {
         let Some(m) = words.table.rows.get(row).filter(|m| m.doubt.is_none()) else { continue };
         let chosen = |property| match property {
             Direction => m.setup.layer == Path::Net,
             Disks => m.setup.layer == Path::Disks && m.setup.disk_count() == 1,
-            other => matches!(other, Block | Client | Encryption | InFlight | Layout | Program | Sync),
+            other => matches!(other, Block | Client | Encryption | InFlight | Layout | Port | Program | Sync),
         };
         for contrast in contrasts(words.table, row).into_iter().filter(|c| c.ratio > 1.0 && chosen(c.property)) {
             if told.iter().any(|known| known.row == row && known.property == contrast.property) {

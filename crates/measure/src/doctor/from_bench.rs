@@ -357,6 +357,8 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             throttled_percent: None,
             steal_percent: mean(|c| &c.steal),
             retransmits_percent: retransmits(run, path),
+            fragments: None,
+            port: None,
             disk_busy_percent: server
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
             others_work,

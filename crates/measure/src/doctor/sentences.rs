@@ -7,7 +7,7 @@ use crate::describe::limits::Wire;
 use crate::describe::{Described, Measured, Path, What};
 use crate::reason::{
     Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, MORE_REQUESTS, Measurement, Misfit, Mode,
-    Property, ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
+    Property, ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts, judge,
 };
 
 /// Sentences about the rows of one box.
@@ -129,6 +129,9 @@ impl<'a> Words<'a> {
             },
             ResourceId::ClientSide if !remote => "the program or driver".to_owned(),
             ResourceId::ClientSide => "the client's side".to_owned(),
+            ResourceId::UnknownLink if self.measured(row).is_some_and(|m| m.how.port.is_some()) => {
+                self.measured(row).and_then(|m| m.how.port.clone()).unwrap_or_default()
+            }
             ResourceId::UnknownLink if self.table.rows.get(row).is_some_and(|m| m.setup.disk_count() > 1) => {
                 "a link that the disks share and that is not described".to_owned()
             }
@@ -185,7 +188,7 @@ impl<'a> Words<'a> {
         let most = rate_words(stage.limit, measured.what);
         let share = percent(share);
         match (stage.row, stage.basis) {
-            (Some(below), _) => format!("{share} of what {} gave", self.way(below)),
+            (Some(below), _) => format!("{share} of what {} gave{}", self.way(below), self.unexplained(below)),
             _ if stage.is_range() => {
                 format!("{} to {most} is possible", rate_words(stage.limit_low, measured.what))
             }
@@ -200,6 +203,15 @@ impl<'a> Words<'a> {
             (None, Basis::Standard) => format!("{share} of the {most} that it carries"),
             (None, Basis::Typed | Basis::Usual | Basis::Physics) => format!("{share} of {most}"),
         }
+    }
+
+    /// The next measurement of a row below that is not explained itself.
+    fn unexplained(&self, row: usize) -> String {
+        let open = judge(self.rig, self.table, row).and_then(|verdict| match verdict.evidence {
+            Evidence::Missing(property) => Some(self.next(row, &verdict, property)),
+            _ => None,
+        });
+        open.map_or(String::new(), |next| format!(", which is not explained: {next}"))
     }
 
     fn requests(&self, row: usize, stage: &Stage) -> String {
@@ -264,6 +276,14 @@ impl<'a> Words<'a> {
             Mode::WholeRecords => {
                 let record = self.described().record_bytes.unwrap_or_default();
                 of(name, format!("each small access moves a whole record of {}", ByteSize(record)))
+            }
+            Mode::InPieces => {
+                let piece = m.piece_bytes.unwrap_or_default() as u64;
+                let why = format!(
+                    "the file lies in many fragments, of {} each on average, and a head looks for each",
+                    ByteSize(piece)
+                );
+                of(name, why)
             }
             Mode::OneFileAtATime => of(name, "small files wait for one another, one request at a time".to_owned()),
             Mode::BelowFigure => of(name, format!("each gives what is usual, and {of_share} of its figure")),
@@ -343,6 +363,10 @@ impl<'a> Words<'a> {
             self.rig.differing_side(&that.setup, &this.setup)
         };
         let why = match property {
+            Property::Port => {
+                let port = self.measured(other).and_then(|m| m.how.port.clone());
+                format!("{} gave {rate}", port.unwrap_or_else(|| "another one".to_owned()))
+            }
             Property::Program | Property::Client => {
                 format!("{} gets {rate}", sides().unwrap_or_else(|| "another one".to_owned()))
             }
@@ -350,6 +374,10 @@ impl<'a> Words<'a> {
                 format!("{} gives {rate}", self.measured(other).map_or("the other direction", |m| what_words(m.what)))
             }
             Property::Direction => format!("the other direction carries {rate}"),
+            Property::Encryption if resource == ResourceId::Requests => {
+                let block = self.table.rows.get(row).and_then(|m| m.setup.block_bytes).unwrap_or_default();
+                format!("each block of {} is encrypted by itself; without it is {rate}", ByteSize(block))
+            }
             Property::Encryption => match self.table.rows.get(other).and_then(|m| m.setup.encryption.as_ref()) {
                 Some(kind) => format!("with {kind} it is {rate}"),
                 None => format!("without it it is {rate}"),
@@ -490,6 +518,9 @@ impl<'a> Words<'a> {
             Property::Negotiated => "ask what was negotiated: ethtool IFACE, smartctl -i, lsusb -t, lspci -vv",
             Property::Record => "say how large records are (record =): zfs get recordsize",
             Property::Disks => "read one disk alone: fio --readonly on /dev/DISK",
+            Property::Pieces => {
+                "see in how many fragments the file lies: filefrag FILE (Windows: fsutil file queryextents FILE)"
+            }
             Property::Port => "try another port, cable or enclosure: lsusb -t, smartctl -i, lspci -vv say what it is",
             _ => "measure it once more with one thing different",
         }
@@ -539,6 +570,9 @@ impl<'a> Words<'a> {
             (Property::Client, _) => "faster: the first one's adapter, cable or port; as slow: the server's",
             (Property::Program, _) => "faster: the program or filesystem; as slow: what lies below it",
             (Property::Disks, _) => "as fast as all together: a link that they share; a part of it: the layout",
+            (Property::Pieces, _) => {
+                "pieces of less than a few MB: copy the file and read the copy; one piece: read each disk alone, and watch the cores (top)"
+            }
             (Property::Port, _) => "faster: that port, cable or enclosure; as slow: the disk itself",
             _ => "",
         }
@@ -634,6 +668,7 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
         (!whole).then(|| few_disks(&m.disks))
     },
     |words, row| words.measured(row).filter(|m| !matches!(m.path, Path::Share | Path::Net))?.with.clone(),
+    |words, row| words.measured(row)?.how.port.clone(),
     |words, row| {
         let m = words.table.rows.get(row)?;
         m.setup.is_random().then_some(())?;

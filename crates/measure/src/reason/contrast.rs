@@ -39,6 +39,8 @@ pub enum Property {
     Record,
     /// Which of both ends it is: one of them watched, or another in its place.
     Ends,
+    /// In how many pieces a file lies on its disk.
+    Pieces,
     /// The other port, cable or enclosure of a disk.
     Port,
 }
@@ -68,6 +70,8 @@ fn contrast(this: &Measurement, row: usize, other: &Measurement) -> Option<Contr
         [only] => *only,
         // Another client has its own programs.
         [Property::Client, Property::Program] => Property::Client,
+        // Another program has its own encryption.
+        [Property::Program, Property::Encryption] => Property::Program,
         _ => return None,
     };
     // Bytes and operations are not compared as such.
@@ -103,6 +107,7 @@ pub(crate) fn differing_properties(a: &Setup, b: &Setup) -> Vec<Property> {
         (Property::Program, a.program != b.program),
         (Property::Server, a.server != b.server),
         (Property::Encryption, a.encryption != b.encryption),
+        (Property::Port, a.port != b.port),
     ];
     differs.into_iter().filter_map(|(property, differs)| differs.then_some(property)).collect()
 }

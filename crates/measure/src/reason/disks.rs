@@ -1,6 +1,6 @@
 //! The rates of disks: one by itself, and several as a layout puts them together.
 
-use super::contrast::differing_properties;
+use super::contrast::{SPREAD, differing_properties};
 use super::rig::Rig;
 use super::stage::Basis;
 use super::table::{Direction, Measurement, Pattern, Setup, Table, is_asked_as_hard};
@@ -77,6 +77,9 @@ impl Storage<'_> {
             // Of two measurements of one disk by itself the lower is no limit of the higher.
             // A repeat of the same measurement is none either.
             let slower = lower.layer == upper.layer && m.rate < self.measurement.rate;
+            // Through a filesystem two that are alike are held by the same thing, which need not be the disk.
+            let alike = lower.layer == Path::Local && upper.layer == Path::Local;
+            let slower = slower || alike && m.rate < self.measurement.rate * SPREAD;
             let repeated = is_this && (slower || differing_properties(lower, upper).is_empty());
             typed_alone && lower.what() == what && lower.layer <= upper.layer && !repeated
         };

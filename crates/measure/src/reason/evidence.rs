@@ -47,6 +47,8 @@ pub enum Mode {
     Between,
     /// Each small access moves a whole record.
     WholeRecords,
+    /// A file in many pieces, each of which is looked for.
+    InPieces,
     /// Small files, each of which waits for the one before.
     OneFileAtATime,
 }
@@ -168,7 +170,8 @@ pub(super) fn limit(case: &Case) -> Option<Found> {
 fn is_passed(case: &Case, kind: ResourceKind) -> bool {
     let common = matches!(kind, ResourceKind::Disks | ResourceKind::Link | ResourceKind::Network);
     let choice = |c: &Contrast| {
-        matches!(c.property, Property::Program | Property::Client | Property::Encryption) && c.ratio >= SPREAD
+        let chosen = matches!(c.property, Property::Program | Property::Client | Property::Encryption | Property::Port);
+        chosen && c.ratio >= SPREAD
     };
     common && case.contrasts.iter().any(choice)
 }
@@ -385,6 +388,34 @@ pub(super) fn small_files(case: &Case) -> Option<Found> {
     }
 }
 
+/// A head looks for each piece of a file: from there to a neighbour a few milliseconds, across the disk with half a turn
+/// three times as many.
+pub(super) fn in_pieces(case: &Case) -> Option<Found> {
+    const SEEK_S: std::ops::RangeInclusive<f64> = 2e-3..=15e-3;
+    let setup = &case.measurement.setup;
+    let piece = case.measurement.piece_bytes.filter(|_| is_in_order(case) && case.all_turn())?;
+    let limit = case.disk_stage()?.limit;
+    let with = |seek_s: f64| piece / (piece / limit + seek_s);
+    // Several disks look for pieces side by side at best.
+    let most = with(*SEEK_S.start()) * case.disk_count();
+    let fits = case.rate() >= with(*SEEK_S.end()) * REACHED && case.rate() <= most && case.rate() < limit * REACHED;
+    (fits && setup.in_flight.is_none_or(|n| n <= 1.0 || setup.reads()) && !case.is_watched_and_busy()).then_some(())?;
+    Found::mode(ResourceId::Disks, Mode::InPieces, case.rate() / limit)
+}
+
+/// One large file through a filesystem.
+fn is_in_order(case: &Case) -> bool {
+    let setup = &case.measurement.setup;
+    matches!(case.layer(), Path::Local | Path::Share) && !setup.is_random() && !setup.small_files && !setup.sync
+}
+
+/// Turning disks that gave much less of a file than they give alone, where nobody looked how the file lies on them.
+pub(super) fn may_be_in_pieces(case: &Case) -> bool {
+    let unknown = case.measurement.piece_bytes.is_none() && case.layer() == Path::Local;
+    let slow = case.known_disk_stage().is_some_and(|stage| case.rate() < stage.limit_low * REACHED);
+    unknown && slow && is_in_order(case) && case.measurement.setup.reads() && case.all_turn()
+}
+
 /// A record is read and written as one, so small random access moves many times its bytes.
 pub(super) fn whole_records(case: &Case) -> Option<Found> {
     /// From here on the record, and not the access, is what the disks move.
@@ -395,10 +426,21 @@ pub(super) fn whole_records(case: &Case) -> Option<Found> {
     Found::mode(ResourceId::Disks, Mode::WholeRecords, setup.unit_bytes() / record)
 }
 
+/// On another port, or with another cable, adapter or enclosure, the same was faster.
+pub(super) fn another_port(case: &Case) -> Option<Found> {
+    Found::contrast(ResourceId::UnknownLink, case.faster(Property::Port, SPREAD)?)
+}
+
 /// The same without encryption, or with another kind of it, was faster.
 pub(super) fn encryption(case: &Case) -> Option<Found> {
-    case.measurement.setup.encryption.as_ref()?;
-    Found::contrast(ResourceId::Cipher, case.faster(Property::Encryption, SPREAD)?)
+    /// Ciphers of files and disks work on whole blocks of this size: less than one costs as much as one.
+    const CIPHER_BLOCK_BYTES: u64 = 4096;
+    let setup = &case.measurement.setup;
+    setup.encryption.as_ref()?;
+    let alone = setup.in_flight.is_some_and(|n| n <= 1.0) && !setup.is_random();
+    let tiny = alone && setup.block_bytes.is_some_and(|bytes| bytes < CIPHER_BLOCK_BYTES);
+    let resource = if tiny { ResourceId::Requests } else { ResourceId::Cipher };
+    Found::contrast(resource, case.faster(Property::Encryption, SPREAD)?)
 }
 
 /// Another disk of the same kind was faster, asked the same way.
@@ -706,12 +748,23 @@ pub(super) fn flush(case: &Case) -> Option<Found> {
     let disks = case.disks();
     let untimed = disks.iter().all(|(disk, _)| disk.flush_s.is_none()) && setup.server.is_none();
     let idle = case.busiest(End::Server).unwrap_or(0.0) < CORE_NEARLY_FULL_PERCENT;
-    (setup.sync && case.writes_to_disks() && untimed && idle).then_some(())?;
+    ((setup.sync || looks_synced(case)) && case.writes_to_disks() && untimed && idle).then_some(())?;
     let each_s = setup.in_flight.unwrap_or(1.0) / per_second(case)? - round_trip_s(case);
     let turns = disks.iter().any(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
     let least_s = if turns { DiskKind::Hdd.physical().least_latency_s } else { FLASH_S };
     (each_s >= least_s).then_some(())?;
     Found::mode(ResourceId::Disks, Mode::Flush, share_of_disks(case))
+}
+
+/// A small write that nobody waits for ends in memory. On hard disks one at a time that takes longer than a seek and a
+/// turn is waited for: `O_SYNC`, a mount with `sync`, an fsync after each.
+fn looks_synced(case: &Case) -> bool {
+    const SMALL_BYTES: u64 = 64 << 10;
+    const LONG_S: f64 = 20e-3;
+    let setup = &case.measurement.setup;
+    let small = setup.block_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) && !setup.is_random();
+    let alone = setup.in_flight.is_some_and(|n| n <= 1.0) && !case.is_remote() && case.all_turn();
+    small && alone && per_second(case).is_some_and(|n| 1.0 / n >= LONG_S)
 }
 
 /// Requests a second, where their size is known.

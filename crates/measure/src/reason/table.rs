@@ -47,6 +47,8 @@ pub(crate) struct Setup {
     pub server: Option<String>,
     /// The cipher, as it was named; nothing where it was plain.
     pub encryption: Option<String>,
+    /// The port, cable, adapter or enclosure, as it was named; one without a name is another one.
+    pub port: Option<String>,
 }
 
 impl Setup {
@@ -122,6 +124,8 @@ pub(crate) struct Measurement {
     /// Its repeats, where there were any.
     pub sample: Sample,
     pub file_bytes: Option<u64>,
+    /// Of the pieces in which the file lies on its disk, on average.
+    pub piece_bytes: Option<f64>,
     /// The client kept nothing: all that was read came over the network, from the server's disks or its memory.
     pub past_client: bool,
     /// Of one request, where it was timed.
@@ -160,6 +164,7 @@ fn row(described: &Described, measured: &Measured) -> Measurement {
         rate: measured.rate,
         sample: how.sample.clone(),
         file_bytes: measured.file_bytes,
+        piece_bytes: measured.file_bytes.zip(how.fragments).map(|(bytes, pieces)| bytes as f64 / pieces.max(1) as f64),
         past_client: how.past_client,
         latency_s: how.latency_s,
         usage: Usage {
@@ -203,6 +208,7 @@ fn setup(described: &Described, measured: &Measured) -> Setup {
         program: measured.with.clone(),
         server: how.elsewhere.clone(),
         encryption: how.encryption.clone(),
+        port: how.port.clone(),
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("a core is full", find::full_core),
     ("the clock is held down", find::throttled),
     ("small files wait for one another", find::small_files),
+    ("another port, cable or adapter is faster", find::another_port),
     ("the client's radio is the narrowest limit", find::client_radio),
     ("another client or program is much faster", find::another_client),
     ("the same without encryption is faster", find::encryption),
@@ -73,6 +74,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("a shingled disk rewrites bands", find::shingled),
     ("a fast cache is full", find::full_cache),
     ("each write waits for a flush", find::flush),
+    ("a file lies in many pieces", find::in_pieces),
     ("one request is under way instead of many", find::one_in_flight),
     ("the pool is degraded", find::degraded),
     ("parity reads before it writes", find::reads_before_writes),
@@ -161,6 +163,8 @@ fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evid
         {
             (Some(root), evidence, sure.min(confidence), row)
         }
+        // The way below is slow for a reason that is not known: it need not be the disks.
+        Some(Verdict { evidence: Evidence::Missing(_), .. }) => (own.0, own.1, own.2.min(Confidence::Likely), own.3),
         _ => own,
     }
 }
@@ -171,6 +175,8 @@ fn contradiction(case: &Case) -> Option<Stage> {
         let kind = case.rig.kind(stage.resource);
         match (kind, stage.basis) {
             (_, Basis::Usual) => None,
+            // Many names lie in each block of a folder.
+            _ if case.measurement.setup.small_files && case.measurement.setup.is_random() => None,
             _ if !stage.strict => None,
             // Moments of one bench, of which each may have had another neighbour.
             (_, Basis::Measured) if case.rig.described.of_bench && stage.resource == ResourceId::Disks => Some(1.6),
@@ -251,6 +257,8 @@ fn is_of_rate_alone(case: &Case, found: &Found) -> bool {
             // Another row in which the same disk was fast is the witness of a cache or of bands.
             Mode::CacheFull => !case.measurement.usage.slowed && !was_faster(case),
             Mode::Shingled => !was_faster(case),
+            // That it was synchronous is concluded from its time.
+            Mode::Flush => !case.measurement.setup.sync,
             Mode::Hot => find::hot_disk(case).is_none(),
             _ => false,
         },
@@ -298,6 +306,10 @@ fn missing(case: &Case) -> Property {
     let rows = || case.table.others(case.at).map(|(_, m)| m);
     let plain = rows().any(|m| m.setup.encryption.is_none() && m.setup.layer == setup.layer);
     let turned = rows().any(|m| m.setup.layer == setup.layer && m.setup.direction != setup.direction);
+    // One disk's own row is its figure, and no stage below.
+    let disks_alone = rows().any(|m| {
+        m.setup.layer == Path::Disks && setup.disks.iter().all(|(at, _)| m.setup.disks.iter().any(|(o, _)| o == at))
+    });
     let one_alone = rows().any(|m| m.setup.layer == Path::Disks && m.setup.disk_count() == 1);
     let of_raidz = setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none();
     match setup.layer {
@@ -311,7 +323,8 @@ fn missing(case: &Case) -> Property {
         _ if setup.encryption.is_some() && !plain => Property::Encryption,
         Path::Share => Property::Ends,
         _ if of_raidz => Property::Record,
-        Path::Local if !lower(Path::Disks) => Property::Layer,
+        _ if find::may_be_in_pieces(case) => Property::Pieces,
+        Path::Local if !lower(Path::Disks) && !disks_alone => Property::Layer,
         _ if usage.cores.is_empty() && setup.layer == Path::Local => Property::CoresWatched,
         Path::Local => Property::Program,
         Path::Disks if setup.disk_count() > 1 && !one_alone => Property::Disks,

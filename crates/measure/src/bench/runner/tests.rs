@@ -61,9 +61,14 @@ fn workload() -> Workload {
 }
 
 fn measured(rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
+    measured_in(Spare::default(), rates)
+}
+
+fn measured_in(spare: Spare, rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
     let (machine, control) = (Machine::this(), Control::new(|_| {}));
     let folder = tempfile::tempdir().unwrap();
     let mut runner = Runner::new(&machine, &control, &Quiet, folder.path().to_owned(), None);
+    runner.spare = spare;
     let mut load = Told { rates: Mutex::new(rates.iter().rev().copied().collect()), prepared: 0 };
     let limits = RunLimits { warm_up: Duration::from_secs(1), measure_max: Duration::from_secs(5), again: true };
     let spec = Spec {
@@ -96,6 +101,25 @@ fn what_was_measured_before_it_ended_is_kept() {
     assert!(notes[0].code == "not-measured" && notes[0].text.contains("nothing more"), "{notes:?}");
     let (ended, runs, notes) = measured(&[]);
     assert!(ended.is_ok() && runs.is_empty() && notes.len() == 1);
+}
+
+#[test]
+fn repeats_that_disagree_are_made_again_while_time_is_left() {
+    let odd = [141.0, 79.9, 110.0, 139.0, 140.0, 140.0, 7.0, 8.0];
+    let (ended, runs, _) = measured_in(Spare::of(60.0), &odd);
+    assert!(ended.is_ok() && runs[0].repeats.len() == 5, "{:?}", runs[0].values());
+    assert_eq!(runs[0].median(), Some(139.0));
+    let note = runs[0].notes.iter().find(|note| note.code == "measured-again").unwrap();
+    assert!(
+        note.text.contains("the first 3 repeats disagreed") && note.text.contains("2 more repeats"),
+        "{}",
+        note.text
+    );
+    // Repeats that agree need no more of them, and without an end there is one.
+    let (_, runs, _) = measured_in(Spare::of(60.0), &[141.0, 139.0, 140.0, 1.0]);
+    assert_eq!(runs[0].repeats.len(), 3);
+    let (_, runs, _) = measured_in(Spare::of(1e6), &[9.0, 5.0, 2.0, 1.0, 14.0, 20.0, 30.0]);
+    assert_eq!(runs[0].repeats.len(), 6);
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub enum Remedy {
     Stripe,
     Rebuild,
     CoolDisk,
+    CopyAnew,
     DisksAsFigure,
     WholeStripes,
     SeveralFiles,
@@ -156,6 +157,12 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
         "Make the pool anew as a stripe, mirror or with parity, so that a file lies on several disks",
     ),
     (Remedy::Rebuild, Cost::Work, "a rebuilt pool", "Replace the missing disk, and wait until it is rebuilt"),
+    (
+        Remedy::CopyAnew,
+        Cost::Free,
+        "the file in one piece",
+        "cp --reflink=never FILE FILE.new && mv FILE.new FILE (once there is room for it in one piece), and have it allocated before it is filled",
+    ),
     (Remedy::CoolDisk, Cost::Work, "cooler disks", "Give them air or a heat sink"),
     (
         Remedy::DisksAsFigure,

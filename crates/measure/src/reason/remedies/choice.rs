@@ -9,6 +9,7 @@ use super::requests::{more_requests, of_requests, power_loss_protection};
 use super::wires::{of_link, of_network, of_port, with_network};
 use crate::describe::Path;
 use crate::reason::chain::cores_of;
+use crate::reason::contrast::Property;
 use crate::reason::evidence::{Evidence, Mode, Use};
 use crate::reason::rig::{End, ResourceId};
 use crate::reason::table::Measurement;
@@ -86,6 +87,7 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             _ => of_resource(sick, ResourceId::Network),
         },
         Mode::Hot => vec![sick.at_most(Remedy::CoolDisk, &[ResourceId::Disks], sick.disk_limit())],
+        Mode::InPieces => vec![sick.at_most(Remedy::CopyAnew, &[ResourceId::Disks], sick.disk_limit())],
         Mode::Shingled | Mode::CacheFull => other_kind(sick).into_iter().collect(),
         Mode::Degraded => rebuild(sick).into_iter().collect(),
         Mode::ReadsBeforeWrites => {
@@ -120,6 +122,13 @@ fn opposite(sick: &Sick) -> f64 {
     sick.table.rows.iter().filter(other).map(|m| m.rate).reduce(f64::max).unwrap_or(f64::INFINITY)
 }
 
+fn contrast_of(sick: &Sick) -> Option<Property> {
+    match sick.verdict.evidence {
+        Evidence::Contrast { property, .. } => Some(property),
+        _ => None,
+    }
+}
+
 fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
     match resource {
         ResourceId::Network => vec![sick.at_most(Remedy::BothDirections, &[resource], sick.rate_of(row))],
@@ -148,6 +157,12 @@ fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
         ResourceId::Cipher => {
             let one = sick.at_most(Remedy::LessWork, &[], sick.rate_of(row));
             vec![Change { relieves: vec![End::Server, End::Client], ..one }]
+        }
+        ResourceId::UnknownLink if contrast_of(sick) == Some(Property::Port) => {
+            let remote = sick.measurement.setup.is_remote();
+            let crossed = if remote { ResourceId::Network } else { ResourceId::Disks };
+            let at_most = sick.rate_of(row) / sick.measurement.setup.unit_bytes();
+            vec![sick.at_most(Remedy::WithoutAdapter, &[crossed], at_most)]
         }
         ResourceId::UnknownLink => {
             let low = sick.verdict.stages.iter().filter(|s| s.resource == ResourceId::Disks && !s.is_below());

@@ -9,6 +9,10 @@ fn boxed(rest: &str) -> Boxed {
     ))
 }
 
+fn with_disks(text: &str) -> Boxed {
+    Boxed::parse(&format!("name = \"box\"\n{text}"))
+}
+
 fn contrast(one: &Boxed, row: usize) -> Option<(Property, usize)> {
     match one.verdict(row).evidence {
         Evidence::Contrast { property, row, .. } => Some((property, row)),
@@ -281,4 +285,93 @@ fn repeats_decide_what_differs() {
     assert_eq!(with([&[399.0, 400.0, 401.0], &[438.0, 440.0, 441.0]]), 1);
     assert_eq!(with([&[250.0, 400.0, 610.0], &[300.0, 520.0, 640.0]]), 0);
     assert_eq!(with([&[399.0, 400.0, 401.0], &[408.0, 409.0, 410.0]]), 0, "less than 5 % is no difference");
+}
+
+/// Twins: many small fragments explain a slow read of a hard disk, few do not, and nobody who looked is asked to look.
+#[test]
+fn a_file_in_many_fragments_is_read_slowly() {
+    let read = |rest: &str| {
+        with_disks(&format!(
+            r#"
+            disk = [{{ name = "HDD", kind = "hdd", read = "180MB/s" }}]
+            measured = [{{ path = "local", what = "read", rate = "16MB/s", file = "8.51GiB" {rest} }}]"#
+        ))
+    };
+    assert_eq!(read("").verdict(0).evidence, Evidence::Missing(Property::Pieces));
+    let many = read(", fragments = 122935").verdict(0);
+    assert!(matches!(many.evidence, Evidence::Reached { mode: Mode::InPieces, .. }), "{many:?}");
+    assert_eq!((many.resource, many.confidence), (Some(ResourceId::Disks), Confidence::Likely));
+    for other in [", fragments = 12", ", fragments = 122935, cores = [100, 4]"] {
+        let verdict = read(other).verdict(0);
+        let explained = matches!(verdict.evidence, Evidence::Reached { mode: Mode::InPieces, .. });
+        assert!(!explained && verdict.evidence != Evidence::Missing(Property::Pieces), "{other}: {verdict:?}");
+    }
+    for senseless in [
+        r#"{ path = "local", what = "read", rate = "9MB/s", fragments = 5 }"#,
+        r#"{ path = "local", what = "read", rate = "9MB/s", file = "1GB", fragments = 0 }"#,
+        r#"{ path = "local", what = "random-read", iops = 9, file = "1GB", fragments = 5 }"#,
+    ] {
+        let text = format!("name = \"b\"\ndisk = [{{ name = \"d\" }}]\nmeasured = [{senseless}]");
+        assert!(Described::parse(&text).is_err(), "{senseless}");
+    }
+}
+
+/// A port, cable or enclosure that another one outdoes is named, and promises no more than the other one gave.
+#[test]
+fn another_port_or_cable_names_the_first() {
+    let one = with_disks(
+        r#"
+        disk = [{ name = "SSD", kind = "sata-ssd" }]
+        measured = [{ path = "disks", what = "read", rate = "9MB/s", port = "the hub" },
+                    { path = "disks", what = "read", rate = "410MB/s", port = "the board" }]"#,
+    );
+    let verdict = one.verdict(0);
+    assert_eq!(verdict.resource, Some(ResourceId::UnknownLink));
+    assert!(matches!(verdict.evidence, Evidence::Contrast { property: Property::Port, row: 1, .. }), "{verdict:?}");
+    let found = crate::doctor::diagnose(&one.described);
+    assert!(found.verdict.contains("the hub: the board gave 410 MB/s"), "{}", found.verdict);
+    assert!(found.advice.iter().all(|advice| advice.rate_after <= 410e6), "{:?}", found.advice);
+}
+
+/// Names of a folder lie many to a block, so their number contradicts no disk.
+#[test]
+fn many_names_a_second_are_no_contradiction() {
+    let listed = |kind: &str| {
+        let text = format!(
+            "disk = [{{ name = \"HDD\", kind = \"hdd\", count = 2 }}]\nlayout = \"linear\"\n\
+             measured = [{{ path = \"local\", {kind} }}]"
+        );
+        with_disks(&text).verdict(0).evidence
+    };
+    let contradicts = |evidence: Evidence| matches!(evidence, Evidence::Contradiction { .. });
+    assert!(!contradicts(listed("what = \"list\", files = 5000")));
+    assert!(contradicts(listed("what = \"random-read\", iops = 5000")));
+}
+
+/// Twins: a small write that takes longer than a seek was synchronous, a fast one ended in memory.
+#[test]
+fn small_writes_that_take_long_wait_for_a_flush() {
+    let write = |rate: &str| {
+        let text = format!(
+            "disk = [{{ name = \"HDD\", kind = \"hdd\" }}]\n\
+             measured = [{{ path = \"local\", what = \"write\", rate = \"{rate}\", block = \"8KiB\", depth = 1 }}]"
+        );
+        let verdict = with_disks(&text).verdict(0);
+        (matches!(verdict.evidence, Evidence::Reached { mode: Mode::Flush, .. }), verdict.confidence)
+    };
+    assert_eq!(write("98.8kB/s"), (true, Confidence::Maybe));
+    assert!(!write("20MB/s").0);
+}
+
+/// Two ways through one filesystem that are alike are held by the same thing, which need not be the disk.
+#[test]
+fn as_slow_without_encryption_is_not_the_disk() {
+    let one = with_disks(
+        r#"
+        disk = [{ name = "SSD", kind = "nvme" }]
+        measured = [{ path = "disks", what = "read", rate = "1000MB/s" },
+                    { path = "local", what = "write", rate = "22MB/s", encryption = "aes-xts" },
+                    { path = "local", what = "write", rate = "22MB/s" }]"#,
+    );
+    assert_eq!(one.verdict(1).evidence, Evidence::Missing(Property::CoresWatched));
 }
