@@ -11,12 +11,15 @@
 mod attrs;
 mod bitmap;
 mod callback;
+mod clients;
+mod clock;
 mod compound;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod ops;
 #[cfg(test)]
 mod sample;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod types;
