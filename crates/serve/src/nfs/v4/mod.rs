@@ -14,12 +14,18 @@ mod callback;
 mod clients;
 mod clock;
 mod compound;
+mod delegation;
+mod file_table;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod grace;
 mod ops;
+mod owner_seq;
 #[cfg(test)]
 mod sample;
 mod slots;
+mod state;
+mod stateids;
 #[cfg(test)]
 mod tests;
 mod types;
