@@ -5,8 +5,12 @@ use super::wire::{Xdr, XdrOut};
 
 /// Words in which numbers have a meaning to us.
 const WORDS: usize = 3;
+/// Numbers in these words.
+const NUMBERS: u32 = 96;
 /// Words that are looked at. No set of the protocol needs a tenth of them.
 const WORDS_MAX: u32 = 64;
+
+const _: () = assert!(NUMBERS as usize == WORDS * 32);
 
 /// A set of small numbers. Numbers that no word here holds are one flag: nobody asks which they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,9 +71,8 @@ impl Bitmap {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
-        let numbers = 0..(WORDS as u32) * 32;
         let set = *self;
-        numbers.filter(move |number| set.has(*number))
+        (0..NUMBERS).filter(move |number| set.has(*number))
     }
 }
 

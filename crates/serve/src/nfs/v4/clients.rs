@@ -34,6 +34,8 @@ use super::types::{ClientId, NfsStat, OPAQUE_BYTES_MAX, SessionId, Verifier};
 pub const CLIENTS_MAX: usize = 4096;
 /// Sessions of one client. Linux has one; trunked mounts with separate identities have one each.
 pub const SESSIONS_MAX: usize = 16;
+/// Sessions of all clients: each has a slot whatever the budget of replies says.
+pub const ALL_SESSIONS_MAX: usize = 2 * CLIENTS_MAX;
 /// The longest silence in which a client keeps what nobody else wants.
 pub const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of replies that all sessions together may keep.
@@ -378,6 +380,9 @@ impl Clients {
         if record.sessions.len() >= SESSIONS_MAX {
             return Err(NfsStat::NoSpc);
         }
+        if self.sessions.len() >= ALL_SESSIONS_MAX {
+            return Err(NfsStat::Delay);
+        }
         let fore = self.fore_channel(&args.fore)?;
         let back = back_channel(&args.back)?;
         let mut session = [0; 16];
@@ -403,7 +408,7 @@ impl Clients {
             return Err(NfsStat::TooSmall);
         }
         let cached_reply_bytes = asked.cached_reply_bytes.min(CACHED_REPLY_BYTES_MAX);
-        let each = usize::try_from(cached_reply_bytes).unwrap_or(usize::MAX).max(1);
+        let each = super::slots::slot_bytes_max(cached_reply_bytes);
         // A session always gets one slot: a client that gets none waits for ever.
         let affordable = REPLIES_BYTES_MAX.saturating_sub(self.reply_bytes) / each;
         let affordable = u32::try_from(affordable).unwrap_or(u32::MAX).max(1);

@@ -223,7 +223,7 @@ fn replies_of_all_sessions_have_a_budget() {
         least = least.min(world.create(done.value.client, 1).unwrap().value.fore.requests);
     }
     assert_eq!(least, 1, "and never none");
-    let each = CACHED_REPLY_BYTES_MAX as usize;
+    let each = super::super::slots::slot_bytes_max(CACHED_REPLY_BYTES_MAX);
     assert!(world.clients.reply_bytes <= REPLIES_BYTES_MAX + 400 * each);
     let ids: Vec<ClientId> = world.clients.records.keys().copied().collect();
     ids.into_iter().for_each(|id| drop(world.clients.remove(id)));

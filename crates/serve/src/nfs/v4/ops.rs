@@ -442,9 +442,12 @@ impl Outcome for SetAttrResult {
     }
 }
 
-/// Defines the numbers of operations, their arguments and their results. `since` is the first minor version that knows the operation.
+/// Defines the numbers of operations, their arguments and their results. `since` is the first minor version that knows the
+/// operation.
 macro_rules! operations {
-    ($numbers:ident $args:ident $results:ident ($($name:ident = $number:literal since $since:literal: $arg:ty => $result:ty;)*)) => {
+    ($numbers:ident $args:ident $results:ident (
+        $($name:ident = $number:literal since $since:literal: $arg:ty => $result:ty;)*
+    )) => {
         /// The number of an operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]

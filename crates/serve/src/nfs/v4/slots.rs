@@ -83,6 +83,12 @@ impl SlotTicket {
     }
 }
 
+/// Bytes of a slot with the longest reply that it keeps.
+pub fn slot_bytes_max(cached_reply_bytes: u32) -> usize {
+    let reply = usize::try_from(cached_reply_bytes).unwrap_or(usize::MAX);
+    reply.saturating_add(size_of::<ReplySlot>())
+}
+
 /// The way to handle a request whose SEQUENCE is right.
 #[derive(Debug)]
 pub enum Sequenced {
@@ -130,9 +136,9 @@ impl ClientSession {
         Self { id, client, fore, back, callback_program, slots, target_highest: count - 1, bound: Vec::new() }
     }
 
-    /// Bytes of replies that it may keep.
+    /// Bytes that its slots with their replies may take.
     pub fn reply_bytes_max(&self) -> usize {
-        self.slots.len() * usize::try_from(self.fore.cached_reply_bytes).unwrap_or(usize::MAX)
+        self.slots.len().saturating_mul(slot_bytes_max(self.fore.cached_reply_bytes))
     }
 
     fn highest(&self) -> u32 {
@@ -349,7 +355,7 @@ mod tests {
         assert_eq!(session.reply_bounds(&ticket), ReplyBounds { bytes_max: 4096, too_big: NfsStat::RepTooBig });
         session.finish(ticket, None);
         assert!(matches!(session.begin(&sequence(1, 2, false), arrival(2), 0), Ok(Sequenced::Uncached(_))), "no rerun");
-        assert_eq!(session.reply_bytes_max(), 4 * 64);
+        assert_eq!(session.reply_bytes_max(), 4 * (64 + size_of::<ReplySlot>()));
         let huge = ClientSession::new(ID, ClientId(1), channel(u32::MAX), channel(1), 0);
         assert_eq!(huge.slots.len(), SLOTS_MAX as usize);
     }

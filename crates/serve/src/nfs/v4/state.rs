@@ -10,6 +10,7 @@
 //!   client's end, so that the client hears of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clients::StateHolders;
@@ -20,12 +21,15 @@ use super::owner_seq::OwnerSeq;
 use super::stateids::{self, Named, StateNumber, check_seqid, next_seqid};
 use super::types::{ClientId, NfsStat, StateId};
 
-/// States of all clients. One takes some 200 bytes here and as many in the table.
-pub const STATES_MAX: usize = 1 << 20;
+/// States of all clients. One takes some 400 bytes, here and in the table.
+pub const STATES_MAX: usize = 1 << 19;
 /// States of one client, so that one machine does not take them all.
 pub const CLIENT_STATES_MAX: usize = STATES_MAX / 8;
-/// Owners of opens and locks. One without either is kept for its sequence numbers until there are too many.
-pub const OWNERS_MAX: usize = STATES_MAX;
+/// Owners of opens and locks, each with a name of up to a kibibyte. One that has nothing is kept for its sequence numbers
+/// until its client has too many.
+pub const OWNERS_MAX: usize = 128 << 10;
+/// Owners of one client.
+pub const CLIENT_OWNERS_MAX: usize = OWNERS_MAX / 8;
 /// Delegations of one client: a cache of its own, which it returns when asked.
 pub const CLIENT_DELEGATIONS_MAX: usize = 16 << 10;
 /// Files that rest after a recall. Beyond them nothing is delegated until some have rested.
@@ -40,7 +44,7 @@ pub enum OwnerKind {
     Lock,
 }
 
-type OwnerKey = (ClientId, OwnerKind, Box<[u8]>);
+type OwnerKey = (ClientId, OwnerKind, Arc<[u8]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(u64);
@@ -152,6 +156,7 @@ pub struct StateTable<T> {
     states: HashMap<StateNumber, StateRecord>,
     owners: HashMap<OwnerId, StateOwnerRecord>,
     owner_ids: BTreeMap<OwnerKey, OwnerId>,
+    owners_by_client: HashMap<ClientId, usize>,
     by_client: HashMap<ClientId, BTreeSet<StateNumber>>,
     opens_of: HashMap<FileKey, BTreeSet<StateNumber>>,
     /// An owner has one open of a file, and one lock state of an open.
@@ -181,6 +186,7 @@ impl<T: FileTable> StateTable<T> {
             states: HashMap::new(),
             owners: HashMap::new(),
             owner_ids: BTreeMap::new(),
+            owners_by_client: HashMap::new(),
             by_client: HashMap::new(),
             opens_of: HashMap::new(),
             open_by: HashMap::new(),
@@ -213,11 +219,12 @@ impl<T: FileTable> StateTable<T> {
 
     /// The owner, new or not.
     pub fn owner(&mut self, client: ClientId, kind: OwnerKind, name: &[u8]) -> Result<OwnerId, NfsStat> {
-        let key = (client, kind, Box::from(name));
+        let key = (client, kind, Arc::from(name));
         if let Some(id) = self.owner_ids.get(&key) {
             return Ok(*id);
         }
-        if self.owners.len() >= OWNERS_MAX {
+        let of_client = self.owners_by_client.get(&client).copied().unwrap_or(0);
+        if self.owners.len() >= OWNERS_MAX || of_client >= CLIENT_OWNERS_MAX {
             // Of this client only: it does not make others forget.
             let is_idle = |owner: &OwnerId| self.owners.get(owner).is_some_and(|record| record.states.is_empty());
             let idle: Vec<OwnerId> = self.owners_of(client).filter(is_idle).collect();
@@ -230,11 +237,12 @@ impl<T: FileTable> StateTable<T> {
         self.owner_ids.insert(key.clone(), id);
         let record = StateOwnerRecord { key, seq: OwnerSeq::default(), is_confirmed: false, states: BTreeSet::new() };
         self.owners.insert(id, record);
+        *self.owners_by_client.entry(client).or_default() += 1;
         Ok(id)
     }
 
     fn owners_of(&self, client: ClientId) -> impl Iterator<Item = OwnerId> {
-        let first = (client, OwnerKind::Open, Box::default());
+        let first = (client, OwnerKind::Open, Arc::default());
         self.owner_ids.range(first..).take_while(move |(key, _)| key.0 == client).map(|(_, owner)| *owner)
     }
 
@@ -359,6 +367,7 @@ impl<T: FileTable> StateTable<T> {
 
     fn forget_owner(&mut self, owner: OwnerId) {
         if let Some(record) = self.owners.remove(&owner) {
+            count_down(&mut self.owners_by_client, record.key.0);
             self.owner_ids.remove(&record.key);
         }
     }
@@ -543,7 +552,7 @@ impl<T: FileTable> StateTable<T> {
             RangeRefusal::InTheWay(held) => {
                 let record = held.owner.and_then(|owner| self.owners.get(&OwnerId(owner.0)));
                 let (client, owner) =
-                    record.map_or((ClientId(0), Box::default()), |record| (record.key.0, record.key.2.clone()));
+                    record.map_or((ClientId(0), Box::default()), |record| (record.key.0, record.key.2[..].into()));
                 LockRefusal::Denied { held, client, owner }
             }
         }
@@ -558,7 +567,7 @@ impl<T: FileTable> StateTable<T> {
         range: ByteRange,
         exclusive: bool,
     ) -> Result<(), LockRefusal> {
-        let owner = self.owner_ids.get(&(client, OwnerKind::Lock, Box::from(owner)));
+        let owner = self.owner_ids.get(&(client, OwnerKind::Lock, Arc::from(owner)));
         let owner = owner.map(|owner| LockOwnerId(owner.0));
         match self.table.test(file, owner, range, exclusive) {
             None => Ok(()),
@@ -585,7 +594,7 @@ impl<T: FileTable> StateTable<T> {
 
     /// RELEASE_LOCKOWNER (RFC 7530 16.37).
     pub fn release_lock_owner(&mut self, client: ClientId, name: &[u8]) -> Result<(), NfsStat> {
-        let Some(owner) = self.owner_ids.get(&(client, OwnerKind::Lock, Box::from(name))).copied() else {
+        let Some(owner) = self.owner_ids.get(&(client, OwnerKind::Lock, Arc::from(name))).copied() else {
             return Ok(());
         };
         let locks = self.owners.get(&owner).map(|record| record.states.clone()).unwrap_or_default();

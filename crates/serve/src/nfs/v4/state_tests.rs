@@ -300,6 +300,50 @@ fn states_and_owners_are_bounded() {
     assert!(open(&mut states, TWO, READ, NONE).is_ok(), "others have room");
     states.end_client(ONE);
     assert_eq!(states.len(), 1);
+    for name in 0..CLIENT_OWNERS_MAX as u64 * 2 {
+        states.owner(ONE, OwnerKind::Open, &name.to_be_bytes()).unwrap();
+        assert!(states.owners.len() <= CLIENT_OWNERS_MAX + 1, "those that have nothing make room");
+    }
+    assert!(states.owner_ids.contains_key(&(TWO, OwnerKind::Open, Arc::from(&b"open"[..]))), "of this client alone");
+}
+
+/// A client that was silent for a lease keeps its file until somebody wants it, and then leaves nothing behind.
+#[test]
+fn a_courteous_client_makes_room() {
+    use super::super::clients::{Clients, Family4, OwnerName};
+    use super::super::grace::{BookChange, BookFailed, Grace, ReclaimBook, ReclaimRecords};
+
+    #[derive(Default)]
+    struct Disk(ReclaimBook);
+
+    impl ReclaimRecords for Disk {
+        fn load(&self) -> Result<ReclaimBook, BookFailed> {
+            Ok(self.0.clone())
+        }
+
+        fn apply(&mut self, change: &BookChange) -> Result<(), BookFailed> {
+            self.0.apply(change);
+            Ok(())
+        }
+    }
+
+    let (mut states, mut disk) = (table(), Disk::default());
+    let clients = Clients::new(3, TERM);
+    let name = OwnerName { family: Family4::Sessions, id: b"gone"[..].into() };
+    let mut grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
+    grace.takes(&mut disk, &name).unwrap();
+    let opened = open(&mut states, ONE, BOTH, BOTH).unwrap();
+    lock(&mut states, opened, b"l", ONE, 0, 9).unwrap();
+    states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay), "the delegation");
+    assert_eq!(states.holders(FILE), BTreeSet::from([ONE]));
+    assert!(clients.is_courteous(ONE, at(100)), "a client without a record has no lease");
+    grace.forget(&mut disk, &name).unwrap();
+    states.end_client(ONE);
+    assert!(states.table.is_empty() && states.recalls_to_send().is_empty());
+    assert!(open(&mut states, TWO, READ, NONE).is_ok());
+    let grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
+    assert!(!grace.is_on() && grace.may_reclaim(&name).is_err(), "nor does it reclaim what another has");
 }
 
 #[derive(Clone, Debug)]
@@ -423,6 +467,6 @@ proptest! {
         prop_assert!(states.states.is_empty() && states.by_client.is_empty() && states.owners.is_empty());
         prop_assert!(states.owner_ids.is_empty() && states.opens_of.is_empty() && states.open_by.is_empty());
         prop_assert!(states.lock_by.is_empty() && states.delegations_of.is_empty() && states.recalling.is_empty());
-        prop_assert!(states.delegations.is_empty() && states.revoked.is_empty());
+        prop_assert!(states.delegations.is_empty() && states.revoked.is_empty() && states.owners_by_client.is_empty());
     }
 }

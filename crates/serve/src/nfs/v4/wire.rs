@@ -423,7 +423,11 @@ macro_rules! xdr_enum {
 
 /// A union without a default arm: its number, then the arm. `()` is an arm without a value.
 macro_rules! xdr_union {
-    ($($(#[$meta:meta])* $name:ident $(<$lt:lifetime>)? { $($(#[$arm_meta:meta])* $arm:ident = $number:literal: $ty:ty,)* })*) => {$(
+    ($(
+        $(#[$meta:meta])* $name:ident $(<$lt:lifetime>)? {
+            $($(#[$arm_meta:meta])* $arm:ident = $number:literal: $ty:ty,)*
+        }
+    )*) => {$(
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name $(<$lt>)? {
@@ -451,7 +455,8 @@ macro_rules! xdr_union {
         #[cfg(test)]
         impl<'a> $crate::nfs::v4::sample::Sample<'a> for $name $(<$lt>)? {
             fn sample(chance: &mut $crate::nfs::v4::sample::Sampler) -> Self {
-                let arms: &[fn(&mut $crate::nfs::v4::sample::Sampler) -> Self] = &[$(|chance| Self::$arm($crate::nfs::v4::sample::Sample::sample(chance)),)*];
+                use $crate::nfs::v4::sample::{Sample, Sampler};
+                let arms: &[fn(&mut Sampler) -> Self] = &[$(|chance| Self::$arm(Sample::sample(chance)),)*];
                 (chance.pick(arms))(chance)
             }
         }
