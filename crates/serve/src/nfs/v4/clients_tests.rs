@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 use super::super::ops::ProtectOps;
 use super::super::slots::RequestDigest;
 use super::super::types::{ClientOwner, ImplementationId, Time4};
