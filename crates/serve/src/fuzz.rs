@@ -55,6 +55,26 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_nfs4_compound() {
+        drive("nfs4_compound", &super::some_nfs4_requests(), super::nfs4_compound);
+    }
+
+    #[test]
+    fn fuzz_nfs4_callback() {
+        // CB_SEQUENCE and CB_RECALL: the answer to a recall.
+        let words = [0u32, 0, 2, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 4, 0];
+        drive("nfs4_callback", &[words.iter().flat_map(|word| word.to_be_bytes()).collect()], super::nfs4_callback);
+    }
+
+    #[test]
+    fn fuzz_nfs4_attributes() {
+        // Type and size, then an access list of one entry and an owner.
+        let words: [&[u32]; 2] = [&[1, 0x12, 12, 2, 0, 7], &[2, 0x1000, 0x10, 28, 1, 0, 0, 7, 1, 0x6100_0000, 0]];
+        let seeds = words.map(|words| words.iter().flat_map(|word| word.to_be_bytes()).collect());
+        drive("nfs4_attributes", &seeds, super::nfs4_attributes);
+    }
+
+    #[test]
     fn fuzz_mount() {
         drive("mount", &[call(100_005, 3, 1), call(100_005, 3, 5), call(100_005, 1, 3)], super::mount);
     }

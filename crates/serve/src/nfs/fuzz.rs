@@ -106,3 +106,23 @@ pub fn mount(data: &[u8]) {
     let (exports, mounts) = (Exports::default(), Mounts::default());
     mount::answer(&call, &exports, &mounts, SocketAddr::from((Ipv4Addr::LOCALHOST, 700)), Vec::new());
 }
+
+/// Requests of NFSv4.
+pub fn nfs4_compound(data: &[u8]) {
+    super::v4::fuzz::compound(data);
+}
+
+/// Answers to call-backs of NFSv4.
+pub fn nfs4_callback(data: &[u8]) {
+    super::v4::fuzz::callback(data);
+}
+
+/// Attributes of NFSv4.
+pub fn nfs4_attributes(data: &[u8]) {
+    super::v4::fuzz::attributes(data);
+}
+
+/// Requests of NFSv4 that the fuzzer begins with.
+pub fn some_nfs4_requests() -> Vec<Vec<u8>> {
+    super::v4::fuzz::some_requests()
+}

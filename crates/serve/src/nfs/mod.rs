@@ -29,6 +29,7 @@ mod session;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod v4;
 mod xdr;
 
 use std::io;

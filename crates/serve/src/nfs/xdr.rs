@@ -59,6 +59,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The next `len` bytes as they are, without padding.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Garbage> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Garbage)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
     #[inline]
     pub fn skip(&mut self, len: usize) -> Result<(), Garbage> {
         self.rest = self.rest.get(len..).ok_or(Garbage)?;

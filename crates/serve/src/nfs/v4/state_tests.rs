@@ -1,0 +1,472 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+use super::super::file_table::memory::MemoryTable;
+use super::*;
+use proptest::prelude::*;
+
+const FILE: FileKey = FileKey { volume: 1, inode: 5 };
+const OTHER_FILE: FileKey = FileKey { volume: 1, inode: 6 };
+const ONE: ClientId = ClientId(1);
+const TWO: ClientId = ClientId(2);
+const ALL: ByteRange = ByteRange { start: 0, last: u64::MAX };
+const TERM: Duration = Duration::from_secs(90);
+const READ: ShareBits = ShareBits::READ;
+const WRITE: ShareBits = ShareBits::WRITE;
+const BOTH: ShareBits = ShareBits::BOTH;
+const NONE: ShareBits = ShareBits::NONE;
+
+type Table = StateTable<MemoryTable>;
+
+fn table() -> Table {
+    StateTable::new(3, MemoryTable::default())
+}
+
+fn by(client: ClientId) -> Caller {
+    Caller { client: Some(client), minor: 1 }
+}
+
+fn at(secs: u64) -> Moment {
+    Moment(Duration::from_secs(secs))
+}
+
+fn open(states: &mut Table, client: ClientId, access: ShareBits, deny: ShareBits) -> Result<StateId, NfsStat> {
+    let owner = states.owner(client, OwnerKind::Open, b"open").unwrap();
+    states.open(owner, FILE, access, deny, 1).map(|opened| opened.stateid)
+}
+
+fn lock(
+    states: &mut Table,
+    open: StateId,
+    owner: &[u8],
+    client: ClientId,
+    start: u64,
+    last: u64,
+) -> Result<StateId, LockRefusal> {
+    states.lock(LockerOf::New { open, owner }, FILE, ByteRange { start, last }, true, by(client))
+}
+
+#[test]
+fn opens_upgrade_and_downgrade() {
+    let mut states = table();
+    let first = open(&mut states, ONE, READ, NONE).unwrap();
+    assert_eq!(first.seqid, 1);
+    let second = open(&mut states, ONE, WRITE, NONE).unwrap();
+    assert_eq!((second.other, second.seqid), (first.other, 2), "one open of one owner");
+    let third = open(&mut states, ONE, BOTH, WRITE).unwrap();
+    assert_eq!(states.len(), 1);
+    let downgrades = [
+        (second, READ, NONE, Err(NfsStat::OldStateId)),
+        (third, NONE, NONE, Err(NfsStat::Inval)),
+        (third, READ, READ, Err(NfsStat::Inval)),
+        (third, READ, NONE, Ok(4)),
+    ];
+    for (stateid, access, deny, wanted) in downgrades {
+        let done = states.downgrade(&stateid, FILE, access, deny, by(ONE));
+        assert_eq!(done.map(|stateid| stateid.seqid), wanted, "{access:?} {deny:?}");
+    }
+    let current = StateId { seqid: 0, ..third };
+    assert_eq!(states.downgrade(&current, FILE, WRITE, NONE, by(ONE)), Err(NfsStat::Inval), "nothing is won by it");
+    assert_eq!(states.close(&third, FILE, by(ONE)), Err(NfsStat::OldStateId));
+    assert_eq!(states.close(&current, OTHER_FILE, by(ONE)), Err(NfsStat::BadStateId));
+    assert_eq!(states.close(&current, FILE, by(TWO)), Err(NfsStat::BadStateId), "another client's");
+    states.close(&current, FILE, by(ONE)).unwrap();
+    assert_eq!(states.close(&current, FILE, by(ONE)), Err(NfsStat::BadStateId));
+    assert!(states.table.is_empty() && states.states.is_empty() && states.by_client.is_empty());
+}
+
+#[test]
+fn a_downgrade_goes_to_what_was_asked_for() {
+    let mut states = table();
+    let both = open(&mut states, ONE, BOTH, NONE).unwrap();
+    assert_eq!(
+        states.downgrade(&both, FILE, READ, NONE, by(ONE)),
+        Err(NfsStat::Inval),
+        "nobody asked for reading alone"
+    );
+    open(&mut states, ONE, READ, NONE).unwrap();
+    let both = StateId { seqid: 0, ..both };
+    assert!(states.downgrade(&both, FILE, READ, NONE, by(ONE)).is_ok());
+    for (asked, bits, wanted) in
+        [(0b0110, BOTH, true), (0b1000, READ, false), (0b0001, NONE, true), (0b1010, READ, true)]
+    {
+        assert_eq!(made_of(asked, bits), wanted, "{asked:b} {bits:?}");
+    }
+}
+
+#[test]
+fn shares_are_refused_by_the_table() {
+    let cases = [
+        (READ, NONE, READ, NONE, true),
+        (READ, WRITE, READ, NONE, true),
+        (READ, WRITE, WRITE, NONE, false),
+        (WRITE, NONE, READ, WRITE, false),
+        (READ, BOTH, READ, NONE, false),
+        (READ, NONE, WRITE, READ, false),
+    ];
+    for (access, deny, then, then_deny, wanted) in cases {
+        let mut states = table();
+        let first = open(&mut states, ONE, access, deny).unwrap();
+        let second = open(&mut states, TWO, then, then_deny);
+        assert_eq!(second.is_ok(), wanted, "{access:?} {deny:?} {then:?} {then_deny:?}");
+        assert_eq!(second.err(), (!wanted).then_some(NfsStat::ShareDenied));
+        states.close(&first, FILE, by(ONE)).unwrap();
+        open(&mut states, TWO, then, then_deny).unwrap();
+    }
+    // An upgrade that is refused leaves the open as it was.
+    let mut states = table();
+    let first = open(&mut states, ONE, READ, NONE).unwrap();
+    open(&mut states, TWO, READ, WRITE).unwrap();
+    assert_eq!(open(&mut states, ONE, WRITE, NONE), Err(NfsStat::ShareDenied));
+    assert_eq!(states.test(&first, ONE), NfsStat::Ok);
+    assert_eq!(open(&mut states, ONE, NONE, NONE), Err(NfsStat::Inval));
+}
+
+#[test]
+fn locks_of_owners() {
+    let mut states = table();
+    let one = open(&mut states, ONE, BOTH, NONE).unwrap();
+    let two = open(&mut states, TWO, BOTH, NONE).unwrap();
+    let locked = lock(&mut states, one, b"a", ONE, 0, 9).unwrap();
+    assert_eq!(locked.seqid, 1);
+    let again = lock(&mut states, one, b"a", ONE, 10, 19).unwrap();
+    assert_eq!((again.other, again.seqid), (locked.other, 2), "one state of an owner and an open");
+    let Err(LockRefusal::Denied { held, client, owner }) = lock(&mut states, two, b"b", TWO, 5, 5) else { panic!() };
+    assert_eq!((held.range, client, &owner[..]), (ByteRange { start: 0, last: 9 }, ONE, &b"a"[..]));
+    assert!(states.test_lock(TWO, b"b", FILE, ByteRange { start: 20, last: 30 }, true).is_ok());
+    assert!(matches!(states.test_lock(TWO, b"b", FILE, ALL, false), Err(LockRefusal::Denied { .. })));
+    assert!(states.test_lock(ONE, b"a", FILE, ALL, true).is_ok(), "its own");
+    let existing =
+        states.lock(LockerOf::Existing(again), FILE, ByteRange { start: 30, last: 40 }, false, by(ONE)).unwrap();
+    assert_eq!(existing.seqid, 3);
+    assert_eq!(states.unlock(&again, FILE, ALL, by(ONE)), Err(NfsStat::OldStateId));
+    assert_eq!(states.free(&existing, ONE), Err(NfsStat::LocksHeld));
+    let unlocked = states.unlock(&existing, FILE, ALL, by(ONE)).unwrap();
+    assert!(lock(&mut states, two, b"b", TWO, 0, 100).is_ok());
+    assert_eq!(states.free(&unlocked, ONE), Ok(()));
+    assert_eq!(states.test(&unlocked, ONE), NfsStat::BadStateId);
+    states.close(&two, FILE, by(TWO)).unwrap();
+    states.close(&one, FILE, by(ONE)).unwrap();
+    assert!(states.table.is_empty() && states.states.is_empty(), "a lock ends with its open");
+}
+
+#[test]
+fn locks_need_an_open_that_does_it() {
+    let mut states = table();
+    let reads = open(&mut states, ONE, READ, NONE).unwrap();
+    assert_eq!(lock(&mut states, reads, b"a", ONE, 0, 1), Err(NfsStat::OpenMode.into()));
+    assert!(states.lock(LockerOf::New { open: reads, owner: b"a" }, FILE, ALL, false, by(ONE)).is_ok());
+    assert_eq!(
+        states.lock(LockerOf::New { open: reads, owner: b"a" }, OTHER_FILE, ALL, false, by(ONE)),
+        Err(NfsStat::BadStateId.into())
+    );
+    for (offset, length, wanted) in [
+        (0, 0, Err(NfsStat::Inval)),
+        (5, 1, Ok((5, 5))),
+        (5, u64::MAX, Ok((5, u64::MAX))),
+        (u64::MAX, 1, Ok((u64::MAX, u64::MAX))),
+        (u64::MAX, 2, Err(NfsStat::Inval)),
+    ] {
+        assert_eq!(lock_range(offset, length).map(|range| (range.start, range.last)), wanted, "{offset} {length}");
+    }
+}
+
+#[test]
+fn lock_owners_of_version_zero() {
+    let mut states = table();
+    let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
+    let zero = Caller { client: None, minor: 0 };
+    let opened = states.open(owner, FILE, BOTH, NONE, 0).unwrap();
+    assert!(opened.must_confirm);
+    let confirmed = states.confirm_open(&opened.stateid, FILE, zero).unwrap();
+    assert!(!states.open(owner, FILE, BOTH, NONE, 0).unwrap().must_confirm);
+    let confirmed = StateId { seqid: confirmed.seqid + 1, ..confirmed };
+    let locked = states.lock(LockerOf::New { open: confirmed, owner: b"l" }, FILE, ALL, true, zero).unwrap();
+    assert_eq!(states.release_lock_owner(ONE, b"l"), Err(NfsStat::LocksHeld));
+    states.unlock(&locked, FILE, ALL, zero).unwrap();
+    assert_eq!((states.release_lock_owner(ONE, b"l"), states.release_lock_owner(ONE, b"l")), (Ok(()), Ok(())));
+    assert_eq!(states.len(), 1);
+    assert_eq!(states.unlock(&locked, FILE, ALL, zero), Err(NfsStat::BadStateId));
+    let stale = stateids::make(2, StateNumber(1), 1);
+    assert_eq!(states.close(&stale, FILE, zero), Err(NfsStat::StaleStateId));
+    assert_eq!(states.test(&stale, ONE), NfsStat::BadStateId, "never stale");
+    assert!(states.owner_seq(owner).is_some());
+}
+
+#[test]
+fn rights_to_data() {
+    let mut states = table();
+    let reads = open(&mut states, ONE, READ, WRITE).unwrap();
+    let cases = [
+        (reads, false, ONE, None),
+        (reads, true, ONE, Some(NfsStat::OpenMode)),
+        (reads, false, TWO, Some(NfsStat::BadStateId)),
+        (stateids::ANONYMOUS, false, TWO, None),
+        (stateids::ANONYMOUS, true, TWO, Some(NfsStat::Locked)),
+        (stateids::READ_BYPASS, true, TWO, Some(NfsStat::Locked)),
+        (stateids::READ_BYPASS, false, TWO, None),
+        (stateids::INVALID, false, ONE, Some(NfsStat::BadStateId)),
+        (stateids::CURRENT, false, ONE, Some(NfsStat::BadStateId)),
+    ];
+    for (stateid, writes, client, wanted) in cases {
+        assert_eq!(states.data_right(&stateid, FILE, writes, by(client)).err(), wanted, "{stateid:?} {writes}");
+    }
+    let mut states = table();
+    let writes = open(&mut states, ONE, WRITE, NONE).unwrap();
+    assert!(states.data_right(&writes, FILE, false, by(ONE)).is_ok(), "a page is read before a part of it is written");
+    let locked = lock(&mut states, writes, b"a", ONE, 0, 1).unwrap();
+    assert!(states.data_right(&locked, FILE, true, by(ONE)).unwrap().open.is_some());
+    assert_eq!(states.data_right(&locked, OTHER_FILE, true, by(ONE)), Err(NfsStat::BadStateId));
+    open(&mut states, TWO, READ, READ).unwrap();
+    assert_eq!(states.data_right(&writes, FILE, false, by(ONE)), Err(NfsStat::Locked), "unless somebody denies it");
+}
+
+#[test]
+fn a_conflict_recalls_and_is_never_granted_early() {
+    let mut states = table();
+    open(&mut states, ONE, BOTH, NONE).unwrap();
+    let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "it has one");
+    assert!(states.conflict(FILE, Some(ONE), true).is_ok() && states.recalls_to_send().is_empty());
+    for _ in 0..3 {
+        assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay));
+    }
+    assert_eq!(states.conflict(FILE, None, false), Err(NfsStat::Delay), "another door");
+    let recalls = states.recalls_to_send();
+    assert_eq!(recalls, [RecallToSend { client: ONE, file: FILE, stateid: delegated }]);
+    states.recall_sent(&delegated, at(100));
+    assert!(states.recalls_to_send().is_empty());
+    assert!(states.data_right(&delegated, FILE, true, by(ONE)).is_ok(), "it writes back what it has");
+    states.recall_lost(&delegated);
+    assert_eq!(states.recalls_to_send().len(), 1, "again, by the connection that is bound now");
+    states.recall_sent(&delegated, at(120));
+    assert_eq!(states.revoke_overdue(at(189), TERM, &|_| true), 0);
+    states.return_delegation(&delegated, FILE, by(ONE), at(189)).unwrap();
+    assert!(open(&mut states, TWO, READ, NONE).is_ok());
+    assert_eq!(states.delegate(TWO, FILE, Delegated::Read, at(190)), Err(NoDelegation::Contention), "it rests");
+    assert!(states.recalling.is_empty() && states.delegations_of.is_empty() && states.delegations.is_empty());
+}
+
+#[test]
+fn reading_is_delegated_to_many_and_writing_to_one() {
+    let mut states = table();
+    let one = states.delegate(ONE, FILE, Delegated::Read, at(0)).unwrap();
+    let two = states.delegate(TWO, FILE, Delegated::Read, at(0)).unwrap();
+    assert_eq!(states.delegate(ClientId(3), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
+    assert!(open(&mut states, ClientId(3), READ, NONE).is_ok(), "readers do not hurt");
+    assert_eq!(open(&mut states, ClientId(3), WRITE, NONE), Err(NfsStat::Delay));
+    assert_eq!(states.recalls_to_send().len(), 2);
+    assert_eq!(
+        states.delegate(ClientId(4), FILE, Delegated::Read, at(0)),
+        Err(NoDelegation::Contention),
+        "while it lasts"
+    );
+    states.return_delegation(&one, FILE, by(ONE), at(0)).unwrap();
+    assert_eq!(open(&mut states, ClientId(3), WRITE, NONE), Err(NfsStat::Delay), "the other is out");
+    states.return_delegation(&two, FILE, by(TWO), at(0)).unwrap();
+    assert!(open(&mut states, ClientId(3), WRITE, NONE).is_ok());
+    let mut states = table();
+    open(&mut states, TWO, WRITE, NONE).unwrap();
+    assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "somebody writes");
+}
+
+#[test]
+fn a_revoked_delegation_is_said_until_it_is_freed() {
+    let mut states = table();
+    let delegated = states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.free(&delegated, ONE), Err(NfsStat::LocksHeld));
+    assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
+    assert_eq!(states.revoke_overdue(at(10_000), TERM, &|_| true), 0, "it was never sent");
+    states.recall_sent(&delegated, at(10_000));
+    assert_eq!(states.revoke_overdue(at(10_090), TERM, &|_| true), 1);
+    assert!(states.table.is_empty() && states.conflict(FILE, Some(TWO), true).is_ok(), "the file is free at once");
+    assert!(states.has_revoked(ONE) && !states.has_revoked(TWO));
+    assert_eq!(states.test(&delegated, ONE), NfsStat::DelegRevoked);
+    assert_eq!(states.data_right(&delegated, FILE, true, by(ONE)), Err(NfsStat::DelegRevoked));
+    let zero = Caller { client: None, minor: 0 };
+    assert_eq!(states.return_delegation(&delegated, FILE, zero, at(10_091)), Err(NfsStat::AdminRevoked));
+    assert_eq!(states.free(&delegated, TWO), Err(NfsStat::BadStateId));
+    assert_eq!(states.free(&delegated, ONE), Ok(()));
+    assert_eq!(states.free(&delegated, ONE), Err(NfsStat::BadStateId));
+    assert!(!states.has_revoked(ONE) && states.states.is_empty() && states.by_client.is_empty());
+}
+
+#[test]
+fn states_and_owners_are_bounded() {
+    let mut states = table();
+    let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
+    for inode in 0..CLIENT_STATES_MAX as u64 {
+        states.open(owner, FileKey { volume: 2, inode }, READ, NONE, 1).unwrap();
+    }
+    assert_eq!(states.open(owner, FILE, READ, NONE, 1), Err(NfsStat::Delay));
+    assert!(open(&mut states, TWO, READ, NONE).is_ok(), "others have room");
+    states.end_client(ONE);
+    assert_eq!(states.len(), 1);
+    for name in 0..CLIENT_OWNERS_MAX as u64 * 2 {
+        states.owner(ONE, OwnerKind::Open, &name.to_be_bytes()).unwrap();
+        assert!(states.owners.len() <= CLIENT_OWNERS_MAX + 1, "those that have nothing make room");
+    }
+    assert!(states.owner_ids.contains_key(&(TWO, OwnerKind::Open, Arc::from(&b"open"[..]))), "of this client alone");
+}
+
+/// A client that was silent for a lease keeps its file until somebody wants it, and then leaves nothing behind.
+#[test]
+fn a_courteous_client_makes_room() {
+    use super::super::clients::{Clients, Family4, OwnerName};
+    use super::super::grace::{BookChange, BookFailed, Grace, ReclaimBook, ReclaimRecords};
+
+    #[derive(Default)]
+    struct Disk(ReclaimBook);
+
+    impl ReclaimRecords for Disk {
+        fn load(&self) -> Result<ReclaimBook, BookFailed> {
+            Ok(self.0.clone())
+        }
+
+        fn apply(&mut self, change: &BookChange) -> Result<(), BookFailed> {
+            self.0.apply(change);
+            Ok(())
+        }
+    }
+
+    let (mut states, mut disk) = (table(), Disk::default());
+    let clients = Clients::new(3, TERM);
+    let name = OwnerName { family: Family4::Sessions, id: b"gone"[..].into() };
+    let mut grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
+    grace.takes(&mut disk, &name).unwrap();
+    let opened = open(&mut states, ONE, BOTH, BOTH).unwrap();
+    lock(&mut states, opened, b"l", ONE, 0, 9).unwrap();
+    states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay), "the delegation");
+    assert_eq!(states.holders(FILE), BTreeSet::from([ONE]));
+    assert!(clients.is_courteous(ONE, at(100)), "a client without a record has no lease");
+    grace.forget(&mut disk, &name).unwrap();
+    states.end_client(ONE);
+    assert!(states.table.is_empty() && states.recalls_to_send().is_empty());
+    assert!(open(&mut states, TWO, READ, NONE).is_ok());
+    let grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
+    assert!(!grace.is_on() && grace.may_reclaim(&name).is_err(), "nor does it reclaim what another has");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open { client: u64, owner: u8, file: u64, access: u8, deny: u8 },
+    Close(usize),
+    Downgrade(usize, u8, u8),
+    Lock { at: usize, owner: u8, start: u64, length: u64, exclusive: bool },
+    Unlock { at: usize, start: u64, length: u64 },
+    Delegate { client: u64, file: u64, writes: bool },
+    Return(usize),
+    Free(usize),
+    EndClient(u64),
+    Revoke,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let client = 1u64..4;
+    prop_oneof![
+        4 => (client.clone(), 0u8..2, 0u64..3, 1u8..4, 0u8..4)
+            .prop_map(|(client, owner, file, access, deny)| Step::Open { client, owner, file, access, deny }),
+        2 => (0usize..20).prop_map(Step::Close),
+        1 => (0usize..20, 0u8..4, 0u8..4).prop_map(|(at, access, deny)| Step::Downgrade(at, access, deny)),
+        3 => (0usize..20, 0u8..2, 0u64..8, 1u64..8, any::<bool>())
+            .prop_map(|(at, owner, start, length, exclusive)| Step::Lock { at, owner, start, length, exclusive }),
+        2 => (0usize..20, 0u64..8, 1u64..8).prop_map(|(at, start, length)| Step::Unlock { at, start, length }),
+        2 => (client.clone(), 0u64..3, any::<bool>())
+            .prop_map(|(client, file, writes)| Step::Delegate { client, file, writes }),
+        1 => (0usize..20).prop_map(Step::Return),
+        1 => (0usize..20).prop_map(Step::Free),
+        1 => client.prop_map(Step::EndClient),
+        1 => Just(Step::Revoke),
+    ]
+}
+
+proptest! {
+    /// Whatever clients do: opens and delegations in the table are those here, no two shares or locks conflict, and
+    /// nothing is left when all clients are gone.
+    #[test]
+    fn the_table_has_what_the_states_have(steps in proptest::collection::vec(step(), 0..120)) {
+        let mut states = table();
+        let mut given: Vec<(StateId, FileKey, ClientId)> = Vec::new();
+        let mut secs = 0;
+        for step in steps {
+            secs += 1;
+            let pick = |at: usize| given.get(at % given.len().max(1)).copied();
+            match step {
+                Step::Open { client, owner, file, access, deny } => {
+                    let (client, file) = (ClientId(client), FileKey { volume: 1, inode: file });
+                    let owner = states.owner(client, OwnerKind::Open, &[owner]).unwrap();
+                    let bits = |bits: u8| ShareBits::from_number(u32::from(bits)).unwrap();
+                    if let Ok(opened) = states.open(owner, file, bits(access), bits(deny), 1) {
+                        given.push((opened.stateid, file, client));
+                    }
+                }
+                Step::Close(at) => if let Some((stateid, file, client)) = pick(at) {
+                    let _ = states.close(&stateid, file, by(client));
+                },
+                Step::Downgrade(at, access, deny) => if let Some((stateid, file, client)) = pick(at) {
+                    let bits = |bits: u8| ShareBits::from_number(u32::from(bits)).unwrap();
+                    let _ = states.downgrade(&stateid, file, bits(access), bits(deny), by(client));
+                },
+                Step::Lock { at, owner, start, length, exclusive } => if let Some((stateid, file, client)) = pick(at) {
+                    let locker = LockerOf::New { open: StateId { seqid: 0, ..stateid }, owner: &[owner] };
+                    let range = lock_range(start, length).unwrap();
+                    if let Ok(stateid) = states.lock(locker, file, range, exclusive, by(client)) {
+                        given.push((stateid, file, client));
+                    }
+                },
+                Step::Unlock { at, start, length } => if let Some((stateid, file, client)) = pick(at) {
+                    let _ = states.unlock(&stateid, file, lock_range(start, length).unwrap(), by(client));
+                },
+                Step::Delegate { client, file, writes } => {
+                    let (client, file) = (ClientId(client), FileKey { volume: 1, inode: file });
+                    let kind = if writes { Delegated::Write } else { Delegated::Read };
+                    if let Ok(stateid) = states.delegate(client, file, kind, at(secs * 40)) {
+                        given.push((stateid, file, client));
+                    }
+                }
+                Step::Return(place) => if let Some((stateid, file, client)) = pick(place) {
+                    let _ = states.return_delegation(&stateid, file, by(client), at(secs * 40));
+                },
+                Step::Free(at) => if let Some((stateid, _, client)) = pick(at) {
+                    let _ = states.free(&stateid, client);
+                },
+                Step::EndClient(client) => {
+                    states.end_client(ClientId(client));
+                    prop_assert!(!states.has_state(ClientId(client)));
+                }
+                Step::Revoke => {
+                    for recall in states.recalls_to_send() {
+                        states.recall_sent(&recall.stateid, at(secs * 40));
+                    }
+                    states.revoke_overdue(at(secs * 40), TERM, &|_| true);
+                }
+            }
+            let count = |is: fn(&StateKind) -> bool| states.states.values().filter(|state| is(&state.kind)).count();
+            let opens: usize = states.table.opens.values().map(Vec::len).sum();
+            prop_assert_eq!(opens, count(|kind| matches!(kind, StateKind::Open(_))));
+            let delegations: usize = states.table.delegations.values().map(Vec::len).sum();
+            prop_assert_eq!(delegations, count(|kind| matches!(kind, StateKind::Delegation(one) if !one.is_revoked())));
+            prop_assert_eq!(delegations, states.delegations_of.values().map(Vec::len).sum::<usize>());
+            for of_file in states.table.opens.values() {
+                for (one, does, _) in of_file {
+                    let mut others = of_file.iter().filter(|(other, ..)| other != one);
+                    prop_assert!(!others.any(|(_, _, denies)| denies.meets(*does)));
+                }
+            }
+            for of_file in states.table.locks.values() {
+                for (owner, range, exclusive) in of_file {
+                    let conflicts = |other: &&(LockOwnerId, ByteRange, bool)| {
+                        other.0 != *owner && other.1.start <= range.last && range.start <= other.1.last
+                            && (other.2 || *exclusive)
+                    };
+                    prop_assert!(!of_file.iter().any(|other| conflicts(&other)));
+                }
+            }
+        }
+        (1..4).for_each(|client| states.end_client(ClientId(client)));
+        prop_assert!(states.table.is_empty());
+        prop_assert!(states.states.is_empty() && states.by_client.is_empty() && states.owners.is_empty());
+        prop_assert!(states.owner_ids.is_empty() && states.opens_of.is_empty() && states.open_by.is_empty());
+        prop_assert!(states.lock_by.is_empty() && states.delegations_of.is_empty() && states.recalling.is_empty());
+        prop_assert!(states.delegations.is_empty() && states.revoked.is_empty() && states.owners_by_client.is_empty());
+    }
+}
