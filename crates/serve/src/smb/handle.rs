@@ -5,6 +5,8 @@
 //!   off.
 //! - `handle.holds_the_inode`: the inode is held open, so it can be read and written after its last
 //!   name has been removed.
+//! - `handle.attributes_bounded`: of a file's extended attributes SMB shows those up to [`ATTRIBUTES_BYTES_MAX`], as much as
+//!   Windows keeps. Other doors store more, and each query reads them.
 //! - `handle.moves_bytes`: data moves as `Bytes`: a read returns the volume's own chunks, a write
 //!   passes on the frame.
 
@@ -30,6 +32,7 @@ use super::status::OrStatus;
 use super::tree::Core;
 use super::{names, rights, security, times};
 
+const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
 /// The namespace of users' extended attributes.
@@ -197,11 +200,18 @@ impl Handle for FileHandle {
 
     async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
         let files = &self.core.files;
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for name in files.listxattr(&self.who, self.owner()).await.or_status()? {
+            // `handle.attributes_bounded`
+            if bytes >= ATTRIBUTES_BYTES_MAX {
+                break;
+            }
             let Some(shown) = name.strip_prefix(USER_SPACE) else { continue };
             match files.getxattr(&self.who, self.owner(), &name).await {
-                Ok(value) => found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() }),
+                Ok(value) => {
+                    bytes += shown.len() + value.len();
+                    found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() });
+                }
                 Err(FsError::NoAttribute) => {}
                 Err(error) => return Err(super::status::status(error)),
             }
