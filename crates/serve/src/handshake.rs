@@ -8,7 +8,6 @@
 //! - `handshake.turn_is_work`: a turn begins when bytes are there, and ends with the next read or write. So it covers what
 //!   the processor does with them, and never a wait for a client.
 
-use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -36,7 +35,9 @@ enum Stage {
     /// Nothing has come that was not dealt with.
     Quiet,
     Waits(BoxFuture<'static, Result<Turn, Full>>),
-    Works(Turn),
+    Works {
+        _turn: Turn,
+    },
     /// The handshake is over.
     Over,
 }
@@ -66,7 +67,7 @@ impl Pace {
     /// The turn is over, if there is one.
     fn rest(&self) {
         let mut stage = self.stage.lock();
-        if let Stage::Works(_) = *stage {
+        if let Stage::Works { .. } = *stage {
             *stage = Stage::Quiet;
         }
     }
@@ -80,7 +81,7 @@ impl Pace {
         let Stage::Waits(waits) = &mut *stage else { return Poll::Ready(Ok(())) };
         match ready!(waits.as_mut().poll(cx)) {
             Ok(turn) => {
-                *stage = Stage::Works(turn);
+                *stage = Stage::Works { _turn: turn };
                 Poll::Ready(Ok(()))
             }
             Err(Full) => {
