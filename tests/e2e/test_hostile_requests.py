@@ -1,7 +1,9 @@
 """One request of a user takes bounded memory and work, whatever it names and however often, and whatever lies on the file."""
 
+import http.client
 import re
 import shutil
+import socket
 import struct
 import tempfile
 import threading
@@ -187,3 +189,67 @@ def test_large_extended_attributes_are_read_in_bounds(daemon):
     assert peak.growth < 16 << 20, peak.growth
     server.close(tree, file)
     connection.logoff()
+
+
+class Local(http.client.HTTPConnection):
+    """The daemon's API on its socket."""
+
+    def __init__(self, daemon):
+        super().__init__("localhost", timeout=60)
+        self.path = daemon.data / "larder.sock"
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+def ask_api(daemon, method, path, body):
+    """The status. A body that is an iterator goes without a length."""
+    connection = Local(daemon)
+    try:
+        headers = {"Content-Type": "application/json"}
+        connection.request(method, path, body, headers, encode_chunked=not isinstance(body, bytes))
+        return connection.getresponse().status
+    except (BrokenPipeError, ConnectionResetError):
+        # Refused before all of it was taken.
+        return 413
+    finally:
+        connection.close()
+
+
+# All that take JSON, for names that nobody has.
+API = [
+    ("POST", "/v1/pools/import"), ("POST", "/v1/pools/none/export"), ("POST", "/v1/pools/none/rename"),
+    ("POST", "/v1/pools/none/change"), ("POST", "/v1/pools/none/destroy"), ("POST", "/v1/pools/none/scrub"),
+    ("POST", "/v1/volumes"), ("PATCH", "/v1/volumes/none/none"), ("DELETE", "/v1/volumes/none/none"),
+    ("POST", "/v1/move"), ("POST", "/v1/keys/none/none"), ("POST", "/v1/snapshots/none/none"),
+    ("POST", "/v1/diff/none/none"), ("POST", "/v1/send/none/none"), ("POST", "/v1/export/none/none"),
+    ("POST", "/v1/import/none/none"), ("POST", "/v1/clone/none/none"), ("POST", "/v1/replications"),
+    ("POST", "/v1/replicate"), ("POST", "/v1/accept"), ("POST", "/v1/shares"), ("PATCH", "/v1/shares/none"),
+    ("POST", "/v1/explain"), ("POST", "/v1/users"), ("POST", "/v1/users/none/password"),
+    ("POST", "/v1/users/none/keys"), ("POST", "/v1/groups"), ("PATCH", "/v1/groups/none"), ("POST", "/v1/tokens"),
+    ("POST", "/v1/mounts"), ("POST", "/v1/unmount"),
+]
+DEPTH = 200_000
+DEEP = [b"[" * DEPTH, b'{"a":' * DEPTH, b'{"name":' + b"[" * DEPTH + b"]" * DEPTH + b"}",
+        b'{"nobody asked for":' + b'{"a":' * DEPTH + b"1" + b"}" * DEPTH + b"}"]
+
+
+@pytest.mark.parametrize("method, path", API)
+def test_bodies_of_the_api_are_bounded(daemon, method, path):
+    with Peak(daemon) as peak:
+        for body in DEEP:
+            assert 400 <= ask_api(daemon, method, path, body) < 500, body[:30]
+    assert peak.growth < 32 << 20, peak.growth
+    assert daemon.run("pool", "list").returncode == 0
+
+
+def test_a_body_of_the_api_has_a_length(daemon):
+    piece = b" " * (1 << 20)
+    with Peak(daemon) as peak:
+        for _ in range(3):
+            assert ask_api(daemon, "POST", "/v1/users", piece * 40) == 413
+            assert ask_api(daemon, "POST", "/v1/users", iter([piece] * 40)) == 413
+    assert peak.growth < GROWTH_BYTES_MAX, peak.growth
+    assert daemon.run("pool", "list").returncode == 0
