@@ -141,6 +141,8 @@ async fn carry_out(call: &mut Call) -> Reply {
     w.truncate(0);
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
+    #[cfg(test)]
+    super::tests::fail_as_planted(&call.message).await;
     let outcome = match call.files().reuses_numbers() && call.proc.judges_first() {
         false => procedure(call, &mut answer).await,
         true => Box::pin(holding(call, &mut answer)).await,
