@@ -16,7 +16,8 @@
 //! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
 //!   exclude each other.
 //! - `files.number_held`: a door that judges an inode and then opens it opens the one that it judged
-//!   ([`Files::open_judged`]). The host gives the number of a removed file to the next one.
+//!   ([`Files::open_judged`]). A call without an open holds the inode until it ends ([`Files::hold`]). The host gives the
+//!   number of a removed file to the next one.
 //!
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
@@ -68,6 +69,11 @@ const WITNESS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// may need its own lock to go on: two mounts that change one directory would wait for each other. A
 /// mount that missed its deadline is skipped until it has caught up.
 const WITNESS_WAIT_MAX_OF_MOUNTS: Duration = Duration::from_millis(50);
+
+/// An inode that a call holds (`files.number_held`). Nothing in a volume, which gives no number twice.
+pub struct HeldInode {
+    _file: Option<folder::OpenFile>,
+}
 
 /// A tree as one door sees it. Cheap to clone; all of one tree share their opens and leases.
 #[derive(Clone)]

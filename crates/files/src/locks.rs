@@ -12,6 +12,7 @@
 //!   left.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use larder_volume::Ino;
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ use crate::Files;
 const SHARDS: usize = 32;
 /// Of one file. A client must not be able to fill the memory.
 const LOCKS_MAX: usize = 1 << 16;
+/// Of all files, some 64 MiB: a client may have thousands of files open.
+const LOCKS_OF_ALL_MAX: usize = 1 << 20;
 /// Links of a chain of waiting owners that are followed.
 const CHAIN_MAX: usize = 64;
 
@@ -92,13 +95,16 @@ struct File {
 
 pub(crate) struct Locks {
     shards: [Mutex<HashMap<Ino, File>>; SHARDS],
+    /// Locks of all files.
+    total: AtomicUsize,
     /// Each waiting owner, and the owner of the lock in its way.
     waiting: Mutex<HashMap<Owner, Owner>>,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), waiting: Mutex::default() }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, total: AtomicUsize::new(0), waiting: Mutex::default() }
     }
 }
 
@@ -107,11 +113,27 @@ impl Locks {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
+    /// Whether one more lock of a file that has `count` is too many.
+    fn is_full(&self, count: usize) -> bool {
+        count >= LOCKS_MAX || self.total.load(Relaxed) >= LOCKS_OF_ALL_MAX
+    }
+
+    /// A file had `before` locks and has `after`.
+    fn counts(&self, before: usize, after: usize) {
+        match after.checked_sub(before) {
+            Some(more) => self.total.fetch_add(more, Relaxed),
+            None => self.total.fetch_sub(before - after, Relaxed),
+        };
+    }
+
     /// Takes locks of a file away; wakes those who wait if `change` says that there was something.
     fn release(&self, ino: Ino, change: impl FnOnce(&mut Vec<Held>) -> bool) {
         let mut shard = self.shard(ino).lock();
         let Some(file) = shard.get_mut(&ino) else { return };
-        if change(&mut file.locks) {
+        let before = file.locks.len();
+        let has_changed = change(&mut file.locks);
+        self.counts(before, file.locks.len());
+        if has_changed {
             file.changes.send_modify(|()| ());
         }
         // A waiting owner keeps the entry, so that it hears of the next lock's end as well.
@@ -133,12 +155,14 @@ impl Locks {
         if let Some(held) = conflict(locks, &wanted) {
             return Err(LockError::Conflict(held));
         }
-        if locks.len() >= LOCKS_MAX {
+        let before = locks.len();
+        if self.is_full(before) {
             return Err(LockError::TooMany);
         }
         let weakens = locks.iter().any(|held| held.is_posix_of(wanted.owner) && held.exclusive && !wanted.exclusive);
         cut(locks, wanted.owner, wanted.range);
         join(locks, wanted);
+        self.counts(before, locks.len());
         if weakens {
             file.changes.send_modify(|()| ());
         }
@@ -151,7 +175,7 @@ impl Locks {
         self.release(ino, |locks| {
             let splits =
                 |held: &Held| held.is_posix_of(owner) && held.range.start < range.start && held.range.last > range.last;
-            if locks.len() >= LOCKS_MAX && locks.iter().any(splits) {
+            if self.is_full(locks.len()) && locks.iter().any(splits) {
                 done = Err(LockError::TooMany);
                 return false;
             }
@@ -170,9 +194,10 @@ impl Locks {
         let wanted = Held { owner, range, exclusive, pid: 0, family: Family::Smb };
         let mut shard = self.shard(ino).lock();
         let locks = &mut shard.entry(ino).or_default().locks;
-        let is_free = conflict(locks, &wanted).is_none() && locks.len() < LOCKS_MAX;
+        let is_free = conflict(locks, &wanted).is_none() && !self.is_full(locks.len());
         if is_free {
             locks.push(wanted);
+            self.total.fetch_add(1, Relaxed);
         }
         is_free
     }
@@ -469,12 +494,30 @@ mod tests {
         let locks = Locks::default();
         let many = (0..LOCKS_MAX as u64).map(|at| posix(1, at * 2, at * 2, false));
         locks.shard(FILE).lock().entry(FILE).or_default().locks.extend(many);
+        locks.total.store(LOCKS_MAX, Relaxed);
         assert_eq!(locks.lock_posix(FILE, posix(2, 1, 1, false)), Err(LockError::TooMany));
         assert!(!locks.lock_smb(FILE, owner(2), range(1, 1), false));
         let whole = posix(1, 0, 1 << 20, false);
         locks.shard(FILE).lock().get_mut(&FILE).unwrap().locks[0] = whole;
         assert_eq!(locks.unlock_posix(FILE, owner(1), range(5, 5)), Err(LockError::TooMany), "one would become two");
         locks.unlock_posix(FILE, owner(1), whole.range).unwrap();
+    }
+
+    #[test]
+    fn all_files_have_only_so_many_locks() {
+        let (locks, other) = (Locks::default(), Ino(FILE.0 + 1));
+        locks.lock_posix(FILE, posix(1, 0, 99, false)).unwrap();
+        locks.unlock_posix(FILE, owner(1), range(50, 50)).unwrap();
+        assert!(locks.lock_smb(other, owner(2), range(0, 9), true));
+        assert_eq!(locks.total.load(Relaxed), 3);
+        locks.total.store(LOCKS_OF_ALL_MAX, Relaxed);
+        assert_eq!(locks.lock_posix(other, posix(3, 50, 50, false)), Err(LockError::TooMany));
+        assert!(!locks.lock_smb(FILE, owner(3), range(50, 50), false));
+        locks.unlock_smb(other, owner(2), range(0, 9), true);
+        assert!(locks.lock_smb(FILE, owner(3), range(50, 50), false));
+        locks.end(FILE, owner(1));
+        locks.end(FILE, owner(3));
+        assert_eq!(locks.total.load(Relaxed), LOCKS_OF_ALL_MAX - 3);
     }
 
     #[derive(Clone, Debug)]

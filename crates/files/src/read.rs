@@ -11,7 +11,7 @@ use larder_volume::{
 
 use crate::leases::Recall;
 use crate::tree::OpenNode;
-use crate::{Files, Open, Uses};
+use crate::{Files, HeldInode, Open, Uses};
 
 impl Files {
     /// At most [`larder_volume::IO_BYTES_MAX`] bytes, including writes that other clients still
@@ -44,6 +44,16 @@ impl Files {
     pub async fn open_judged(&self, id: FileId, does: Uses) -> FsResult<Open> {
         let file = self.tree.open_judged(id).await?;
         self.opened(id.ino, file, does).await
+    }
+
+    /// Whether a call that judges an inode and then acts on it has to hold it meanwhile (`files.number_held`).
+    pub fn reuses_numbers(&self) -> bool {
+        self.tree.reuses_numbers()
+    }
+
+    /// Keeps the inode that a call judges and acts on; other doors see no open. [`FsError::Stale`] if the number is another's.
+    pub async fn hold(&self, id: FileId) -> FsResult<HeldInode> {
+        Ok(HeldInode { _file: self.tree.hold(id).await? })
     }
 
     async fn opened(&self, ino: Ino, file: OpenNode, does: Uses) -> FsResult<Open> {

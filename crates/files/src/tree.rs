@@ -211,6 +211,18 @@ impl Tree {
         }
     }
 
+    /// Whether an inode's number can become another's during a call (`files.number_held`).
+    pub(crate) fn reuses_numbers(&self) -> bool {
+        matches!(self, Tree::Folder(_))
+    }
+
+    pub(crate) async fn hold(&self, id: FileId) -> FsResult<Option<folder::OpenFile>> {
+        match self {
+            Tree::Volume(_) => Ok(None),
+            Tree::Folder(tree) => Ok(Some(Box::pin(tree.hold(id)).await?)),
+        }
+    }
+
     pub(crate) async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenNode)> {
         Ok(match self {
             Tree::Volume(tree) => {

@@ -8,6 +8,7 @@ mod door;
 pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod handshake;
 pub mod login;
 pub mod nfs;
 pub mod password;

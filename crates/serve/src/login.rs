@@ -28,7 +28,7 @@ pub use crate::certificate::CaKey;
 use crate::password::{self, PasswordHash};
 use crate::strangers::network;
 use crate::token::DoorToken;
-use crate::turns::{Turn, Turns};
+use crate::turns::{Turn, Turns, WAITING_OF_NETWORK_MAX};
 
 const GUESSES_MAX: u32 = 10;
 const GUESSES_TIME: Duration = Duration::from_secs(10 * 60);
@@ -198,7 +198,7 @@ impl std::fmt::Debug for Gate {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { guesses: Mutex::default(), turns: Arc::new(Turns::new(password::AT_ONCE)) }
+        Self { guesses: Mutex::default(), turns: Arc::new(Turns::new(password::AT_ONCE, WAITING_OF_NETWORK_MAX)) }
     }
 }
 

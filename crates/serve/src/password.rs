@@ -133,7 +133,7 @@ mod tests {
         let text = hash.to_text();
         assert!(!text.contains("s3cret") && format!("{hash:?}") == "PasswordHash");
         let read = PasswordHash::parse(&text).unwrap();
-        let turns = std::sync::Arc::new(crate::turns::Turns::new(AT_ONCE));
+        let turns = std::sync::Arc::new(crate::turns::Turns::new(AT_ONCE, crate::turns::WAITING_OF_NETWORK_MAX));
         let turn = async || turns.take([10, 0, 0, 1].into(), false).await.unwrap();
         assert!(verify(turn().await, Some(read.clone()), "s3cret ä".into()).await);
         assert!(!verify(turn().await, Some(read), "s3cret a".into()).await);

@@ -25,7 +25,11 @@ use std::time::Duration;
 
 use larder_base::metrics::Metrics;
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::handshake::{self, Pace, Paced};
+use crate::turns::Turns;
 
 /// Connections of one network at one door that have shown nothing yet.
 pub const STRANGERS_MAX: usize = 256;
@@ -163,6 +167,7 @@ impl Table {
 /// The memory of strangers of all doors (`strangers.one_budget`).
 pub struct Budget {
     bytes_max: usize,
+    handshakes: Arc<Turns>,
     table: Mutex<Table>,
 }
 
@@ -181,7 +186,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, table: Mutex::default() }
+        Self { bytes_max, handshakes: handshake::turns(), table: Mutex::default() }
     }
 
     fn enter(self: &Arc<Self>, address: IpAddr, evicted: CancellationToken) -> Meter {
@@ -369,6 +374,11 @@ impl Stranger {
     /// Cancelled when the connection has to end, for the sake of a newcomer or of the budget.
     pub fn evicted(&self) -> CancellationToken {
         self.evicted.clone()
+    }
+
+    /// The stranger's socket, for the time of the handshake (`handshake.in_turns`).
+    pub fn paces(&self, socket: TcpStream, address: IpAddr) -> Paced {
+        Paced::new(socket, Pace::new(Arc::clone(&self.meter.budget.handshakes), address))
     }
 
     /// By which the connection reports what it holds. It counts nothing after the stranger's end.

@@ -5,7 +5,7 @@
 //!   than the turns under way.
 //! - `turns.newcomers_first`: a network that has failed of late waits for those that have not. Each
 //!   [`NEWCOMERS_IN_A_ROW`] turns of newcomers one of the others comes, so that none starves.
-//! - `turns.bounded_queue`: a network has at most [`WAITING_OF_NETWORK_MAX`] waiting, and at most
+//! - `turns.bounded_queue`: a network has a bounded number of them waiting, and at most
 //!   [`NETWORKS_MAX`] networks wait. More are refused at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::strangers::network;
 
 /// As many as the parallel requests of one machine; programs ask again after a refusal.
-const WAITING_OF_NETWORK_MAX: usize = 64;
+pub const WAITING_OF_NETWORK_MAX: usize = 64;
 const NETWORKS_MAX: usize = 4096;
 const NEWCOMERS_IN_A_ROW: u32 = 3;
 
@@ -94,6 +94,7 @@ impl Queue {
 /// Who may do costly work now.
 pub struct Turns {
     at_once: usize,
+    waiting_max: usize,
     queue: Mutex<Queue>,
 }
 
@@ -111,8 +112,9 @@ impl std::fmt::Debug for Turn {
 }
 
 impl Turns {
-    pub fn new(at_once: usize) -> Self {
-        Self { at_once, queue: Mutex::default() }
+    /// `waiting_max`: of one network.
+    pub fn new(at_once: usize, waiting_max: usize) -> Self {
+        Self { at_once, waiting_max, queue: Mutex::default() }
     }
 
     /// Waits for a turn of `address`. `has_failed`: its last tries were wrong.
@@ -122,7 +124,7 @@ impl Turns {
             let mut queue = self.queue.lock();
             let is_running = queue.running.contains(&network);
             let line = queue.waiting.get(&network).map_or(0, VecDeque::len);
-            if line >= WAITING_OF_NETWORK_MAX || (line == 0 && queue.waiting.len() >= NETWORKS_MAX) {
+            if line >= self.waiting_max || (line == 0 && queue.waiting.len() >= NETWORKS_MAX) {
                 return Err(Full);
             }
             if has_failed {
@@ -178,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_delays_others_by_the_turns_under_way() {
-        let turns = Arc::new(Turns::new(2));
+        let turns = Arc::new(Turns::new(2, WAITING_OF_NETWORK_MAX));
         let first = turns.take(ip(1), true).await.unwrap();
         let mut flood: Vec<_> = (0..WAITING_OF_NETWORK_MAX).map(|_| Box::pin(turns.take(ip(1), true))).collect();
         assert!(flood.iter_mut().all(|one| one.now_or_never().is_none()), "one at a time");
@@ -206,7 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_nobody_takes_is_passed_on() {
-        let turns = Arc::new(Turns::new(1));
+        let turns = Arc::new(Turns::new(1, WAITING_OF_NETWORK_MAX));
         let first = turns.take(ip(1), false).await.unwrap();
         let mut lost = Box::pin(turns.take(ip(2), false));
         let mut waits = Box::pin(turns.take(ip(3), false));

@@ -199,6 +199,8 @@ impl FileInfo {
 #[derive(Debug, Clone)]
 pub struct DirEntry {
     pub info: FileInfo,
+    /// Position after the entry, for [`Handle::list_dir_page`]; 0 in a listing without pages.
+    pub position: u64,
 }
 
 /// A stream of a file or directory; the data of a file itself has no name.
@@ -220,7 +222,8 @@ pub struct ExtendedAttribute {
 #[derive(Debug, Clone)]
 pub struct DirPage {
     pub entries: Vec<DirEntry>,
-    /// Position after the last entry, to ask for the next page with.
+    /// Position after the last entry that was looked at, to ask for the next page with. Entries that
+    /// are not shown lie between the last one's position and this one.
     pub next: u64,
     /// No entry follows.
     pub end: bool,
@@ -510,13 +513,14 @@ pub trait Handle: Send + Sync {
     /// them.
     async fn list_dir(&self, pattern: Option<&str>) -> SmbResult<Vec<DirEntry>>;
 
-    /// Every entry after position `after` (0 from the start) up to as many
-    /// as the backend likes to give at once, for a backend whose
-    /// directories may be too large to list as a whole. Positions stay
-    /// good while entries come and go. QUERY_DIRECTORY then applies the
-    /// pattern, and calls [`Handle::list_dir`] only for a pattern without
-    /// wildcards. The default returns `Ok(None)`: listings are whole.
-    async fn list_dir_page(&self, _after: u64) -> SmbResult<Option<DirPage>> {
+    /// The entries after position `after` (0 from the start), at most `max`
+    /// of them, for a backend whose directories may be too large to list as
+    /// a whole. Positions stay good while entries come and go. QUERY_DIRECTORY
+    /// then applies the pattern, keeps nothing but a position between two
+    /// requests, and calls [`Handle::list_dir`] only for a pattern without
+    /// wildcards. The default returns `Ok(None)`: listings are whole, and an
+    /// open keeps the part of its own that is not sent yet.
+    async fn list_dir_page(&self, _after: u64, _max: usize) -> SmbResult<Option<DirPage>> {
         Ok(None)
     }
 

@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn dir_entry_name_offsets_match_the_encoders() {
-        let entry = DirEntry { info: fake_info() };
+        let entry = DirEntry { info: fake_info(), position: 0 };
         let name_len = utf16le(&entry.info.name).len();
         for class in [
             FILE_DIRECTORY_INFORMATION,

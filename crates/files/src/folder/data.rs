@@ -200,8 +200,21 @@ impl Folder {
         .await
     }
 
+    /// For the length of a call. The other streams of a file are opened for it.
+    pub(crate) async fn hold(&self, id: FileId) -> FsResult<OpenFile> {
+        self.run(move |folder| {
+            if is_stream(id.ino) {
+                return folder.stream_open(id.ino);
+            }
+            let node = folder.host.resolve(id)?;
+            folder.host.pin(&node, false);
+            Ok(OpenFile { host: folder.host.clone(), ino: id.ino })
+        })
+        .await
+    }
+
     pub(super) fn opened(&self, node: &Node) -> OpenFile {
-        self.host.pin(node);
+        self.host.pin(node, true);
         OpenFile { host: self.host.clone(), ino: node.ino() }
     }
 }

@@ -39,11 +39,13 @@ const LOCKS: usize = 64;
 /// Directories that wait for a commit; with more of them, all are flushed at once.
 const UNFLUSHED_MAX: usize = 256;
 
-/// An inode that doors have open.
+/// An inode that doors have open, or that a call holds.
 struct Pin {
     fd: Arc<OwnedFd>,
     generation: u64,
     count: usize,
+    /// Its cached descriptor is closed with the last pin. Calls alone leave it for the next one.
+    closes: bool,
 }
 
 struct CachedFile {
@@ -178,6 +180,11 @@ impl Host {
             poison: OnceLock::new(),
             workers: Arc::new(Semaphore::new(WORKERS)),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_cached(&self, ino: Ino) -> bool {
+        self.cached.lock().contains_key(&ino)
     }
 
     #[cfg(test)]
@@ -428,10 +435,13 @@ impl Host {
 
     // -------------------------------------------------------------------------------------- opens
 
-    pub(super) fn pin(&self, node: &Node) {
+    /// `closes`: for an open, and not for one call.
+    pub(super) fn pin(&self, node: &Node, closes: bool) {
         let mut pins = self.pins.lock();
         let (fd, generation) = (node.fd.clone(), node.attr.id.generation);
-        pins.entry(node.ino()).or_insert(Pin { fd, generation, count: 0 }).count += 1;
+        let pin = pins.entry(node.ino()).or_insert(Pin { fd, generation, count: 0, closes });
+        pin.count += 1;
+        pin.closes |= closes;
     }
 
     pub(super) fn unpin(&self, ino: Ino) {
@@ -443,14 +453,19 @@ impl Host {
         pin.count -= 1;
         if pin.count == 0 {
             // The descriptor may be the last hold on a large file: the kernel frees it with the close.
-            drop(pins.remove(&ino));
+            let closes = pins.remove(&ino).is_some_and(|pin| pin.closes);
             drop(pins);
-            self.cached.lock().remove(&ino);
+            if closes {
+                self.cached.lock().remove(&ino);
+            }
         }
     }
 
     /// A file of which the last name is gone gives its room back.
     pub(super) fn forget(&self, ino: Ino) {
+        if let Some(pin) = self.pins.lock().get_mut(&ino) {
+            pin.closes = true;
+        }
         drop(self.cached.lock().remove(&ino));
     }
 

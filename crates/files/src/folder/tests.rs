@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::folders::Folders;
+use crate::tree::Tree;
 use crate::{Files, Services};
 
 struct Fixture {
@@ -168,6 +169,36 @@ async fn a_number_that_the_host_uses_again_is_the_new_file() {
             assert!(matches!(f.files.resolve(old.id).await, Err(FsError::Stale)));
             std::fs::remove_file(f.path("next")).unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_is_held_is_not_given_to_another_file() {
+    for f in both() {
+        std::fs::write(f.path("old"), "old").unwrap();
+        let old = f.lookup(f.top, "old").await.unwrap();
+        f.files.access(&Cred::root(), old.id.ino, ACCESS_READ).await.unwrap();
+        let held = f.files.hold(old.id).await.unwrap();
+        std::fs::remove_file(f.path("old")).unwrap();
+        for n in 0..50 {
+            std::fs::write(f.path(&format!("new {n}")), "new").unwrap();
+        }
+        assert!(!f.names(f.top, 100, true).await.contains(&"old".to_owned()));
+        assert_eq!(content(&f.files, old.id.ino, 0, 9).await, b"old", "what was judged is what is read");
+        drop(held);
+        assert!(matches!(f.files.hold(old.id).await, Err(FsError::Stale)));
+        // A call leaves the descriptor for the next one, unless the file is gone.
+        let kept = f.lookup(f.top, "new 1").await.unwrap();
+        let held = f.files.hold(kept.id).await.unwrap();
+        content(&f.files, kept.id.ino, 0, 9).await;
+        drop(held);
+        let Tree::Folder(folder) = &f.files.tree else { unreachable!() };
+        assert!(folder.host.is_cached(kept.id.ino));
+        let held = f.files.hold(kept.id).await.unwrap();
+        f.files.unlink(&Cred::root(), f.top, b"new 1").await.unwrap();
+        content(&f.files, kept.id.ino, 0, 9).await;
+        drop(held);
+        assert!(!folder.host.is_cached(kept.id.ino));
     }
 }
 

@@ -123,6 +123,11 @@ impl Proc {
         matches!(self, SetAttr | Create | MkDir | SymLink | MkNod | Remove | RmDir | Rename | Link)
     }
 
+    /// More than one look at the object of its handle: what the first one allowed, the next ones do (`ops.inode_held`).
+    pub fn judges_first(self) -> bool {
+        !matches!(self, Proc::Null | Proc::GetAttr | Proc::FsStat | Proc::FsInfo | Proc::PathConf)
+    }
+
     pub fn fail_shape(self) -> FailShape {
         use Proc::*;
         match self {

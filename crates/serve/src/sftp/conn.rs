@@ -20,6 +20,7 @@ use super::packet::Frames;
 use super::shared::{Admitted, LoggedIn, Shared};
 use crate::certificate;
 use crate::door::shown;
+use crate::handshake::Pace;
 use crate::login::{DoorUser, Unseen, Verdict};
 use crate::residents::Resident;
 use crate::strangers::Stranger;
@@ -69,6 +70,8 @@ pub struct Conn {
     known: CancellationToken,
     /// Until somebody has logged in.
     stranger: Option<Stranger>,
+    /// Until somebody asks to log in: passwords have turns of their own.
+    handshake: Pace,
     user: Option<(Arc<DoorUser>, LoggedIn)>,
     /// Since then.
     resident: Option<Resident>,
@@ -83,7 +86,7 @@ impl Conn {
     pub fn new(
         shared: Arc<Shared>,
         address: IpAddr,
-        stranger: Stranger,
+        (stranger, handshake): (Stranger, Pace),
         cut: CancellationToken,
         known: CancellationToken,
     ) -> Self {
@@ -94,6 +97,7 @@ impl Conn {
             cut,
             known,
             stranger: Some(stranger),
+            handshake,
             user: None,
             resident: None,
             flows: Arc::default(),
@@ -117,6 +121,7 @@ impl Conn {
 
     /// `login.guessing_is_slow`, `login.no_user_is_told`.
     async fn password(&mut self, name: &str, given: &str) -> Auth {
+        self.handshake.end();
         let shared = Arc::clone(&self.shared);
         if let Some(user) = self.user_of_token(name, given) {
             // A token is not guessed: who guessed passwords from the same address does not lock it out.
@@ -191,6 +196,7 @@ impl Handler for Conn {
     type Error = ConnError;
 
     async fn auth_none(&mut self, _user: &str) -> Result<Auth, ConnError> {
+        self.handshake.end();
         Ok(Self::rejected())
     }
 
@@ -204,6 +210,7 @@ impl Handler for Conn {
         _submethods: &str,
         response: Option<Response<'a>>,
     ) -> Result<Auth, ConnError> {
+        self.handshake.end();
         let given = response.map(|mut answers| answers.next().unwrap_or_default().to_vec());
         match given {
             None => Ok(Auth::Partial {
@@ -217,6 +224,7 @@ impl Handler for Conn {
     }
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, ConnError> {
+        self.handshake.end();
         // A client offers all keys that it has: those are no guesses.
         // The key may come in a certificate, which is shown with the signature only.
         match self.user_with_key(user, offer.public_key) {
@@ -226,6 +234,7 @@ impl Handler for Conn {
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, ConnError> {
+        self.handshake.end();
         match self.user_with_key(user, key.public_key) {
             Some(user) => {
                 self.accepted = Some(Admitted { user, authority: None });
@@ -238,6 +247,7 @@ impl Handler for Conn {
     }
 
     async fn auth_openssh_certificate(&mut self, name: &str, certificate: &Certificate) -> Result<Auth, ConnError> {
+        self.handshake.end();
         let authorities = self.shared.authorities();
         match certificate::admit(certificate, name, self.address, SystemTime::now(), &authorities) {
             Ok(authority) => match self.shared.user(name) {

@@ -238,8 +238,10 @@ async fn serve_one(
     let shared = Arc::clone(&open.0);
     let (cut, known) = (CancellationToken::new(), CancellationToken::new());
     let evicted = stranger.evicted();
+    let socket = stranger.paces(socket, peer.ip());
+    let pace = socket.pace().clone();
     let wire = Wire::new(socket, cut.clone(), known.clone(), stranger.meter());
-    let conn = Conn::new(Arc::clone(&shared), peer.ip(), stranger, cut.clone(), known.clone());
+    let conn = Conn::new(Arc::clone(&shared), peer.ip(), (stranger, pace), cut.clone(), known.clone());
     let session = async {
         let running = russh::server::run_stream(ssh, wire, conn).await?;
         let handle = running.handle();

@@ -11,9 +11,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::handshake::Paced;
 use crate::strangers::Meter;
 
 /// A packet of SSH is read in two steps. With a buffer most of them need no system call.
@@ -28,7 +28,7 @@ const PACKET_BYTES: usize = IDLE_BYTES + (256 << 10);
 
 pub struct Wire {
     /// `None` only while it is exchanged.
-    stream: Option<BufReader<TcpStream>>,
+    stream: Option<BufReader<Paced>>,
     cut: CancellationToken,
     waits: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     /// Until somebody has logged in.
@@ -61,7 +61,7 @@ const READING: usize = 0;
 const WRITING: usize = 1;
 
 impl Wire {
-    pub fn new(stream: TcpStream, cut: CancellationToken, known: CancellationToken, meter: Meter) -> Self {
+    pub fn new(stream: Paced, cut: CancellationToken, known: CancellationToken, meter: Meter) -> Self {
         let waits = [cut.clone(), cut.clone()].map(|cut| Box::pin(cut.cancelled_owned()));
         if !meter.holds(IDLE_BYTES) {
             cut.cancel();
@@ -76,7 +76,7 @@ impl Wire {
         is_cut.then(|| io::ErrorKind::ConnectionAborted.into())
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut BufReader<TcpStream>>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut BufReader<Paced>>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 

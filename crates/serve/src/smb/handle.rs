@@ -5,6 +5,8 @@
 //!   off.
 //! - `handle.holds_the_inode`: the inode is held open, so it can be read and written after its last
 //!   name has been removed.
+//! - `handle.attributes_bounded`: of a file's extended attributes SMB shows those up to [`ATTRIBUTES_BYTES_MAX`], as much as
+//!   Windows keeps. Other doors store more, and each query reads them.
 //! - `handle.moves_bytes`: data moves as `Bytes`: a read returns the volume's own chunks, a write
 //!   passes on the frame.
 
@@ -30,6 +32,7 @@ use super::status::OrStatus;
 use super::tree::Core;
 use super::{names, rights, security, times};
 
+const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
 /// The namespace of users' extended attributes.
@@ -197,11 +200,18 @@ impl Handle for FileHandle {
 
     async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
         let files = &self.core.files;
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for name in files.listxattr(&self.who, self.owner()).await.or_status()? {
+            // `handle.attributes_bounded`
+            if bytes >= ATTRIBUTES_BYTES_MAX {
+                break;
+            }
             let Some(shown) = name.strip_prefix(USER_SPACE) else { continue };
             match files.getxattr(&self.who, self.owner(), &name).await {
-                Ok(value) => found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() }),
+                Ok(value) => {
+                    bytes += shown.len() + value.len();
+                    found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() });
+                }
                 Err(FsError::NoAttribute) => {}
                 Err(error) => return Err(super::status::status(error)),
             }
@@ -237,7 +247,7 @@ impl Handle for FileHandle {
         let mut entries = Vec::new();
         let mut after = 0;
         loop {
-            let page = self.page(after).await?;
+            let page = self.page(after, PAGE_ENTRIES).await?;
             entries
                 .extend(page.entries.into_iter().filter(|e| matcher.as_ref().is_none_or(|m| m.matches(&e.info.name))));
             if page.end {
@@ -247,8 +257,8 @@ impl Handle for FileHandle {
         }
     }
 
-    async fn list_dir_page(&self, after: u64) -> SmbResult<Option<DirPage>> {
-        self.page(after).await.map(Some)
+    async fn list_dir_page(&self, after: u64, max: usize) -> SmbResult<Option<DirPage>> {
+        self.page(after, max).await.map(Some)
     }
 
     async fn close(self: Box<Self>) -> SmbResult<()> {
@@ -332,13 +342,13 @@ impl FileHandle {
             Err(FsError::NotFound | FsError::NameTooLong) => return Ok(Vec::new()),
             Err(e) => return Err(super::status::status(e)),
         };
-        Ok(self.entry(&stored, attr).await.into_iter().collect())
+        Ok(self.entry(&stored, attr, 0).await.into_iter().collect())
     }
 
-    async fn page(&self, after: u64) -> SmbResult<DirPage> {
+    async fn page(&self, after: u64, max: usize) -> SmbResult<DirPage> {
         let _op = self.core.stats.begin(Op::List);
         let end = if after == 0 { u64::MAX } else { self.list_end.load(Ordering::Relaxed) };
-        let listing = self.core.files.readdir_before(&self.who, self.ino, after, end, PAGE_ENTRIES, true).await;
+        let listing = self.core.files.readdir_before(&self.who, self.ino, after, end, max, true).await;
         let listing = listing.or_status()?;
         if after == 0 {
             self.list_end.store(listing.end, Ordering::Relaxed);
@@ -348,7 +358,7 @@ impl FileHandle {
         for entry in listing.entries {
             // Gone meanwhile, or not this user's to look up (`files.attributes_by_search`).
             if let Some(attr) = entry.attr {
-                entries.extend(self.entry(&entry.name, attr).await);
+                entries.extend(self.entry(&entry.name, attr, entry.cookie).await);
             }
         }
         if next == after && !listing.eof {
@@ -359,12 +369,12 @@ impl FileHandle {
     }
 
     /// A symbolic link is shown as what it leads to; one that leads nowhere is not shown.
-    async fn entry(&self, name: &[u8], attr: Attr) -> Option<DirEntry> {
+    async fn entry(&self, name: &[u8], attr: Attr, position: u64) -> Option<DirEntry> {
         let attr = match attr.kind {
             FileKind::Symlink => self.core.follow(&self.who, self.ino, attr).await.ok()?,
             _ => attr,
         };
-        Some(DirEntry { info: info(names::shown(name), &attr) })
+        Some(DirEntry { info: info(names::shown(name), &attr), position })
     }
 }
 

@@ -346,8 +346,8 @@ async fn large_directories_come_in_pages() {
     let mut seen = std::collections::BTreeSet::new();
     let (mut after, mut pages) = (0, 0);
     loop {
-        let page = dir.list_dir_page(after).await.unwrap().unwrap();
-        assert!(page.entries.len() <= 1024);
+        let page = dir.list_dir_page(after, 1000).await.unwrap().unwrap();
+        assert!(page.entries.len() <= 1000);
         pages += 1;
         seen.extend(page.entries.into_iter().map(|e| e.info.name));
         if page.end {

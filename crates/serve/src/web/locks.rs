@@ -28,6 +28,8 @@ pub const TIME_MAX: Duration = Duration::from_secs(3600);
 pub const TIME_USUAL: Duration = Duration::from_secs(600);
 const LOCKS_MAX: usize = 10_000;
 const LOCKS_OF_USER_MAX: usize = 2_000;
+/// Locked paths that an answer names: as many as it names of other failures.
+const LOCKED_MAX: usize = 100;
 /// Every byte that there is or will be.
 const WHOLE: Range = Range { start: 0, last: u64::MAX };
 
@@ -213,9 +215,11 @@ impl Locks {
         Ok(())
     }
 
-    /// The locks that cover `path`.
-    pub fn covering(&self, path: &[u8], file: Option<FileKey>) -> Vec<Lock> {
-        self.current().iter().filter(|entry| entry.lock.covers(path, file)).map(|entry| entry.lock.clone()).collect()
+    /// The first `max` locks that cover `path`.
+    pub fn covering(&self, path: &[u8], file: Option<FileKey>, max: usize) -> Vec<Lock> {
+        let all = self.current();
+        let covering = all.iter().filter(|entry| entry.lock.covers(path, file));
+        covering.take(max).map(|entry| entry.lock.clone()).collect()
     }
 
     /// Whether the state of `path` has this token (RFC 4918 10.4.4).
@@ -241,7 +245,7 @@ impl Locks {
         }
     }
 
-    /// Paths below `top` that are locked, and not by these tokens.
+    /// The first [`LOCKED_MAX`] paths below `top` that are locked, and not by these tokens.
     pub fn locked_below(&self, top: &[u8], user: &str, tokens: &[String]) -> Vec<(Bytes, Fail)> {
         let all = self.current();
         let below = all.iter().map(|entry| &entry.lock).filter(|lock| is_within(&lock.path, top) && lock.path != top);
@@ -251,7 +255,7 @@ impl Locks {
             .map(|lock| &lock.path)
             .collect();
         let others = below.filter(|lock| !mine.contains(&lock.path));
-        others.map(|lock| (lock.path.clone(), Fail::locked(&lock.href()))).collect()
+        others.take(LOCKED_MAX).map(|lock| (lock.path.clone(), Fail::locked(&lock.href()))).collect()
     }
 
     /// What was at `top` and below is gone: so are its locks.

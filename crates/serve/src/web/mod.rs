@@ -202,6 +202,8 @@ fn admit(
         if !stranger.meter().holds(IDLE_TLS_BYTES) {
             return;
         }
+        let socket = stranger.paces(socket, peer.ip());
+        let pace = socket.pace().clone();
         let shaking = tls.acceptor().accept(socket);
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HANDSHAKE_TIME, shaking) => shaken,
@@ -212,7 +214,10 @@ fn admit(
             () = shutdown.cancelled() => return,
         };
         match shaken {
-            Ok(Ok(stream)) => serve_one(stream, peer, stranger, open, true, shutdown).await,
+            Ok(Ok(stream)) => {
+                pace.end();
+                serve_one(stream, peer, stranger, open, true, shutdown).await;
+            }
             failed => {
                 open.0.stats.connections_dropped.add(1);
                 tracing::debug!(%peer, reason = ?failed.err(), "no TLS handshake");

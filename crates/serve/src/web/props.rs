@@ -1,5 +1,10 @@
 //! PROPFIND and PROPPATCH (RFC 4918 9.1, 9.2): what is told of a file, and what a client may change of it.
+//!
+//! - `props.row_bounded`: an answer is written row by row, a row for each file, so a row has a bounded size: a
+//!   property is told once however often it is asked for, at most [`LOCKS_TOLD_MAX`] locks are told, and properties
+//!   that clients made up beyond [`DEAD_BYTES_MAX`] have the status 507. Asked for by name they fit in further answers.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -32,6 +37,10 @@ const ENTRIES_AT_ONCE: usize = 512;
 /// Bytes of an answer that go together, and how many of such pieces may wait for a client.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 2;
+/// Properties that clients made up, of one file in one answer: each has up to 32 KiB and is parsed before it is told.
+const DEAD_BYTES_MAX: usize = 256 << 10;
+/// Each has an owner of up to 4 KiB and a path. More than one or two are shared locks, which few clients take.
+const LOCKS_TOLD_MAX: usize = 32;
 const APACHE: &str = "http://apache.org/dav/props/";
 const MICROSOFT: &str = "urn:schemas-microsoft-com:";
 const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">";
@@ -138,9 +147,12 @@ fn asked(body: &[u8]) -> Result<Asked, Fail> {
         return Err(BAD);
     }
     let names = |node: Node<'_, '_>| {
-        let names: Vec<_> =
-            xml::elements(node).take(xml::NAMES_MAX + 1).map(|child| Wanted::of(Name::of(child))).collect();
-        (names.len() <= xml::NAMES_MAX).then_some(names).ok_or(TOO_MANY)
+        let names: Vec<_> = xml::elements(node).take(xml::NAMES_MAX + 1).map(Name::of).collect();
+        if names.len() > xml::NAMES_MAX {
+            return Err(TOO_MANY);
+        }
+        let mut seen = HashSet::new();
+        Ok(names.into_iter().filter(|name| seen.insert(name.clone())).map(Wanted::of).collect::<Vec<_>>())
     };
     if let Some(node) = xml::child(root, "prop") {
         return Ok(Asked::Some(names(node)?));
@@ -370,6 +382,14 @@ impl Context {
     }
 }
 
+/// The properties of one resource, by the status that they are told with.
+struct Row<'o> {
+    out: &'o mut String,
+    dead_bytes: usize,
+    missing: String,
+    left_out: String,
+}
+
 async fn push_response(
     context: &Context,
     out: &mut String,
@@ -379,72 +399,82 @@ async fn push_response(
     out.push_str("<D:response><D:href>");
     push_href(out, resource.path, resource.is_folder());
     out.push_str("</D:href><D:propstat><D:prop>");
-    let mut missing = String::new();
+    let mut row = Row { out, dead_bytes: 0, missing: String::new(), left_out: String::new() };
     match asked {
         Asked::Some(list) => {
             for wanted in list {
-                if !push_wanted(context, out, resource, wanted).await? {
-                    wanted.push_name(&mut missing);
-                }
+                row.push_wanted(context, resource, wanted).await?;
             }
         }
         Asked::All(more) => {
             for live in ALL {
-                push_live(context, out, resource, live);
+                push_live(context, row.out, resource, live);
             }
             if let Some((room, attr)) = resource.at {
                 for name in dead::names(room, attr.id.ino).await? {
-                    if let Some(element) = dead::read(room, attr.id.ino, &name).await? {
-                        out.push_str(&element);
-                    }
+                    row.push_dead(room, attr.id.ino, &name).await?;
                 }
             }
             let is_more = |wanted: &&Wanted| matches!(wanted, Wanted::Live(live) if !ALL.contains(live));
             for wanted in more.iter().filter(is_more) {
-                if !push_wanted(context, out, resource, wanted).await? {
-                    wanted.push_name(&mut missing);
-                }
+                row.push_wanted(context, resource, wanted).await?;
             }
         }
         Asked::Names => {
             let mut scratch = String::new();
             for live in ALL.into_iter().chain(QUOTAS) {
+                scratch.clear();
                 if push_live(context, &mut scratch, resource, live) {
-                    Wanted::Live(live).push_name(out);
+                    Wanted::Live(live).push_name(row.out);
                 }
             }
             if let Some((room, attr)) = resource.at {
                 for name in dead::names(room, attr.id.ino).await? {
-                    name.push_empty(out);
+                    name.push_empty(row.out);
                 }
             }
         }
     }
-    out.push_str("</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
-    if !missing.is_empty() {
-        out.push_str("<D:propstat><D:prop>");
-        out.push_str(&missing);
-        out.push_str("</D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
-    }
-    out.push_str("</D:response>");
+    row.end();
     Ok(())
 }
 
-/// `false`: it has no such property.
-async fn push_wanted(
-    context: &Context,
-    out: &mut String,
-    resource: &Resource<'_>,
-    wanted: &Wanted,
-) -> Result<bool, Fail> {
-    match (wanted, resource.at) {
-        (Wanted::Live(live), _) => Ok(push_live(context, out, resource, *live)),
-        (Wanted::Dead(_), None) => Ok(false),
-        (Wanted::Dead(name), Some((room, attr))) => {
-            let element = dead::read(room, attr.id.ino, name).await?;
-            out.extend(element.as_deref());
-            Ok(element.is_some())
+impl Row<'_> {
+    async fn push_wanted(&mut self, context: &Context, resource: &Resource<'_>, wanted: &Wanted) -> Result<(), Fail> {
+        let is_there = match (wanted, resource.at) {
+            (Wanted::Live(live), _) => push_live(context, self.out, resource, *live),
+            (Wanted::Dead(_), None) => false,
+            (Wanted::Dead(name), Some((room, attr))) => self.push_dead(room, attr.id.ino, name).await?,
+        };
+        if !is_there {
+            wanted.push_name(&mut self.missing);
         }
+        Ok(())
+    }
+
+    /// `false`: there is no such property.
+    async fn push_dead(&mut self, room: &Room, ino: Ino, name: &Name) -> Result<bool, Fail> {
+        // `props.row_bounded`: what is left out is not even read.
+        if self.dead_bytes > DEAD_BYTES_MAX {
+            name.push_empty(&mut self.left_out);
+            return Ok(true);
+        }
+        let element = dead::read(room, ino, name).await?;
+        self.dead_bytes += element.as_ref().map_or(0, String::len);
+        self.out.extend(element.as_deref());
+        Ok(element.is_some())
+    }
+
+    fn end(self) {
+        self.out.push_str("</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
+        for (names, status) in [(self.missing, "404 Not Found"), (self.left_out, "507 Insufficient Storage")] {
+            if !names.is_empty() {
+                self.out.push_str("<D:propstat><D:prop>");
+                self.out.push_str(&names);
+                self.out.push_str(&format!("</D:prop><D:status>HTTP/1.1 {status}</D:status></D:propstat>"));
+            }
+        }
+        self.out.push_str("</D:response>");
     }
 }
 
@@ -491,7 +521,7 @@ fn push_live(context: &Context, out: &mut String, resource: &Resource<'_>, live:
             let file = resource.at.and_then(|(room, attr)| file_key(room, attr));
             let locks = match context.shared.locks.is_empty() {
                 true => Vec::new(),
-                false => context.shared.locks.covering(resource.path, file),
+                false => context.shared.locks.covering(resource.path, file, LOCKS_TOLD_MAX),
             };
             push_discovery(out, &locks);
             Ok(())

@@ -22,7 +22,7 @@ use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
 use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
-use crate::turns::Turns;
+use crate::turns::{Turns, WAITING_OF_NETWORK_MAX};
 
 const EXPIRE_EVERY: Duration = Duration::from_secs(20);
 
@@ -91,7 +91,7 @@ impl Shared {
         Self {
             links: Links::load(config.links.clone()),
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
-            parsing: Arc::new(Turns::new(super::xml::AT_ONCE)),
+            parsing: Arc::new(Turns::new(super::xml::AT_ONCE, WAITING_OF_NETWORK_MAX)),
             config,
             stats: stats(),
             door: Door::default(),

@@ -388,16 +388,17 @@ impl Open {
     }
 }
 
-/// Iterator state for a directory listing across multiple QUERY_DIRECTORY
-/// calls. We snapshot the entries once and consume them in order; subsequent
-/// calls advance `next` until exhaustion.
+/// Where a directory listing stands between two QUERY_DIRECTORY requests. Thousands of opens of a
+/// connection may be within a listing, so a listing by pages keeps a position and no entries.
 pub struct DirCursor {
-    pub entries: Vec<crate::backend::DirEntry>,
-    pub next: usize,
+    /// Entries to give before the pages: "." and "..", and the listing of a backend without pages.
+    pub entries: VecDeque<crate::backend::DirEntry>,
     /// Pattern used for the current listing. RESTART_SCANS and REOPEN re-list
     /// with the request's pattern.
     pub pattern: Option<String>,
-    /// Where the next page of a listing by pages begins; `None` once all
-    /// of the listing is in `entries`.
-    pub page: Option<u64>,
+    /// Position after the last entry of the pages that was sent, 0 before the first; `None` once the
+    /// last page was.
+    pub position: Option<u64>,
+    /// Bytes of an entry in the last response, from which the next one guesses how many it holds.
+    pub entry_bytes: usize,
 }

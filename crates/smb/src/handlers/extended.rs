@@ -6,6 +6,8 @@ use crate::ntstatus;
 
 /// NextEntryOffset, Flags, EaNameLength, EaValueLength.
 const HEADER: usize = 8;
+/// Attributes of one request, each of which is a change of its own. Windows keeps 64 KiB of them for a file.
+const ATTRIBUTES_MAX: usize = 256;
 
 /// The chain that a client sets, or makes a file with. `Err` is the status it fails with.
 pub(super) fn parse(buffer: &[u8]) -> Result<Vec<ExtendedAttribute>, u32> {
@@ -25,6 +27,9 @@ pub(super) fn parse(buffer: &[u8]) -> Result<Vec<ExtendedAttribute>, u32> {
         // Flags are not kept, and clients send what they like in them.
         if !is_valid(name) {
             return Err(ntstatus::STATUS_INVALID_EA_NAME);
+        }
+        if found.len() == ATTRIBUTES_MAX {
+            return Err(ntstatus::STATUS_EA_TOO_LARGE);
         }
         found.push(ExtendedAttribute { name: name.to_vec(), value: value.to_vec() });
         if next == 0 {
@@ -127,5 +132,8 @@ mod tests {
             assert!(parse(&bad).is_err(), "{at} {byte}");
         }
         assert!(parse(&[]).is_err());
+        let chain = |count: usize| encode(&vec![attribute("A", b"1"); count]);
+        assert_eq!(parse(&chain(ATTRIBUTES_MAX)).unwrap().len(), ATTRIBUTES_MAX);
+        assert_eq!(parse(&chain(ATTRIBUTES_MAX + 1)), Err(ntstatus::STATUS_EA_TOO_LARGE));
     }
 }

@@ -1,5 +1,6 @@
 //! QUERY_DIRECTORY handler (MS-SMB2 3.3.5.18, MS-FSA 2.1.5.6.3).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::proto::header::Smb2Header;
@@ -21,6 +22,12 @@ use crate::wildcard::Pattern;
 /// FileId64ExtdBothDirectoryInformation, FileIdAllExtdDirectoryInformation
 /// and FileIdAllExtdBothDirectoryInformation.
 const UNSUPPORTED_CLASSES: [u8; 5] = [0x3C, 0x4E, 0x4F, 0x50, 0x51];
+
+/// Most entries of a page: some 360 KiB while the request lasts.
+const PAGE_ENTRIES_MAX: usize = 1024;
+
+/// Of 16 characters, until a listing has shown its own.
+const USUAL_NAME_BYTES: usize = 32;
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
     let req = match QueryDirectoryRequest::parse(body) {
@@ -77,6 +84,8 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     // allows.
     let first_query = open.search_state.is_none() || reopen;
 
+    let mut answer = Answer { class, name_offset, cap, single_entry, ..Answer::default() };
+    let mut first_page = None;
     // MS-FSA 2.1.5.6.3: the first query sets the pattern ("*" when empty); a
     // restart replaces it only with a non-empty one.
     if first_query || (restart && !requested.is_empty()) {
@@ -84,13 +93,15 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
             return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
         let pattern = (!requested.is_empty() && requested != "*").then_some(requested);
-        if let Err(status) = start_scan(&mut open, backend.as_ref(), pattern).await {
-            return HandlerResponse::err(status);
+        match start_scan(&mut open, backend.as_ref(), pattern, &answer).await {
+            Ok(page) => first_page = page,
+            Err(status) => return HandlerResponse::err(status),
         }
     } else if restart {
         let pattern = open.search_state.as_mut().and_then(|c| c.pattern.take());
-        if let Err(status) = start_scan(&mut open, backend.as_ref(), pattern).await {
-            return HandlerResponse::err(status);
+        match start_scan(&mut open, backend.as_ref(), pattern, &answer).await {
+            Ok(page) => first_page = page,
+            Err(status) => return HandlerResponse::err(status),
         }
     }
 
@@ -99,88 +110,162 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     let Some(handle) = handle.as_deref() else {
         return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
     };
-    let mut buf: Vec<u8> = Vec::new();
-    let mut last_entry: Option<usize> = None;
-    let mut status = ntstatus::STATUS_SUCCESS;
-    loop {
-        if single_entry && last_entry.is_some() {
-            break;
-        }
-        match next_page(handle, cursor).await {
-            Ok(true) => {}
-            Ok(false) => break,
-            // What the pages before gave is sent first.
-            Err(_) if last_entry.is_some() => break,
-            Err(status) => return HandlerResponse::err(status),
-        }
-        let mut bytes = encode_dir_entry(class, &cursor.entries[cursor.next]);
-        let start = align8(buf.len());
-        if last_entry.is_some() && start + bytes.len() > cap {
-            break;
-        }
-        if bytes.len() > cap {
-            // Only the first entry gets here: return as much of its name as
-            // fits. The entry is returned again by the next query.
-            let name_room = (cap - name_offset) & !1;
-            bytes.truncate(name_offset + name_room);
-            status = ntstatus::STATUS_BUFFER_OVERFLOW;
-        }
-        buf.resize(start, 0);
-        if let Some(prev) = last_entry {
-            let delta = (start - prev) as u32;
-            buf[prev..prev + 4].copy_from_slice(&delta.to_le_bytes());
-        }
-        last_entry = Some(start);
-        buf.extend_from_slice(&bytes);
-        if status != ntstatus::STATUS_SUCCESS {
-            break;
-        }
-        cursor.next += 1;
+    match answer.fill(handle, cursor, first_page).await {
+        // What came before the failure is sent first.
+        Err(status) if answer.count == 0 => return HandlerResponse::err(status),
+        Ok(()) | Err(_) => {}
     }
-    if cursor.next >= cursor.entries.len() && cursor.page.is_none() {
-        // Exhausted: later queries return STATUS_NO_MORE_FILES.
-        cursor.entries = Vec::new();
-        cursor.next = 0;
-    }
-    if buf.is_empty() {
+    if answer.count == 0 {
         return HandlerResponse::err(if first_query {
             ntstatus::STATUS_NO_SUCH_FILE
         } else {
             ntstatus::STATUS_NO_MORE_FILES
         });
     }
+    cursor.entry_bytes = answer.buf.len() / answer.count;
 
     let resp = QueryDirectoryResponse {
         structure_size: 9,
         output_buffer_offset: 64 + 8,
-        output_buffer_length: buf.len() as u32,
-        buffer: buf,
+        output_buffer_length: answer.buf.len() as u32,
+        buffer: answer.buf,
     };
     let mut out = Vec::new();
     resp.write_to(&mut out).expect("encode");
     let mut response = HandlerResponse::ok(out);
-    response.status = status;
+    if answer.is_cut {
+        response.status = ntstatus::STATUS_BUFFER_OVERFLOW;
+    }
     response
+}
+
+/// The entries of one response.
+#[derive(Default)]
+struct Answer {
+    class: u8,
+    /// Bytes of an entry before its name.
+    name_offset: usize,
+    cap: usize,
+    single_entry: bool,
+    buf: Vec<u8>,
+    count: usize,
+    last_entry: usize,
+    /// The only entry has a part of its name.
+    is_cut: bool,
+}
+
+impl Answer {
+    /// Takes entries of the listing until the response is full or the listing ends. `first_page` is the
+    /// page at the cursor's position, if it was read already.
+    async fn fill(
+        &mut self,
+        handle: &dyn Handle,
+        cursor: &mut DirCursor,
+        mut first_page: Option<DirPage>,
+    ) -> Result<(), u32> {
+        while let Some(entry) = cursor.entries.front() {
+            if !self.push(entry) {
+                return Ok(());
+            }
+            cursor.entries.pop_front();
+        }
+        cursor.entries = VecDeque::new();
+        let matcher = cursor.pattern.as_deref().map(|p| Pattern::new(p, true));
+        let mut wanted = self.room_for(cursor.entry_bytes);
+        while let (Some(after), false) = (cursor.position, self.is_full(cursor.entry_bytes)) {
+            let page = match first_page.take() {
+                Some(page) => Some(page),
+                None => handle.list_dir_page(after, wanted).await.map_err(|e| e.to_nt_status())?,
+            };
+            let Some(page) = page else {
+                cursor.position = None;
+                return Ok(());
+            };
+            let before = self.count;
+            for entry in &page.entries {
+                let is_listed = !matches!(entry.info.name.as_str(), "." | "..");
+                if is_listed && matcher.as_ref().is_none_or(|m| m.matches(&entry.info.name)) && !self.push(entry) {
+                    // It is read again by the next request.
+                    return Ok(());
+                }
+                cursor.position = Some(entry.position);
+            }
+            cursor.position = (!page.end).then_some(page.next);
+            // A pattern that little matches makes the pages larger, not many.
+            wanted = if self.count == before { wanted * 2 } else { self.room_for(cursor.entry_bytes) };
+            wanted = wanted.min(PAGE_ENTRIES_MAX);
+        }
+        Ok(())
+    }
+
+    /// How many entries to read for the room that is left.
+    fn room_for(&self, entry_bytes: usize) -> usize {
+        if self.single_entry {
+            return 1;
+        }
+        let room = self.cap.saturating_sub(self.buf.len());
+        (room / entry_bytes.max(self.name_offset)).clamp(1, PAGE_ENTRIES_MAX)
+    }
+
+    /// Whether the little room that is left is not worth another page.
+    fn is_full(&self, entry_bytes: usize) -> bool {
+        let room = self.cap.saturating_sub(self.buf.len());
+        self.count > 0 && (self.single_entry || room < entry_bytes.max(self.cap / 16))
+    }
+
+    /// False if the entry does not fit in, or with a part of its name alone; it is returned again by the
+    /// next query then.
+    fn push(&mut self, entry: &DirEntry) -> bool {
+        if self.single_entry && self.count > 0 {
+            return false;
+        }
+        let mut bytes = encode_dir_entry(self.class, entry);
+        let start = align8(self.buf.len());
+        if self.count > 0 && start + bytes.len() > self.cap {
+            return false;
+        }
+        self.is_cut = bytes.len() > self.cap;
+        if self.is_cut {
+            let name_room = (self.cap - self.name_offset) & !1;
+            bytes.truncate(self.name_offset + name_room);
+        }
+        self.buf.resize(start, 0);
+        if self.count > 0 {
+            let delta = (start - self.last_entry) as u32;
+            self.buf[self.last_entry..self.last_entry + 4].copy_from_slice(&delta.to_le_bytes());
+        }
+        self.last_entry = start;
+        self.buf.extend_from_slice(&bytes);
+        self.count += 1;
+        !self.is_cut
+    }
 }
 
 /// Lists the directory of `open` from the start with `pattern` (`None`
 /// matches every name) and stores the listing as its search state. On the
 /// first query and every restart the listing starts with "." and "..",
 /// when the pattern matches them. At the share root, ".." describes the
-/// share root itself, with file id 0.
-async fn start_scan(open: &mut Open, backend: &dyn ShareBackend, pattern: Option<String>) -> Result<(), u32> {
+/// share root itself, with file id 0. Returns the first page of a listing by
+/// pages, for `answer`.
+async fn start_scan(
+    open: &mut Open,
+    backend: &dyn ShareBackend,
+    pattern: Option<String>,
+    answer: &Answer,
+) -> Result<Option<DirPage>, u32> {
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     let wild = |p: &str| p.contains(['*', '?', '<', '>', '"']);
-    let paged = if pattern.as_deref().is_none_or(wild) { handle.list_dir_page(0).await } else { Ok(None) };
-    let (listed, page) = match paged.map_err(|e| e.to_nt_status())? {
-        Some(page) => page_of(page, pattern.as_deref()),
-        None => {
-            let listed = handle.list_dir(pattern.as_deref()).await;
-            (listed.map_err(|e| e.to_nt_status())?, None)
-        }
+    let entry_bytes = answer.name_offset + USUAL_NAME_BYTES;
+    let page = match pattern.as_deref().is_none_or(wild) {
+        true => handle.list_dir_page(0, answer.room_for(entry_bytes)).await.map_err(|e| e.to_nt_status())?,
+        false => None,
+    };
+    let listed = match &page {
+        Some(_) => Vec::new(),
+        None => handle.list_dir(pattern.as_deref()).await.map_err(|e| e.to_nt_status())?,
     };
 
-    let mut entries = Vec::with_capacity(listed.len() + 2);
+    let mut entries = VecDeque::with_capacity(listed.len() + 2);
     let matcher = pattern.as_deref().map(|p| Pattern::new(p, true));
     let matches = |name: &str| matcher.as_ref().is_none_or(|m| m.matches(name));
     if matches(".") || matches("..") {
@@ -193,44 +278,17 @@ async fn start_scan(open: &mut Open, backend: &dyn ShareBackend, pattern: Option
         });
         parent.name = "..".to_string();
         if matches(".") {
-            entries.push(DirEntry { info: this });
+            entries.push_back(DirEntry { info: this, position: 0 });
         }
         if matches("..") {
-            entries.push(DirEntry { info: parent });
+            entries.push_back(DirEntry { info: parent, position: 0 });
         }
     }
     entries.extend(listed.into_iter().filter(|e| e.info.name != "." && e.info.name != ".."));
 
-    open.search_state = Some(DirCursor { entries, next: 0, pattern, page });
-    Ok(())
-}
-
-/// Makes sure that `cursor` has an entry to give, reading further pages of
-/// the directory as needed; false at the end of the listing.
-async fn next_page(handle: &dyn Handle, cursor: &mut DirCursor) -> Result<bool, u32> {
-    while cursor.next >= cursor.entries.len() {
-        let Some(after) = cursor.page else {
-            return Ok(false);
-        };
-        let page = handle.list_dir_page(after).await;
-        let Some(page) = page.map_err(|e| e.to_nt_status())? else {
-            cursor.page = None;
-            return Ok(false);
-        };
-        (cursor.entries, cursor.page) = page_of(page, cursor.pattern.as_deref());
-        cursor.next = 0;
-    }
-    Ok(true)
-}
-
-/// The entries of `page` that match `pattern`, and where the next begins.
-fn page_of(page: DirPage, pattern: Option<&str>) -> (Vec<DirEntry>, Option<u64>) {
-    let next = (!page.end).then_some(page.next);
-    let mut entries = page.entries;
-    if let Some(matcher) = pattern.map(|p| Pattern::new(p, true)) {
-        entries.retain(|e| matcher.matches(&e.info.name));
-    }
-    (entries, next)
+    let position = page.is_some().then_some(0);
+    open.search_state = Some(DirCursor { entries, pattern, position, entry_bytes });
+    Ok(page)
 }
 
 /// File info of the parent directory of `open`, or `None` at the share root

@@ -318,6 +318,7 @@ impl Handle for MemHandle {
                         stream_index: 0,
                         stored_attributes: 0,
                     },
+                    position: 0,
                 });
             }
         }
@@ -341,6 +342,7 @@ impl Handle for MemHandle {
                         stream_index: 0,
                         stored_attributes: 0,
                     },
+                    position: 0,
                 });
             }
         }

@@ -5,7 +5,7 @@
 //! - `replication.keys_follow`: each stream has the volume's keyring. Where nothing but that has changed, it is sent alone.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::StreamExt;
 use larder_api::{Failure, FailureKind, SendRequest, SentSnapshot};
@@ -67,6 +67,11 @@ pub(super) async fn release(volume: &Volume, reason: &str, but: Option<u64>) -> 
     Ok(())
 }
 
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 impl Courier {
     /// Sends all that the replica lacks, and returns how many snapshots were sent.
     pub(super) async fn run(&self) -> Result<u64, Failure> {
@@ -78,7 +83,7 @@ impl Courier {
                 false => self.pool.volume(&self.volume).await?,
             };
             let own = snapshots(&volume);
-            let step = plan::next(&own, &there).map_err(Failure::invalid)?;
+            let step = plan::next(&own, &there, now_ns()).map_err(Failure::invalid)?;
             {
                 let mut progress = self.progress.lock();
                 progress.newest = there.snapshots.last().cloned();

@@ -18,9 +18,10 @@ use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
 use larder_base::hex;
+use larder_serve::handshake::Paced;
 use larder_serve::strangers::{STRANGER_TIME, Stranger, Strangers};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -78,6 +79,7 @@ pub(crate) fn listen(daemon: Arc<Daemon>, listener: TcpListener, stop: Cancellat
             };
             let is_full = waiting.load(Relaxed) >= STRANGERS_MAX;
             let Some(stranger) = strangers.admit_newest(from.ip(), is_full) else { continue };
+            let stream = stranger.paces(stream, from.ip());
             let visit = Visit {
                 evicted: stranger.evicted(),
                 known: CancellationToken::new(),
@@ -168,12 +170,14 @@ impl Visit {
     }
 }
 
-async fn serve(daemon: Arc<Daemon>, stream: TcpStream, acceptor: TlsAcceptor, visit: Arc<Visit>) -> Result<(), String> {
+async fn serve(daemon: Arc<Daemon>, stream: Paced, acceptor: TlsAcceptor, visit: Arc<Visit>) -> Result<(), String> {
     if !visit.has_room() {
         return Err("strangers hold too much".to_owned());
     }
+    let pace = stream.pace().clone();
     let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
     let stream = handshake.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
+    pace.end();
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let machine = tls::fingerprint(certificate.ok_or("no certificate")?);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {

@@ -4,6 +4,8 @@
 //!   (stability, existence) hold.
 //! - `ops.handle_first`: every call resolves its handle first, so that no generation aliases
 //!   another.
+//! - `ops.inode_held`: in a folder of the host, a call that judges an inode and then acts on it holds the inode until it ends
+//!   (`files.number_held`).
 //! - `ops.drop_is_clean`: dropping [`run`]'s future never leaves half a change, and the duplicate
 //!   request cache forgets the call (`drc.no_reply_no_trace`).
 
@@ -17,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_files::Files;
+use larder_files::{Files, HeldInode};
 use larder_volume::{Attr, Cred, FileId};
 
 use super::drc;
@@ -78,8 +80,8 @@ impl Call {
         Ok(self.files().resolve(self.id).await?)
     }
 
-    /// The handle of another object in the arguments, which must be of the same volume (RENAME, LINK).
-    async fn resolve_second(&self, handle: &[u8]) -> Result<Attr, Fail> {
+    /// The handle of another object in the arguments, which must be of the same volume (RENAME, LINK). It is held as the first.
+    async fn resolve_second(&self, handle: &[u8]) -> Result<(Attr, HeldInode), Fail> {
         let (key, id) = handle::decode(handle).ok_or(Status::BadHandle)?;
         if key != self.export.key {
             return Err(Status::XDev.into());
@@ -87,7 +89,8 @@ impl Call {
         if !handle::is_of(handle, id.ino, &self.export.seal) {
             return Err(Status::BadHandle.into());
         }
-        Ok(self.files().resolve(id).await?)
+        let held = self.files().hold(id).await?;
+        Ok((self.files().resolve(id).await?, held))
     }
 
     fn handle(&self, id: FileId) -> [u8; handle::HANDLE_BYTES] {
@@ -138,7 +141,12 @@ async fn carry_out(call: &mut Call) -> Reply {
     w.truncate(0);
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
-    let outcome = procedure(call, &mut answer).await;
+    #[cfg(test)]
+    super::tests::fail_as_planted(&call.message).await;
+    let outcome = match call.files().reuses_numbers() && call.proc.judges_first() {
+        false => procedure(call, &mut answer).await,
+        true => Box::pin(holding(call, &mut answer)).await,
+    };
     if let Err(fail) = &outcome {
         let after = match fail {
             Fail::Garbage | Fail::Status(Status::Stale) => None,
@@ -151,6 +159,12 @@ async fn carry_out(call: &mut Call) -> Reply {
     call.shared.stats.took(call.proc, began.elapsed());
     set_record_mark(&mut answer.w, answer.data_bytes + padding(answer.data_bytes));
     Reply { head: answer.w.into_inner(), data: answer.data, data_bytes: answer.data_bytes }
+}
+
+/// `ops.inode_held`.
+async fn holding(call: &mut Call, out: &mut Answer) -> Result<(), Fail> {
+    let _held = call.files().hold(call.id).await?;
+    procedure(call, out).await
 }
 
 /// The states of the larger procedures are boxed: the future of every call is moved once, and the small and

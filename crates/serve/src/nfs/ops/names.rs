@@ -154,7 +154,8 @@ impl Call {
         check_old_name(from_name)?;
         check_old_name(to_name)?;
         self.resolve().await?;
-        let to = self.resolve_second(to_handle).await?.id.ino;
+        let (to, _held) = self.resolve_second(to_handle).await?;
+        let to = to.id.ino;
         let files = self.files();
         let (from_dir, to_dir) =
             files.rename(&self.cred, self.id.ino, from_name, to, to_name, RenameMode::Replace).await?;
@@ -170,7 +171,8 @@ impl Call {
         let (dir_handle, name) = (args.opaque(HANDLE_BYTES_MAX)?, args.name()?);
         check_new_name(name)?;
         self.resolve().await?;
-        let dir = self.resolve_second(dir_handle).await?.id.ino;
+        let (dir, _held) = self.resolve_second(dir_handle).await?;
+        let dir = dir.id.ino;
         let (file, changed) = self.files().link(&self.cred, self.id.ino, dir, name).await?;
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&file), self.fsid());

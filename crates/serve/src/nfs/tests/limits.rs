@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::super::NfsConfig;
 use super::super::proto::Proc;
 use super::client::*;
+use super::{PANICS, PANICS_LATER};
 
 /// Whether the server ends the connection, whatever it says before.
 async fn is_closed(c: &mut Client) -> bool {
@@ -35,6 +36,35 @@ async fn garbage_ends_its_connection_and_no_other() {
         assert!(good.getattr(&root).await.is_ok());
     }
     assert!(server.handle.stats().connections_dropped >= 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_ends_its_connection_and_no_other() {
+    let server = Server::start().await;
+    let mut good = server.mounted().await;
+    let root = good.root.clone();
+    for name in [PANICS, PANICS_LATER] {
+        // A call that may get a task of its own, and one that stays with its connection.
+        for (proc, args) in [(Proc::Lookup, name_args(&root, name)), (Proc::Create, guarded_args(&root, name))] {
+            let mut bad = server.mounted().await;
+            bad.send(proc, &args).await;
+            assert!(is_closed(&mut bad).await, "{proc:?} {name:?}");
+            good.getattr(&root).await.unwrap();
+        }
+    }
+    // The client connects again, and what it asks for next is carried out.
+    let mut again = server.mounted().await;
+    let file = again.make(Proc::Create, &root, b"f", 0o644).await.unwrap();
+    again.write(&file, 0, b"content", 2).await.unwrap();
+    assert_eq!(good.read(&file, 0, 10).await.unwrap().0, b"content");
+    drop(again);
+    for _ in 0..500 {
+        if server.handle.stats().connections_open == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} connections are counted as open", server.handle.stats().connections_open);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
