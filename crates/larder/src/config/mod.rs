@@ -325,10 +325,7 @@ pub(crate) fn parse_quota(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn parse_compression(text: &str) -> Result<String, String> {
-    match text {
-        "none" | "lz4" | "zstd" => Ok(text.to_owned()),
-        _ => Err(format!("'{text}' is not a compression: use lz4, zstd or none")),
-    }
+    text.parse().map(|compression: larder_volume::Compression| compression.to_string())
 }
 
 pub(crate) fn parse_sync(text: &str) -> Result<String, String> {
