@@ -233,6 +233,9 @@ pub struct VolumeInfo {
     /// It only receives snapshots of another volume, and is opened once it was promoted (feature `replica`).
     #[serde(skip)]
     pub replica: bool,
+    /// It is a replica as files, with properties of its own (feature `copy`).
+    #[serde(skip)]
+    pub copy: bool,
     /// The volume and the snapshot that it began as, if it is a clone: `VOLUME@NAME` (feature `clone`). In lists only.
     #[serde(skip)]
     pub origin: Option<String>,

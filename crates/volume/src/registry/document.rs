@@ -70,7 +70,8 @@ impl VolumeEntry {
         VolumeInfo {
             sealed: has(features::ENCRYPTION),
             sealing: self.sealing,
-            replica: has(features::REPLICA),
+            replica: has(features::REPLICA) || has(features::COPY),
+            copy: has(features::COPY),
             ..self.info.clone()
         }
     }

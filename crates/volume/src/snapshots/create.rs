@@ -25,10 +25,15 @@ impl Volume {
     /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
     /// `[A-Za-z0-9_.+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
     pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
+        self.snapshot_of(name, self.state.now()).await
+    }
+
+    /// With the moment that it shows.
+    pub(crate) async fn snapshot_of(&self, name: &str, created: Timestamp) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (state, name) = (Arc::clone(&self.state), name.to_owned());
         // The caller may go away; a snapshot between cut and row must not stay.
-        let taken = self.state.runtime.spawn(async move { state.take_snapshot(&name).await });
+        let taken = self.state.runtime.spawn(async move { state.take_snapshot(&name, created).await });
         taken.await.map_err(|error| FsError::Io(format!("taking the snapshot was cut off: {error}").into()))?
     }
 }
@@ -45,7 +50,7 @@ pub(crate) fn check_name(name: &str) -> FsResult<()> {
 }
 
 impl State {
-    async fn take_snapshot(self: &Arc<Self>, name: &str) -> FsResult<SnapshotInfo> {
+    async fn take_snapshot(self: &Arc<Self>, name: &str, created: Timestamp) -> FsResult<SnapshotInfo> {
         // Programs that do not know snapshots are kept out before there is one.
         self.marks.set(features::SNAPSHOTS).await?;
         let catalog = &self.catalog;
@@ -59,7 +64,6 @@ impl State {
             batch.put(row::EPOCH_KEY, row::encode_epoch(epoch));
             batch
         };
-        let created = self.now();
         // A change that comes in between counts as later, which costs no more than a snapshot.
         self.changed.store(false, Ordering::Release);
         let cut = self.data.cut(first).await;

@@ -30,11 +30,11 @@ use crate::types::*;
 
 const PAGE: usize = 1024;
 /// Rows changed in one batch, about.
-const BATCH_ROWS_MAX: usize = 2048;
+pub(crate) const BATCH_ROWS_MAX: usize = 2048;
 
 /// Whether an inode of the snapshot had a name, or belonged to one that had: the named attributes of an orphan go with it
 /// (`named.lives_with_owner`).
-async fn lived(core: &InodeCore, view: &View) -> FsResult<bool> {
+pub(crate) async fn lived(core: &InodeCore, view: &View) -> FsResult<bool> {
     let links = async |ino: Ino| -> FsResult<Option<(u32, Ino)>> {
         let Some(record) = view.get(&keys::inode_key(ino)).await? else { return Ok(None) };
         let core = keys::decode_inode(ino, &record)?;
