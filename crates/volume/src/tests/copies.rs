@@ -277,3 +277,20 @@ async fn copies_refuse_what_is_not_theirs() {
     far.release_received("c", "s0", "tax").await.unwrap();
     far.destroy("c").await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_into_a_full_store_goes_on_when_there_is_room() {
+    let (here, there) = (Box_::new(), Box_::new());
+    let (registry, volume) = here.open().await;
+    let far = there.registry().await;
+    make_copy(&far).await;
+    change(&volume, 0).await;
+    volume.snapshot("s0").await.unwrap();
+    let room = there.room.available.swap(0, Ordering::Relaxed);
+    assert!(matches!(copy(&registry, "s0", &far).await, Err(FsError::NoSpace(_))));
+    assert!(far.copied("c").await.unwrap().snapshots().is_empty());
+    there.room.available.store(room, Ordering::Relaxed);
+    copy(&registry, "s0", &far).await.unwrap();
+    let seen = far.copied("c").await.unwrap();
+    assert_same(&volume, &seen, "s0").await;
+}
