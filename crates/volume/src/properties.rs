@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The codec of records written from now on. Records keep the codec that they were written with, and say which it is; how hard the
-/// writer tried they do not say, and no reader has to know.
+/// The codec of records written from now on. Records keep the codec that they were written with, and say which it is. They
+/// do not say how hard the writer tried, and no reader has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(into = "StoredCompression", from = "StoredCompression")]
 pub enum Compression {

@@ -155,6 +155,10 @@ impl Document {
     }
 }
 
+pub(crate) fn no_copy(name: &str) -> FsError {
+    FsError::Refused(format!("'{name}' is no copy as files").into())
+}
+
 pub(crate) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
     let (document, version) = read_document(store).await?;
     // Every volume was entered before its first object was written.

@@ -40,13 +40,12 @@ use crate::meta::Meta;
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::opening::StateParts;
 use crate::properties::{OwnerQuotas, Properties, VolumeInfo};
-use crate::replica::no_copy;
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, Terms, check_features, find_id, is_empty, store_error};
+use document::{Document, Terms, check_features, find_id, is_empty, no_copy, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";

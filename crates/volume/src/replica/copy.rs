@@ -4,18 +4,18 @@
 //! source's snapshot -> inodes that may differ -> data through the copy's codec, stored, read back -> their rows -> snapshot
 //! ```
 //!
-//! A copy is a volume with an engine of its own, which nobody opens but this. Inodes keep their numbers, so names, links, attributes and
-//! lists are the source's rows; data alone is written anew. It becomes a volume by losing its mark.
+//! A copy is a volume with an engine of its own, which nobody opens but this. Inodes keep their numbers, so names, links,
+//! attributes and lists are the source's rows; data alone is written anew. It becomes a volume by losing its mark.
 //!
-//! - `copy.made_equal`: a run makes equal to the source's snapshot every inode that either side has written since the newest snapshot
-//!   that both have. So it does not matter what an earlier run has done, or which snapshot that was for.
-//! - `copy.record_last`: while the data of a file is on its way its record has the change number 0, which no file of a source has. The
-//!   source's record comes once the data is stored and was read back. So a record that is the source's proves its data, and a killed run
-//!   copies no file twice.
-//! - `copy.same_numbers`: a snapshot of the copy has the number, the name and the time of the source's: the copy's epoch is moved on to
-//!   that number before the first change, while the copy is closed.
-//! - `copy.unseen_until_whole`: no door shows the head of a copy. A promotion of a copy whose newest run was cut off goes back to the
-//!   newest snapshot.
+//! - `copy.made_equal`: a run makes equal to the source's snapshot every inode that either side has written since the newest
+//!   snapshot that both have. So it does not matter what an earlier run has done, or which snapshot that was for.
+//! - `copy.record_last`: while the data of a file is on its way its record has the change number 0, which no file of a source
+//!   has. The source's record comes once the data is stored and was read back. So a record that is the source's proves its
+//!   data, and a killed run copies no file twice.
+//! - `copy.same_numbers`: a snapshot of the copy has the number, the name and the time of the source's. The copy's epoch is
+//!   moved on to that number before the first change, while the copy is closed.
+//! - `copy.unseen_until_whole`: no door shows the head of a copy. A promotion of a copy whose newest run was cut off goes
+//!   back to the newest snapshot.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -36,7 +36,7 @@ use crate::keys::{self, tag};
 use crate::meta::Batch;
 use crate::properties::{Properties, VolumeInfo};
 use crate::registry::Registry;
-use crate::registry::document::{VolumeEntry, find};
+use crate::registry::document::{VolumeEntry, find, no_copy};
 use crate::snapshots::changes::changed;
 use crate::snapshots::number::within;
 use crate::snapshots::rollback::{BATCH_ROWS_MAX, lived};
@@ -71,7 +71,8 @@ impl Registry {
         self.open_volume(name, true).await
     }
 
-    /// Copies a snapshot of a volume of this store into a copy, which may be in another store. What an earlier call has brought stays.
+    /// Copies a snapshot of a volume of this store into a copy, which may be in another store. What an earlier call has
+    /// brought stays.
     /// [`FsError::Refused`] says why it does not fit. About how many bytes it will be is known for a first one only.
     pub async fn copy_snapshot(
         &self,
@@ -241,10 +242,6 @@ impl Registry {
         .await?;
         self.volume(name).await.map(drop)
     }
-}
-
-pub(crate) fn no_copy(name: &str) -> FsError {
-    FsError::Refused(format!("'{name}' is no copy as files").into())
 }
 
 /// The newest snapshot that both have.

@@ -41,7 +41,6 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use chain::flat;
 pub use copy::Pace;
-pub(crate) use copy::no_copy;
 pub use limits::ReceiveLimits;
 pub(crate) use promote::facts;
 pub(crate) use rows::copy_rows;

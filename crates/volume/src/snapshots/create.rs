@@ -29,8 +29,8 @@ impl Volume {
         self.snapshot_of(name, self.state.now()).await
     }
 
-    /// A snapshot of what a rollback takes away, which comes next. If it is not asked for in the life of this volume, the snapshot goes at
-    /// the next opening (`rollback.saved_for_nothing_goes`).
+    /// A snapshot of what a rollback takes away, which comes next. If that is not asked for in this life of the volume, the
+    /// snapshot goes at the next opening (`rollback.saved_for_nothing_goes`).
     pub async fn save_before_rollback(&self, name: &str) -> FsResult<SnapshotInfo> {
         self.take(name, self.state.now(), true).await
     }
@@ -119,8 +119,9 @@ impl State {
         cut: meta::Cut,
     ) -> FsResult<FsResult<()>> {
         let point = self.meta.store(cut).await?;
-        // The number is this snapshot's alone once the next epoch is durable, which came with the first change behind the point. Until
-        // then another machine may take the volume over and give the number, and with it the image's name, to a snapshot of its own.
+        // The number is this snapshot's alone once the next epoch is durable, which came with the first change behind the
+        // point. Until then another machine may take the volume over and give the number, and with it the image's name, to a
+        // snapshot of its own.
         self.meta.durable(self.meta.newest()).await?;
         *has_number = true;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
