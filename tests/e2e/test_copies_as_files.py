@@ -35,7 +35,8 @@ def box(folder):
     """Two pools of one machine."""
     daemon = make(folder / "box", extra=["--squash", "none"]).start()
     daemon.mounts = []
-    daemon.run("pool", "create", "cold", str(folder / "second"), check=True)
+    daemon.run("pool", "create", "cold", str(folder / "second"), "--layout", "stripe", check=True)
+    daemon.run("pool", "import", str(folder / "second"), check=True)
     yield daemon
     for at in daemon.mounts:
         daemon.run("umount", str(at))

@@ -35,6 +35,11 @@ impl Volume {
         self.take(name, self.state.now(), true).await
     }
 
+    /// The rollback does not come: its snapshot goes. Once the rollback was asked for, the snapshot stays.
+    pub async fn drop_saved(&self) -> FsResult<()> {
+        self.state.drop_saved().await
+    }
+
     /// With the moment that it shows.
     pub(crate) async fn snapshot_of(&self, name: &str, created: Timestamp) -> FsResult<SnapshotInfo> {
         self.take(name, created, false).await
