@@ -9,7 +9,6 @@
 import json
 import os
 import random
-import subprocess
 
 import pytest
 
@@ -52,7 +51,6 @@ def add_more(top):
     """What `fill` does not make."""
     for number in range(6):
         (top / f"words-{number}").write_bytes(text(150_000, number))
-    subprocess.run(["setfacl", "-m", "u:1234:rw,g:2345:r", str(top / "words-1")], check=False)
     os.setxattr(top / "words-2", "user.long", b"x" * 3000)
     os.setxattr(top / "words-3", "user.DosStream.notes:$DATA", b"a named stream")
     if os.geteuid() == 0:
@@ -107,13 +105,13 @@ def one(path):
 
 def test_a_copy_as_files_packs_harder_and_survives_kills(box):
     """F1, F2, F4"""
-    top = mounted(box, "files", "mnt")
+    top = mounted(box, "tank/files", "mnt")
     fill(top / "tree", big_bytes=2_000_000)
     add_more(top)
-    snap(box, "files", "a")
+    snap(box, "tank/files", "a")
     want = {"a": seen(top)}
     harder = ["--compression", "zstd:9", "--record-size", "1M"]
-    done = replicate(box, "add", "files", "cold/copy", "--as-files", *harder, "--limit", "2MiB")
+    done = replicate(box, "add", "tank/files", "cold/copy", "--as-files", *harder, "--limit", "2MiB")
     assert json.loads(done.stdout)["replications"][0]["to"] == "cold/copy"
     config = (box.data / "larder.toml").read_text()
     assert "as_files = true" in config
@@ -124,11 +122,11 @@ def test_a_copy_as_files_packs_harder_and_survives_kills(box):
         box.run("umount", str(top))
         box.kill()
         box.start()
-        box.run("mount", str(top), "--volume", "files", check=True)
-    box.run("replicate", "remove", "files", check=True)
-    replicate(box, "add", "files", "cold/copy", "--as-files")
+        box.run("mount", str(top), "--volume", "tank/files", check=True)
+    box.run("replicate", "remove", "tank/files", check=True)
+    replicate(box, "add", "tank/files", "cold/copy", "--as-files")
     up_to_date(box, "a")
-    assert holds(box, "files") == ["a"], "the next goes on from it"
+    assert holds(box, "tank/files") == ["a"], "the next goes on from it"
     copy, own = listed(box, "copy"), listed(box, "files")
     assert (copy["compression"], copy["record_bytes"], copy["copy"]) == ("zstd:9", 1 << 20, True)
     assert copy["compression_ratio"] > own["compression_ratio"] * 1.1, (copy, own)
@@ -139,20 +137,20 @@ def test_a_copy_as_files_packs_harder_and_survives_kills(box):
         file.write(text(1000, 77))
     os.rename(top / "tree" / "docs", top / "moved")
     os.truncate(top / "holes", 600 << 20)
-    snap(box, "files", "b")
+    snap(box, "tank/files", "b")
     want["b"] = seen(top)
     up_to_date(box, "b")
     assert snapshots(box, "cold/copy") == ["a", "b"]
     # A snapshot that is gone before it was copied is none of it.
-    box.run("replicate", "remove", "files", check=True)
+    box.run("replicate", "remove", "tank/files", check=True)
     (top / "passing").write_bytes(text(5000, 5))
-    snap(box, "files", "c")
-    box.run("snap", "destroy", "files@c", check=True)
+    snap(box, "tank/files", "c")
+    box.run("snap", "destroy", "tank/files@c", check=True)
     (top / "passing").unlink()
     (top / "last").write_bytes(text(5000, 6))
-    snap(box, "files", "d")
+    snap(box, "tank/files", "d")
     want["d"] = seen(top)
-    replicate(box, "files", "cold/copy")
+    replicate(box, "tank/files", "cold/copy")
     assert snapshots(box, "cold/copy") == ["a", "b", "d"]
     checked = json.loads(box.run("--json", "check", "--volume", "cold/copy", "--read-data").stdout or "null")
     assert checked is None or all(result["problems"] == [] for result in checked), checked
@@ -166,23 +164,23 @@ def test_a_copy_as_files_packs_harder_and_survives_kills(box):
 
 def test_a_copy_says_what_it_is_and_what_it_takes(box):
     """F3"""
-    top = mounted(box, "files", "mnt")
+    top = mounted(box, "tank/files", "mnt")
     (top / "note").write_bytes(text(20_000, 1))
-    snap(box, "files", "a")
+    snap(box, "tank/files", "a")
 
     def refused(*words):
         done = box.run(*words)
         assert done.returncode != 0, done.stdout
         return done.stderr
 
-    assert "--as-files" in refused("replicate", "add", "files", "cold/copy", "--compression", "zstd:9")
-    assert "1 to 19" in refused("replicate", "add", "files", "cold/copy", "--as-files", "--compression", "zstd:20")
-    assert "pools of one machine" in refused("replicate", "add", "files", "ssh://root@localhost/cold/copy", "--as-files")
-    assert "exists already" in refused("replicate", "add", "files", "tank/files", "--as-files")
-    replicate(box, "add", "files", "cold/copy", "--as-files", "--compression", "zstd:12")
+    assert "--as-files" in refused("replicate", "add", "tank/files", "cold/copy", "--compression", "zstd:9")
+    assert "1 to 19" in refused("replicate", "add", "tank/files", "cold/copy", "--as-files", "--compression", "zstd:20")
+    assert "pools of one machine" in refused("replicate", "add", "tank/files", "ssh://root@localhost/cold/copy", "--as-files")
+    assert "exists already" in refused("replicate", "add", "tank/files", "tank/files", "--as-files")
+    replicate(box, "add", "tank/files", "cold/copy", "--as-files", "--compression", "zstd:12")
     up_to_date(box, "a")
-    assert "keeps its settings" in refused("replicate", "add", "files", "cold/copy", "--as-files", "--compression", "lz4")
-    assert "copy as files" in refused("replicate", "add", "files", "cold/copy")
+    assert "keeps its settings" in refused("replicate", "add", "tank/files", "cold/copy", "--as-files", "--compression", "lz4")
+    assert "copy as files" in refused("replicate", "add", "tank/files", "cold/copy")
     assert "only the compression" in refused("volume", "set", "cold/copy", "--quota", "1GiB")
     box.run("volume", "set", "cold/copy", "--compression", "zstd:19", check=True)
     assert listed(box, "copy")["compression"] == "zstd:19"
@@ -193,23 +191,23 @@ def test_a_copy_says_what_it_is_and_what_it_takes(box):
     assert "held" in refused("volume", "destroy", "cold/copy", "--yes", "--force")
     box.run("snap", "release", "cold/copy@a", "taxes", check=True)
     box.run("volume", "destroy", "cold/copy", "--yes", check=True)
-    assert "is gone" in refused("replicate", "files")
-    box.run("replicate", "remove", "files", check=True)
-    assert holds(box, "files") == []
+    assert "is gone" in refused("replicate", "tank/files")
+    box.run("replicate", "remove", "tank/files", check=True)
+    assert holds(box, "tank/files") == []
 
 
 def test_a_copy_has_a_key_of_its_own(box):
     """F1, F3"""
-    typed(box, "volume", "create", "secret", "--encrypt", "--no-recovery-key", "--no-share")
-    top = mounted(box, "secret", "mnt")
+    typed(box, "volume", "create", "tank/secret", "--encrypt", "--no-recovery-key", "--no-share")
+    top = mounted(box, "tank/secret", "mnt")
     (top / "note").write_bytes(text(20_000, 1))
-    snap(box, "secret", "a")
-    refused = box.run("replicate", "add", "secret", "cold/copy", "--as-files")
+    snap(box, "tank/secret", "a")
+    refused = box.run("replicate", "add", "tank/secret", "cold/copy", "--as-files")
     assert refused.returncode != 0 and "would lie open" in refused.stderr and "--encrypt" in refused.stderr
     phrase = box.data / "phrase"
     phrase.write_text("another long passphrase\n")
     phrase.chmod(0o600)
-    done = box.run("replicate", "add", "secret", "cold/copy", "--as-files", "--encrypt", "--passphrase-file", str(phrase))
+    done = box.run("replicate", "add", "tank/secret", "cold/copy", "--as-files", "--encrypt", "--passphrase-file", str(phrase))
     assert done.returncode == 0 and "Recovery key:" in done.stdout, done.stderr
     up_to_date(box, "a")
     assert listed(box, "copy")["encryption"]
