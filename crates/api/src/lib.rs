@@ -27,7 +27,9 @@ pub use people::{
     GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
     UserKey, UserKeysChange,
 };
-pub use replication::{Accept, Accepted, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications};
+pub use replication::{
+    Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
+};
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest,
     SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,

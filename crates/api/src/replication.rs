@@ -2,16 +2,32 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::SnapshotCounts;
+use crate::{Encrypt, SnapshotCounts, VolumeChange};
 
 /// A change of what is replicated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicationChange {
     /// After each snapshot from now on. A code of `larder replicate accept` makes the two machines known to each other first.
-    Add { volume: String, to: String, limit: Option<String>, code: Option<String> },
+    Add {
+        volume: String,
+        to: String,
+        limit: Option<String>,
+        code: Option<String>,
+        /// Its files are copied into a volume of these properties; without, its objects are sent as they lie.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        as_files: Option<Box<AsFiles>>,
+    },
     /// No more. The replica stays.
     Remove { volume: String, to: Option<String> },
+}
+
+/// A copy with properties of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsFiles {
+    /// What is absent is as the volume has it.
+    pub properties: VolumeChange,
+    pub encrypt: Option<Encrypt>,
 }
 
 /// Replicate now, and answer when it is done. Without `to`: to all that are configured for the volume.
@@ -66,6 +82,9 @@ pub struct Paired {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replications {
     pub replications: Vec<ReplicationStatus>,
+    /// Of the encrypted copy that was made, in the answer to that request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_key: Option<String>,
 }
 
 /// One volume on its way to one place.

@@ -496,6 +496,9 @@ pub struct VolumeStatus {
     /// It only receives snapshots of another volume.
     #[serde(default)]
     pub replica: bool,
+    /// It is a replica as files, with properties of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copy: bool,
     /// It is a clone, and began as this snapshot: `VOLUME@NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,

@@ -220,13 +220,17 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
-            size(if v.replica { v.stored_bytes } else { v.used_bytes }),
+            size(if v.replica && !v.copy { v.stored_bytes } else { v.used_bytes }),
             v.compression_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")),
             size(v.available_bytes),
             v.quota_bytes.map_or("none".to_owned(), |b| ByteSize(b).to_string()),
             ByteSize(u64::from(v.record_bytes)).to_string(),
             v.compression.clone(),
-            if v.replica { "replica".to_owned() } else { v.sync.clone() },
+            match (v.copy, v.replica) {
+                (true, _) => "copy".to_owned(),
+                (false, true) => "replica".to_owned(),
+                (false, false) => v.sync.clone(),
+            },
             match &v.encryption {
                 Some(cipher) if v.sealing.is_some() => {
                     let sealing = v.sealing.as_ref().map(self::sealing).unwrap_or_default();

@@ -99,6 +99,10 @@ struct Run<'a> {
 impl Run<'_> {
     async fn all(&mut self) -> FsResult<()> {
         self.inodes().await?;
+        if self.state.is_copying().await? {
+            // Names and links of a half are not those of a whole.
+            return self.counters().await;
+        }
         self.entries().await?;
         self.cookies().await?;
         self.folded().await?;

@@ -29,6 +29,10 @@ pub(crate) const PIECES: &str = "pieces";
 /// volume.
 pub(crate) const REPLICA: &str = "replica";
 
+/// Snapshots of another volume are copied into it as files (`replica::copy`). A program that does not know this would let clients change
+/// it, or show them half of a snapshot.
+pub(crate) const COPY: &str = "copy";
+
 /// Snapshots of a replica are held. A program that does not know this would forget the holds.
 pub(crate) const REPLICA_HOLDS: &str = "replica-holds";
 
@@ -50,7 +54,7 @@ pub(crate) const KNOWN: [&str; 6] = [ACCESS_LISTS, CLONES, NAMED_ATTRIBUTES, REP
 /// Incompatible features of objects that a stream of a snapshot has as they are (`replica`).
 pub(crate) const OF_OBJECTS: [&str; 1] = [PIECES];
 /// Those that a program must know to do anything.
-pub(crate) const INCOMPATIBLE: [&str; 6] = [CLONE, ENCRYPTION, PIECES, REPLICA, SEALING, SEATS];
+pub(crate) const INCOMPATIBLE: [&str; 7] = [CLONE, COPY, ENCRYPTION, PIECES, REPLICA, SEALING, SEATS];
 
 /// The features that a stream names: a receiver that does not know one refuses the stream.
 pub(crate) fn to_send(features: &Features) -> Vec<String> {

@@ -39,6 +39,7 @@ pub(crate) mod tag {
     pub(crate) const BLOCK: u8 = b'B';
     pub(crate) const SNAPSHOT: u8 = b'P';
     pub(crate) const CHANGED: u8 = b'H';
+    pub(crate) const SAVED: u8 = b'V';
     /// Kept for file data that is shared. Nothing is written under it.
     pub(super) const UNUSED: u8 = b'T';
 }
@@ -48,7 +49,7 @@ const _: () = {
     use tag::*;
     let tags = [
         SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, BLOCK, SNAPSHOT, CHANGED, UNUSED,
+        SEGMENT, BLOCK, SNAPSHOT, CHANGED, SAVED, UNUSED,
     ];
     let mut at = 0;
     while at < tags.len() {
@@ -72,6 +73,8 @@ pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
 pub(crate) const NEXT_INO_KEY: &[u8] = &[tag::NEXT_INO];
 /// The next block of segments' numbers (`segment.numbers_of_an_opening`).
 pub(crate) const BLOCK_KEY: &[u8] = &[tag::BLOCK];
+/// The number of the snapshot that was taken for a rollback which has not been asked for yet (`rollback.saved_for_nothing_goes`).
+pub(crate) const SAVED_KEY: &[u8] = &[tag::SAVED];
 pub(crate) const USAGE_KEY: &[u8] = &[tag::USAGE];
 /// Never has a value: to delete it changes nothing, and is written all the same.
 pub(crate) const NOTHING_KEY: &[u8] = &[tag::NOTHING];

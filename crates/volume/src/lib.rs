@@ -70,7 +70,7 @@ pub use missing_objects::MissingObjects;
 pub use names::SNAPSHOTS_NAME;
 pub use namespace::Unnamed;
 pub use permit::{Grounds, ModeClass, Wish};
-pub use properties::{Compression, OwnerQuota, OwnerQuotas, Properties, Sealing, SyncMode, VolumeInfo};
+pub use properties::{Compression, OwnerQuota, OwnerQuotas, Properties, Sealing, SyncMode, VolumeInfo, ZstdLevel};
 pub use registry::followed::Outdated;
 pub use registry::handover::{Handover, HandoverStage};
 pub use registry::seats::Seated;

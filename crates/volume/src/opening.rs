@@ -179,6 +179,10 @@ impl State {
                     let volume = &state.name;
                     tracing::warn!(volume, %error, "NFS handles of the volume have no seal until it is opened again");
                 }
+                if let Err(error) = state.drop_saved().await {
+                    let volume = &state.name;
+                    tracing::warn!(volume, %error, "the snapshot of a rollback that was cut off stays until the next opening");
+                }
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
                 if epoch > 1 {
                     tokio::spawn(Arc::clone(&state).sweep_images(epoch));

@@ -432,7 +432,7 @@ pub(crate) struct Properties {
     /// Bytes per record of new data: a power of two from 4K to 1M [default: 128K]
     #[arg(long, value_name = "SIZE", value_parser = config::parse_record_size)]
     pub(crate) record_size: Option<u32>,
-    /// lz4, zstd or none [default: lz4]
+    /// lz4, zstd, none, or zstd:1 to zstd:19, which packs harder and takes longer (zstd is zstd:3) [default: lz4]
     #[arg(long, value_parser = config::parse_compression)]
     pub(crate) compression: Option<String>,
     /// The most it may hold; none takes the limit away

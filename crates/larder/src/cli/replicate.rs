@@ -1,18 +1,21 @@
 //! `larder replicate`: volumes kept on other pools and machines.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use larder_api::{
-    Accept, Accepted, Client, Failure, Replicate, ReplicationChange, ReplicationStatus, Replications, SnapshotCounts,
+    Accept, Accepted, AsFiles, Client, Encrypt, Failure, Replicate, ReplicationChange, ReplicationStatus, Replications,
+    SnapshotCounts, VolumeChange,
 };
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
+use super::keys;
 use super::reach::{self, Backend, closing};
 use super::volume_name::split;
-use crate::config::{parse_limit, parse_quota};
+use crate::config::{parse_compression, parse_limit, parse_quota, parse_record_size};
 use crate::daemon::replication;
 use crate::{render, times};
 
@@ -62,6 +65,12 @@ pub(crate) enum ReplicateCommand {
         /// Bytes a second at most, such as 10MiB
         #[arg(long, value_name = "RATE", value_parser = parse_limit)]
         limit: Option<ByteSize>,
+        /// Copy its files into a volume with settings of its own, in a pool of this machine; without, snapshots are sent as they lie in
+        /// the store, which takes less work
+        #[arg(long, conflicts_with = "code")]
+        as_files: bool,
+        #[command(flatten)]
+        copy: CopyArgs,
     },
     /// No more; the replica stays
     Remove {
@@ -86,6 +95,46 @@ pub(crate) enum ReplicateCommand {
     },
 }
 
+/// Settings of a copy as files.
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// Of the copy: lz4, zstd, none, or zstd:1 to zstd:19, which packs harder and takes longer [default: as the volume's]
+    #[arg(long, requires = "as_files", value_parser = parse_compression)]
+    compression: Option<String>,
+    /// Of the copy: bytes per record, a power of two from 4K to 1M; larger ones pack better [default: as the volume's]
+    #[arg(long, requires = "as_files", value_name = "SIZE", value_parser = parse_record_size)]
+    record_size: Option<u32>,
+    /// Encrypt the copy, with a key of its own: aes-256-gcm, aes-128-gcm or chacha20-poly1305 [default: the safe one that this machine is
+    /// quickest at]. Asks for a passphrase unless a key file is named
+    #[arg(long, requires = "as_files", value_name = "CIPHER", num_args = 0..=1, require_equals = true)]
+    encrypt: Option<Option<String>>,
+    /// A file of random bytes that opens the copy, instead of a passphrase
+    #[arg(long, value_name = "FILE", requires = "encrypt")]
+    key_file: Option<PathBuf>,
+    /// Its passphrase is the first line of this file, which only its owner may read
+    #[arg(long, value_name = "FILE", requires = "encrypt", conflicts_with = "key_file")]
+    passphrase_file: Option<PathBuf>,
+    /// Print no recovery key
+    #[arg(long, requires = "encrypt")]
+    no_recovery_key: bool,
+}
+
+impl CopyArgs {
+    fn chosen(self, to: &str) -> Result<AsFiles, Failure> {
+        let encrypt = match self.encrypt {
+            Some(cipher) => Some(Encrypt {
+                cipher,
+                secret: keys::new_secret(to, self.key_file.as_deref(), self.passphrase_file.as_deref())?,
+                recovery: !self.no_recovery_key,
+            }),
+            None => None,
+        };
+        let properties =
+            VolumeChange { record_bytes: self.record_size, compression: self.compression, ..VolumeChange::default() };
+        Ok(AsFiles { properties, encrypt })
+    }
+}
+
 fn parse_counts(text: &str) -> Result<SnapshotCounts, String> {
     let wrong = || format!("'{text}' is not like hourly=24,daily=30,weekly=8,monthly=12");
     let mut counts = SnapshotCounts::default();
@@ -107,14 +156,18 @@ pub(super) async fn run(global: &Global, args: ReplicateArgs) -> Result<(), Fail
     let out = global.out();
     match args.command {
         None => now(global, args.now).await,
-        Some(ReplicateCommand::Add { volume, to, code, limit }) => {
+        Some(ReplicateCommand::Add { volume, to, code, limit, as_files, copy }) => {
             split(&volume)?;
             let limit = limit.map(|limit| limit.0.to_string());
-            let change = ReplicationChange::Add { volume: volume.clone(), to: to.clone(), limit, code };
+            let as_files = if as_files { Some(Box::new(copy.chosen(&to)?)) } else { None };
+            let done = if as_files.is_some() { "copied as files" } else { "replicated" };
+            let change = ReplicationChange::Add { volume: volume.clone(), to: to.clone(), limit, code, as_files };
             let all: Replications = reach::daemon(global).await?.post("/v1/replications", &change).await?;
-            out.answer(&all, |_| {
+            out.answer(&all, |all| {
+                let recovery = all.recovery_key.as_deref().map(keys::recovery_text);
                 format!(
-                    "'{volume}' is replicated to {to} after each snapshot; see how far it is: larder replicate status"
+                    "'{volume}' is {done} to {to} after each snapshot; see how far it is: larder replicate status{}",
+                    recovery.unwrap_or_default()
                 )
             })
         }
@@ -190,15 +243,17 @@ pub(super) async fn watched<T>(client: &Client, asked: impl Future<Output = Resu
 
 fn sending(one: &ReplicationStatus) -> Option<String> {
     let snapshot = one.sending.as_ref()?;
-    let total = one.total_bytes.unwrap_or(0).max(one.sent_bytes);
-    let percent = one.sent_bytes * 100 / total.max(1);
     let snapshot = render::shown(snapshot);
     let silent = one.silent_ms.map(|silence| {
         let silence = render::duration(silence / 1000);
         format!(", and nothing has moved for {silence}: is the other side there?")
     });
-    let (sent, total) = (ByteSize(one.sent_bytes), ByteSize(total));
-    Some(format!("{snapshot}: {sent} of about {total} ({percent} %){}", silent.unwrap_or_default()))
+    let of = one.total_bytes.map(|total| {
+        let total = total.max(one.sent_bytes);
+        format!(" of about {} ({} %)", ByteSize(total), one.sent_bytes * 100 / total.max(1))
+    });
+    let (of, silent) = (of.unwrap_or_default(), silent.unwrap_or_default());
+    Some(format!("{snapshot}: {}{of}{silent}", ByteSize(one.sent_bytes)))
 }
 
 fn shown(all: &[ReplicationStatus]) -> String {

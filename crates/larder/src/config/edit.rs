@@ -157,6 +157,9 @@ impl Editor {
         if let Some(machine) = &replicate.machine {
             table.insert("machine", value(machine));
         }
+        if replicate.as_files {
+            table.insert("as_files", value(true));
+        }
     }
 
     pub(crate) fn remove_replicate(&mut self, volume: &VolumeName, to: &Place) {

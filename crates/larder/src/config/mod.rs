@@ -46,7 +46,7 @@ pub(crate) use mount::{MountConfig, mount_options};
 use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
-pub(crate) use replicate::{Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
+pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
 pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
@@ -325,10 +325,7 @@ pub(crate) fn parse_quota(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn parse_compression(text: &str) -> Result<String, String> {
-    match text {
-        "none" | "lz4" | "zstd" => Ok(text.to_owned()),
-        _ => Err(format!("'{text}' is not a compression: use lz4, zstd or none")),
-    }
+    text.parse().map(|compression: larder_volume::Compression| compression.to_string())
 }
 
 pub(crate) fn parse_sync(text: &str) -> Result<String, String> {
@@ -581,8 +578,14 @@ impl Validator<'_> {
             Some(hours) => hours.into_inner(),
             None => replicate::LATE_AFTER_HOURS,
         };
+        let as_files = match raw.as_files {
+            Some(files) if *files.get_ref() && !matches!(to, Place::Here(_)) => {
+                return Err(self.wrong(&files, replicate::FILES_STAY_HERE));
+            }
+            files => files.is_some_and(Spanned::into_inner),
+        };
         let machine = raw.machine.map(Spanned::into_inner);
-        Ok(ReplicateConfig { volume, to, limit, machine, late_after_hours })
+        Ok(ReplicateConfig { volume, to, limit, machine, late_after_hours, as_files })
     }
 
     fn replica(&self, raw: replicate::RawReplica, config: &Config) -> Checked<ReplicaConfig> {

@@ -14,6 +14,9 @@ pub(crate) const REPLICATION_PORT: u16 = 12077;
 
 /// A slower stream would seem to have been cut off.
 const LIMIT_MIN: ByteSize = ByteSize(64 << 10);
+/// Why a copy as files goes to no other machine.
+pub(crate) const FILES_STAY_HERE: &str = "files are copied between pools of one machine: leave --as-files out, and another machine gets the snapshots as they \
+     lie in the store";
 pub(super) const LATE_AFTER_HOURS: u32 = 48;
 pub(super) const HOURS_MAX: u32 = 24 * 366;
 /// SHA-256 of a certificate, in hexadecimal digits.
@@ -27,6 +30,7 @@ pub(super) struct RawReplicate {
     pub(super) limit: Option<Spanned<String>>,
     pub(super) machine: Option<Spanned<String>>,
     pub(super) late_after_hours: Option<Spanned<u32>>,
+    pub(super) as_files: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,6 +54,8 @@ pub(crate) struct ReplicateConfig {
     pub(crate) machine: Option<String>,
     /// A newest snapshot older than this is too old, if there are newer ones to send.
     pub(crate) late_after_hours: u32,
+    /// Files are copied into a volume with properties of its own.
+    pub(crate) as_files: bool,
 }
 
 /// A replica, and who may send into it.

@@ -36,13 +36,31 @@ impl OpenPool {
         properties: Properties,
         encrypt: Encrypt,
     ) -> Result<VolumeStatus, Failure> {
+        self.create_sealed_as(name, properties, encrypt, false).await
+    }
+
+    /// Makes an encrypted volume, or a copy as files.
+    pub(super) async fn create_sealed_as(
+        &self,
+        name: &str,
+        properties: Properties,
+        encrypt: Encrypt,
+        as_copy: bool,
+    ) -> Result<VolumeStatus, Failure> {
         let (ring, master, recovery) = new_keyring(encrypt).await?;
         let keys = ring.keys(&master).map_err(|error| failure(&error))?;
-        let info = self.registry.enter(name, properties, true).await.map_err(|error| self.failure(name, &error))?;
+        let entered = match as_copy {
+            true => self.registry.enter_copy(name, properties, true).await,
+            false => self.registry.enter(name, properties, true).await,
+        };
+        let info = entered.map_err(|error| self.failure(name, &error))?;
         let made = async {
             write_keyring(&*self.store(), info.id, &ring, PutMode::Create).await?;
             self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
-            self.volume(name).await.map(drop)
+            match as_copy {
+                true => self.registry.copied(name).await.map(drop).map_err(|error| self.failure(name, &error)),
+                false => self.volume(name).await.map(drop),
+            }
         };
         if let Err(failure) = made.await {
             // Nothing is in it yet. What cannot be taken back now is shown as locked, and can be destroyed.
@@ -99,12 +117,15 @@ impl OpenPool {
             return Ok(());
         }
         self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
-        if info.replica {
+        if info.replica && !info.copy {
             // There is nothing to open before it is promoted, which takes these keys.
             self.unlocked.locked.lock().remove(&info.id);
             return Ok(());
         }
-        let volume = self.volume(name).await;
+        let volume = match info.copy {
+            true => self.registry.copied(name).await.map_err(|error| self.failure(name, &error)),
+            false => self.volume(name).await,
+        };
         if volume.is_err() {
             self.unlocked.keys.lock().remove(&info.id);
         }
@@ -160,7 +181,7 @@ impl OpenPool {
             kind: slot.kind.name().to_owned(),
             name: slot.name.clone(),
             created: slot.created,
-            here_only: info.replica && ring.is_here_only(slot.id),
+            here_only: info.replica && !info.copy && ring.is_here_only(slot.id),
         });
         let opened_with = self.unlocked.slots.lock().get(&info.id).copied();
         let is_locked = self.is_locked(info);
@@ -182,7 +203,7 @@ impl OpenPool {
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
         // `keyring.slots_here_are_apart`
-        let is_replica = info.replica;
+        let is_replica = info.replica && !info.copy;
         let (secret, change): (_, KeyringChange) = match request {
             KeysRequest::Add { secret, new, name } => {
                 let new = secret_of(new)?;

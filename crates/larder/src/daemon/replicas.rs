@@ -33,6 +33,12 @@ impl OpenPool {
         Ok(infos.iter().any(|info| info.name == volume && info.replica))
     }
 
+    /// Whether it is a replica as files.
+    pub(super) async fn is_copy(&self, volume: &str) -> Result<bool, Failure> {
+        let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
+        Ok(infos.iter().any(|info| info.name == volume && info.copy))
+    }
+
     /// Begins to send a snapshot.
     pub(crate) async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
         let SendRequest { snapshot, from, resume, keys_only } = request;

@@ -1,7 +1,7 @@
 //! Taking a volume back to a snapshot while the daemon serves it.
 //!
 //! - `rollback.saved_first`: what is there now is kept as a snapshot of its own, named in the answer, unless nothing changed since
-//!   the newest one.
+//!   the newest one. It goes again if the volume does not go back, also where the daemon is killed before that.
 //! - `rollback.nobody_uses_it`: its shares and mounts are taken away, then it goes back, then they return. Clients that have files open
 //!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
 
@@ -37,6 +37,9 @@ impl Daemon {
         let saved = saved?;
         self.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
+        if went.is_err() {
+            pool.drop_saved(&volume, saved.as_deref()).await;
+        }
         self.open_doors(&mut state, &pool, &of, &of).await;
         went?;
         pool.gone_back(&volume, snapshot, destroy_later, saved).await
@@ -53,7 +56,11 @@ impl OpenPool {
     ) -> Result<SnapshotsStatus, Failure> {
         self.may_go_back(volume, snapshot, destroy_later).await?;
         let saved = self.save_before(volume).await?;
-        self.go_back(volume, snapshot).await?;
+        let went = self.go_back(volume, snapshot).await;
+        if went.is_err() {
+            self.drop_saved(volume, saved.as_deref()).await;
+        }
+        went?;
         self.gone_back(volume, snapshot, destroy_later, saved).await
     }
 
@@ -74,9 +81,17 @@ impl OpenPool {
             return Ok(None);
         }
         let name = snapshots::free_name_after(&open, "before-rollback-");
-        let taken = open.snapshot(&name).await;
+        let taken = open.save_before_rollback(&name).await;
         taken.map_err(|error| snapshots::failure(&format!("{}/{volume}@{name}", self.name), &error))?;
         Ok(Some(name))
+    }
+
+    /// Where the volume is as it was, the snapshot goes that nobody was told of.
+    async fn drop_saved(&self, volume: &str, saved: Option<&str>) {
+        let (Some(saved), Ok(open)) = (saved, self.volume_anyway(volume).await) else { return };
+        if let Err(error) = open.drop_saved().await {
+            tracing::warn!("the snapshot {}/{volume}@{saved} stays for now: {error}", self.name);
+        }
     }
 
     async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), Failure> {

@@ -343,10 +343,13 @@ impl OpenPool {
 
     /// With how full it is, where it can be opened.
     pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
-        let open =
-            self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
+        let opened = match info.copy {
+            true => self.registry.copied(&info.name).await,
+            false => self.registry.volume(&info.name).await,
+        };
+        let open = opened.ok().map(|volume| (volume.statfs(&Cred::root()), volume.contents()));
         let mut status = translate::volume_status(&self.name, info, open);
-        if info.replica {
+        if info.replica && !info.copy {
             status.stored_bytes = self.registry.replica(&info.name).await.ok().map(|replica| replica.bytes);
         }
         let sealing = self.passes.status(info);
@@ -367,6 +370,26 @@ impl OpenPool {
         Ok(self.status_of(&info).await)
     }
 
+    /// Makes a volume that snapshots of another are copied into, with properties that differ from `properties` as `change` says.
+    /// Returns the recovery key, if one was asked for.
+    pub(crate) async fn create_copy(
+        &self,
+        name: &str,
+        properties: Properties,
+        change: &VolumeChange,
+        encrypt: Option<Encrypt>,
+    ) -> Result<Option<String>, Failure> {
+        let properties = translate::changed(properties, change)?;
+        if let Some(encrypt) = encrypt {
+            return Ok(self.create_sealed_as(name, properties, encrypt, true).await?.recovery_key);
+        }
+        let made = match self.registry.enter_copy(name, properties, false).await {
+            Ok(_) => self.registry.copied(name).await.map(drop),
+            Err(error) => Err(error),
+        };
+        made.map(|()| None).map_err(|error| self.failure(name, &error))
+    }
+
     pub(crate) async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let Some(old) = infos.into_iter().find(|v| v.name == name) else {
@@ -375,6 +398,24 @@ impl OpenPool {
         let new = translate::changed(old.properties.clone(), change)?;
         let info = match new == old.properties {
             true => old,
+            false if old.copy => {
+                let of_data = |properties: &Properties| Properties {
+                    record_bytes: new.record_bytes,
+                    compression: new.compression,
+                    ..properties.clone()
+                };
+                if of_data(&old.properties) != new {
+                    return Err(Failure::invalid(format!(
+                        "'{}/{name}' is a copy as files: of these settings only the compression and the record size do something here",
+                        self.name
+                    ))
+                    .action(format!(
+                        "set the others once it is a volume of its own: larder volume promote {}/{name}",
+                        self.name
+                    )));
+                }
+                self.registry.set(name, new).await.map_err(|e| self.failure(name, &e))?
+            }
             // Everything in it lies as it came.
             false if old.replica => {
                 return Err(Failure::invalid(format!(
@@ -711,7 +752,9 @@ impl Storage {
         for pool in pools {
             let names: Vec<(String, bool)> = match volume {
                 Some(name) => vec![(name.to_owned(), false)],
-                None => pool.volumes().await?.into_iter().map(|v| (v.name, v.locked && !v.replica)).collect(),
+                None => {
+                    pool.volumes().await?.into_iter().map(|v| (v.name, v.locked && (v.copy || !v.replica))).collect()
+                }
             };
             // Copies and parity that reading the volumes would not touch.
             let rebuilt = if read_data && pool.has_disks() { pool.scrub_through().await? } else { 0 };
@@ -725,7 +768,7 @@ impl Storage {
                     });
                     continue;
                 }
-                if pool.is_replica(&name).await? {
+                if pool.is_replica(&name).await? && !pool.is_copy(&name).await? {
                     let report = pool.registry.check_replica(&name, read_data).await;
                     let report = report.map_err(|error| pool.failure(&name, &error))?;
                     results.push(CheckResult {

@@ -7,7 +7,7 @@ use larder_api::{
     PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
 };
 use larder_pool::{Change, DiskState, PoolError, PoolState};
-use larder_volume::{Compression, Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
+use larder_volume::{Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
 
 use super::owner_quotas;
 
@@ -209,12 +209,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         name: info.name.clone(),
         id: info.id.to_string(),
         record_bytes: info.properties.record_bytes,
-        compression: match info.properties.compression {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        }
-        .to_owned(),
+        compression: info.properties.compression.to_string(),
         quota_bytes: info.properties.quota_bytes,
         sync: match info.properties.sync {
             SyncMode::Standard => "standard",
@@ -229,6 +224,7 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         locked: false,
         sealing: None,
         replica: info.replica,
+        copy: info.copy,
         origin: info.origin.clone(),
         recovery_key: None,
         shared: None,
@@ -245,12 +241,9 @@ pub(crate) fn changed(old: Properties, change: &VolumeChange) -> Result<Properti
     let unknown = |what: &str, text: &str| Failure::invalid(format!("'{text}' is not a {what}"));
     Ok(Properties {
         record_bytes: change.record_bytes.unwrap_or(old.record_bytes),
-        compression: match change.compression.as_deref() {
+        compression: match &change.compression {
             None => old.compression,
-            Some("none") => Compression::None,
-            Some("lz4") => Compression::Lz4,
-            Some("zstd") => Compression::Zstd,
-            Some(text) => return Err(unknown("compression", text)),
+            Some(text) => text.parse().map_err(Failure::invalid)?,
         },
         quota_bytes: match change.quota_bytes {
             None => old.quota_bytes,

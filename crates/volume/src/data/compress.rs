@@ -3,7 +3,8 @@
 //! - `compress.worth_an_eighth`: a record is stored compressed only if that saves at least an
 //!   eighth of it.
 //! - `compress.samples_first`: incompressible data costs two samples, not a pass. The whole record
-//!   is compressed only if one of the samples shrinks.
+//!   is compressed only if one of the samples shrinks: with LZ4, or with zstd where more than its
+//!   default level is asked for, because it also packs what LZ4 cannot.
 //! - `compress.frames_by_themselves`: a record is packed in frames that need no other, so that a
 //!   reader unpacks those that it wants (`pieces.read_alone`).
 
@@ -12,7 +13,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use larder_base::wipe;
 
-use crate::properties::Compression;
+use crate::properties::{Compression, ZstdLevel};
 
 /// The least saving, as a fraction of the record: 1/8.
 const SAVING_DIVISOR: usize = 8;
@@ -20,7 +21,8 @@ const SAVING_DIVISOR: usize = 8;
 const SAMPLE_BYTES: usize = 4096;
 /// Smaller records are not worth a header of their own in the decoder.
 const COMPRESS_BYTES_MIN: usize = 512;
-const ZSTD_LEVEL: i32 = 3;
+/// Enough to see that a record shrinks.
+const SAMPLE_LEVEL: i32 = 1;
 /// Bytes of a frame before packing. Smaller ones cost more of the ratio than reads gain
 /// (docs/performance.md).
 const FRAME_LOG2: u8 = 15;
@@ -94,7 +96,12 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
 impl Scratch {
     fn compress(&mut self, compression: Compression, chunks: &[Bytes], len: usize) -> Option<Packed> {
         let Scratch { input, output } = self;
-        if len > 2 * SAMPLE_BYTES && !samples_shrink(chunks, len, output) {
+        let (codec, level) = match compression {
+            Compression::Zstd(level) => (Codec::Zstd, level),
+            _ => (Codec::Lz4, ZstdLevel::DEFAULT),
+        };
+        let samples = if level > ZstdLevel::DEFAULT { Codec::Zstd } else { Codec::Lz4 };
+        if len > 2 * SAMPLE_BYTES && !samples_shrink(samples, chunks, len, output) {
             return None;
         }
         let whole: &[u8] = match chunks {
@@ -105,9 +112,8 @@ impl Scratch {
                 input
             }
         };
-        let codec = if compression == Compression::Zstd { Codec::Zstd } else { Codec::Lz4 };
         let limit = len - len / SAVING_DIVISOR;
-        let lens = pack_frames(codec, whole, limit, output)?;
+        let lens = pack_frames((codec, level), whole, limit, output)?;
         let packed: usize = lens.iter().map(|len| usize::from(*len)).sum();
         let frames = (lens.len() > 1).then_some(Frames { log2: FRAME_LOG2, lens });
         (packed <= limit).then(|| Packed { codec, bytes: Bytes::copy_from_slice(&output[..packed]), frames })
@@ -115,17 +121,21 @@ impl Scratch {
 }
 
 /// Packs each frame behind the one before it. The lengths; `None` once they exceed `limit`.
-fn pack_frames(codec: Codec, whole: &[u8], limit: usize, output: &mut Vec<u8>) -> Option<Vec<u16>> {
+fn pack_frames(
+    (codec, level): (Codec, ZstdLevel),
+    whole: &[u8],
+    limit: usize,
+    output: &mut Vec<u8>,
+) -> Option<Vec<u16>> {
     let mut lens = Vec::with_capacity(whole.len().div_ceil(1 << FRAME_LOG2));
     let mut at = 0;
     for frame in whole.chunks(1 << FRAME_LOG2) {
-        let bound = match codec {
-            Codec::Zstd => zstd::zstd_safe::compress_bound(frame.len()),
-            _ => lz4_flex::block::get_maximum_output_size(frame.len()),
-        };
-        grow(output, at + bound.max(frame.len()));
+        grow(output, at + bound(codec, frame.len()).max(frame.len()));
         let room = &mut output[at..];
-        let packed = if codec == Codec::Zstd { zstd_into(frame, room)? } else { lz4_into(frame, room)? };
+        let packed = match codec {
+            Codec::Zstd => zstd_into(i32::from(level.get()), frame, room)?,
+            _ => lz4_into(frame, room)?,
+        };
         // A frame as long as its content is not packed (`Frames::lens`).
         let len = if packed < frame.len() {
             packed
@@ -145,11 +155,12 @@ fn pack_frames(codec: Codec, whole: &[u8], limit: usize, output: &mut Vec<u8>) -
 const _: () = assert!(FRAME_LOG2 < 16, "lengths of frames have 16 bits");
 
 /// Whether the beginning of the second or of the last quarter shrinks (`compress.samples_first`).
-fn samples_shrink(chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
+fn samples_shrink(codec: Codec, chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
     [len / 4, len / 4 * 3].into_iter().any(|at| {
         let sample = sample_at(chunks, at);
         sample.len() >= COMPRESS_BYTES_MIN
-            && lz4_sample(sample, output).is_some_and(|packed| packed <= sample.len() - sample.len() / SAVING_DIVISOR)
+            && pack_sample(codec, sample, output)
+                .is_some_and(|packed| packed <= sample.len() - sample.len() / SAVING_DIVISOR)
     })
 }
 
@@ -165,24 +176,40 @@ fn sample_at(chunks: &[Bytes], mut at: usize) -> &[u8] {
     &[]
 }
 
-fn lz4_sample(data: &[u8], output: &mut Vec<u8>) -> Option<usize> {
-    grow(output, lz4_flex::block::get_maximum_output_size(data.len()));
-    lz4_into(data, output)
+fn pack_sample(codec: Codec, data: &[u8], output: &mut Vec<u8>) -> Option<usize> {
+    grow(output, bound(codec, data.len()));
+    match codec {
+        Codec::Zstd => zstd_into(SAMPLE_LEVEL, data, output),
+        _ => lz4_into(data, output),
+    }
+}
+
+/// The most bytes that packing gives.
+fn bound(codec: Codec, len: usize) -> usize {
+    match codec {
+        Codec::Zstd => zstd::zstd_safe::compress_bound(len),
+        _ => lz4_flex::block::get_maximum_output_size(len),
+    }
 }
 
 fn lz4_into(data: &[u8], output: &mut [u8]) -> Option<usize> {
     lz4_flex::block::compress_into(data, output).ok()
 }
 
-fn zstd_into(data: &[u8], output: &mut [u8]) -> Option<usize> {
+fn zstd_into(level: i32, data: &[u8], output: &mut [u8]) -> Option<usize> {
     thread_local! {
-        static CONTEXT: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+        static CONTEXT: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
     }
     CONTEXT.with_borrow_mut(|context| {
         if context.is_none() {
-            *context = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+            *context = zstd::bulk::Compressor::new(level).ok().map(|new| (level, new));
         }
-        context.as_mut()?.compress_to_buffer(data, output).ok()
+        let (at, compressor) = context.as_mut()?;
+        if *at != level {
+            compressor.set_compression_level(level).ok()?;
+            *at = level;
+        }
+        compressor.compress_to_buffer(data, output).ok()
     })
 }
 
@@ -232,7 +259,8 @@ mod tests {
     #[test]
     fn text_round_trips_through_every_codec() {
         let text: Bytes = b"the quick brown fox ".repeat(7000).into();
-        for compression in [Compression::Lz4, Compression::Zstd] {
+        let hardest = "zstd:19".parse().unwrap();
+        for compression in [Compression::Lz4, Compression::ZSTD, hardest] {
             let ropes = [vec![text.clone()], vec![text.slice(..1000), text.slice(1000..70_001), text.slice(70_001..)]];
             for rope in ropes {
                 let packed = compress(compression, &rope, text.len()).unwrap();
@@ -254,9 +282,33 @@ mod tests {
 
     #[test]
     fn noise_stays_raw() {
-        for len in [1, 511, 4096, 131_072] {
-            assert_eq!(compress(Compression::Lz4, &[noise(len)], len), None);
+        for compression in ["lz4", "zstd", "zstd:19"] {
+            for len in [1, 511, 4096, 131_072] {
+                assert_eq!(compress(compression.parse().unwrap(), &[noise(len)], len), None);
+            }
         }
+    }
+
+    #[test]
+    fn higher_levels_pack_harder() {
+        // Words in an order without a period.
+        let noise = noise(64 << 10);
+        let text: Bytes =
+            noise.iter().flat_map(|byte| format!("{} of {} ", byte % 61, byte % 7).into_bytes()).collect();
+        let text = text.slice(..128 << 10);
+        let len = |compression: &str| {
+            let packed = compress(compression.parse().unwrap(), std::slice::from_ref(&text), text.len()).unwrap();
+            assert_eq!(packed.codec == Codec::Zstd, compression != "lz4");
+            packed.bytes.len()
+        };
+        let lens = ["lz4", "zstd:1", "zstd:9", "zstd:19"].map(len);
+        assert!(lens.is_sorted_by(|one, other| one > other), "{lens:?}");
+        // Letters without repetition: LZ4 cannot, zstd can.
+        let letters: Bytes = noise.iter().map(|byte| b'a' + byte % 16).collect();
+        let packs = |compression: &str| {
+            compress(compression.parse().unwrap(), std::slice::from_ref(&letters), letters.len()).is_some()
+        };
+        assert_eq!(["lz4", "zstd:9"].map(packs), [false, true]);
     }
 
     #[test]

@@ -387,7 +387,7 @@ mod tests {
     fn samples() -> Vec<(RecordRef, Bytes, Bytes)> {
         let raws = [mixed(), noise(100_000).into(), noise(5000).into(), b"text ".repeat(2000).into()];
         let all = raws.iter().flat_map(|raw| {
-            [Compression::None, Compression::Lz4, Compression::Zstd].map(|compression| {
+            [Compression::None, Compression::Lz4, Compression::ZSTD].map(|compression| {
                 let (record, stored) = record(raw, compression);
                 (record, stored, raw.clone())
             })

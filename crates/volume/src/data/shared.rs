@@ -27,7 +27,7 @@ use crate::counts::VolumeCounts;
 use crate::inode::Inode;
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
-use crate::properties::{Compression, Properties};
+use crate::properties::{Compression, Properties, ZstdLevel};
 use crate::types::*;
 
 /// Hands out inodes by number, for the replay of intents and garbage collection
@@ -43,6 +43,7 @@ pub(crate) trait InodeSource: Send + Sync + 'static {
 /// Settings that may change while the volume is open.
 pub(crate) struct DataSettings {
     record_bytes: AtomicU32,
+    /// 0 none, 1 LZ4, above it the level of zstd, shifted by one.
     compression: AtomicU8,
 }
 
@@ -57,7 +58,12 @@ impl DataSettings {
         let record_bytes = properties.record_bytes.clamp(4096, WINDOW_BYTES as u32);
         // Rounded down to a power of two: records must not cross windows (`extents.one_window`).
         self.record_bytes.store(1 << record_bytes.ilog2(), Ordering::Relaxed);
-        self.compression.store(properties.compression as u8, Ordering::Relaxed);
+        let code = match properties.compression {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd(level) => level.get() + 1,
+        };
+        self.compression.store(code, Ordering::Relaxed);
     }
 
     pub(super) fn record_bytes(&self) -> u64 {
@@ -65,8 +71,11 @@ impl DataSettings {
     }
 
     pub(super) fn compression(&self) -> Compression {
-        let raw = self.compression.load(Ordering::Relaxed);
-        [Compression::Lz4, Compression::Zstd].into_iter().find(|&c| c as u8 == raw).unwrap_or(Compression::None)
+        match self.compression.load(Ordering::Relaxed) {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            code => ZstdLevel::new(code - 1).map_or(Compression::ZSTD, Compression::Zstd),
+        }
     }
 }
 

@@ -267,7 +267,7 @@ fn entry_of(parent: &VolumeEntry, name: &str, origin: Origin) -> VolumeEntry {
     let not_here = [features::CLONES, features::REPLICA_HOLDS, features::SNAPSHOTS];
     let others = parent.features.read_only_compatible.iter().filter(|feature| !not_here.contains(&feature.as_str()));
     let features = Features { incompatible, read_only_compatible: others.cloned().collect(), ..Features::default() };
-    let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), replica: false, ..parent.info() };
+    let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), replica: false, copy: false, ..parent.info() };
     VolumeEntry {
         info,
         formatted: false,

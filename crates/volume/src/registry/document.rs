@@ -70,7 +70,8 @@ impl VolumeEntry {
         VolumeInfo {
             sealed: has(features::ENCRYPTION),
             sealing: self.sealing,
-            replica: has(features::REPLICA),
+            replica: has(features::REPLICA) || has(features::COPY),
+            copy: has(features::COPY),
             ..self.info.clone()
         }
     }
@@ -152,6 +153,10 @@ impl Document {
             living.filter_map(|entry| Some((entry.origin.as_ref().filter(|origin| origin.volume == id)?, entry)));
         of_it.map(|(origin, entry)| (origin.snapshot, entry.info.name.clone())).collect()
     }
+}
+
+pub(crate) fn no_copy(name: &str) -> FsError {
+    FsError::Refused(format!("'{name}' is no copy as files").into())
 }
 
 pub(crate) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {

@@ -45,7 +45,7 @@ use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
 use document::VolumeEntry;
-use document::{Document, Terms, check_features, find_id, is_empty, store_error};
+use document::{Document, Terms, check_features, find_id, is_empty, no_copy, store_error};
 
 /// The text of [`FsError::Busy`] for a volume, or a snapshot, that clones began as.
 pub const HAS_CLONES: &str = "it has clones";
@@ -181,6 +181,17 @@ impl Registry {
     /// Enters a volume in the registry, as [`Registry::create`] does first. Opening it formats it: where it is `sealed`, once its
     /// keys are there.
     pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
+        self.enter_with(name, properties, sealed, &[]).await
+    }
+
+    /// With further features.
+    pub(crate) async fn enter_with(
+        &self,
+        name: &str,
+        properties: Properties,
+        sealed: bool,
+        further: &[&str],
+    ) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
         let info = VolumeInfo {
@@ -190,9 +201,11 @@ impl Registry {
             sealed,
             sealing: None,
             replica: false,
+            copy: false,
             origin: None,
         };
-        let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
+        let encryption = sealed.then_some(features::ENCRYPTION);
+        let incompatible: Vec<String> = encryption.iter().chain(further).map(|&feature| feature.to_owned()).collect();
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
@@ -281,11 +294,18 @@ impl Registry {
     /// Opens a volume and replays what was durable. A volume that is open already is returned
     /// again.
     pub async fn volume(&self, name: &str) -> FsResult<Volume> {
+        self.open_volume(name, false).await
+    }
+
+    /// As [`Registry::volume`], or a copy as files.
+    pub(crate) async fn open_volume(&self, name: &str, as_copy: bool) -> FsResult<Volume> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let entry = self.find(&mut document, name)?.clone();
-        if entry.info().replica {
-            return Err(FsError::Replica);
+        match as_copy {
+            true if !entry.has(features::COPY) => return Err(no_copy(name)),
+            false if entry.info().replica => return Err(FsError::Replica),
+            _ => {}
         }
         if entry.info().sealed && !self.seals.are_unlocked(&entry.info()) {
             return Err(FsError::Locked);
@@ -437,7 +457,9 @@ impl Registry {
         if self.follows.is_some() {
             return Err(follow::read_only());
         }
-        let volume = self.volume(name).await?;
+        let (mut document, _) = self.read().await?;
+        let as_copy = self.find(&mut document, name)?.has(features::COPY);
+        let volume = self.open_volume(name, as_copy).await?;
         crate::check::check(&volume.state, read_data).await
     }
 

@@ -180,6 +180,7 @@ fn golden_document() {
         sealed: false,
         sealing: None,
         replica: false,
+        copy: false,
         origin: None,
     };
     let entry = VolumeEntry {

@@ -22,6 +22,7 @@
 
 mod arrival;
 mod chain;
+mod copy;
 mod delta;
 pub(crate) mod document;
 #[cfg(any(test, fuzzing))]
@@ -39,6 +40,7 @@ use larder_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use chain::flat;
+pub use copy::Pace;
 pub use limits::ReceiveLimits;
 pub(crate) use promote::facts;
 pub(crate) use rows::copy_rows;

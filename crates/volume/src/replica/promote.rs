@@ -55,8 +55,16 @@ impl Registry {
     /// snapshots, and receives no more. A clone needs the volume that it began as no more. [`FsError::Locked`] without its keys,
     /// [`FsError::Refused`] if it is neither, or a replica without a snapshot.
     pub async fn promote(&self, name: &str) -> FsResult<()> {
-        let is_replica = self.list().await?.iter().any(|info| info.name == name && info.replica);
-        if is_replica { self.promote_replica(name).await } else { self.free_clone(name).await }
+        let infos = self.list().await?;
+        let info = infos.iter().find(|info| info.name == name);
+        if info.is_some_and(|info| info.copy) {
+            return self.promote_copy(name).await;
+        }
+        if info.is_some_and(|info| info.replica) {
+            self.promote_replica(name).await
+        } else {
+            self.free_clone(name).await
+        }
     }
 
     async fn promote_replica(&self, name: &str) -> FsResult<()> {

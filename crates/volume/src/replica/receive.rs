@@ -230,6 +230,11 @@ impl Registry {
             }
             Err(error) => return Err(error),
         };
+        if entry.has(features::COPY) {
+            return Err(refused(format!(
+                "'{name}' is a copy as files, which takes no streams: receive into a new name"
+            )));
+        }
         if !entry.info().replica {
             return Err(refused(format!(
                 "'{name}' is a volume of its own, not a replica: receive into a new name, or one that was only ever received into"
@@ -274,6 +279,7 @@ impl Registry {
             sealed: header.sealed,
             sealing: None,
             replica: true,
+            copy: false,
             origin: None,
         };
         let entry = VolumeEntry {
@@ -302,6 +308,9 @@ impl Registry {
 
     /// What a replica has. [`FsError::NotFound`] if there is none of this name.
     pub async fn replica(&self, name: &str) -> FsResult<ReplicaInfo> {
+        if let Some(entry) = self.copy_entry(name).await? {
+            return self.copy_info(&entry).await;
+        }
         let (entry, document) = self.replica_document(name).await?;
         let source = entry.source.unwrap_or(entry.info.id);
         let mut info = info_of(&document.unwrap_or_else(|| Document::new(source)), self.backing.clock.now());
@@ -314,6 +323,9 @@ impl Registry {
 
     /// What came of a snapshot that did not come whole, for the sender; `None`: nothing did.
     pub async fn resume(&self, name: &str) -> FsResult<Option<Resume>> {
+        if self.copy_entry(name).await?.is_some() {
+            return Ok(None);
+        }
         let (entry, document) = self.replica_document(name).await?;
         let Some((document, partial)) = document.and_then(|document| {
             let partial = document.partial.clone()?;
@@ -335,6 +347,10 @@ impl Registry {
     /// Removes snapshots of a replica, by name, and the objects that only they need.
     pub async fn forget_received(&self, name: &str, snapshots: &[String]) -> FsResult<()> {
         let alone = self.alone_for_owner(name).await?;
+        if self.copy_entry(name).await?.is_some() {
+            let destroyed = self.copied(name).await?.destroy_snapshots(snapshots).await;
+            return destroyed.map_err(|(_, error)| error);
+        }
         let (_, document) = self.replica_document(name).await?;
         let document = document.ok_or(FsError::NotFound)?;
         let number = |name: &String| document.number_of(name).ok_or(FsError::NotFound);
@@ -345,6 +361,12 @@ impl Registry {
     /// As [`Registry::forget_received`], by number, and [`FsError::Busy`] while a snapshot is received.
     pub async fn thin_received(&self, name: &str, numbers: &[u64]) -> FsResult<()> {
         let alone = self.receive_alone(name)?;
+        if self.copy_entry(name).await?.is_some() {
+            let copy = self.copied(name).await?;
+            let names = copy.state.catalog.names().into_iter().filter(|(number, _)| numbers.contains(number));
+            let destroyed = copy.destroy_snapshots(&names.map(|(_, name)| name).collect::<Vec<_>>()).await;
+            return destroyed.map_err(|(_, error)| error);
+        }
         self.forget_numbers(name, numbers, &alone).await
     }
 
@@ -380,12 +402,18 @@ impl Registry {
         reason: &str,
         until: Option<Timestamp>,
     ) -> FsResult<()> {
+        if self.copy_entry(name).await?.is_some() {
+            return self.copied(name).await?.hold_snapshot(snapshot, reason, until).await;
+        }
         let now = self.backing.clock.now();
         self.change_holds(name, snapshot, |held| holds::add(held, reason, until, now)).await
     }
 
     /// Ends a hold, as [`Volume::release_snapshot`](crate::Volume::release_snapshot) does.
     pub async fn release_received(&self, name: &str, snapshot: &str, reason: &str) -> FsResult<()> {
+        if self.copy_entry(name).await?.is_some() {
+            return self.copied(name).await?.release_snapshot(snapshot, reason).await;
+        }
         let now = self.backing.clock.now();
         self.change_holds(name, snapshot, |held| holds::release(held, reason, now)).await
     }
@@ -407,9 +435,21 @@ impl Registry {
         document.write(&*self.backing.store, &prefix_of(entry.info.id)).await
     }
 
+    /// The entry of a copy as files; `None`: it is another kind of volume.
+    async fn copy_entry(&self, name: &str) -> FsResult<Option<VolumeEntry>> {
+        let (mut registry, _) = self.read().await?;
+        let entry = self.find(&mut registry, name)?;
+        Ok(entry.has(features::COPY).then(|| entry.clone()))
+    }
+
     pub(crate) async fn replica_document(&self, name: &str) -> FsResult<(VolumeEntry, Option<Document>)> {
         let (mut registry, _) = self.read().await?;
         let entry = self.find(&mut registry, name)?.clone();
+        if entry.has(features::COPY) {
+            return Err(refused(format!(
+                "'{name}' is a copy as files: make a volume of it first with larder volume promote {name}"
+            )));
+        }
         if !entry.info().replica {
             return Err(refused(format!("'{name}' is a volume of its own, not a replica")));
         }

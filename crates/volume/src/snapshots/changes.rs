@@ -15,7 +15,7 @@ use crate::types::*;
 const PAGE: usize = 2048;
 
 /// The inodes whose records were written or removed behind the snapshot `after`, up to the epoch `last`.
-pub(super) async fn changed(head: &dyn Meta, after: u64, last: u64) -> FsResult<BTreeSet<Ino>> {
+pub(crate) async fn changed(head: &dyn Meta, after: u64, last: u64) -> FsResult<BTreeSet<Ino>> {
     let rows = index(head, after, last).await?;
     rows.iter().map(|key| decode_changed(key).map(|(_, ino)| ino)).collect()
 }

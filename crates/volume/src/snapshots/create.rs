@@ -15,6 +15,7 @@ use super::row::{self, NAME_LEN_MAX, Row, Table};
 use super::view::View;
 use crate::data::{Forming, Patch};
 use crate::features;
+use crate::keys;
 use crate::meta::{self, Batch, Point};
 use crate::state::State;
 use crate::types::*;
@@ -25,12 +26,41 @@ impl Volume {
     /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
     /// `[A-Za-z0-9_.+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
     pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
+        self.snapshot_of(name, self.state.now()).await
+    }
+
+    /// A snapshot of what a rollback takes away, which comes next. If that is not asked for in this life of the volume, the
+    /// snapshot goes at the next opening (`rollback.saved_for_nothing_goes`).
+    pub async fn save_before_rollback(&self, name: &str) -> FsResult<SnapshotInfo> {
+        self.take(name, self.state.now(), true).await
+    }
+
+    /// The rollback does not come: its snapshot goes. Once the rollback was asked for, the snapshot stays.
+    pub async fn drop_saved(&self) -> FsResult<()> {
+        self.state.drop_saved().await
+    }
+
+    /// With the moment that it shows.
+    pub(crate) async fn snapshot_of(&self, name: &str, created: Timestamp) -> FsResult<SnapshotInfo> {
+        self.take(name, created, false).await
+    }
+
+    async fn take(&self, name: &str, created: Timestamp, is_saved: bool) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (state, name) = (Arc::clone(&self.state), name.to_owned());
         // The caller may go away; a snapshot between cut and row must not stay.
-        let taken = self.state.runtime.spawn(async move { state.take_snapshot(&name).await });
+        let taken = self.state.runtime.spawn(async move { state.take_snapshot(&name, created, is_saved).await });
         taken.await.map_err(|error| FsError::Io(format!("taking the snapshot was cut off: {error}").into()))?
     }
+}
+
+/// A snapshot on its way.
+struct Wanted<'a> {
+    name: &'a str,
+    created: Timestamp,
+    next_ino: u64,
+    /// It was taken for a rollback.
+    is_saved: bool,
 }
 
 /// Names are shown as directories by every protocol.
@@ -45,7 +75,7 @@ pub(crate) fn check_name(name: &str) -> FsResult<()> {
 }
 
 impl State {
-    async fn take_snapshot(self: &Arc<Self>, name: &str) -> FsResult<SnapshotInfo> {
+    async fn take_snapshot(self: &Arc<Self>, name: &str, created: Timestamp, is_saved: bool) -> FsResult<SnapshotInfo> {
         // Programs that do not know snapshots are kept out before there is one.
         self.marks.set(features::SNAPSHOTS).await?;
         let catalog = &self.catalog;
@@ -59,7 +89,6 @@ impl State {
             batch.put(row::EPOCH_KEY, row::encode_epoch(epoch));
             batch
         };
-        let created = self.now();
         // A change that comes in between counts as later, which costs no more than a snapshot.
         self.changed.store(false, Ordering::Release);
         let cut = self.data.cut(first).await;
@@ -67,7 +96,8 @@ impl State {
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
         let mut has_number = false;
-        let outcome = self.store_snapshot(name, (created, next_ino), (&mut forming, &mut has_number), cut).await;
+        let wanted = Wanted { name, created, next_ino, is_saved };
+        let outcome = self.store_snapshot(&wanted, (&mut forming, &mut has_number), cut).await;
         if let Err(error) = outcome {
             self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
@@ -89,19 +119,19 @@ impl State {
 
     async fn store_snapshot(
         &self,
-        name: &str,
-        then: (Timestamp, u64),
+        wanted: &Wanted<'_>,
         (forming, has_number): (&mut Forming, &mut bool),
         cut: meta::Cut,
     ) -> FsResult<FsResult<()>> {
         let point = self.meta.store(cut).await?;
-        // The number is this snapshot's alone once the next epoch is durable, which came with the first change behind the point. Until
-        // then another machine may take the volume over and give the number, and with it the image's name, to a snapshot of its own.
+        // The number is this snapshot's alone once the next epoch is durable, which came with the first change behind the
+        // point. Until then another machine may take the volume over and give the number, and with it the image's name, to a
+        // snapshot of its own.
         self.meta.durable(self.meta.newest()).await?;
         *has_number = true;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
-        let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;
+        let stored = self.enter_snapshot(wanted, forming, &point, &patch).await;
         match &stored {
             Ok(Ok(())) => {
                 self.catalog.keep_view(forming.number, View::new(engine, patch.rows));
@@ -116,8 +146,7 @@ impl State {
     /// Puts the image, then the row (`snap.row_is_the_snapshot`). The inner result says whether the row became durable.
     async fn enter_snapshot(
         &self,
-        name: &str,
-        (created, next_ino): (Timestamp, u64),
+        wanted: &Wanted<'_>,
         forming: &Forming,
         point: &Point,
         patch: &Patch,
@@ -134,9 +163,9 @@ impl State {
             pins.add(number, point.tables.iter().copied());
         }
         let row = Row {
-            name: name.to_owned(),
-            created,
-            next_ino,
+            name: wanted.name.to_owned(),
+            created: wanted.created,
+            next_ino: wanted.next_ino,
             usage: forming.usage.plus(patch.usage),
             image_bytes,
             holds: Vec::new(),
@@ -144,6 +173,9 @@ impl State {
         };
         let mut batch = Batch::default();
         batch.put(row::snapshot_key(number), row::encode(&row));
+        if wanted.is_saved {
+            batch.put(keys::SAVED_KEY, row::encode_epoch(number));
+        }
         self.meta.admit().await?;
         let ticket = self.data.finish(number, patch, batch).await?;
         let durable = self.meta.durable(ticket).await;

@@ -15,6 +15,7 @@ use super::holds::{self, is_active, is_held};
 use super::image;
 use super::number::{catalog_of, within};
 use super::row::{self, Row};
+use crate::keys;
 use crate::meta::Batch;
 use crate::names::SNAPSHOTS_NAME;
 use crate::registry::HAS_CLONES;
@@ -120,6 +121,7 @@ impl Volume {
         let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
         let mut batch = Batch::default();
         batch.put(row::ROLLBACK_KEY, row::encode_epoch(number));
+        batch.delete(keys::SAVED_KEY);
         let ticket = state.meta.write(batch).await?;
         state.meta.durable(ticket).await
     }
@@ -137,6 +139,22 @@ impl Volume {
 }
 
 impl State {
+    /// `rollback.saved_for_nothing_goes`
+    pub(crate) async fn drop_saved(self: &Arc<Self>) -> FsResult<()> {
+        let Some(value) = self.meta.get(keys::SAVED_KEY).await? else { return Ok(()) };
+        let number = row::decode_epoch(&value)?;
+        if let Some(row) = self.catalog.row(number) {
+            match self.destroy_snapshots(&[row.name]).await {
+                // Somebody wants it by now.
+                Ok(()) | Err((_, FsError::Busy(_))) => {}
+                Err((_, error)) => return Err(error),
+            }
+        }
+        let mut batch = Batch::default();
+        batch.delete(keys::SAVED_KEY);
+        self.meta.write(batch).await.map(drop)
+    }
+
     async fn destroy_snapshots(self: &Arc<Self>, names: &[String]) -> Result<(), (String, FsError)> {
         let catalog = &self.catalog;
         let _alone = catalog.changing.lock().await;

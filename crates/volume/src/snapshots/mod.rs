@@ -38,7 +38,7 @@ pub(crate) mod holds;
 pub(crate) mod image;
 mod manage;
 pub(crate) mod number;
-mod rollback;
+pub(crate) mod rollback;
 pub(crate) mod route;
 pub(crate) mod row;
 mod view;

@@ -9,6 +9,9 @@
 //! - `rollback.idempotent`: each batch makes rows of the head those of the snapshot. Doing it again does nothing more.
 //! - `rollback.handles_end`: a regular file that comes back different has another generation: whoever has it open gets
 //!   [`FsError::Stale`], and never writes into the file of then what belonged to the one of later.
+//! - `rollback.saved_for_nothing_goes`: the batch that makes the snapshot of what a rollback takes away has a row which names
+//!   it. The row "go back" takes that one's place. So where the program was killed between the two, the next opening finds the
+//!   first alone, and destroys a snapshot that nobody was told of.
 //! - `rollback.change_goes_on`: change numbers never go back, or a client would take what it has cached for what is there.
 
 use std::sync::Arc;
@@ -30,11 +33,11 @@ use crate::types::*;
 
 const PAGE: usize = 1024;
 /// Rows changed in one batch, about.
-const BATCH_ROWS_MAX: usize = 2048;
+pub(crate) const BATCH_ROWS_MAX: usize = 2048;
 
 /// Whether an inode of the snapshot had a name, or belonged to one that had: the named attributes of an orphan go with it
 /// (`named.lives_with_owner`).
-async fn lived(core: &InodeCore, view: &View) -> FsResult<bool> {
+pub(crate) async fn lived(core: &InodeCore, view: &View) -> FsResult<bool> {
     let links = async |ino: Ino| -> FsResult<Option<(u32, Ino)>> {
         let Some(record) = view.get(&keys::inode_key(ino)).await? else { return Ok(None) };
         let core = keys::decode_inode(ino, &record)?;

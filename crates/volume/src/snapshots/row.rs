@@ -11,6 +11,8 @@ use crate::types::{FsResult, Hold};
 pub(crate) const EPOCH_KEY: &[u8] = &[tag::SNAPSHOT];
 /// The number of the snapshot that the volume goes back to when it is opened next; coded as the epoch is.
 pub(crate) const ROLLBACK_KEY: &[u8] = &[tag::SNAPSHOT, b'R'];
+/// A copy as files: its head is on the way to the snapshot of this number (`copy.unseen_until_whole`); coded as the epoch is.
+pub(crate) const COPYING_KEY: &[u8] = &[tag::SNAPSHOT, b'C'];
 const VERSION: u8 = 1;
 /// The longest name of a snapshot, and of the reason of a hold, in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 200;
@@ -46,9 +48,9 @@ pub(crate) fn snapshot_key(epoch: u64) -> Bytes {
     key.freeze()
 }
 
-/// Of the key of a snapshot; `None`: it is one of the other two.
+/// Of the key of a snapshot; `None`: it is one of the others.
 pub(crate) fn decode_key(key: &[u8]) -> FsResult<Option<u64>> {
-    if key == EPOCH_KEY || key == ROLLBACK_KEY {
+    if [EPOCH_KEY, ROLLBACK_KEY, COPYING_KEY].contains(&key) {
         return Ok(None);
     }
     let number = key.get(1..).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
@@ -161,6 +163,7 @@ mod tests {
         assert_eq!(decode_key(&key).unwrap(), Some(9));
         assert_eq!(decode_key(EPOCH_KEY).unwrap(), None);
         assert_eq!(decode_key(ROLLBACK_KEY).unwrap(), None);
+        assert_eq!(decode_key(COPYING_KEY).unwrap(), None);
         assert!(decode_key(b"P12").is_err());
         assert_eq!(decode_epoch(&encode_epoch(6)).unwrap(), 6);
     }

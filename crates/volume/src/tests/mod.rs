@@ -3,6 +3,7 @@
 
 mod acl;
 mod clones;
+mod copies;
 mod crash;
 mod durable;
 mod hostile_replica;

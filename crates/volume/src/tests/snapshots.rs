@@ -793,3 +793,37 @@ async fn no_snapshot_holds_zeros_of_files_that_come_and_go() {
     println!("{taken} snapshots, {files} files in them");
     check_clean(&registry).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_for_a_rollback_that_never_came_goes_at_the_next_opening() {
+    let place = Box_::new();
+    let names = |volume: &Volume| volume.snapshots().into_iter().map(|info| info.name).collect::<Vec<_>>();
+    let (registry, volume) = place.open().await;
+    file(&volume, Ino::ROOT, "then").await;
+    volume.snapshot("s").await.unwrap();
+    file(&volume, Ino::ROOT, "later").await;
+    volume.save_before_rollback("saved").await.unwrap();
+    assert_eq!(names(&volume), ["s", "saved"]);
+    // Killed before the rollback was asked for.
+    drop((volume, registry));
+    let (registry, volume) = place.open().await;
+    assert_eq!(names(&volume), ["s"]);
+    check_clean(&registry).await;
+    // One that somebody holds stays, for good.
+    volume.save_before_rollback("saved").await.unwrap();
+    volume.hold_snapshot("saved", "tax", None).await.unwrap();
+    drop((volume, registry));
+    let (registry, volume) = place.open().await;
+    volume.release_snapshot("saved", "tax").await.unwrap();
+    drop((volume, registry));
+    let (registry, volume) = place.open().await;
+    assert_eq!(names(&volume), ["s", "saved"]);
+    // Killed once it was asked for: the volume goes back, and the snapshot is all that is left of what it was.
+    volume.save_before_rollback("again").await.unwrap();
+    volume.ask_back("s").await.unwrap();
+    drop((volume, registry));
+    let (registry, volume) = place.open().await;
+    assert_eq!(names(&volume), ["s", "saved", "again"]);
+    assert!(find(&volume, Ino::ROOT, "later").await.is_err());
+    registry.close().await.unwrap();
+}

@@ -43,6 +43,8 @@ pub(super) struct Courier {
     pub(super) holds_for: Option<String>,
     /// The volume is closed for everybody else.
     pub(super) although_closed: bool,
+    /// The receiver is to be a copy as files. One that is a copy is brought up to date as such in any case.
+    pub(super) as_files: bool,
     pub(super) progress: Arc<Mutex<Progress>>,
 }
 
@@ -76,6 +78,13 @@ impl Courier {
     /// Sends all that the replica lacks, and returns how many snapshots were sent.
     pub(super) async fn run(&self) -> Result<u64, Failure> {
         let mut sent = 0;
+        let copy = self.receiver.copy().await?;
+        if let (true, None, Some(place)) = (self.as_files, copy, &self.holds_for) {
+            let volume = format!("{}/{}", self.pool.name, self.volume);
+            return Err(Failure::not_found(format!("the copy '{place}' is gone")).action(format!(
+                "begin anew with: larder replicate remove {volume} {place}; then: larder replicate add {volume} {place} --as-files"
+            )));
+        }
         loop {
             let there = self.receiver.state().await?;
             let volume = match self.although_closed {
@@ -96,7 +105,7 @@ impl Courier {
                 released.map_err(|error| self.pool.failure(&self.volume, &error))?;
             }
             let Some(step) = step else {
-                if let Some(base) = base {
+                if let (Some(base), None) = (base, copy) {
                     self.send_keys(base, there.key_changes).await?;
                 }
                 return Ok(sent);
@@ -104,8 +113,13 @@ impl Courier {
             if let Some(place) = &self.holds_for {
                 self.hold(&volume, &step.to, &reason(place)).await?;
             }
+            let is_first = there.snapshots.is_empty();
+            let total = (copy.is_some() && is_first).then(|| volume.contents().data_bytes);
             drop(volume);
-            self.send(&step).await?;
+            match copy {
+                Some(copy) => self.copy(&step, copy, total).await?,
+                None => self.send(&step).await?,
+            }
             sent += 1;
         }
     }
@@ -163,6 +177,36 @@ impl Courier {
         self.pass(outgoing).await
     }
 
+    /// Copies the files of a snapshot.
+    async fn copy(&self, step: &Step, (to, copy): (&Arc<OpenPool>, &str), total: Option<u64>) -> Result<(), Failure> {
+        let full = format!("{}/{}@{}", self.pool.name, self.volume, step.to.name);
+        let _uses = (
+            self.pool.uses.begin(&self.volume, format!("the copying of {full}")),
+            to.uses.begin(copy, format!("the copying of {full}")),
+        );
+        {
+            let mut progress = self.progress.lock();
+            progress.sending = Some(step.to.name.clone());
+            (progress.sent_bytes, progress.total_bytes) = (0, total);
+            progress.moved = Some(Instant::now());
+        }
+        let began = Instant::now();
+        let pace = |bytes: u64| {
+            let mut progress = self.progress.lock();
+            progress.sent_bytes += bytes;
+            let early = due_at(progress.sent_bytes, self.limit).saturating_sub(began.elapsed());
+            progress.moved = Some(Instant::now() + early);
+            early
+        };
+        let copied = self.pool.registry.copy_snapshot(&self.volume, &step.to.name, (&to.registry, copy), &pace).await;
+        self.progress.lock().sending = None;
+        copied.map_err(|error| match error {
+            FsError::NotFound => Failure::not_found(format!("the snapshot {full} is gone")),
+            FsError::Invalid(why) => Failure::invalid(format!("{full}: {why}")),
+            error => to.failure(copy, &error),
+        })
+    }
+
     /// The stream to the receiver. The sender's own failure is the cause of the receiver's.
     async fn pass(&self, outgoing: Outgoing) -> Result<(), Failure> {
         self.progress.lock().moved = Some(Instant::now());
@@ -195,9 +239,7 @@ impl Courier {
                 progress.sent_bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
                 progress.sent_bytes
             };
-            let due =
-                limit.map_or(Duration::ZERO, |limit| Duration::from_secs_f64(sent as f64 / limit.0.max(1) as f64));
-            let early = due.saturating_sub(began.elapsed());
+            let early = due_at(sent, limit).saturating_sub(began.elapsed());
             progress.lock().moved = Some(Instant::now() + early);
             async move {
                 // Even no time at all takes a turn of the timer.
@@ -209,6 +251,11 @@ impl Courier {
         });
         paced.boxed()
     }
+}
+
+/// How long after the beginning so many bytes may have gone.
+fn due_at(sent: u64, limit: Option<ByteSize>) -> Duration {
+    limit.map_or(Duration::ZERO, |limit| Duration::from_secs_f64(sent as f64 / limit.0.max(1) as f64))
 }
 
 /// Oldest first.

@@ -13,16 +13,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use chrono::Utc;
-use larder_api::{Client, Failure, FailureKind, Replicate, ReplicationChange, ReplicationStatus, Replications};
+use larder_api::{
+    AsFiles, Client, Failure, FailureKind, Replicate, ReplicationChange, ReplicationStatus, Replications, VolumeChange,
+};
 use larder_base::units::ByteSize;
-use larder_volume::FsError;
 use larder_volume::replica::ReceiveLimits;
+use larder_volume::{FsError, Properties};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::storage::{OpenPool, Storage};
 use super::{Daemon, retention, snapshots};
-use crate::config::{Place, ReplicateConfig, VolumeName, parse_limit};
+use crate::config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
 
 mod courier;
 pub(crate) mod door;
@@ -103,7 +105,9 @@ pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, 
     }
     let receiver = receiver(storage, &to, None, ReceiveLimits::default())?;
     let (limit, progress) = (request.limit_bytes.map(ByteSize), Arc::default());
-    Courier { pool, volume, receiver, limit, holds_for: None, although_closed: false, progress }.run().await
+    Courier { pool, volume, receiver, limit, holds_for: None, although_closed: false, as_files: false, progress }
+        .run()
+        .await
 }
 
 /// Runs until the daemon stops.
@@ -192,7 +196,8 @@ impl Daemon {
         let receiver = receiver(&self.storage, to, self.known(machine), limits)?;
         let holds_for = named.map(|one| one.to.to_string());
         let volume = volume.volume.clone();
-        let courier = Courier { pool, volume, receiver, limit, holds_for, although_closed: false, progress };
+        let as_files = named.is_some_and(|one| one.as_files);
+        let courier = Courier { pool, volume, receiver, limit, holds_for, although_closed: false, as_files, progress };
         let sent = courier.run().await?;
         if let (Place::Here(name), true) = (to, sent > 0) {
             self.came(name).await;
@@ -228,7 +233,7 @@ impl Daemon {
             self.replicate_one(&volume, &to, limit, named.as_ref()).await?;
             list.push(self.replication.status(&(volume.clone(), to), named.as_ref()));
         }
-        Ok(Replications { replications: list })
+        Ok(Replications { replications: list, recovery_key: None })
     }
 
     /// The owner's bounds on a replica.
@@ -261,18 +266,26 @@ impl Daemon {
         let asked_for = self.replication.running();
         let is_new = |way: &Way| !ways.iter().any(|one| (&one.volume, &one.to) == (&way.0, &way.1));
         list.extend(asked_for.iter().filter(|way| is_new(way)).map(|way| self.replication.status(way, None)));
-        Replications { replications: list }
+        Replications { replications: list, recovery_key: None }
     }
 
     pub(crate) async fn change_replication(&self, change: ReplicationChange) -> Result<Replications, Failure> {
-        match change {
-            ReplicationChange::Add { volume, to, limit, code } => {
-                self.add_replication(&volume, &to, limit, code).await?
+        let recovery_key = match change {
+            ReplicationChange::Add { volume, to, limit, code, as_files: None } => {
+                self.add_replication(&volume, &to, limit, code).await?;
+                None
             }
-            ReplicationChange::Remove { volume, to } => self.remove_replication(&volume, to.as_deref()).await?,
-        }
+            ReplicationChange::Add { volume, to, limit, code: None, as_files: Some(as_files) } => {
+                self.add_copy(&volume, &to, limit, *as_files).await?
+            }
+            ReplicationChange::Add { .. } => return Err(Failure::invalid(FILES_STAY_HERE)),
+            ReplicationChange::Remove { volume, to } => {
+                self.remove_replication(&volume, to.as_deref()).await?;
+                None
+            }
+        };
         self.replication.wake();
-        Ok(self.replications().await)
+        Ok(Replications { recovery_key, ..self.replications().await })
     }
 
     async fn add_replication(
@@ -282,13 +295,7 @@ impl Daemon {
         limit: Option<String>,
         code: Option<String>,
     ) -> Result<(), Failure> {
-        let (pool, volume) = self.storage.named(volume)?;
-        if !pool.volumes().await?.iter().any(|there| there.name == volume) {
-            return Err(pool.failure(&volume, &FsError::NotFound));
-        }
-        if pool.is_replica(&volume).await? {
-            return Err(Failure::invalid(format!("'{}/{volume}' is a replica: it only receives", pool.name)));
-        }
+        let (pool, volume) = self.may_be_replicated(volume).await?;
         let to = Place::parse(to).map_err(Failure::invalid)?;
         let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
         let machine = match (&to, code) {
@@ -300,12 +307,82 @@ impl Daemon {
         };
         // What is in the way is said now, not in the night.
         let known = self.known(machine.as_deref());
-        receiver(&self.storage, &to, known, ReceiveLimits::default())?.state().await?;
+        let there = receiver(&self.storage, &to, known, ReceiveLimits::default())?;
+        if there.copy().await?.is_some() {
+            return Err(Failure::invalid(format!("'{to}' is a copy as files, which takes no snapshots as they lie"))
+                .action(format!(
+                    "go on with it by: larder replicate add {}/{volume} {to} --as-files; or name another place",
+                    pool.name
+                )));
+        }
+        there.state().await?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
-        let one = ReplicateConfig { volume, to, limit, machine, late_after_hours: 0 };
+        let one = ReplicateConfig { volume, to, limit, machine, late_after_hours: 0, as_files: false };
+        self.enter_replication(&one).await
+    }
+
+    /// A volume that may be sent.
+    async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+        let (pool, volume) = self.storage.named(volume)?;
+        if !pool.volumes().await?.iter().any(|there| there.name == volume) {
+            return Err(pool.failure(&volume, &FsError::NotFound));
+        }
+        if pool.is_replica(&volume).await? {
+            return Err(Failure::invalid(format!("'{}/{volume}' is a replica: it only receives", pool.name)));
+        }
+        Ok((pool, volume))
+    }
+
+    /// Makes a copy as files, or goes on with one. Returns its recovery key, if one was made.
+    async fn add_copy(
+        &self,
+        volume: &str,
+        to: &str,
+        limit: Option<String>,
+        as_files: AsFiles,
+    ) -> Result<Option<String>, Failure> {
+        let (pool, volume) = self.may_be_replicated(volume).await?;
+        let place = Place::parse(to).map_err(Failure::invalid)?;
+        let Place::Here(copy) = &place else { return Err(Failure::invalid(FILES_STAY_HERE)) };
+        let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
+        let there = self.storage.pool(Some(&copy.pool))?;
+        let infos = pool.registry.list().await.map_err(|error| pool.failure(&volume, &error))?;
+        let own = infos.into_iter().find(|info| info.name == volume);
+        let own = own.ok_or_else(|| pool.failure(&volume, &FsError::NotFound))?;
+        let AsFiles { properties, encrypt } = as_files;
+        let is_new = !there.is_copy(&copy.volume).await?;
+        let mut recovery_key = None;
+        if is_new {
+            if own.sealed && encrypt.is_none() {
+                return Err(Failure::invalid(format!("'{}/{volume}' is encrypted, and its files would lie open in '{copy}'", pool.name))
+                    .action("give the copy a key of its own with --encrypt; or leave --as-files out: snapshots stay sealed then"));
+            }
+            let like = Properties {
+                record_bytes: own.properties.record_bytes,
+                compression: own.properties.compression,
+                ..Properties::default()
+            };
+            recovery_key = there.create_copy(&copy.volume, like, &properties, encrypt).await?;
+        } else if encrypt.is_some() || properties != VolumeChange::default() {
+            return Err(Failure::invalid(format!("the copy '{copy}' is there, and keeps its settings")).action(format!(
+                "go on with it without any; its compression and record size are changed with: larder volume set {copy}"
+            )));
+        }
+        let volume = VolumeName { pool: pool.name.clone(), volume };
+        let one =
+            ReplicateConfig { volume, to: place.clone(), limit, machine: None, late_after_hours: 0, as_files: true };
+        let entered = self.enter_replication(&one).await;
+        if entered.is_err() && is_new {
+            // Nothing is in it yet.
+            let _ = there.destroy(&copy.volume).await;
+        }
+        entered.map(|()| recovery_key)
+    }
+
+    async fn enter_replication(&self, one: &ReplicateConfig) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         self.edit(&mut state, |editor| {
-            editor.set_replicate(&one);
+            editor.set_replicate(one);
             Ok(())
         })
         .await

@@ -163,6 +163,7 @@ impl Move {
             limit: self.limit.filter(|_| !although_closed),
             holds_for: Some(self.place()),
             although_closed,
+            as_files: false,
             progress,
         }
     }

@@ -34,6 +34,14 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
+    /// The copy as files that this leads to.
+    pub(super) async fn copy(&self) -> Result<Option<(&Arc<OpenPool>, &str)>, Failure> {
+        match self {
+            Self::Pool(pool, volume, _) if pool.is_copy(volume).await? => Ok(Some((pool, volume))),
+            Self::Pool(..) | Self::Daemon(..) => Ok(None),
+        }
+    }
+
     /// What the replica has; nothing, where there is none yet.
     pub(crate) async fn state(&self) -> Result<ReplicaState, Failure> {
         match self {

@@ -161,7 +161,7 @@ fn content(rng: &mut StdRng, len: usize) -> Vec<u8> {
 async fn run(seed: u64, steps: usize) {
     let mut rng = StdRng::seed_from_u64(seed);
     let record = [4096, 65536, 131_072, 1 << 20][rng.random_range(0..4)];
-    let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.random_range(0..3)];
+    let compression = [Compression::None, Compression::Lz4, Compression::ZSTD][rng.random_range(0..3)];
     let mut world = World::new(record, compression, 64 << 20, 0).await;
     let mut files: Vec<File> = vec![File { holes: Bytemap::whole(), ..File::default() }; 3];
     for ino in 0..files.len() {

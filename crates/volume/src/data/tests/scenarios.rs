@@ -223,7 +223,7 @@ async fn both_forms_of_extents_are_read_written_over_and_collected() {
 /// looked like garbage, so collection rewrote the segment for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn collection_ends_where_nothing_is_gained() {
-    for compression in [Compression::Lz4, Compression::Zstd] {
+    for compression in [Compression::Lz4, Compression::ZSTD] {
         let world = World::new(1 << 20, compression, 64 << 20, 0).await;
         let inode = world.create(2).await;
         world.write(&inode, 0, &[7; 3 << 19]).await;
