@@ -1,11 +1,12 @@
 //! Replication of volumes to other machines: requests and answers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::SnapshotCounts;
 
 /// A change of what is replicated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicationChange {
     /// After each snapshot from now on. A code of `larder replicate accept` makes the two machines known to each other first.
@@ -15,7 +16,7 @@ pub enum ReplicationChange {
 }
 
 /// Replicate now, and answer when it is done. Without `to`: to all that are configured for the volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replicate {
     pub volume: String,
     pub to: Option<String>,
@@ -26,7 +27,7 @@ pub struct Replicate {
 }
 
 /// Let another machine send into a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accept {
     /// POOL/NAME of the replica; the first snapshot makes it.
     pub replica: String,
@@ -38,7 +39,7 @@ pub struct Accept {
 }
 
 /// What the other machine has to be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accepted {
     /// Tells the sender that it speaks to this machine, and this machine that it may. Good once, for an hour.
     pub code: String,
@@ -48,7 +49,7 @@ pub struct Accepted {
 }
 
 /// The first request of a sender.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The secret of the code, in hexadecimal digits.
     pub secret: String,
@@ -56,20 +57,20 @@ pub struct Pair {
     pub replica: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Paired {
     /// POOL/NAME that the sender may send into.
     pub replica: String,
 }
 
 /// All that is replicated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replications {
     pub replications: Vec<ReplicationStatus>,
 }
 
 /// One volume on its way to one place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicationStatus {
     /// POOL/NAME.
     pub volume: String,
