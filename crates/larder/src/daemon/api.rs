@@ -91,11 +91,11 @@ async fn read<E: Endpoint>(request: Request) -> Result<E::Request, Response> {
     }
 }
 
-fn json<E: endpoint::Json>(answer: Result<E::Response, Failure>) -> Response {
+fn json<E: endpoint::Json>(_: E, answer: Result<E::Response, Failure>) -> Response {
     answer.map_or_else(|failure| Refusal(failure).into_response(), |value| Json(value).into_response())
 }
 
-fn download<E: endpoint::Download>(answer: Result<Outgoing, Failure>) -> Response {
+fn download<E: endpoint::Download>(_: E, answer: Result<Outgoing, Failure>) -> Response {
     let Outgoing { bytes, pieces } = match answer {
         Ok(outgoing) => outgoing,
         Err(failure) => return Refusal(failure).into_response(),
@@ -116,7 +116,7 @@ macro_rules! answers {
         impl Answers for $endpoint {
             async fn respond($daemon: Arc<Daemon>, $param: <Self as Endpoint>::Param, request: Request) -> Response {
                 match read::<Self>(request).await {
-                    Ok($request) => $form::<Self>(async move { $answer }.await),
+                    Ok($request) => $form($endpoint, async move { $answer }.await),
                     Err(response) => response,
                 }
             }
