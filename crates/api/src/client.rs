@@ -1,8 +1,10 @@
 //! The client of a daemon: one connection per request, every answer bounded.
 
+use std::any::TypeId;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +15,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http1::SendRequest;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::endpoint::{self, Endpoint, Param, Query};
 use crate::{BODY_BYTES_MAX, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPath};
 
 /// A daemon that does not accept within this time hangs.
@@ -89,39 +92,63 @@ impl Client {
         }
     }
 
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.call("GET", path, None::<&()>).await
+    /// No time limit on the answer: a check of a large volume takes hours, and Ctrl-C is at hand.
+    pub async fn call<E: endpoint::Json>(
+        &self,
+        _: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+    ) -> Result<E::Response, Failure> {
+        let body = Full::new(encoded(request)?);
+        let (status, bytes) = self.exchange(E::METHOD, &E::path(param), body).await?;
+        decode(status, &bytes)
+    }
+
+    /// Calls an endpoint that wants to know nothing.
+    pub async fn ask<E: endpoint::Json<Param = (), Request = ()>>(&self, endpoint: E) -> Result<E::Response, Failure> {
+        self.call(endpoint, (), &()).await
     }
 
     /// An answer that is text, not JSON.
-    pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
-        let (status, bytes) = self.exchange("GET", path, None::<&()>).await?;
+    pub async fn text<E: endpoint::Text<Param = (), Request = ()>>(&self, _: E) -> Result<String, Failure> {
+        let (status, bytes) = self.exchange(E::METHOD, &E::path(()), Full::default()).await?;
         if !status.is_success() {
             return decode::<String>(status, &bytes);
         }
         String::from_utf8(bytes.to_vec()).map_err(|e| Failure::internal(format!("the daemon's answer is no text: {e}")))
     }
 
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call("POST", path, Some(body)).await
-    }
-
-    pub async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call("PATCH", path, Some(body)).await
-    }
-
-    pub async fn delete<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call("DELETE", path, Some(body)).await
-    }
-
-    /// No time limit on the answer: a check of a large volume takes hours, and Ctrl-C is at hand.
-    async fn call<T: DeserializeOwned>(
+    /// Asks for a stream of bytes. A failure before its first byte is told as such.
+    pub async fn download<E: endpoint::Download>(
         &self,
-        method: &str,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<T, Failure> {
-        let (status, bytes) = self.exchange(method, path, body).await?;
+        _: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+    ) -> Result<Download, Failure> {
+        self.stream::<E>(param, request).await
+    }
+
+    /// Asks for lines of JSON.
+    pub async fn lines<E: endpoint::Lines>(
+        &self,
+        _: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+    ) -> Result<Lines<E::Response>, Failure> {
+        let answer = self.stream::<E>(param, request).await?;
+        Ok(Lines { answer, rest: Vec::new(), of: PhantomData })
+    }
+
+    /// Sends pieces until their sender is gone, and returns the answer, which may come earlier.
+    pub async fn upload<E: endpoint::Upload>(
+        &self,
+        _: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+        pieces: mpsc::Receiver<Bytes>,
+    ) -> Result<E::Response, Failure> {
+        let path = format!("{}{}", E::path(param), request.written());
+        let (status, bytes) = self.exchange(E::METHOD, &path, Pieces(pieces)).await?;
         decode(status, &bytes)
     }
 
@@ -129,7 +156,7 @@ impl Client {
         Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.way.place()))
     }
 
-    fn request<B>(&self, method: &str, path: &str, body: B) -> Result<Request<B>, Failure> {
+    fn request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, Failure> {
         let request = Request::builder().method(method).uri(path).header("host", "larder");
         let request = request.header("content-type", "application/json").body(body);
         request.map_err(|e| Failure::internal(e.to_string()))
@@ -146,10 +173,12 @@ impl Client {
         Ok((sender, tokio::spawn(connection)))
     }
 
-    /// Asks for a stream of bytes. A failure before its first byte is told as such.
-    pub async fn download(&self, path: &str, body: &impl Serialize) -> Result<Download, Failure> {
-        let bytes = serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?;
-        let request = self.request("POST", path, Full::new(Bytes::from(bytes)))?;
+    async fn stream<E: Endpoint>(
+        &self,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+    ) -> Result<Download, Failure> {
+        let request = self.request(E::METHOD, &E::path(param), Full::new(encoded(request)?))?;
         let (mut sender, driver) = self.sender().await?;
         let response = sender.send_request(request).await.map_err(|e| self.lost(&told(&e)))?;
         let status = response.status();
@@ -163,39 +192,17 @@ impl Client {
         Ok(Download { client: self.clone(), body: response.into_body(), bytes, driver })
     }
 
-    /// Sends pieces until their sender is gone, and returns the answer, which may come earlier.
-    pub async fn upload<T: DeserializeOwned>(&self, path: &str, pieces: mpsc::Receiver<Bytes>) -> Result<T, Failure> {
-        let request = self.request("POST", path, Pieces(pieces))?;
+    async fn exchange<B>(&self, method: Method, path: &str, body: B) -> Result<(StatusCode, Bytes), Failure>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let request = self.request(method, path, body)?;
         let (mut sender, driver) = self.sender().await?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(|e| self.lost(&told(&e)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            decode(status, &body.map_err(|e| self.lost(&told(&*e)))?.to_bytes())
-        };
-        let answer = answer.await;
-        driver.abort();
-        answer
-    }
-
-    async fn exchange(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        let lost = |why: String| self.lost(&why);
-        let bytes = match body {
-            Some(body) => serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?,
-            None => Vec::new(),
-        };
-        let request = self.request(method, path, Full::new(Bytes::from(bytes)))?;
-        let (mut sender, driver) = self.sender().await?;
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(|e| lost(told(&e)))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-            Ok((status, body.map_err(|e| lost(told(&*e)))?.to_bytes()))
+            Ok((status, body.map_err(|e| self.lost(&told(&*e)))?.to_bytes()))
         };
         let answer = answer.await;
         driver.abort();
@@ -237,6 +244,42 @@ impl Drop for Download {
     }
 }
 
+/// An answer that comes as lines of JSON.
+pub struct Lines<T> {
+    answer: Download,
+    rest: Vec<u8>,
+    of: PhantomData<T>,
+}
+
+impl<T: DeserializeOwned> Lines<T> {
+    /// The next line; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<T>, Failure> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).map(Some).map_err(|e| of_another_version(&e));
+            }
+            match self.answer.next().await {
+                Some(piece) if self.rest.len() <= BODY_BYTES_MAX => self.rest.extend_from_slice(&piece?),
+                Some(_) => return Err(Failure::internal("the daemon's answer is too long")),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn of_another_version(error: &serde_json::Error) -> Failure {
+    Failure::internal(format!("the daemon's answer is of another version: {error}"))
+}
+
+/// A request as a body; none where there is nothing to say.
+fn encoded<T: Serialize + 'static>(request: &T) -> Result<Bytes, Failure> {
+    if TypeId::of::<T>() == TypeId::of::<()>() {
+        return Ok(Bytes::new());
+    }
+    serde_json::to_vec(request).map(Bytes::from).map_err(|e| Failure::internal(e.to_string()))
+}
+
 /// An error with its causes: the first is often that there was one.
 fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
@@ -257,28 +300,10 @@ impl Body for Pieces {
 
 fn decode<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<T, Failure> {
     if status.is_success() {
-        return serde_json::from_slice(bytes)
-            .map_err(|e| Failure::internal(format!("the daemon's answer is of another version: {e}")));
+        return serde_json::from_slice(bytes).map_err(|e| of_another_version(&e));
     }
     Err(serde_json::from_slice(bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(bytes);
         Failure::internal(format!("the daemon answered {status}: {}", text.trim()))
     }))
-}
-
-/// A name as one segment of a path: of users and shares, which may have blanks and letters of any alphabet.
-pub fn segment(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::segment;
-
-    #[test]
-    fn names_become_one_segment() {
-        assert_eq!(segment("Family photos/ä?#"), "Family%20photos%2F%C3%A4%3F%23");
-        assert_eq!(segment("ann-1_b.c"), "ann-1_b.c");
-    }
 }

@@ -1,8 +1,9 @@
 //! What a user may do with a file through each door, and why.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainRequest {
     pub user: String,
     /// `/SHARE/inside`, or `POOL/VOLUME/inside`.
@@ -12,7 +13,7 @@ pub struct ExplainRequest {
     pub from: Option<std::net::IpAddr>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     pub user: String,
     pub uid: u32,
@@ -32,7 +33,7 @@ pub struct Explanation {
     pub doors: Vec<ExplainedDoor>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedObject {
     /// file, folder, link, ...
     pub kind: String,
@@ -48,7 +49,7 @@ pub struct ExplainedObject {
 }
 
 /// One way to the object: a door, and a share of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedDoor {
     /// NFS, SMB, SFTP, WebDAV, mount.
     pub door: String,
@@ -60,7 +61,7 @@ pub struct ExplainedDoor {
     pub reasons: Vec<ExplainedReason>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedOperation {
     /// see, read, write, truncate, set-times, set-mode, rename, remove, list, enter, add-file, add-folder.
     pub name: String,
@@ -68,14 +69,14 @@ pub struct ExplainedOperation {
     pub allowed: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedReason {
     /// Whether it opens the way, bounds it, or closes it.
     pub effect: ReasonEffect,
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonEffect {
     Opens,

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// What sort of failure, for scripts and for the HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// What sort of failure, for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// The request makes no sense: a bad name, too few disks, a wrong config.
@@ -26,21 +26,19 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The HTTP status that carries it.
-    pub fn status(self) -> u16 {
-        match self {
-            Self::Invalid => 400,
-            Self::Denied => 403,
-            Self::NotFound => 404,
-            Self::Exists => 409,
-            Self::Busy | Self::Locked => 423,
-            Self::Unavailable => 503,
-            Self::Internal => 500,
-        }
-    }
+    pub const ALL: [Self; 8] = [
+        Self::Invalid,
+        Self::NotFound,
+        Self::Exists,
+        Self::Busy,
+        Self::Locked,
+        Self::Denied,
+        Self::Unavailable,
+        Self::Internal,
+    ];
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,

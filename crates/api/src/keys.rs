@@ -1,10 +1,12 @@
 //! Encrypted volumes: what opens them, and what is said of that.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A secret that opens an encrypted volume. It travels over the daemon's own socket only, and is never shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", from = "Received")]
+#[schemars(!from)]
 pub enum VolumeSecret {
     Passphrase(String),
     /// The bytes of a key file.
@@ -40,7 +42,7 @@ impl std::fmt::Debug for VolumeSecret {
 }
 
 /// How a new volume is encrypted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Encrypt {
     /// By default the one that this machine is quickest at.
     pub cipher: Option<String>,
@@ -50,7 +52,7 @@ pub struct Encrypt {
 }
 
 /// What is done with the keys of a volume. Whatever changes them needs a secret that opens it now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeysRequest {
     Unlock {
@@ -85,7 +87,7 @@ pub enum KeysRequest {
 }
 
 /// A new key for a volume, under which all that is stored is sealed anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rekey {
     /// Those of all ways to open it that stay.
     pub secrets: Vec<VolumeSecret>,
@@ -100,7 +102,7 @@ pub struct Rekey {
 }
 
 /// How far a volume is whose objects are being sealed anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SealingStatus {
     /// It has a new key; otherwise it was not encrypted before.
     pub rekey: bool,
@@ -114,7 +116,7 @@ pub struct SealingStatus {
 }
 
 /// The keys of a volume, as people see them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeysStatus {
     pub pool: String,
     pub volume: String,
@@ -136,7 +138,7 @@ pub struct KeysStatus {
 }
 
 /// One way to open the volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeySlot {
     pub id: String,
     /// `passphrase`, `key file` or `recovery key`.

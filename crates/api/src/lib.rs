@@ -6,17 +6,20 @@
 #![forbid(unsafe_code)]
 
 mod client;
+pub mod endpoint;
+pub mod endpoints;
 mod explain;
 mod failure;
 mod import;
 mod keys;
+pub mod openapi;
 mod people;
 mod replication;
 mod snapshots;
 mod socket;
 mod types;
 
-pub use client::{Client, Connect, Connecting, Connection, Download, segment};
+pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use explain::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
 };
@@ -31,8 +34,9 @@ pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
 };
 pub use snapshots::{
-    CloneRequest, DiffEntry, DiffRequest, ExportRequest, Received, ReplicaState, STREAM_BYTES_HEADER, SendRequest,
-    SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,
+    SendRequest, SentSnapshot, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest,
+    SnapshotsStatus,
 };
 pub use socket::SocketPath;
 pub use types::*;

@@ -1,8 +1,9 @@
 //! Groups, keys of users, and app tokens.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupStatus {
     pub name: String,
     pub gid: u32,
@@ -12,7 +13,7 @@ pub struct GroupStatus {
     pub shares: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupAdd {
     pub name: String,
     pub gid: Option<u32>,
@@ -22,7 +23,7 @@ pub struct GroupAdd {
     pub force: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GroupChange {
     pub add: Vec<String>,
@@ -30,7 +31,7 @@ pub struct GroupChange {
 }
 
 /// A group was removed; files stay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupRemoved {
     pub gid: u32,
     /// Shares that no list opens to anybody any more.
@@ -38,7 +39,7 @@ pub struct GroupRemoved {
 }
 
 /// A public key that lets a user in over SFTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserKey {
     /// Such as ssh-ed25519.
     pub kind: String,
@@ -47,7 +48,7 @@ pub struct UserKey {
     pub comment: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserKeysChange {
     /// Lines as in authorized_keys.
@@ -56,7 +57,7 @@ pub enum UserKeysChange {
     Remove(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenCreate {
     pub user: String,
     /// What people know it by.
@@ -68,7 +69,7 @@ pub struct TokenCreate {
     pub expires_secs: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenStatus {
     pub id: String,
     pub name: String,
@@ -83,7 +84,7 @@ pub struct TokenStatus {
 }
 
 /// A link to a file or folder that a user made in the browser.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkStatus {
     /// Its name; it does not open it.
     pub id: String,
@@ -101,14 +102,14 @@ pub struct LinkStatus {
 }
 
 /// Links that open nothing any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinksEnded {
     #[serde(default)]
     pub links: Vec<LinkStatus>,
 }
 
 /// Carries a token: the only time that anybody sees it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenCreated {
     pub token: String,
     pub status: TokenStatus,

@@ -1,11 +1,12 @@
 //! Replication of volumes to other machines: requests and answers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Encrypt, SnapshotCounts, VolumeChange};
 
 /// A change of what is replicated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicationChange {
     /// After each snapshot from now on. A code of `larder replicate accept` makes the two machines known to each other first.
@@ -23,7 +24,7 @@ pub enum ReplicationChange {
 }
 
 /// A copy with properties of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AsFiles {
     /// What is absent is as the volume has it.
     pub properties: VolumeChange,
@@ -31,7 +32,7 @@ pub struct AsFiles {
 }
 
 /// Replicate now, and answer when it is done. Without `to`: to all that are configured for the volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replicate {
     pub volume: String,
     pub to: Option<String>,
@@ -42,7 +43,7 @@ pub struct Replicate {
 }
 
 /// Let another machine send into a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accept {
     /// POOL/NAME of the replica; the first snapshot makes it.
     pub replica: String,
@@ -54,7 +55,7 @@ pub struct Accept {
 }
 
 /// What the other machine has to be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accepted {
     /// Tells the sender that it speaks to this machine, and this machine that it may. Good once, for an hour.
     pub code: String,
@@ -64,7 +65,7 @@ pub struct Accepted {
 }
 
 /// The first request of a sender.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The secret of the code, in hexadecimal digits.
     pub secret: String,
@@ -72,14 +73,14 @@ pub struct Pair {
     pub replica: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Paired {
     /// POOL/NAME that the sender may send into.
     pub replica: String,
 }
 
 /// All that is replicated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replications {
     pub replications: Vec<ReplicationStatus>,
     /// Of the encrypted copy that was made, in the answer to that request only.
@@ -88,7 +89,7 @@ pub struct Replications {
 }
 
 /// One volume on its way to one place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicationStatus {
     /// POOL/NAME.
     pub volume: String,

@@ -1,9 +1,12 @@
 //! Snapshots of a volume: requests and answers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::endpoint::Query;
+
 /// What is done with the snapshots of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotsRequest {
     /// Without a name it is called after the time, in UTC.
@@ -38,7 +41,7 @@ pub enum SnapshotsRequest {
 }
 
 /// The snapshots of a volume, and the outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotsStatus {
     pub pool: String,
     pub volume: String,
@@ -56,7 +59,7 @@ pub struct SnapshotsStatus {
 }
 
 /// Make a volume that begins as a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CloneRequest {
     pub snapshot: String,
     /// The name of the new volume, in the same pool.
@@ -64,13 +67,13 @@ pub struct CloneRequest {
 }
 
 /// A snapshot is wanted as a tar stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportRequest {
     pub snapshot: String,
 }
 
 /// Asks for a snapshot as a stream of bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SendRequest {
     pub snapshot: String,
     /// The snapshot that the receiver has.
@@ -82,8 +85,28 @@ pub struct SendRequest {
     pub keys_only: bool,
 }
 
+/// A bound of a stream into a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReceiveQuery {
+    /// The most bytes that the replica may take up, before redundancy. A smaller quota in its configuration counts as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+}
+
+impl Query for ReceiveQuery {
+    fn written(&self) -> String {
+        self.quota_bytes.map(|bytes| format!("?quota_bytes={bytes}")).unwrap_or_default()
+    }
+
+    fn read(query: Option<&str>) -> Option<Self> {
+        let Some(query) = query else { return Some(Self::default()) };
+        let bytes = query.strip_prefix("quota_bytes=")?.parse().ok()?;
+        Some(Self { quota_bytes: Some(bytes) })
+    }
+}
+
 /// A snapshot came whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Received {
     pub pool: String,
     pub volume: String,
@@ -91,7 +114,7 @@ pub struct Received {
 }
 
 /// What a replica has, and what came of a snapshot that did not come whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaState {
     /// The volume that it is a replica of.
     pub source: String,
@@ -108,7 +131,7 @@ pub struct ReplicaState {
 }
 
 /// A snapshot, wherever it is: its number and its time tell it from others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SentSnapshot {
     /// Its name when it was sent.
     pub name: String,
@@ -129,7 +152,7 @@ impl SentSnapshot {
 pub const STREAM_BYTES_HEADER: &str = "x-larder-bytes";
 
 /// One snapshot. Bytes are those of the store, before redundancy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotStatus {
     pub name: String,
     /// Milliseconds since 1970.
@@ -148,7 +171,7 @@ pub struct SnapshotStatus {
 }
 
 /// A reason to keep a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotHold {
     pub reason: String,
     /// Seconds since 1970; until it is released where there is none.
@@ -157,7 +180,7 @@ pub struct SnapshotHold {
 }
 
 /// A number for each kind of automatic snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotCounts {
     pub hourly: u32,
     pub daily: u32,
@@ -166,7 +189,7 @@ pub struct SnapshotCounts {
 }
 
 /// The automatic snapshots of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotSchedule {
     pub pool: String,
     pub volume: String,
@@ -187,14 +210,14 @@ pub struct SnapshotSchedule {
 }
 
 /// Asks what is different in `later` (now, where there is none) from the snapshot `earlier`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffRequest {
     pub earlier: String,
     pub later: Option<String>,
 }
 
 /// A path that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffEntry {
     /// `created`, `modified`, `removed` or `renamed`.
     pub change: String,
@@ -205,4 +228,21 @@ pub struct DiffEntry {
     /// Where it was, if it is renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read_as_they_are_written() {
+        for quota_bytes in [None, Some(0), Some(u64::MAX)] {
+            let query = ReceiveQuery { quota_bytes };
+            let text = query.written();
+            assert_eq!(ReceiveQuery::read(text.strip_prefix('?')), Some(query));
+        }
+        for wrong in ["", "quota_bytes=", "quota_bytes=x", "other=1", "quota_bytes=1&other=1"] {
+            assert_eq!(ReceiveQuery::read(Some(wrong)), None, "{wrong}");
+        }
+    }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where a protocol is served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NfsEndpoint {
     pub host: String,
     pub port: u16,
@@ -15,7 +16,7 @@ pub struct NfsEndpoint {
     pub export: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SmbEndpoint {
     pub host: String,
     pub port: u16,
@@ -24,21 +25,21 @@ pub struct SmbEndpoint {
 }
 
 /// Where SFTP answers: every share is a folder at its top.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SftpEndpoint {
     pub host: String,
     pub port: u16,
 }
 
 /// Where WebDAV answers: every share is a folder at its top.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebdavEndpoint {
     pub host: String,
     pub port: u16,
 }
 
 /// The one line that `larder up --json` prints when everything is being served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ready {
     pub pid: u32,
     pub nfs: Option<NfsEndpoint>,
@@ -58,7 +59,7 @@ pub struct Ready {
     pub data: PathBuf,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DaemonInfo {
     pub pid: u32,
     pub version: String,
@@ -80,7 +81,7 @@ pub struct DaemonInfo {
 }
 
 /// A pool as `zpool status` would show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolStatus {
     pub name: String,
     pub id: String,
@@ -116,7 +117,7 @@ pub struct PoolStatus {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskStatus {
     pub path: PathBuf,
     pub id: String,
@@ -138,7 +139,7 @@ pub struct DiskStatus {
 }
 
 /// Shards on their way to other disks, or objects to another layout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolMoving {
     /// Such as "removing /disk1".
     pub why: String,
@@ -152,7 +153,7 @@ pub struct PoolMoving {
 }
 
 /// A change of a pool's disks or layout. Disks of the pool are named by absolute path or by the first letters of their id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum PoolChange {
     Add {
@@ -185,7 +186,7 @@ pub enum PoolChange {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolChangeRequest {
     #[serde(flatten)]
     pub change: PoolChange,
@@ -194,7 +195,7 @@ pub struct PoolChangeRequest {
 }
 
 /// What a pool is worth, before or after a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolWorth {
     pub layout: String,
     pub width: u8,
@@ -206,7 +207,7 @@ pub struct PoolWorth {
 }
 
 /// What a change does or would do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolChangePlan {
     pub before: PoolWorth,
     pub after: PoolWorth,
@@ -221,7 +222,7 @@ pub struct PoolChangePlan {
 }
 
 /// A scrub, under way or over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubStatus {
     /// running, paused, stopped, finished.
     pub phase: String,
@@ -250,7 +251,7 @@ pub struct ScrubStatus {
 }
 
 /// What cannot be read any more.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Damage {
     pub files: Vec<DamagedFile>,
     pub metadata: Vec<DamagedMetadata>,
@@ -267,7 +268,7 @@ impl Damage {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DamagedFile {
     /// `pool/volume`.
     pub volume: String,
@@ -277,7 +278,7 @@ pub struct DamagedFile {
     pub ranges: Vec<ByteRange>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DamagedMetadata {
     /// `pool/volume`; absent where it is the pool's own.
     pub volume: Option<String>,
@@ -286,21 +287,21 @@ pub struct DamagedMetadata {
     pub ranges: Vec<ByteRange>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ByteRange {
     pub start: u64,
     /// The first byte behind it.
     pub end: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubRequest {
     /// start (also goes on with a paused one), pause, stop.
     pub action: String,
 }
 
 /// What is known of a pool's scrub.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolScrub {
     pub pool: String,
     /// Absent if there never was one.
@@ -309,13 +310,13 @@ pub struct PoolScrub {
 }
 
 /// What happened to a pool, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolHistory {
     pub pool: String,
     pub events: Vec<PoolEvent>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolEvent {
     /// Counts the events of the pool.
     pub number: u64,
@@ -326,7 +327,7 @@ pub struct PoolEvent {
 }
 
 /// A pool found on disks: imported by this daemon or waiting to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolListed {
     pub name: String,
     pub id: String,
@@ -338,7 +339,7 @@ pub struct PoolListed {
     pub disks: Vec<PathBuf>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolImport {
     pub disks: Vec<PathBuf>,
     pub force: bool,
@@ -358,7 +359,7 @@ pub struct PoolImport {
 }
 
 /// Another name for a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolRename {
     pub name: String,
     /// Also where programs use a mount of it.
@@ -367,7 +368,7 @@ pub struct PoolRename {
 }
 
 /// For a pool that is exported, or a volume that is destroyed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TakeAway {
     /// Also mounts that are in use.
     pub force: bool,
@@ -377,7 +378,7 @@ pub struct TakeAway {
 }
 
 /// Properties of a volume that may change at any time. In a request, what is absent stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_bytes: Option<u32>,
@@ -396,7 +397,7 @@ pub struct VolumeChange {
     pub group_quotas: BTreeMap<String, u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OwnerKind {
     User,
@@ -404,7 +405,7 @@ pub enum OwnerKind {
 }
 
 /// What the files of a user or a group in a volume take up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnerUse {
     pub kind: OwnerKind,
     pub id: u32,
@@ -419,7 +420,7 @@ pub struct OwnerUse {
     pub quota_bytes: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCreate {
     pub pool: Option<String>,
     pub name: String,
@@ -432,7 +433,7 @@ pub struct VolumeCreate {
 
 /// Move a volume with its snapshots to another pool or store of this daemon, or to another machine at the same store, and answer when
 /// it is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeMove {
     pub volume: String,
     /// POOL/NAME; or, without a slash, the seat or the host name of another machine.
@@ -446,7 +447,7 @@ pub struct VolumeMove {
 }
 
 /// A volume that was moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeMoved {
     /// POOL/NAME, before and now.
     pub volume: String,
@@ -466,7 +467,7 @@ pub struct VolumeMoved {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeStatus {
     pub pool: String,
     pub name: String,
@@ -510,7 +511,7 @@ pub struct VolumeStatus {
     pub shared: Option<Box<ShareStatus>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckRequest {
     pub pool: Option<String>,
     pub volume: Option<String>,
@@ -518,7 +519,7 @@ pub struct CheckRequest {
     pub read_data: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckResult {
     pub pool: String,
     pub volume: String,
@@ -538,7 +539,7 @@ pub struct CheckResult {
     pub replica: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShareStatus {
     pub name: String,
     /// `pool/volume`; empty: a folder of the host.
@@ -596,7 +597,7 @@ pub struct ShareStatus {
     pub action: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserStatus {
     pub name: String,
     pub uid: u32,
@@ -612,7 +613,7 @@ pub struct UserStatus {
 }
 
 /// Carries a password: the socket is the only way it travels, and it is never logged.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserAdd {
     pub name: String,
     pub uid: Option<u32>,
@@ -625,7 +626,7 @@ pub struct UserAdd {
 }
 
 /// A user was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserAdded {
     pub user: UserStatus,
     /// What whoever made it should know.
@@ -633,14 +634,14 @@ pub struct UserAdded {
 }
 
 /// A user was removed; files stay.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserRemoved {
     pub uid: u32,
     /// Shares that nobody may use over SMB any more.
     pub shares_for_nobody: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserPassword {
     pub password: String,
     #[serde(default)]
@@ -651,7 +652,7 @@ pub struct UserPassword {
 }
 
 /// Who may write over SMB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareUsers {
     All,
@@ -659,7 +660,7 @@ pub enum ShareUsers {
 }
 
 /// What a share may say. In a request, what is absent stays, or is as usual.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareChange {
     pub users: Option<ShareUsers>,
@@ -694,7 +695,7 @@ pub struct ShareChange {
     pub normalize: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShareAdd {
     pub name: String,
     /// `volume` or `pool/volume`; the only one when absent, unless `folder` is an absolute path: of the host.
@@ -705,14 +706,14 @@ pub struct ShareAdd {
 }
 
 /// A share was made or changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShareChanged {
     pub share: ShareStatus,
     pub notes: Vec<String>,
 }
 
 /// The configuration was read, or only looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigRead {
     pub file: PathBuf,
     /// What is valid and perhaps not meant.
@@ -722,14 +723,14 @@ pub struct ConfigRead {
 }
 
 /// A pool was destroyed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolDestroyed {
     pub erased: Vec<PathBuf>,
     /// Disks that keep what is on them, and why.
     pub kept: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MountRequest {
     /// Absolute.
     pub dir: PathBuf,
@@ -746,7 +747,7 @@ pub struct MountRequest {
     pub snapshot: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MountStatus {
     pub dir: PathBuf,
     pub volume: String,
@@ -759,7 +760,7 @@ pub struct MountStatus {
     pub at_start: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnmountRequest {
     pub dir: PathBuf,
     /// Not mounted at the next start either: the configuration names it no longer.
@@ -768,5 +769,5 @@ pub struct UnmountRequest {
 }
 
 /// Done; nothing more to say.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {}

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use larder_api::endpoints::{ChangePool, GetPools};
 use larder_api::{Client, Failure, PoolChange, PoolChangePlan, PoolChangeRequest, PoolStatus};
 
 use super::args::{ChangeHow, Global, PoolCommand};
@@ -121,15 +122,15 @@ async fn by_daemon(
     how: ChangeHow,
     json: bool,
 ) -> Result<Made, Failure> {
-    let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
+    let pools = client.ask(GetPools).await?;
     let name = one_of(pool, pools.iter().map(|pool| pool.name.as_str()))?;
     let members = pools.iter().filter(|pool| pool.name == name).flat_map(|pool| &pool.disks);
     look_at(change, members.map(|disk| disk.path.clone()), json);
     let request = PoolChangeRequest { change: change.clone(), dry_run: how.dry_run };
-    let plan = client.post(&format!("/v1/pools/{name}/change"), &request).await?;
+    let plan = client.call(ChangePool, &name, &request).await?;
     if how.wait && !how.dry_run {
         wait(async || {
-            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
+            let pools = client.ask(GetPools).await?;
             Ok(pools.into_iter().find(|pool| pool.name == name))
         })
         .await?;

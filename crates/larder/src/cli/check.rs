@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_api::{CheckRequest, CheckResult, Failure};
+use larder_api::endpoints::{CheckVolumes, ListPools};
+use larder_api::{CheckRequest, Failure};
 
 use super::args::{CheckArgs, Global};
-use super::reach::{Backend, Outcome, closing, is_path};
+use super::reach::{Backend, Outcome, is_path};
 use crate::render;
 
 pub(super) async fn run(global: &Global, mut args: CheckArgs) -> Result<Outcome, Failure> {
@@ -20,21 +21,14 @@ pub(super) async fn run(global: &Global, mut args: CheckArgs) -> Result<Outcome,
                 .action("leave the names out to check all; disks follow --disk"));
         }
     };
-    let results: Vec<CheckResult> = match Backend::of(global, &args.disks).await? {
-        Backend::Daemon(client) => {
-            let pools: Vec<larder_api::PoolListed> = client.get("/v1/pools/list").await?;
-            let request = request(name, |name| pools.iter().any(|p| p.name == name), args.read_data);
-            client.post("/v1/check", &request).await?
-        }
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let is_pool = |name: &str| storage.pool(Some(name)).is_ok();
-                let request = request(name, is_pool, args.read_data);
-                storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await
-            })
-            .await?
-        }
-    };
+    let results = Backend::of(global, &args.disks)
+        .await?
+        .closing(async |backend| {
+            let pools = backend.call(ListPools, (), ()).await?;
+            let request = request(name, |name| pools.iter().any(|pool| pool.name == name), args.read_data);
+            backend.call(CheckVolumes, (), request).await
+        })
+        .await?;
     global.out().answer(&results, |results| render::check_results(results))?;
     let clean = results.iter().all(|r| r.problems.is_empty());
     Ok(if clean { Outcome::Done } else { Outcome::Problems })

@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Doctor(super::doctor::DoctorArgs),
     /// Counters of the running daemon, as Prometheus reads them
     Metrics,
+    /// The schema of the daemon's API, in the form of OpenAPI 3.1
+    Api,
     /// The configuration file
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use larder_api::{ConfigRead, DaemonInfo, Failure};
+use larder_api::endpoints::{GetInfo, ReloadConfig};
+use larder_api::{ConfigRead, Failure};
 
 use super::args::{ConfigCommand, Global};
 use super::reach::{Target, absolute, maybe_target};
@@ -29,7 +30,7 @@ async fn usual_file(global: &Global) -> Result<PathBuf, Failure> {
     }
     match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
-            let info: DaemonInfo = client.get("/v1/info").await?;
+            let info = client.ask(GetInfo).await?;
             Ok(info.data.join(folder::CONFIG_NAME))
         }
         _ => Ok(beside),
@@ -39,7 +40,7 @@ async fn usual_file(global: &Global) -> Result<PathBuf, Failure> {
 pub(super) async fn reload(global: &Global) -> Result<(), Failure> {
     match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
-            let read: ConfigRead = client.post("/v1/reload", &()).await?;
+            let read = client.ask(ReloadConfig).await?;
             global.out().answer(&read, |read| {
                 let mut text = format!("read {} again\n{}", read.file.display(), notes(read));
                 if !read.at_next_start.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use larder_api::endpoints::{DestroyPool, GetPools, GetVolumes};
 use larder_api::{Failure, PoolDestroyed, PoolStatus, TakeAway, VolumeStatus};
 use larder_base::units::ByteSize;
 
@@ -15,11 +16,11 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
     crate::config::check_name(name).map_err(Failure::invalid)?;
     let done = match target(global).await? {
         Target::Daemon(client) => {
-            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
-            let volumes: Vec<VolumeStatus> = client.get("/v1/volumes").await?;
+            let pools = client.ask(GetPools).await?;
+            let volumes = client.ask(GetVolumes).await?;
             let pool = pools.iter().find(|pool| pool.name == name).ok_or_else(|| no_such_pool(name))?;
             confirm(pool, &volumes, yes)?;
-            client.post(&format!("/v1/pools/{name}/destroy"), &how).await?
+            client.call(DestroyPool, name, &how).await?
         }
         Target::Config(config) => {
             let known = config.pool(name).ok_or_else(|| no_such_pool(name))?;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use larder_api::{Failure, GroupAdd, GroupChange, GroupRemoved, GroupStatus, segment};
+use larder_api::endpoints::{AddGroup, ChangeGroup, GetGroups, RemoveGroup};
+use larder_api::{Failure, GroupAdd, GroupChange, GroupStatus};
 
 use super::args::Global;
 use super::people::People;
-use crate::daemon::groups;
 use crate::render;
 
 #[derive(Debug, Subcommand)]
@@ -47,14 +47,14 @@ pub(super) async fn run(global: &Global, command: GroupCommand) -> Result<(), Fa
     let (people, out) = (People::of(global).await?, global.out());
     match command {
         GroupCommand::Add { name, gid, members, force } => {
-            let made = add(&people, &GroupAdd { name, gid, members, force }).await?;
+            let made = people.call(AddGroup, (), GroupAdd { name, gid, members, force }).await?;
             out.answer(&made, |made| {
                 let name = &made.name;
                 format!("made the group '{name}' (gid {}) with{}\nshares name it as @{name}\n", made.gid, of(made))
             })
         }
         GroupCommand::Remove { name } => {
-            let removed = remove(&people, &name).await?;
+            let removed = people.call(RemoveGroup, &name, ()).await?;
             out.answer(&removed, |removed| {
                 let gid = removed.gid;
                 let mut text = format!("removed the group '{name}'; files with gid {gid} stay, and nobody new gets it\n");
@@ -68,13 +68,13 @@ pub(super) async fn run(global: &Global, command: GroupCommand) -> Result<(), Fa
                 text
             })
         }
-        GroupCommand::List => out.answer(&list(&people).await?, |groups| render::group_list(groups)),
+        GroupCommand::List => out.answer(&people.call(GetGroups, (), ()).await?, |groups| render::group_list(groups)),
         GroupCommand::AddMember { group, users } => {
-            let changed = change(&people, &group, GroupChange { add: users, ..GroupChange::default() }).await?;
+            let changed = people.call(ChangeGroup, &group, GroupChange { add: users, remove: Vec::new() }).await?;
             out.answer(&changed, |changed| format!("the group '{group}' now has{}", of(changed)))
         }
         GroupCommand::RemoveMember { group, users } => {
-            let changed = change(&people, &group, GroupChange { remove: users, ..GroupChange::default() }).await?;
+            let changed = people.call(ChangeGroup, &group, GroupChange { add: Vec::new(), remove: users }).await?;
             out.answer(&changed, |changed| format!("the group '{group}' now has{}", of(changed)))
         }
     }
@@ -84,45 +84,5 @@ fn of(group: &GroupStatus) -> String {
     match group.members.as_slice() {
         [] => " no members".to_owned(),
         members => format!(" the members {}", members.join(", ")),
-    }
-}
-
-async fn add(people: &People, group: &GroupAdd) -> Result<GroupStatus, Failure> {
-    match people {
-        People::Daemon(client) => client.post("/v1/groups", group).await,
-        People::Files(files) => {
-            let (_, after) = files.edit(|editor, config| groups::add(editor, config, group))?;
-            groups::changed(&after, &group.name)
-        }
-    }
-}
-
-async fn list(people: &People) -> Result<Vec<GroupStatus>, Failure> {
-    match people {
-        People::Daemon(client) => client.get("/v1/groups").await,
-        People::Files(files) => {
-            let config = files.config()?;
-            Ok(config.groups.iter().map(|group| groups::status(group, &config)).collect())
-        }
-    }
-}
-
-async fn change(people: &People, name: &str, what: GroupChange) -> Result<GroupStatus, Failure> {
-    match people {
-        People::Daemon(client) => client.patch(&format!("/v1/groups/{}", segment(name)), &what).await,
-        People::Files(files) => {
-            let (_, after) = files.edit(|editor, config| groups::change(editor, config, name, &what))?;
-            groups::changed(&after, name)
-        }
-    }
-}
-
-async fn remove(people: &People, name: &str) -> Result<GroupRemoved, Failure> {
-    match people {
-        People::Daemon(client) => client.delete(&format!("/v1/groups/{}", segment(name)), &()).await,
-        People::Files(files) => {
-            let (before, after) = files.edit(|editor, config| groups::remove(editor, config, name))?;
-            Ok(groups::removed(name, &before, &after))
-        }
     }
 }

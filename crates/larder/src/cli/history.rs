@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use larder_api::endpoints::{GetInfo, GetPoolHistory};
 use larder_api::{Client, Failure, PoolHistory};
 use larder_pool::Pool;
 
@@ -35,7 +36,7 @@ async fn histories(global: &Global, words: &[String]) -> Result<Vec<PoolHistory>
     match target(global).await? {
         Target::Daemon(client) => {
             let names = match words {
-                [] => client.get::<larder_api::DaemonInfo>("/v1/info").await?.pools,
+                [] => client.ask(GetInfo).await?.pools,
                 words => words.to_vec(),
             };
             for name in names {
@@ -55,7 +56,7 @@ async fn histories(global: &Global, words: &[String]) -> Result<Vec<PoolHistory>
 }
 
 async fn of_daemon(client: &Client, name: &str) -> Result<PoolHistory, Failure> {
-    client.get(&format!("/v1/pools/{name}/history")).await
+    client.call(GetPoolHistory, name, &()).await
 }
 
 fn of_disks(disks: &[PathBuf]) -> Result<PoolHistory, Failure> {

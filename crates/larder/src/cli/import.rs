@@ -6,20 +6,18 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use futures::StreamExt;
-use larder_api::{
-    Download, Failure, FailureKind, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest,
-};
+use larder_api::endpoints::ImportFolder;
+use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
 use super::reach::{Backend, absolute, closing};
 use super::volume_name::split;
+use crate::daemon::direct;
 use crate::daemon::imports::Own;
 use crate::out::Out;
 use crate::render;
 
-/// The longest line of the daemon's answer: a report with a thousand faults of the longest paths.
-const LINE_BYTES_MAX: usize = 16 << 20;
 /// A file counts as so many bytes more when the time that is left is estimated: opening it takes time as well.
 const FILE_WEIGHT_BYTES: u64 = 64 << 10;
 /// An estimate from less than this is no better than a guess.
@@ -71,21 +69,23 @@ pub(super) async fn run(global: &Global, args: ImportArgs) -> Result<(), Failure
     let shown = Shown::default();
     let report = match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {
-            let mut lines =
-                Lines { answer: client.download(&format!("/v1/import/{volume}"), &request).await?, rest: Vec::new() };
+            let mut lines = client.lines(ImportFolder, volume, &request).await?;
             loop {
                 match lines.next().await? {
-                    ImportEvent::Progress(progress) => shown.show(&progress),
-                    ImportEvent::Done(report) => break Ok(report),
-                    ImportEvent::Failed(failure) => break Err(failure),
+                    Some(ImportEvent::Progress(progress)) => shown.show(&progress),
+                    Some(ImportEvent::Done(report)) => break Ok(report),
+                    Some(ImportEvent::Failed(failure)) => break Err(failure),
+                    None => {
+                        let message = "the daemon went away before the import ended; the same command goes on";
+                        return Err(Failure::new(FailureKind::Unavailable, message));
+                    }
                 }
             }
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.find(volume).await?;
                 let own = Own { disks: storage.disks(), ..Own::default() };
-                let mut events = pool.import(&volume, request.clone(), own).await?;
+                let mut events = direct::import(storage, volume, request, own).await?;
                 while let Some(event) = events.next().await {
                     match event {
                         ImportEvent::Progress(progress) => shown.show(&progress),
@@ -169,32 +169,6 @@ fn text(dir: &std::path::Path, report: &ImportReport) -> String {
         lines.push(format!("  left out: and {} more", report.left_out.len() - SHOWN_MAX));
     }
     lines.join("\n")
-}
-
-/// The daemon's answer, a line at a time.
-struct Lines {
-    answer: Download,
-    rest: Vec<u8>,
-}
-
-impl Lines {
-    async fn next(&mut self) -> Result<ImportEvent, Failure> {
-        loop {
-            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line)
-                    .map_err(|e| Failure::internal(format!("the daemon's answer is of another version: {e}")));
-            }
-            match self.answer.next().await {
-                Some(piece) if self.rest.len() <= LINE_BYTES_MAX => self.rest.extend_from_slice(&piece?),
-                Some(_) => return Err(Failure::internal("the daemon's answer is too long")),
-                None => {
-                    let message = "the daemon went away before the import ended; the same command goes on";
-                    return Err(Failure::new(FailureKind::Unavailable, message));
-                }
-            }
-        }
-    }
 }
 
 /// Progress on a terminal: one line that is written over.

@@ -4,11 +4,12 @@
 
 use std::path::Path;
 
-use larder_api::{Failure, KeysRequest, KeysStatus, VolumeSecret};
+use larder_api::endpoints::{ChangeKeys, GetKeys};
+use larder_api::{Client, Failure, KeysRequest, VolumeSecret};
 
 use super::args::{Disks, Global, KeyArgs, KeyCommand};
 use super::password;
-use super::reach::{Backend, closing};
+use super::reach::{self, Backend};
 use super::volume_name::split;
 use crate::daemon::keys::read_key_file;
 use crate::render;
@@ -49,9 +50,8 @@ pub(super) fn recovery_text(key: &str) -> String {
 
 pub(super) async fn unlock(global: &Global, name: &str, key: &KeyArgs) -> Result<(), Failure> {
     split(name)?;
-    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
-    let request = KeysRequest::Unlock { secret: secret(name, key)? };
-    let status: KeysStatus = client.post(&format!("/v1/keys/{name}"), &request).await?;
+    let client = daemon(global).await?;
+    let status = client.call(ChangeKeys, name, &KeysRequest::Unlock { secret: secret(name, key)? }).await?;
     global.out().answer(&status, |s| {
         let note = render::opened_with(s);
         let note = if note.is_empty() { note } else { format!("\n{}", note.trim_end()) };
@@ -61,31 +61,23 @@ pub(super) async fn unlock(global: &Global, name: &str, key: &KeyArgs) -> Result
 
 pub(super) async fn lock(global: &Global, name: &str, force: bool) -> Result<(), Failure> {
     split(name)?;
-    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
-    let status: KeysStatus = client.post(&format!("/v1/keys/{name}"), &KeysRequest::Lock { force }).await?;
+    let status = daemon(global).await?.call(ChangeKeys, name, &KeysRequest::Lock { force }).await?;
     global.out().answer(&status, |s| format!("locked the volume {}/{}", s.pool, s.volume))
 }
 
 /// Keys are in the memory of a daemon alone.
-pub(super) fn no_daemon() -> Failure {
-    Failure::not_found("no larder is running: a volume is locked as long as none is")
-        .action("start it with: larder serve")
+pub(super) async fn daemon(global: &Global) -> Result<Client, Failure> {
+    Backend::of(global, &Disks::default()).await?.daemon().ok_or_else(|| {
+        Failure::not_found("no larder is running: a volume is locked as long as none is")
+            .action("start it with: larder serve")
+    })
 }
 
 pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List { name, disks } => {
             split(&name)?;
-            let status: KeysStatus = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => client.get(&format!("/v1/keys/{name}")).await?,
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| {
-                        let (pool, volume) = storage.find(&name).await?;
-                        pool.keys_status(&volume).await
-                    })
-                    .await?
-                }
-            };
+            let status = reach::call(global, &disks, GetKeys, &name, ()).await?;
             global.out().answer(&status, render::keys)
         }
         KeyCommand::Add { name, label, new_key_file, new_passphrase_file, new_recovery_key, key, disks } => {
@@ -109,16 +101,7 @@ pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Fail
 }
 
 async fn change(global: &Global, name: &str, request: KeysRequest, disks: &Disks) -> Result<(), Failure> {
-    let status: KeysStatus = match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.post(&format!("/v1/keys/{name}"), &request).await?,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(name).await?;
-                pool.change_keys(&volume, request).await
-            })
-            .await?
-        }
-    };
+    let status = reach::call(global, disks, ChangeKeys, name, request).await?;
     global.out().answer(&status, |status| {
         let key = status.recovery_key.as_deref().map(recovery_text);
         format!("{}{}", render::keys(status).trim_end(), key.unwrap_or_default())

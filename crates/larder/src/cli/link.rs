@@ -1,12 +1,11 @@
 //! `larder link ...`: links to files that users made in the browser, through the daemon or on the data folder's files.
 
 use clap::Subcommand;
-use larder_api::{Failure, LinkStatus, LinksEnded, segment};
-use larder_serve::web::Which;
+use larder_api::endpoints::{GetLinks, RevokeLink, RevokeLinksOf};
+use larder_api::{Failure, LinkStatus, LinksEnded};
 
 use super::args::Global;
 use super::people::People;
-use crate::daemon::links;
 use crate::{render, times};
 
 #[derive(Debug, Subcommand)]
@@ -32,41 +31,17 @@ pub(super) async fn run(global: &Global, command: LinkCommand) -> Result<(), Fai
     let (people, out) = (People::of(global).await?, global.out());
     match command {
         LinkCommand::List { user } => {
-            let mut all = list(&people).await?;
+            let mut all = people.call(GetLinks, (), ()).await?;
             all.retain(|link| user.as_ref().is_none_or(|user| link.user == *user));
             out.answer(&all, |links| shown(links))
         }
         LinkCommand::Revoke { id, user } => {
             let ended = match (id, user) {
-                (_, Some(user)) => revoke_of(&people, &user).await?,
-                (id, None) => revoke(&people, &id.unwrap_or_default()).await?,
+                (_, Some(user)) => people.call(RevokeLinksOf, &user, ()).await?,
+                (id, None) => people.call(RevokeLink, &id.unwrap_or_default(), ()).await?,
             };
             out.answer(&ended, ended_text)
         }
-    }
-}
-
-async fn list(people: &People) -> Result<Vec<LinkStatus>, Failure> {
-    match people {
-        People::Daemon(client) => client.get("/v1/links").await,
-        People::Files(files) => {
-            let all = links::of_folder(files.folder.path()).all();
-            Ok(all.iter().map(|link| links::status(link)).collect())
-        }
-    }
-}
-
-async fn revoke(people: &People, id: &str) -> Result<LinksEnded, Failure> {
-    match people {
-        People::Daemon(client) => client.delete(&format!("/v1/links/{}", segment(id)), &()).await,
-        People::Files(files) => links::end_one(&links::of_folder(files.folder.path()), id).await,
-    }
-}
-
-async fn revoke_of(people: &People, user: &str) -> Result<LinksEnded, Failure> {
-    match people {
-        People::Daemon(client) => client.delete(&format!("/v1/users/{}/links", segment(user)), &()).await,
-        People::Files(files) => links::end(&links::of_folder(files.folder.path()), Which::Of(user)).await,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use larder_api::Failure;
+use larder_api::{Failure, openapi};
 
 use crate::machine;
 
@@ -90,6 +90,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
+        Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
         Command::Config(command) => config::check(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
         Command::Share(command) => share::run(&global, command).await?,

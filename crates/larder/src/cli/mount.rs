@@ -1,6 +1,7 @@
 //! `larder mount` and `larder umount`: the daemon hosts the mount.
 
-use larder_api::{Done, Failure, MountRequest, MountStatus, UnmountRequest};
+use larder_api::endpoints::{MountVolume, UnmountVolume};
+use larder_api::{Done, Failure, MountRequest, UnmountRequest};
 use larder_serve::fuse::clear_remains;
 
 use super::args::{Global, MountArgs, UmountArgs};
@@ -15,7 +16,7 @@ pub(super) async fn mount(global: &Global, args: MountArgs) -> Result<(), Failur
         at_start: args.at_start,
         snapshot: args.snapshot.clone(),
     };
-    let status: MountStatus = client.post("/v1/mounts", &request).await?;
+    let status = client.call(MountVolume, (), &request).await?;
     global.out().answer(&status, |s| {
         let how = if s.read_only { " (read-only)" } else { "" };
         let when = if s.at_start { ", now and at every start" } else { "" };
@@ -42,7 +43,8 @@ pub(super) async fn umount(global: &Global, args: &UmountArgs) -> Result<(), Fai
     let client = daemon(global).await?;
     // A mount is known by its real path; one whose server hangs cannot be resolved, and goes by the name given.
     let dir = dir.canonicalize().unwrap_or(dir);
-    let done: Done = client.post("/v1/unmount", &UnmountRequest { dir: dir.clone(), at_start: args.at_start }).await?;
+    let request = UnmountRequest { dir: dir.clone(), at_start: args.at_start };
+    let done = client.call(UnmountVolume, (), &request).await?;
     global.out().answer(&done, |_| {
         let when = if args.at_start { ", nor will it be at the next start" } else { "" };
         format!("{} is no longer mounted{when}", dir.display())

@@ -2,11 +2,17 @@
 
 use std::path::PathBuf;
 
-use larder_api::{Client, Failure};
+use larder_api::endpoint::{self, Param};
+use larder_api::endpoints::*;
+use larder_api::{Client, Failure, LinksEnded};
+use larder_serve::web::Which;
 
 use super::args::Global;
 use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
+use crate::daemon::people::user_status;
+use crate::daemon::tokens::Tokens;
+use crate::daemon::{Secrets, groups, links, people, user_keys};
 use crate::folder::{self, DataFolder};
 
 pub(super) enum People {
@@ -16,8 +22,8 @@ pub(super) enum People {
 
 /// The files of a data folder that no daemon uses: claimed until this is dropped.
 pub(super) struct Files {
-    pub(super) file: PathBuf,
-    pub(super) folder: DataFolder,
+    file: PathBuf,
+    folder: DataFolder,
 }
 
 impl People {
@@ -32,13 +38,124 @@ impl People {
     }
 }
 
+/// What an endpoint does on the files of a data folder that no daemon uses.
+pub(super) trait OnFiles: endpoint::Json {
+    async fn on_files(files: &Files, param: Self::Param, request: Self::Request) -> Result<Self::Response, Failure>;
+}
+
+impl People {
+    pub(super) async fn call<E: OnFiles>(
+        &self,
+        endpoint: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: E::Request,
+    ) -> Result<E::Response, Failure> {
+        match self {
+            People::Daemon(client) => client.call(endpoint, param, &request).await,
+            People::Files(files) => E::on_files(files, E::Param::of(param), request).await,
+        }
+    }
+}
+
+macro_rules! on_files {
+    ($endpoint:ident, |$files:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
+        impl OnFiles for $endpoint {
+            async fn on_files(
+                $files: &Files,
+                $param: Self::Param,
+                $request: Self::Request,
+            ) -> Result<Self::Response, Failure> {
+                $answer
+            }
+        }
+    };
+}
+
+on_files!(GetUsers, |files, (), ()| {
+    let (secrets, config) = (files.secrets()?, files.config()?);
+    Ok(config.users.iter().map(|user| user_status(user, &config, &secrets)).collect())
+});
+on_files!(AddUser, |files, (), user| {
+    let mut secrets = files.secrets()?;
+    files.tokens()?.remove_of(&user.name)?;
+    files.end_links(&user.name).await?;
+    let mut added = None;
+    files.edit(|editor, config| {
+        added = Some(people::add(editor, config, &mut secrets, &user)?);
+        Ok(())
+    })?;
+    added.ok_or_else(|| Failure::internal("the user was not made"))
+});
+on_files!(SetPassword, |files, name, request| {
+    people::fit_password(&request.password, request.force)?;
+    files.secrets()?.set(&name, &request.password)?;
+    match request.keep_links {
+        true => Ok(LinksEnded::default()),
+        false => files.end_links(&name).await,
+    }
+});
+on_files!(RemoveUser, |files, name, ()| {
+    let (before, after) = files.edit(|editor, _| {
+        editor.remove_user(&name);
+        Ok(())
+    })?;
+    files.secrets()?.remove(&name)?;
+    files.tokens()?.remove_of(&name)?;
+    files.end_links(&name).await?;
+    Ok(people::removed(&name, &before, &after))
+});
+on_files!(GetUserKeys, |files, user, ()| user_keys::list(&files.config()?, &user));
+on_files!(ChangeUserKeys, |files, user, change| {
+    let (_, after) = files.edit(|editor, config| user_keys::change(editor, config, &user, &change))?;
+    user_keys::list(&after, &user)
+});
+
+on_files!(GetGroups, |files, (), ()| {
+    let config = files.config()?;
+    Ok(config.groups.iter().map(|group| groups::status(group, &config)).collect())
+});
+on_files!(AddGroup, |files, (), group| {
+    let (_, after) = files.edit(|editor, config| groups::add(editor, config, &group))?;
+    groups::changed(&after, &group.name)
+});
+on_files!(ChangeGroup, |files, name, change| {
+    let (_, after) = files.edit(|editor, config| groups::change(editor, config, &name, &change))?;
+    groups::changed(&after, &name)
+});
+on_files!(RemoveGroup, |files, name, ()| {
+    let (before, after) = files.edit(|editor, config| groups::remove(editor, config, &name))?;
+    Ok(groups::removed(&name, &before, &after))
+});
+
+on_files!(GetLinks, |files, (), ()| {
+    Ok(links::of_folder(files.folder.path()).all().iter().map(|link| links::status(link)).collect())
+});
+on_files!(RevokeLink, |files, id, ()| links::end_one(&links::of_folder(files.folder.path()), &id).await);
+on_files!(RevokeLinksOf, |files, user, ()| files.end_links(&user).await);
+
+on_files!(GetTokens, |files, (), ()| Ok(files.tokens()?.list()));
+on_files!(CreateToken, |files, (), request| files.tokens()?.create(&files.config()?, &request));
+on_files!(RevokeToken, |files, which, ()| files.tokens()?.revoke(&which));
+
 impl Files {
-    pub(super) fn config(&self) -> Result<Config, Failure> {
+    fn secrets(&self) -> Result<Secrets, Failure> {
+        Secrets::open(self.folder.path())
+    }
+
+    fn tokens(&self) -> Result<Tokens, Failure> {
+        Tokens::open(self.folder.path(), &self.secrets()?)
+    }
+
+    async fn end_links(&self, user: &str) -> Result<LinksEnded, Failure> {
+        links::end(&links::of_folder(self.folder.path()), Which::Of(user)).await
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
         Config::load(&self.file)
     }
 
     /// Changes the file. Returns what it said before and what it says now.
-    pub(super) fn edit(
+    fn edit(
         &self,
         change: impl FnOnce(&mut Editor, &Config) -> Result<(), Failure>,
     ) -> Result<(Config, Config), Failure> {

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_api::{
-    DaemonInfo, Done, Failure, FailureKind, PoolImport, PoolListed, PoolRename, PoolStatus, TakeAway, VolumeStatus,
-};
+use larder_api::endpoints::{ClearPool, ExportPool, GetInfo, GetPools, ImportPool, ListPools, RenamePool};
+use larder_api::{Done, Failure, FailureKind, PoolImport, PoolListed, PoolRename, PoolStatus, TakeAway, VolumeStatus};
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, Layout, OpenOptions, Plan, Pool};
 
@@ -107,7 +106,7 @@ async fn create(
 async fn check_free(here: Option<&Target>, name: &str, disks: &[PathBuf]) -> Result<(), Failure> {
     let is_taken = match here {
         Some(Target::Daemon(client)) => {
-            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
+            let pools = client.ask(GetPools).await?;
             pools.iter().any(|pool| pool.name == name)
         }
         Some(Target::Config(config)) => config.has_ground(name),
@@ -129,7 +128,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
     let status = match target(global).await? {
         Target::Daemon(client) => {
             let request = PoolRename { name: new.clone(), force };
-            client.post(&format!("/v1/pools/{old}/rename"), &request).await?
+            client.call(RenamePool, old, &request).await?
         }
         Target::Config(config) => {
             let Some(pool) = config.pool(old) else {
@@ -191,14 +190,14 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
     if let Some(dirs) = as_dirs(words)? {
         return match held_by_daemon(&dirs).await {
             Some((client, name)) => {
-                let all: Vec<PoolStatus> = client.get("/v1/pools").await?;
+                let all = client.ask(GetPools).await?;
                 Ok(all.into_iter().filter(|p| p.name == name).collect())
             }
             None => closing(direct(&dirs).await?, async |storage| Ok(storage.statuses().await)).await,
         };
     }
     let all: Vec<PoolStatus> = match target(global).await? {
-        Target::Daemon(client) => client.get("/v1/pools").await?,
+        Target::Daemon(client) => client.ask(GetPools).await?,
         Target::Config(config) => {
             let mut all = Vec::new();
             for pool in &config.pools {
@@ -251,7 +250,7 @@ pub(super) async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Clie
     let wanted: Vec<PathBuf> = dirs.iter().map(real).collect();
     for (_, client) in super::reach::running().await {
         // One that hangs must not hold up a question about other disks; its own disks are locked, which says so.
-        let asked = tokio::time::timeout(PROBE_TIMEOUT, client.get::<DaemonInfo>("/v1/info")).await;
+        let asked = tokio::time::timeout(PROBE_TIMEOUT, client.ask(GetInfo)).await;
         let Ok(Ok(info)) = asked else { continue };
         let ours = |disks: &[PathBuf]| disks.iter().any(|d| wanted.contains(&real(d)));
         if let Some((name, _)) = info.disks.into_iter().find(|(_, disks)| ours(disks)) {
@@ -261,11 +260,31 @@ pub(super) async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Clie
     None
 }
 
+/// The backend that has the pools, and their names; all of them where none is named.
+pub(super) async fn backend(global: &Global, words: &[String]) -> Result<(Backend, Vec<String>), Failure> {
+    let backend = match as_dirs(words)? {
+        Some(dirs) => match held_by_daemon(&dirs).await {
+            Some((client, name)) => return Ok((Backend::Daemon(client), vec![name])),
+            None => {
+                let backend = Backend::Direct(direct(&dirs).await?);
+                let names = backend.pools().await?;
+                return Ok((backend, names));
+            }
+        },
+        None => {
+            words.iter().try_for_each(|word| check_name(word)).map_err(Failure::invalid)?;
+            Backend::of(global, &Disks::default()).await?
+        }
+    };
+    let names = if words.is_empty() { backend.pools().await? } else { words.to_vec() };
+    Ok((backend, names))
+}
+
 async fn list(global: &Global, dirs: &[PathBuf]) -> Result<(), Failure> {
     let pools = match dirs.is_empty() {
         false => found(&absolute_all(dirs)?),
         true => match target(global).await? {
-            Target::Daemon(client) => client.get("/v1/pools/list").await?,
+            Target::Daemon(client) => client.ask(ListPools).await?,
             Target::Config(config) => found(&config.pools.iter().flat_map(|p| p.disks.clone()).collect::<Vec<_>>()),
         },
     };
@@ -284,7 +303,7 @@ async fn import(global: &Global, request: PoolImport) -> Result<(), Failure> {
     let status = match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
             next = "what is shared of it: larder share list";
-            client.post("/v1/pools/import", &request).await?
+            client.call(ImportPool, (), &request).await?
         }
         configured => {
             let config = match configured {
@@ -335,7 +354,7 @@ async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Fa
     let request = TakeAway { force, ..TakeAway::default() };
     if let Some(dirs) = as_dirs(words)? {
         match held_by_daemon(&dirs).await {
-            Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?,
+            Some((client, name)) => client.call(ExportPool, &name, &request).await?,
             None => closing_export(direct(&dirs).await?).await?,
         };
         return global.out().answer(&Done {}, |_| "exported: the disks may be moved to another machine".to_owned());
@@ -344,7 +363,7 @@ async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Fa
         check_name(name).map_err(Failure::invalid)?;
         match target(global).await? {
             Target::Daemon(client) => {
-                client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?;
+                client.call(ExportPool, name, &request).await?;
             }
             Target::Config(config) => {
                 let Some(pool) = config.pool(name) else {
@@ -368,33 +387,13 @@ async fn closing_export(storage: crate::daemon::storage::Storage) -> Result<Done
 }
 
 async fn clear(global: &Global, words: &[String]) -> Result<(), Failure> {
-    if let Some(dirs) = as_dirs(words)? {
-        match held_by_daemon(&dirs).await {
-            Some((client, name)) => {
-                client.post::<Done>(&format!("/v1/pools/{name}/clear"), &()).await?;
-            }
-            None => {
-                closing(direct(&dirs).await?, async |storage| {
-                    for pool in storage.all() {
-                        pool.clear().await?;
-                    }
-                    Ok(())
-                })
-                .await?;
-            }
+    let (backend, names) = backend(global, words).await?;
+    let clearing = async |backend: &Backend| {
+        for name in &names {
+            backend.call(ClearPool, name, ()).await?;
         }
-    } else {
-        for name in words {
-            check_name(name).map_err(Failure::invalid)?;
-            match Backend::of(global, &Disks::default()).await? {
-                Backend::Daemon(client) => {
-                    client.post::<Done>(&format!("/v1/pools/{name}/clear"), &()).await?;
-                }
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| storage.pool(Some(name))?.clear().await).await?;
-                }
-            }
-        }
-    }
+        Ok(())
+    };
+    backend.closing(clearing).await?;
     global.out().answer(&Done {}, |_| "error counters are zero again".to_owned())
 }

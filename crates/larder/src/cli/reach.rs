@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use futures::StreamExt;
+use larder_api::endpoint::Param;
+use larder_api::endpoints::GetInfo;
 use larder_api::{Client, Failure, SOCKET_NAME};
-
 use larder_pool::OpenOptions;
 
 use super::args::{Disks, Global};
 use crate::config::Config;
+use crate::daemon::direct::{Direct, DirectDownload, Outgoing};
 use crate::daemon::storage::Storage;
 use crate::out::Out;
 use crate::{folder, machine};
@@ -131,6 +134,76 @@ impl Backend {
             }
         }
     }
+
+    /// A daemon, for what only a daemon can do.
+    pub(crate) fn daemon(self) -> Option<Client> {
+        match self {
+            Backend::Daemon(client) => Some(client),
+            Backend::Direct(_) => None,
+        }
+    }
+
+    pub(crate) async fn call<E: Direct>(
+        &self,
+        endpoint: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: E::Request,
+    ) -> Result<E::Response, Failure> {
+        match self {
+            Backend::Daemon(client) => client.call(endpoint, param, &request).await,
+            Backend::Direct(storage) => E::direct(storage, E::Param::of(param), request).await,
+        }
+    }
+
+    pub(crate) async fn download<E: DirectDownload>(
+        &self,
+        endpoint: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: E::Request,
+    ) -> Result<Outgoing, Failure> {
+        match self {
+            Backend::Daemon(client) => {
+                let answer = client.download(endpoint, param, &request).await?;
+                let bytes = answer.bytes;
+                let pieces = futures::stream::unfold(answer, |mut answer| async move {
+                    let piece = answer.next().await?;
+                    Some((piece, answer))
+                });
+                Ok(Outgoing { bytes, pieces: pieces.boxed() })
+            }
+            Backend::Direct(storage) => E::direct(storage, E::Param::of(param), request).await,
+        }
+    }
+
+    /// The names of all pools.
+    pub(crate) async fn pools(&self) -> Result<Vec<String>, Failure> {
+        match self {
+            Backend::Daemon(client) => Ok(client.ask(GetInfo).await?.pools),
+            Backend::Direct(storage) => Ok(storage.all().iter().map(|pool| pool.name.clone()).collect()),
+        }
+    }
+
+    /// Does `work`, and closes what was opened by ourselves whatever came of it.
+    pub(crate) async fn closing<T>(self, work: impl AsyncFnOnce(&Backend) -> Result<T, Failure>) -> Result<T, Failure> {
+        let result = work(&self).await;
+        let closed = match &self {
+            Backend::Daemon(_) => Ok(()),
+            Backend::Direct(storage) => storage.close().await,
+        };
+        let value = result?;
+        closed.map(|()| value)
+    }
+}
+
+/// Calls one endpoint: of the daemon, or on pools opened for it.
+pub(crate) async fn call<E: Direct>(
+    global: &Global,
+    disks: &Disks,
+    endpoint: E,
+    param: <E::Param as Param>::Given<'_>,
+    request: E::Request,
+) -> Result<E::Response, Failure> {
+    Backend::of(global, disks).await?.closing(async |backend| backend.call(endpoint, param, request).await).await
 }
 
 /// The pool on these disks, opened by ourselves.

@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use futures::{Stream, StreamExt};
-use larder_api::{Done, Download, ExportRequest, Failure, FailureKind, Received, ReplicaState, SendRequest};
+use futures::StreamExt;
+use larder_api::endpoints::{ExportSnapshot, GetReplica, PromoteReplica, ReceiveSnapshot, SendSnapshot};
+use larder_api::{ExportRequest, Failure, FailureKind, ReceiveQuery, Received, SendRequest};
 use larder_base::units::ByteSize;
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use super::args::{Disks, Global};
-use super::reach::{Backend, closing};
+use super::reach::{self, Backend, closing};
 use super::volume_name::split;
 use crate::config::{VolumeName, parse_quota_wanted};
-use crate::daemon::export::Owners;
-use crate::daemon::replication::{Receiver, door, stream_path};
+use crate::daemon::direct::Outgoing;
+use crate::daemon::replication::{Receiver, door};
 use crate::render;
 
 /// Pieces that wait for a slow side.
@@ -133,13 +134,8 @@ impl Output {
 }
 
 impl Output {
-    /// Writes a stream of about `bytes` bytes to its end.
-    async fn pour(
-        &mut self,
-        pieces: impl Stream<Item = Result<Bytes, Failure>>,
-        bytes: Option<u64>,
-    ) -> Result<(), Failure> {
-        let mut pieces = std::pin::pin!(pieces);
+    /// Writes a stream to its end.
+    async fn pour(&mut self, Outgoing { bytes, mut pieces }: Outgoing) -> Result<(), Failure> {
         let mut progress = Progress::of(bytes);
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
@@ -149,13 +145,6 @@ impl Output {
         progress.end();
         std::io::stdout().flush().map_err(|error| Failure::io("cannot write the stream", &error))
     }
-}
-
-fn pieces_of(download: Download) -> impl Stream<Item = Result<Bytes, Failure>> {
-    futures::stream::unfold(download, |mut download| async move {
-        let piece = download.next().await?;
-        Some((piece, download))
-    })
 }
 
 pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure> {
@@ -171,23 +160,8 @@ pub(super) async fn send(global: &Global, args: SendArgs) -> Result<(), Failure>
     let from = args.from.map(|name| name.rsplit('@').next().unwrap_or_default().to_owned());
     let request = SendRequest { snapshot: snapshot.to_owned(), from, resume: args.resume, keys_only: args.keys_only };
     let mut output = Output { limit: args.limit, began: Instant::now(), written: 0 };
-    match Backend::of(global, &args.disks).await? {
-        Backend::Daemon(client) => {
-            let stream = client.download(&format!("/v1/send/{volume}"), &request).await?;
-            let bytes = stream.bytes;
-            output.pour(pieces_of(stream), bytes).await?;
-        }
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(volume).await?;
-                let outgoing = pool.send_out(&volume, &request).await?;
-                let pieces = outgoing.stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
-                output.pour(pieces, Some(outgoing.bytes)).await
-            })
-            .await?;
-        }
-    }
-    Ok(())
+    let sending = async |backend: &Backend| output.pour(backend.download(SendSnapshot, volume, request).await?).await;
+    Backend::of(global, &args.disks).await?.closing(sending).await
 }
 
 /// `larder snap export`: a snapshot as a tar stream.
@@ -199,21 +173,8 @@ pub(super) async fn export(global: &Global, volume: &str, snapshot: String, disk
     }
     let request = ExportRequest { snapshot };
     let mut output = Output { limit: None, began: Instant::now(), written: 0 };
-    match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => {
-            let stream = client.download(&format!("/v1/export/{volume}"), &request).await?;
-            output.pour(pieces_of(stream), None).await
-        }
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(volume).await?;
-                let stream = pool.export_tar(&volume, &request.snapshot, Owners::default()).await?;
-                let pieces = stream.map(|piece| piece.map_err(|error| pool.failure(&volume, &error)));
-                output.pour(pieces, None).await
-            })
-            .await
-        }
-    }
+    let sending = async |backend: &Backend| output.pour(backend.download(ExportSnapshot, volume, request).await?).await;
+    Backend::of(global, disks).await?.closing(sending).await
 }
 
 /// Standard input in pieces, read on a thread of its own: it may block for hours.
@@ -251,7 +212,10 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
     }
     let pieces = input();
     let received: Received = match Backend::of(global, &args.disks).await? {
-        Backend::Daemon(client) => client.upload(&stream_path(&args.name, args.quota), pieces).await?,
+        Backend::Daemon(client) => {
+            let query = ReceiveQuery { quota_bytes: args.quota };
+            client.upload(ReceiveSnapshot, &args.name, &query, pieces).await?
+        }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(&args.name)?;
@@ -272,23 +236,14 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
 
 async fn serve(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
     let replica = VolumeName::parse(&args.name).map_err(Failure::invalid)?;
-    let receiver = Receiver::Daemon(super::reach::daemon(global).await?, replica.clone(), args.quota);
+    let receiver = Receiver::Daemon(reach::daemon(global).await?, replica.clone(), args.quota);
     let streams = tokio::io::join(tokio::io::stdin(), tokio::io::stdout());
     let served = door::serve(streams, &replica.to_string(), receiver).await;
     served.map_err(|why| Failure::new(FailureKind::Unavailable, format!("the other side has gone away: {why}")))
 }
 
 async fn token(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
-    let state: ReplicaState = match Backend::of(global, &args.disks).await? {
-        Backend::Daemon(client) => client.get(&format!("/v1/receive/{}", args.name)).await?,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.named(&args.name)?;
-                pool.replica_state(&volume).await
-            })
-            .await?
-        }
-    };
+    let state = reach::call(global, &args.disks, GetReplica, &args.name, ()).await?;
     let Some(token) = state.token.clone() else {
         return Err(Failure::not_found(format!("'{}' waits for the rest of no snapshot", args.name)));
     };
@@ -297,16 +252,7 @@ async fn token(global: &Global, args: &ReceiveArgs) -> Result<(), Failure> {
 
 pub(super) async fn promote(global: &Global, name: &str, disks: &Disks) -> Result<(), Failure> {
     split(name)?;
-    let done: Done = match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.post(&format!("/v1/promote/{name}"), &()).await?,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(name).await?;
-                pool.promote(&volume).await
-            })
-            .await?
-        }
-    };
+    let done = reach::call(global, disks, PromoteReplica, name, ()).await?;
     let share = format!("share it with: larder share add NAME --volume {name}");
     global.out().answer(&done, |_| format!("'{name}' is a volume of its own now; {share}"))
 }

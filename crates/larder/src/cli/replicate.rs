@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use larder_api::endpoints::{AcceptReplica, ChangeReplications, GetReplications, ReplicateNow};
 use larder_api::{
     Accept, Accepted, AsFiles, Client, Encrypt, Failure, Replicate, ReplicationChange, ReplicationStatus, Replications,
     SnapshotCounts, VolumeChange,
@@ -162,8 +163,8 @@ pub(super) async fn run(global: &Global, args: ReplicateArgs) -> Result<(), Fail
             let as_files = if as_files { Some(Box::new(copy.chosen(&to)?)) } else { None };
             let done = if as_files.is_some() { "copied as files" } else { "replicated" };
             let change = ReplicationChange::Add { volume: volume.clone(), to: to.clone(), limit, code, as_files };
-            let all: Replications = reach::daemon(global).await?.post("/v1/replications", &change).await?;
-            out.answer(&all, |all| {
+            let all = reach::daemon(global).await?.call(ChangeReplications, (), &change).await?;
+            out.answer(&all, |all: &Replications| {
                 let recovery = all.recovery_key.as_deref().map(keys::recovery_text);
                 format!(
                     "'{volume}' is {done} to {to} after each snapshot; see how far it is: larder replicate status{}",
@@ -174,17 +175,17 @@ pub(super) async fn run(global: &Global, args: ReplicateArgs) -> Result<(), Fail
         Some(ReplicateCommand::Remove { volume, to }) => {
             split(&volume)?;
             let change = ReplicationChange::Remove { volume: volume.clone(), to };
-            let all: Replications = reach::daemon(global).await?.post("/v1/replications", &change).await?;
+            let all = reach::daemon(global).await?.call(ChangeReplications, (), &change).await?;
             out.answer(&all, |_| format!("'{volume}' is replicated there no more; the replica stays"))
         }
         Some(ReplicateCommand::Status) => {
-            let all: Replications = reach::daemon(global).await?.get("/v1/replications").await?;
+            let all = reach::daemon(global).await?.ask(GetReplications).await?;
             out.answer(&all, |all| shown(&all.replications))
         }
         Some(ReplicateCommand::Accept { replica, keep, quota }) => {
             split(&replica)?;
             let request = Accept { replica, keep, quota_bytes: quota };
-            let accepted: Accepted = reach::daemon(global).await?.post("/v1/accept", &request).await?;
+            let accepted = reach::daemon(global).await?.call(AcceptReplica, (), &request).await?;
             out.answer(&accepted, welcome)
         }
     }
@@ -209,7 +210,7 @@ async fn now(global: &Global, args: NowArgs) -> Result<(), Failure> {
     let out = global.out();
     match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {
-            let asked = client.post::<Replications>("/v1/replicate", &request);
+            let asked = client.call(ReplicateNow, (), &request);
             let done = watched(&client, asked).await?;
             out.answer(&done, |done| shown(&done.replications))
         }
@@ -233,7 +234,7 @@ pub(super) async fn watched<T>(client: &Client, asked: impl Future<Output = Resu
                 return done;
             }
             Err(_) => {
-                let all: Replications = client.get("/v1/replications").await?;
+                let all = client.ask(GetReplications).await?;
                 let lines = all.replications.iter().filter_map(sending);
                 eprint!("\r{}\x1b[K", crate::render::shown(&lines.collect::<Vec<_>>().join("; ")));
             }

@@ -4,12 +4,12 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use larder_api::endpoints::{ChangeKeys, GetKeys};
 use larder_api::{Client, Encrypt, Failure, FailureKind, KeysRequest, KeysStatus, Rekey, VolumeSecret};
 
-use super::args::{Disks, Global, SealingArgs};
-use super::keys::{no_daemon, recovery_text};
+use super::args::{Global, SealingArgs};
+use super::keys::{daemon, recovery_text};
 use super::password;
-use super::reach::Backend;
 use crate::daemon::keys::read_key_file;
 use crate::{out, render};
 
@@ -35,15 +35,15 @@ pub(super) async fn encrypt(
     secret: impl FnOnce() -> Result<VolumeSecret, Failure>,
     how: SealingArgs,
 ) -> Result<(), Failure> {
-    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
+    let client = daemon(global).await?;
     let encrypt = Encrypt { cipher, secret: secret()?, recovery };
     let request = KeysRequest::Encrypt { encrypt, force: how.force };
     begin(global, &client, name, &request, how.wait).await
 }
 
 pub(super) async fn rekey(global: &Global, name: &str, choice: RekeyChoice, how: SealingArgs) -> Result<(), Failure> {
-    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
-    let status: KeysStatus = client.get(&format!("/v1/keys/{name}")).await?;
+    let client = daemon(global).await?;
+    let status = client.call(GetKeys, name, &()).await?;
     let files = choice.key_files.iter().map(|file| read_key_file(file).map(VolumeSecret::KeyFile));
     let mut secrets = files.collect::<Result<Vec<_>, _>>()?;
     for file in &choice.passphrase_files {
@@ -87,7 +87,7 @@ async fn begin(global: &Global, client: &Client, name: &str, request: &KeysReque
 async fn begun(client: &Client, name: &str, request: &KeysRequest, wait: bool) -> Result<KeysStatus, Failure> {
     let mut told = String::new();
     loop {
-        match client.post(&format!("/v1/keys/{name}"), request).await {
+        match client.call(ChangeKeys, name, request).await {
             Err(failure) if wait && failure.kind == FailureKind::Busy => {
                 if failure.message != told {
                     out::tell(&format!("{}; trying again until it is free", failure.message));
@@ -103,7 +103,7 @@ async fn begun(client: &Client, name: &str, request: &KeysRequest, wait: bool) -
 async fn ended(client: &Client, name: &str) -> Result<KeysStatus, Failure> {
     let shows = std::io::stderr().is_terminal();
     loop {
-        let status: KeysStatus = client.get(&format!("/v1/keys/{name}")).await?;
+        let status = client.call(GetKeys, name, &()).await?;
         if shows {
             eprint!("\r{}\x1b[K", status.sealing.as_ref().map(render::sealing).unwrap_or_default());
         }

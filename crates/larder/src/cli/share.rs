@@ -1,8 +1,7 @@
 //! `larder share ...`: through the daemon; what needs no volume also on the file, when none runs.
 
-use larder_api::{
-    Done, ExplainRequest, Explanation, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, segment,
-};
+use larder_api::endpoints::{AddShare, ExplainAccess, GetShares, RemoveShare, SetShare};
+use larder_api::{Done, ExplainRequest, Failure, ShareAdd, ShareChange, ShareChanged};
 
 use super::args::{Global, ShareCommand};
 use super::reach::{Target, absolute, daemon, target};
@@ -14,12 +13,12 @@ use crate::{folder, out, render, render_explain};
 pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Failure> {
     match command {
         ShareCommand::List => {
-            let shares: Vec<ShareStatus> = daemon(global).await?.get("/v1/shares").await?;
+            let shares = daemon(global).await?.ask(GetShares).await?;
             global.out().answer(&shares, |shares| render::share_list(shares))
         }
         ShareCommand::Add { name, volume, folder, options } => {
             let request = ShareAdd { name, volume, folder, change: options.change() };
-            let made: ShareChanged = daemon(global).await?.post("/v1/shares", &request).await?;
+            let made = daemon(global).await?.call(AddShare, (), &request).await?;
             global.out().answer(&made, |made| changed_text("made", made))
         }
         ShareCommand::Set { name, add_users, remove_users, folder, volume, options } => {
@@ -31,13 +30,13 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
         }
         ShareCommand::Explain { user, path, from } => {
             let request = ExplainRequest { user, path, from };
-            let explanation: Explanation = daemon(global).await?.post("/v1/explain", &request).await?;
+            let explanation = daemon(global).await?.call(ExplainAccess, (), &request).await?;
             global.out().answer(&explanation, |explanation| render_explain::text(explanation, out::style()))
         }
         ShareCommand::Remove { name } => {
             match target(global).await? {
                 Target::Daemon(client) => {
-                    let Done {} = client.delete(&format!("/v1/shares/{}", segment(&name)), &()).await?;
+                    client.call(RemoveShare, &name, &()).await?;
                 }
                 Target::Config(config) => {
                     edit(&config, |editor, _| remove_in_file(editor, &name)).map(drop)?;
@@ -51,7 +50,7 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
 async fn set(global: &Global, name: &str, change: ShareChange) -> Result<(), Failure> {
     match target(global).await? {
         Target::Daemon(client) => {
-            let changed: ShareChanged = client.patch(&format!("/v1/shares/{}", segment(name)), &change).await?;
+            let changed = client.call(SetShare, name, &change).await?;
             global.out().answer(&changed, |changed| changed_text("changed", changed))
         }
         Target::Config(config) => {

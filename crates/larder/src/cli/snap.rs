@@ -3,6 +3,9 @@
 use std::io::{IsTerminal, Write};
 
 use clap::Subcommand;
+use larder_api::endpoints::{
+    ChangeSnapshots, CloneSnapshot, DiffSnapshots, GetSnapshotSchedules, GetSnapshots, GetVolumes,
+};
 use larder_api::{
     CloneRequest, DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
     VolumeStatus,
@@ -10,7 +13,7 @@ use larder_api::{
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
-use super::reach::{self, Backend, closing};
+use super::reach::{self, Backend};
 use super::volume_name::split;
 use crate::{out, render, times};
 
@@ -175,16 +178,7 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
         SnapCommand::Clone { snapshot, name, disks } => {
             let (volume, from) = named(&snapshot)?;
             let request = CloneRequest { snapshot: from, name };
-            let status: VolumeStatus = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => client.post(&format!("/v1/clone/{volume}"), &request).await?,
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| {
-                        let (pool, volume) = storage.find(&volume).await?;
-                        pool.clone_snapshot(&volume, &request).await
-                    })
-                    .await?
-                }
-            };
+            let status = reach::call(global, &disks, CloneSnapshot, &volume, request).await?;
             out.answer(&status, |status| {
                 let name = format!("{}/{}", status.pool, status.name);
                 format!("made the volume {name} as it was at {snapshot}; share it with: larder share add NAME --volume {name}")
@@ -199,16 +193,7 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             // Written in full it is as good.
             let later = later.map(|name| name.split_once('@').map_or(name.clone(), |(_, name)| name.to_owned()));
             let request = DiffRequest { earlier, later };
-            let found: Vec<DiffEntry> = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => client.post(&format!("/v1/diff/{volume}"), &request).await?,
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| {
-                        let (pool, volume) = storage.find(&volume).await?;
-                        pool.diff(&volume, &request).await
-                    })
-                    .await?
-                }
-            };
+            let found = reach::call(global, &disks, DiffSnapshots, &volume, request).await?;
             out.answer(&found, |found| diff_text(found))
         }
         SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
@@ -303,52 +288,28 @@ async fn change(
     request: SnapshotsRequest,
     disks: &Disks,
 ) -> Result<SnapshotsStatus, Failure> {
-    match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.post(&format!("/v1/snapshots/{volume}"), &request).await,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(volume).await?;
-                pool.change_snapshots(&volume, request).await
-            })
-            .await
-        }
-    }
+    reach::call(global, disks, ChangeSnapshots, volume, request).await
 }
 
 /// Of one volume, or of all that can be opened.
 async fn list(global: &Global, volume: Option<String>, disks: &Disks) -> Result<Vec<SnapshotsStatus>, Failure> {
     volume.as_deref().map(split).transpose()?;
     let full = |volume: VolumeStatus| format!("{}/{}", volume.pool, volume.name);
-    let mut all = Vec::new();
-    match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => {
-            let names = match volume {
-                Some(name) => vec![name],
-                None => {
-                    let volumes: Vec<VolumeStatus> = client.get("/v1/volumes").await?;
-                    volumes.into_iter().filter(|volume| !volume.locked).map(full).collect()
-                }
-            };
-            for name in names {
-                all.push(client.get(&format!("/v1/snapshots/{name}")).await?);
+    let work = async |backend: &Backend| {
+        let names = match volume {
+            Some(name) => vec![name],
+            None => {
+                let volumes = backend.call(GetVolumes, (), ()).await?;
+                volumes.into_iter().filter(|volume| !volume.locked).map(full).collect()
             }
+        };
+        let mut all = Vec::new();
+        for name in names {
+            all.push(backend.call(GetSnapshots, &name, ()).await?);
         }
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let names = match volume {
-                    Some(name) => vec![name],
-                    None => storage.volumes().await?.into_iter().filter(|volume| !volume.locked).map(full).collect(),
-                };
-                for name in names {
-                    let (pool, volume) = storage.find(&name).await?;
-                    all.push(pool.snapshots(&volume).await?);
-                }
-                Ok(())
-            })
-            .await?;
-        }
-    }
-    Ok(all)
+        Ok(all)
+    };
+    Backend::of(global, disks).await?.closing(work).await
 }
 
 fn shown(all: &[SnapshotsStatus], holds: bool) -> String {
@@ -387,7 +348,7 @@ fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
 async fn schedules(global: &Global, volume: Option<String>) -> Result<Vec<SnapshotSchedule>, Failure> {
     volume.as_deref().map(split).transpose()?;
     let client = reach::daemon(global).await?;
-    let mut all: Vec<SnapshotSchedule> = client.get("/v1/snapshot-schedules").await?;
+    let mut all = client.ask(GetSnapshotSchedules).await?;
     if let Some(name) = volume {
         all.retain(|one| one.volume == name || format!("{}/{}", one.pool, one.volume) == name);
         if all.is_empty() {

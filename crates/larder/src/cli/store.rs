@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use larder_api::{Done, Failure, FailureKind, PoolStatus};
+use larder_api::endpoints::{ForgetLost, GetPools};
+use larder_api::{Failure, FailureKind};
 use larder_base::Seat;
 use larder_store::{
     BEAT, Bucket, BucketError, BucketUrl, HandOver, Look, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver,
@@ -45,7 +46,7 @@ pub(super) async fn run(global: &Global, command: StoreCommand) -> Result<Outcom
         }
         StoreCommand::Forget { name } => {
             let client = super::reach::daemon(global).await?;
-            let done: Done = client.post(&format!("/v1/stores/{name}/forget"), &Done {}).await?;
+            let done = client.call(ForgetLost, &name, &()).await?;
             global.out().answer(&done, |_| format!("the changes that never reached the store '{name}' are gone"))?;
             Ok(Outcome::Done)
         }
@@ -71,7 +72,7 @@ struct Ownership {
 async fn served_here(url: &str) -> Vec<String> {
     let mut notes = Vec::new();
     for (_, client) in super::reach::running().await {
-        let asked = tokio::time::timeout(DAEMON_WAIT_MAX, client.get::<Vec<PoolStatus>>("/v1/pools")).await;
+        let asked = tokio::time::timeout(DAEMON_WAIT_MAX, client.ask(GetPools)).await;
         let Ok(Ok(pools)) = asked else { continue };
         notes.extend(pools.into_iter().filter(|pool| pool.id == url).flat_map(|pool| pool.notes));
     }

@@ -1,12 +1,11 @@
 //! `larder token ...`: app tokens, through the daemon or on the data folder's files.
 
 use clap::Subcommand;
-use larder_api::{Failure, TokenCreate, TokenCreated, TokenStatus, segment};
+use larder_api::endpoints::{CreateToken, GetTokens, RevokeToken};
+use larder_api::{Failure, TokenCreate, TokenCreated};
 
 use super::args::Global;
-use super::people::{Files, People};
-use crate::daemon::Secrets;
-use crate::daemon::tokens::Tokens;
+use super::people::People;
 use crate::{render, times};
 
 #[derive(Debug, Subcommand)]
@@ -42,11 +41,11 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
         TokenCommand::Create { user, name, share, read_only, expires } => {
             let expires_secs = expires.and_then(|at| u64::try_from(at).ok());
             let request = TokenCreate { user, name, share, read_only, expires_secs };
-            out.answer(&create(&people, &request).await?, created_text)
+            out.answer(&people.call(CreateToken, (), request).await?, created_text)
         }
-        TokenCommand::List => out.answer(&list(&people).await?, |tokens| render::token_list(tokens)),
+        TokenCommand::List => out.answer(&people.call(GetTokens, (), ()).await?, |tokens| render::token_list(tokens)),
         TokenCommand::Revoke { token } => {
-            let revoked = revoke(&people, &token).await?;
+            let revoked = people.call(RevokeToken, &token, ()).await?;
             out.answer(&revoked, |token| format!("the token {} of '{}' lets nobody in any more", token.id, token.user))
         }
     }
@@ -68,29 +67,4 @@ fn created_text(created: &TokenCreated) -> String {
          SFTP, or as\n  Authorization: Bearer {token}\nEnd it with: larder token revoke {}\n",
         status.user, status.id
     )
-}
-
-fn tokens(files: &Files) -> Result<Tokens, Failure> {
-    Tokens::open(files.folder.path(), &Secrets::open(files.folder.path())?)
-}
-
-async fn create(people: &People, request: &TokenCreate) -> Result<TokenCreated, Failure> {
-    match people {
-        People::Daemon(client) => client.post("/v1/tokens", request).await,
-        People::Files(files) => tokens(files)?.create(&files.config()?, request),
-    }
-}
-
-async fn list(people: &People) -> Result<Vec<TokenStatus>, Failure> {
-    match people {
-        People::Daemon(client) => client.get("/v1/tokens").await,
-        People::Files(files) => Ok(tokens(files)?.list()),
-    }
-}
-
-async fn revoke(people: &People, which: &str) -> Result<TokenStatus, Failure> {
-    match people {
-        People::Daemon(client) => client.delete(&format!("/v1/tokens/{}", segment(which)), &()).await,
-        People::Files(files) => tokens(files)?.revoke(which),
-    }
 }

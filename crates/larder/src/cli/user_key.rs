@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use larder_api::{Failure, UserKey, UserKeysChange, segment};
+use larder_api::endpoints::{ChangeUserKeys, GetUserKeys};
+use larder_api::{Failure, UserKeysChange};
 
 use super::args::Global;
 use super::people::People;
-use crate::daemon::user_keys;
 use crate::render;
 
 /// More than this is no file of public keys.
@@ -37,11 +37,11 @@ pub(super) async fn run(global: &Global, command: UserKeyCommand) -> Result<(), 
     let (people, out) = (People::of(global).await?, global.out());
     match command {
         UserKeyCommand::Add { user, key } => {
-            let keys = change(&people, &user, UserKeysChange::Add(lines(&key)?)).await?;
+            let keys = people.call(ChangeUserKeys, &user, UserKeysChange::Add(lines(&key)?)).await?;
             out.answer(&keys, |keys| format!("'{user}' may log in over SFTP with:\n{}", render::user_keys(keys)))
         }
         UserKeyCommand::List { user } => {
-            let keys = list(&people, &user).await?;
+            let keys = people.call(GetUserKeys, &user, ()).await?;
             out.answer(&keys, |keys| render::user_keys(keys))
         }
         UserKeyCommand::Remove { user, key } => {
@@ -49,7 +49,7 @@ pub(super) async fn run(global: &Global, command: UserKeyCommand) -> Result<(), 
                 true => lines(&key)?.into_iter().find(|line| !line.trim().is_empty()).unwrap_or_default(),
                 false => key,
             };
-            let keys = change(&people, &user, UserKeysChange::Remove(which)).await?;
+            let keys = people.call(ChangeUserKeys, &user, UserKeysChange::Remove(which)).await?;
             out.answer(&keys, |keys| format!("the key is taken away; '{user}' has now:\n{}", render::user_keys(keys)))
         }
     }
@@ -71,21 +71,4 @@ fn lines(text: &str) -> Result<Vec<String>, Failure> {
             .action("give the public one: the file beside it that ends in .pub"));
     }
     Ok(read.lines().map(str::to_owned).collect())
-}
-
-async fn list(people: &People, user: &str) -> Result<Vec<UserKey>, Failure> {
-    match people {
-        People::Daemon(client) => client.get(&format!("/v1/users/{}/keys", segment(user))).await,
-        People::Files(files) => user_keys::list(&files.config()?, user),
-    }
-}
-
-async fn change(people: &People, user: &str, what: UserKeysChange) -> Result<Vec<UserKey>, Failure> {
-    match people {
-        People::Daemon(client) => client.post(&format!("/v1/users/{}/keys", segment(user)), &what).await,
-        People::Files(files) => {
-            let (_, after) = files.edit(|editor, config| user_keys::change(editor, config, user, &what))?;
-            user_keys::list(&after, user)
-        }
-    }
 }

@@ -3,18 +3,16 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use larder_api::{
-    Done, Encrypt, Failure, OwnerUse, ShareStatus, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus,
-};
+use larder_api::endpoints::{CreateVolume, DestroyVolume, GetOwners, GetVolumes, MoveVolume, SetVolume};
+use larder_api::{Encrypt, Failure, ShareStatus, TakeAway, VolumeCreate, VolumeMove, VolumeMoved, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
-use super::reach::{Backend, absolute, closing};
+use super::reach::{self, Backend, absolute};
 use super::sealing;
 use super::volume_name::split;
 use crate::config::VolumeName;
 use crate::config::edit::Editor;
-use crate::daemon::create_volume;
 use crate::{folder, render};
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
@@ -40,25 +38,12 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
                 }),
                 None => None,
             };
-            let status: VolumeStatus = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => {
-                    let request = VolumeCreate { pool, name: volume, properties: change, share: shared, encrypt };
-                    client.post("/v1/volumes", &request).await?
-                }
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| {
-                        create_volume(&*storage.pool(pool.as_deref())?, &volume, &change, encrypt).await
-                    })
-                    .await?
-                }
-            };
+            let request = VolumeCreate { pool, name: volume, properties: change, share: shared, encrypt };
+            let status = reach::call(global, &disks, CreateVolume, (), request).await?;
             global.out().answer(&status, made)
         }
         VolumeCommand::List { disks } => {
-            let volumes: Vec<VolumeStatus> = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => client.get("/v1/volumes").await?,
-                Backend::Direct(storage) => closing(storage, async |storage| storage.volumes().await).await?,
-            };
+            let volumes = reach::call(global, &disks, GetVolumes, (), ()).await?;
             global.out().answer(&volumes, |volumes| render::volume_list(volumes))
         }
         VolumeCommand::Set { name, properties, disks } => {
@@ -67,17 +52,9 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
             if change == Default::default() {
                 return Err(Failure::invalid("nothing to set").action("name a property: see larder volume set --help"));
             }
-            let status: VolumeStatus = match Backend::of(global, &disks).await? {
-                Backend::Daemon(client) => client.patch(&format!("/v1/volumes/{name}"), &change).await?,
-                Backend::Direct(storage) => {
-                    closing(storage, async |storage| {
-                        let (pool, volume) = storage.find(&name).await?;
-                        pool.set(&volume, &change).await
-                    })
-                    .await?
-                }
-            };
-            if change.user_quotas.is_empty() && change.group_quotas.is_empty() {
+            let has_no_owners = change.user_quotas.is_empty() && change.group_quotas.is_empty();
+            let status = reach::call(global, &disks, SetVolume, &name, change).await?;
+            if has_no_owners {
                 return global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)));
             }
             quota(global, &name, &disks).await
@@ -113,16 +90,7 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
 }
 
 async fn quota(global: &Global, name: &str, disks: &Disks) -> Result<(), Failure> {
-    let owners: Vec<OwnerUse> = match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.get(&format!("/v1/owners/{name}")).await?,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
-                let (pool, volume) = storage.find(name).await?;
-                pool.owners(&volume).await
-            })
-            .await?
-        }
-    };
+    let owners = reach::call(global, disks, GetOwners, name, ()).await?;
     global.out().answer(&owners, |owners| render::owners(owners))
 }
 
@@ -151,8 +119,8 @@ fn shared_text(share: &ShareStatus) -> String {
 }
 
 async fn move_to(global: &Global, request: &VolumeMove) -> Result<(), Failure> {
-    let client = super::reach::daemon(global).await?;
-    let asked = client.post::<VolumeMoved>("/v1/move", request);
+    let client = reach::daemon(global).await?;
+    let asked = client.call(MoveVolume, (), request);
     let moved = super::replicate::watched(&client, asked).await?;
     global.out().answer(&moved, moved_text)
 }
@@ -199,19 +167,18 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
     if !yes && !confirmed(name)? {
         return Err(Failure::invalid(format!("the volume '{name}' was left as it is")));
     }
-    let done: Done = match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.delete(&format!("/v1/volumes/{name}"), &how).await?,
-        Backend::Direct(storage) => {
-            closing(storage, async |storage| {
+    let done = Backend::of(global, disks)
+        .await?
+        .closing(async |backend| {
+            if let Backend::Direct(storage) = backend {
                 let (pool, volume) = storage.find(name).await?;
                 pool.may_be_destroyed(&volume, how.with_snapshots).await?;
                 // As the daemon does: first nobody wants it any more, then it goes.
-                forget(global, &VolumeName { pool: pool.name.clone(), volume: volume.clone() })?;
-                pool.destroy(&volume).await.map(|()| Done {})
-            })
-            .await?
-        }
-    };
+                forget(global, &VolumeName { pool: pool.name.clone(), volume })?;
+            }
+            backend.call(DestroyVolume, name, how).await
+        })
+        .await?;
     global.out().answer(&done, |_| format!("destroyed the volume '{name}'"))
 }
 

@@ -1,53 +1,39 @@
-//! The HTTP API on the Unix socket: routes, and nothing that decides.
+//! The HTTP API on the Unix socket: a handler for each endpoint, and nothing that decides.
 //!
-//! Whoever may open the socket (its owner; mode 0600 in a folder of mode 0700) may do everything.
+//! Whoever may open the socket (its owner; mode 0600 in a folder of mode 0700) may do everything. The endpoints are declared in
+//! `larder_api::endpoints` (`endpoints.declared_once`). The router has all of them: one without a handler does not compile, nor does one with two.
 
+use std::any::TypeId;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, patch, post};
+use axum::routing::{MethodFilter, on};
 use futures::StreamExt;
-use larder_api::{
-    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, ShareAdd, ShareChange,
-    SocketPath, TakeAway, UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
-};
-use larder_volume::replica::ReceiveLimits;
-use serde::Serialize;
+use larder_api::endpoint::{self, Caller, Endpoint, Query};
+use larder_api::endpoints::*;
+use larder_api::{BODY_BYTES_MAX, Done, Failure, ReceiveQuery, STREAM_BYTES_HEADER, SocketPath};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use crate::config::VolumeName;
-
-type Answer<T> = Result<Json<T>, Refusal>;
+use super::direct::{self, Direct, DirectDownload, Outgoing};
 
 /// A failure as a response.
 pub(super) struct Refusal(pub(super) Failure);
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self(failure)
-    }
-}
-
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+        (endpoint::status_of(self.0.kind), Json(self.0)).into_response()
     }
 }
 
-fn ok<T: Serialize>(value: T) -> Answer<T> {
-    Ok(Json(value))
-}
-
-fn done(result: Result<(), Failure>) -> Answer<Done> {
-    result?;
-    ok(Done {})
+/// The handler of an endpoint.
+pub(super) trait Answers: Endpoint {
+    fn respond(daemon: Arc<Daemon>, param: Self::Param, request: Request) -> impl Future<Output = Response> + Send;
 }
 
 /// Listens on the daemon's socket until `stop`.
@@ -70,55 +56,7 @@ pub(crate) fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(),
 }
 
 fn router(daemon: Arc<Daemon>) -> axum::Router {
-    axum::Router::new()
-        .route("/v1/info", get(info))
-        .route("/v1/pools", get(pool_statuses))
-        .route("/v1/pools/list", get(pool_list))
-        .route("/v1/pools/import", post(pool_import))
-        .route("/v1/pools/{name}/export", post(pool_export))
-        .route("/v1/pools/{name}/rename", post(pool_rename))
-        .route("/v1/pools/{name}/clear", post(pool_clear))
-        .route("/v1/pools/{name}/change", post(pool_change))
-        .route("/v1/pools/{name}/history", get(pool_history))
-        .route("/v1/pools/{name}/scrub", get(pool_scrub).post(pool_scrub_do))
-        .route("/v1/volumes", get(volumes).post(volume_create))
-        .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
-        .route("/v1/move", post(volume_move))
-        .route("/v1/stores/{name}/forget", post(store_forget))
-        .route("/v1/owners/{*name}", get(owners))
-        .route("/v1/keys/{*name}", get(keys).post(keys_change))
-        .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
-        .route("/v1/snapshot-schedules", get(snapshot_schedules))
-        .route("/v1/diff/{*name}", post(diff))
-        .route("/v1/send/{*name}", post(send))
-        .route("/v1/export/{*name}", post(export))
-        .route("/v1/receive/{*name}", get(replica_state).post(receive))
-        .route("/v1/promote/{*name}", post(promote))
-        .route("/v1/import/{*name}", post(import))
-        .route("/v1/clone/{*name}", post(clone))
-        .route("/v1/replications", get(replications).post(replications_change))
-        .route("/v1/replicate", post(replicate))
-        .route("/v1/accept", post(accept))
-        .route("/v1/check", post(check))
-        .route("/metrics", get(metrics))
-        .route("/v1/shares", get(shares).post(share_add))
-        .route("/v1/shares/{name}", patch(share_set).delete(share_remove))
-        .route("/v1/explain", post(explain))
-        .route("/v1/reload", post(reload))
-        .route("/v1/pools/{name}/destroy", post(pool_destroy))
-        .route("/v1/users", get(users).post(user_add))
-        .route("/v1/users/{name}", delete(user_remove))
-        .route("/v1/users/{name}/password", post(user_passwd))
-        .route("/v1/users/{name}/keys", get(user_keys).post(user_keys_change))
-        .route("/v1/groups", get(groups).post(group_add))
-        .route("/v1/groups/{name}", patch(group_change).delete(group_remove))
-        .route("/v1/links", get(links))
-        .route("/v1/links/{id}", delete(link_revoke))
-        .route("/v1/users/{name}/links", delete(links_revoke_of))
-        .route("/v1/tokens", get(tokens).post(token_create))
-        .route("/v1/tokens/{which}", delete(token_revoke))
-        .route("/v1/mounts", get(mounts).post(mount))
-        .route("/v1/unmount", post(unmount))
+    routes()
         .fallback(async || {
             Refusal(Failure::not_found("the daemon does not know this request: it is of another version"))
         })
@@ -126,415 +64,214 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .with_state(daemon)
 }
 
-type Shared = State<Arc<Daemon>>;
+type Routes = axum::Router<Arc<Daemon>>;
 
-async fn info(State(daemon): Shared) -> Answer<larder_api::DaemonInfo> {
-    ok(daemon.info())
-}
-
-async fn pool_statuses(State(daemon): Shared) -> Answer<Vec<larder_api::PoolStatus>> {
-    ok(daemon.pool_statuses().await)
-}
-
-async fn pool_list(State(daemon): Shared) -> Answer<Vec<larder_api::PoolListed>> {
-    ok(daemon.pool_list().await)
-}
-
-async fn pool_import(State(daemon): Shared, Json(request): Json<PoolImport>) -> Answer<larder_api::PoolStatus> {
-    ok(finish(async move { daemon.pool_import(request).await }).await?)
-}
-
-async fn pool_export(State(daemon): Shared, Path(name): Path<String>, Json(request): Json<TakeAway>) -> Answer<Done> {
-    done(finish(async move { daemon.pool_export(&name, request).await }).await)
-}
-
-async fn pool_rename(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::PoolRename>,
-) -> Answer<larder_api::PoolStatus> {
-    ok(finish(async move { daemon.pool_rename(&name, request).await }).await?)
-}
-
-async fn pool_clear(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    done(daemon.storage.pool(Some(&name))?.clear().await)
-}
-
-async fn pool_change(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<PoolChangeRequest>,
-) -> Answer<larder_api::PoolChangePlan> {
-    ok(finish(async move { daemon.pool_change(&name, request).await }).await?)
-}
-
-async fn pool_history(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::PoolHistory> {
-    ok(daemon.storage.pool(Some(&name))?.history())
-}
-
-async fn pool_scrub(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::PoolScrub> {
-    ok(daemon.storage.pool(Some(&name))?.scrub_status().await)
-}
-
-async fn pool_scrub_do(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::ScrubRequest>,
-) -> Answer<larder_api::PoolScrub> {
-    let pool = daemon.storage.pool(Some(&name))?;
-    ok(finish(async move { pool.scrub_do(&request.action, "asked for").await }).await?)
-}
-
-async fn volumes(State(daemon): Shared) -> Answer<Vec<larder_api::VolumeStatus>> {
-    ok(daemon.storage.volumes().await?)
-}
-
-async fn volume_create(State(daemon): Shared, Json(request): Json<VolumeCreate>) -> Answer<larder_api::VolumeStatus> {
-    ok(finish(async move { daemon.volume_create(request).await }).await?)
-}
-
-async fn volume_set(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(change): Json<VolumeChange>,
-) -> Answer<larder_api::VolumeStatus> {
-    ok(finish(async move { daemon.volume_set(&name, change).await }).await?)
-}
-
-async fn volume_destroy(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<TakeAway>,
-) -> Answer<Done> {
-    done(finish(async move { daemon.volume_destroy(&name, request).await }).await)
-}
-
-/// Who asked and goes away interrupts the copying; then the volume stays where it is.
-async fn volume_move(
-    State(daemon): Shared,
-    Json(request): Json<larder_api::VolumeMove>,
-) -> Answer<larder_api::VolumeMoved> {
-    // A volume has a name that follows that of its pool. A machine has none.
-    if !request.to.contains('/') {
-        let offered = daemon.offer_volume(&request).await?;
-        return ok(finish(async move { daemon.hand_over(offered).await }).await?);
+fn routes() -> Routes {
+    macro_rules! all {
+        ($($endpoint:ident)*) => { Routes::new()$(.merge(route::<$endpoint>()))* };
     }
-    let copied = daemon.copy_volume(&request).await?;
-    ok(finish(async move { daemon.change_places(copied).await }).await?)
+    larder_api::for_each_endpoint!(all)
 }
 
-async fn store_forget(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    let store = daemon.storage.pool(Some(&name))?;
-    done(finish(async move { store.forget_lost().await }).await)
+fn route<E: Answers>() -> Routes {
+    let handler = async |State(daemon): State<Arc<Daemon>>, Path(param): Path<E::Param>, request: Request| {
+        E::respond(daemon, param, request).await
+    };
+    const { assert!(!matches!(E::CALLER, Caller::Invited), "this one is not for the socket") };
+    let method = MethodFilter::try_from(E::METHOD).unwrap_or(MethodFilter::GET);
+    Routes::new().route(E::PATH, on(method, handler))
 }
 
-async fn owners(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::OwnerUse>> {
-    ok(daemon.owners_of(&name).await?)
-}
-
-async fn keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::KeysStatus> {
-    ok(daemon.keys_status(&name).await?)
-}
-
-async fn keys_change(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::KeysRequest>,
-) -> Answer<larder_api::KeysStatus> {
-    ok(finish(async move { daemon.change_keys(&name, request).await }).await?)
-}
-
-async fn snapshots(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::SnapshotsStatus> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    ok(pool.snapshots(&volume).await?)
-}
-
-async fn snapshots_change(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::SnapshotsRequest>,
-) -> Answer<larder_api::SnapshotsStatus> {
-    if let larder_api::SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
-        return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
+/// The request of an endpoint, or the response to one that cannot be read.
+async fn read<E: Endpoint>(request: Request) -> Result<E::Request, Response> {
+    let nothing = TypeId::of::<E::Request>() == TypeId::of::<()>();
+    match nothing.then(|| serde_json::from_value(serde_json::Value::Null)) {
+        Some(Ok(nothing)) => Ok(nothing),
+        _ => Json::from_request(request, &()).await.map(|Json(request)| request).map_err(IntoResponse::into_response),
     }
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    daemon.not_mounted(&pool, &volume, &request).await?;
-    let changed = finish(async move { pool.change_snapshots(&volume, request).await }).await?;
-    daemon.snapshots_changed();
-    ok(changed)
 }
 
-async fn snapshot_schedules(State(daemon): Shared) -> Answer<Vec<larder_api::SnapshotSchedule>> {
-    ok(daemon.snapshot_schedules().await)
+fn json<E: endpoint::Json>(_: E, answer: Result<E::Response, Failure>) -> Response {
+    answer.map_or_else(|failure| Refusal(failure).into_response(), |value| Json(value).into_response())
 }
 
-async fn diff(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::DiffRequest>,
-) -> Answer<Vec<larder_api::DiffEntry>> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    ok(pool.diff(&volume, &request).await?)
+fn download<E: endpoint::Download>(_: E, answer: Result<Outgoing, Failure>) -> Response {
+    let Outgoing { bytes, pieces } = match answer {
+        Ok(outgoing) => outgoing,
+        Err(failure) => return Refusal(failure).into_response(),
+    };
+    let mut response = Body::from_stream(pieces).into_response();
+    if let Some(bytes) = bytes {
+        response.headers_mut().insert(STREAM_BYTES_HEADER, bytes.into());
+    }
+    response
 }
 
-async fn send(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::SendRequest>,
-) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    let outgoing = pool.send_out(&volume, &request).await?;
-    let told = outgoing.stream.inspect(move |piece| {
-        if let Err(error) = piece {
-            tracing::warn!(volume = name, %error, "sending a snapshot was cut off");
+/// An answer whose work ends when its caller goes away.
+macro_rules! answers {
+    ($endpoint:ident, |$daemon:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
+        answers!($endpoint as json, |$daemon, $param, $request| $answer);
+    };
+    ($endpoint:ident as $form:ident, |$daemon:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
+        impl Answers for $endpoint {
+            async fn respond($daemon: Arc<Daemon>, $param: <Self as Endpoint>::Param, request: Request) -> Response {
+                match read::<Self>(request).await {
+                    Ok($request) => $form($endpoint, async move { $answer }.await),
+                    Err(response) => response,
+                }
+            }
+        }
+    };
+}
+
+/// An answer whose work goes on to its end also when its caller goes away in the middle of it.
+macro_rules! finishes {
+    ($endpoint:ident, |$daemon:ident, $param:pat_param, $request:pat_param| $answer:expr) => {
+        answers!($endpoint, |$daemon, $param, $request| finish(async move { $answer }).await);
+    };
+}
+
+/// The answer is that without a daemon.
+macro_rules! direct {
+    ($how:ident: $($endpoint:ident),*) => {
+        $($how!($endpoint, |daemon, param, request| $endpoint::direct(&daemon.storage, param, request).await);)*
+    };
+}
+
+direct!(answers: GetVolumes, GetKeys, CheckVolumes, GetSnapshots, DiffSnapshots, GetReplica, ClearPool, GetPoolScrub);
+direct!(finishes: ScrubPool, CloneSnapshot, PromoteReplica);
+
+answers!(GetInfo, |daemon, (), ()| Ok(daemon.info()));
+answers!(GetPools, |daemon, (), ()| Ok(daemon.pool_statuses().await));
+answers!(ListPools, |daemon, (), ()| Ok(daemon.pool_list().await));
+finishes!(ImportPool, |daemon, (), request| daemon.pool_import(request).await);
+finishes!(ExportPool, |daemon, name, request| daemon.pool_export(&name, request).await.map(done));
+finishes!(RenamePool, |daemon, name, request| daemon.pool_rename(&name, request).await);
+finishes!(ChangePool, |daemon, name, request| daemon.pool_change(&name, request).await);
+answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name))?.history()));
+finishes!(DestroyPool, |daemon, name, request| daemon.pool_destroy(&name, request).await);
+finishes!(ForgetLost, |daemon, name, ()| daemon.storage.pool(Some(&name))?.forget_lost().await.map(done));
+
+finishes!(CreateVolume, |daemon, (), request| daemon.volume_create(request).await);
+finishes!(SetVolume, |daemon, name, change| daemon.volume_set(&name, change).await);
+finishes!(DestroyVolume, |daemon, name, request| daemon.volume_destroy(&name, request).await.map(done));
+answers!(MoveVolume, |daemon, (), request| daemon.volume_move(request).await);
+answers!(GetOwners, |daemon, name, ()| daemon.owners_of(&name).await);
+finishes!(ChangeKeys, |daemon, name, request| daemon.change_keys(&name, request).await);
+
+finishes!(ChangeSnapshots, |daemon, name, request| daemon.change_snapshots(&name, request).await);
+answers!(GetSnapshotSchedules, |daemon, (), ()| Ok(daemon.snapshot_schedules().await));
+answers!(SendSnapshot as download, |daemon, name, request| {
+    let Outgoing { bytes, pieces } = SendSnapshot::direct(&daemon.storage, name.clone(), request).await?;
+    let pieces = pieces.inspect(move |piece| {
+        if let Err(failure) = piece {
+            tracing::warn!(volume = name, error = failure.message, "sending a snapshot was cut off");
         }
     });
-    Ok(([(larder_api::STREAM_BYTES_HEADER, outgoing.bytes.to_string())], Body::from_stream(told)).into_response())
+    Ok(Outgoing { bytes, pieces: pieces.boxed() })
+});
+answers!(ExportSnapshot as download, |daemon, name, request| {
+    direct::export(&daemon.storage, &name, &request, daemon.owners().await).await
+});
+
+answers!(GetReplications, |daemon, (), ()| Ok(daemon.replications().await));
+finishes!(ChangeReplications, |daemon, (), change| daemon.change_replication(change).await);
+answers!(ReplicateNow, |daemon, (), request| daemon.replicate(request).await);
+finishes!(AcceptReplica, |daemon, (), request| daemon.accept_replica(request).await);
+
+answers!(GetShares, |daemon, (), ()| Ok(daemon.shares().await));
+finishes!(AddShare, |daemon, (), request| daemon.share_add(request).await);
+finishes!(SetShare, |daemon, name, change| daemon.share_set(&name, change).await);
+finishes!(RemoveShare, |daemon, name, ()| daemon.share_remove(&name).await.map(done));
+answers!(ExplainAccess, |daemon, (), request| daemon.explain(&request).await);
+
+answers!(GetUsers, |daemon, (), ()| Ok(daemon.users().await));
+finishes!(AddUser, |daemon, (), request| daemon.user_add(request).await);
+finishes!(RemoveUser, |daemon, name, ()| daemon.user_remove(&name).await);
+finishes!(SetPassword, |daemon, name, request| daemon.user_passwd(&name, &request).await);
+answers!(GetUserKeys, |daemon, name, ()| daemon.user_keys(&name).await);
+finishes!(ChangeUserKeys, |daemon, name, change| daemon.user_keys_change(&name, change).await);
+answers!(GetGroups, |daemon, (), ()| Ok(daemon.groups().await));
+finishes!(AddGroup, |daemon, (), request| daemon.group_add(request).await);
+finishes!(ChangeGroup, |daemon, name, change| daemon.group_change(&name, change).await);
+finishes!(RemoveGroup, |daemon, name, ()| daemon.group_remove(&name).await);
+answers!(GetLinks, |daemon, (), ()| Ok(daemon.links().await));
+finishes!(RevokeLink, |daemon, id, ()| daemon.link_revoke(&id).await);
+finishes!(RevokeLinksOf, |daemon, user, ()| daemon.links_revoke_of(&user).await);
+answers!(GetTokens, |daemon, (), ()| Ok(daemon.tokens().await));
+finishes!(CreateToken, |daemon, (), request| daemon.token_create(request).await);
+finishes!(RevokeToken, |daemon, which, ()| daemon.token_revoke(&which).await);
+
+answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));
+finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);
+finishes!(UnmountVolume, |daemon, (), request| daemon.unmount(&request).await.map(done));
+finishes!(ReloadConfig, |daemon, (), ()| daemon.reload().await);
+
+impl Answers for GetMetrics {
+    async fn respond(daemon: Arc<Daemon>, (): (), _: Request) -> Response {
+        super::metrics::answer(&daemon).await
+    }
 }
 
-async fn export(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::ExportRequest>,
-) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    let stream = pool.export_tar(&volume, &request.snapshot, daemon.owners().await).await?;
-    Ok(Body::from_stream(stream).into_response())
-}
-
-/// The quota that a request names (`stream_path`).
-fn quota_of(request: &axum::extract::Request) -> Result<Option<u64>, Failure> {
-    let Some(query) = request.uri().query() else { return Ok(None) };
-    let bytes = query.strip_prefix("quota_bytes=").and_then(|bytes| bytes.parse().ok());
-    bytes.map(Some).ok_or_else(|| Failure::invalid("a stream into a replica takes quota_bytes=BYTES and nothing else"))
+/// Lines of JSON, the last of which is the outcome. A caller that goes away stops it.
+impl Answers for ImportFolder {
+    async fn respond(daemon: Arc<Daemon>, name: String, request: Request) -> Response {
+        let request = match read::<Self>(request).await {
+            Ok(request) => request,
+            Err(response) => return response,
+        };
+        let events = match direct::import(&daemon.storage, &name, request, daemon.own_places()).await {
+            Ok(events) => events,
+            Err(failure) => return Refusal(failure).into_response(),
+        };
+        let lines = events.map(|event| {
+            serde_json::to_vec(&event).map(|mut line| {
+                line.push(b'\n');
+                line
+            })
+        });
+        ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+    }
 }
 
 /// A refusal is answered at once, in the middle of the stream. What comes after it is read and dropped until the client has read
 /// the answer and gone: a connection that is closed before takes the answer with it.
-async fn receive(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    request: axum::extract::Request,
-) -> Answer<larder_api::Received> {
-    let (pool, volume) = daemon.storage.named(&name)?;
-    let named = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
-    let quota_bytes = quota_of(&request)?;
-    let configured = daemon.limits_of(&named).await.quota_bytes;
-    let limits =
-        ReceiveLimits { quota_bytes: configured.into_iter().chain(quota_bytes.filter(|bytes| *bytes > 0)).min() };
-    let mut body = request.into_body().into_data_stream();
-    let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
-    let received = pool.receive(&volume, limits, input.boxed()).await;
-    match &received {
-        Ok(_) => daemon.came(&named).await,
-        Err(_) => drop(tokio::spawn(body.for_each(|_| std::future::ready(())))),
+impl Answers for ReceiveSnapshot {
+    async fn respond(daemon: Arc<Daemon>, name: String, request: Request) -> Response {
+        let Some(query) = ReceiveQuery::read(request.uri().query()) else {
+            let wrong = Failure::invalid("a stream into a replica takes quota_bytes=BYTES and nothing else");
+            return Refusal(wrong).into_response();
+        };
+        let mut body = request.into_body().into_data_stream();
+        let input = body.by_ref().map(|piece| piece.map_err(|error| error.to_string()));
+        match daemon.receive(&name, query, input.boxed()).await {
+            Ok(received) => Json(received).into_response(),
+            Err(failure) => {
+                tokio::spawn(body.for_each(|_| std::future::ready(())));
+                Refusal(failure).into_response()
+            }
+        }
     }
-    ok(received?)
 }
 
-async fn replica_state(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::ReplicaState> {
-    let (pool, volume) = daemon.storage.named(&name)?;
-    ok(pool.replica_state(&volume).await?)
-}
-
-async fn promote(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    ok(finish(async move { pool.promote(&volume).await }).await?)
-}
-
-/// Lines of JSON, the last of which is the outcome. Who asked and goes away stops it.
-async fn import(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::ImportRequest>,
-) -> Result<Response, Refusal> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    let events = pool.import(&volume, request, daemon.own_places()).await?;
-    let lines = events.map(|event| {
-        serde_json::to_vec(&event).map(|mut line| {
-            line.push(b'\n');
-            line
-        })
-    });
-    Ok(Body::from_stream(lines).into_response())
-}
-
-async fn clone(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<larder_api::CloneRequest>,
-) -> Answer<larder_api::VolumeStatus> {
-    let (pool, volume) = daemon.storage.find(&name).await?;
-    ok(finish(async move { pool.clone_snapshot(&volume, &request).await }).await?)
-}
-
-async fn replications(State(daemon): Shared) -> Answer<larder_api::Replications> {
-    ok(daemon.replications().await)
-}
-
-async fn replications_change(
-    State(daemon): Shared,
-    Json(change): Json<larder_api::ReplicationChange>,
-) -> Answer<larder_api::Replications> {
-    ok(finish(async move { daemon.change_replication(change).await }).await?)
-}
-
-/// Who asked and goes away interrupts it.
-async fn replicate(
-    State(daemon): Shared,
-    Json(request): Json<larder_api::Replicate>,
-) -> Answer<larder_api::Replications> {
-    ok(daemon.replicate(request).await?)
-}
-
-async fn accept(State(daemon): Shared, Json(request): Json<larder_api::Accept>) -> Answer<larder_api::Accepted> {
-    ok(finish(async move { daemon.accept_replica(request).await }).await?)
-}
-
-async fn metrics(State(daemon): Shared) -> Response {
-    super::metrics::answer(&daemon).await
-}
-
-async fn check(State(daemon): Shared, Json(request): Json<CheckRequest>) -> Answer<Vec<larder_api::CheckResult>> {
-    ok(daemon.storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await?)
-}
-
-async fn shares(State(daemon): Shared) -> Answer<Vec<larder_api::ShareStatus>> {
-    ok(daemon.shares().await)
-}
-
-async fn share_add(State(daemon): Shared, Json(request): Json<ShareAdd>) -> Answer<larder_api::ShareChanged> {
-    ok(finish(async move { daemon.share_add(request).await }).await?)
-}
-
-async fn share_set(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(change): Json<ShareChange>,
-) -> Answer<larder_api::ShareChanged> {
-    ok(finish(async move { daemon.share_set(&name, change).await }).await?)
-}
-
-async fn share_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    done(finish(async move { daemon.share_remove(&name).await }).await)
-}
-
-async fn explain(
-    State(daemon): Shared,
-    Json(request): Json<larder_api::ExplainRequest>,
-) -> Answer<larder_api::Explanation> {
-    ok(daemon.explain(&request).await?)
-}
-
-async fn reload(State(daemon): Shared) -> Answer<larder_api::ConfigRead> {
-    ok(finish(async move { daemon.reload().await }).await?)
-}
-
-async fn pool_destroy(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<TakeAway>,
-) -> Answer<larder_api::PoolDestroyed> {
-    ok(finish(async move { daemon.pool_destroy(&name, request).await }).await?)
-}
-
-async fn users(State(daemon): Shared) -> Answer<Vec<larder_api::UserStatus>> {
-    ok(daemon.users().await)
-}
-
-async fn user_add(State(daemon): Shared, Json(request): Json<UserAdd>) -> Answer<larder_api::UserAdded> {
-    ok(finish(async move { daemon.user_add(request).await }).await?)
-}
-
-async fn user_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::UserRemoved> {
-    ok(finish(async move { daemon.user_remove(&name).await }).await?)
-}
-
-async fn user_passwd(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(request): Json<UserPassword>,
-) -> Answer<larder_api::LinksEnded> {
-    ok(finish(async move { daemon.user_passwd(&name, &request).await }).await?)
-}
-
-async fn user_keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<Vec<larder_api::UserKey>> {
-    ok(daemon.user_keys(&name).await?)
-}
-
-async fn user_keys_change(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(change): Json<larder_api::UserKeysChange>,
-) -> Answer<Vec<larder_api::UserKey>> {
-    ok(finish(async move { daemon.user_keys_change(&name, change).await }).await?)
-}
-
-async fn groups(State(daemon): Shared) -> Answer<Vec<larder_api::GroupStatus>> {
-    ok(daemon.groups().await)
-}
-
-async fn group_add(
-    State(daemon): Shared,
-    Json(request): Json<larder_api::GroupAdd>,
-) -> Answer<larder_api::GroupStatus> {
-    ok(finish(async move { daemon.group_add(request).await }).await?)
-}
-
-async fn group_change(
-    State(daemon): Shared,
-    Path(name): Path<String>,
-    Json(change): Json<larder_api::GroupChange>,
-) -> Answer<larder_api::GroupStatus> {
-    ok(finish(async move { daemon.group_change(&name, change).await }).await?)
-}
-
-async fn group_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::GroupRemoved> {
-    ok(finish(async move { daemon.group_remove(&name).await }).await?)
-}
-
-async fn links(State(daemon): Shared) -> Answer<Vec<larder_api::LinkStatus>> {
-    ok(daemon.links().await)
-}
-
-async fn link_revoke(State(daemon): Shared, Path(id): Path<String>) -> Answer<larder_api::LinksEnded> {
-    ok(finish(async move { daemon.link_revoke(&id).await }).await?)
-}
-
-async fn links_revoke_of(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::LinksEnded> {
-    ok(finish(async move { daemon.links_revoke_of(&name).await }).await?)
-}
-
-async fn tokens(State(daemon): Shared) -> Answer<Vec<larder_api::TokenStatus>> {
-    ok(daemon.tokens().await)
-}
-
-async fn token_create(
-    State(daemon): Shared,
-    Json(request): Json<larder_api::TokenCreate>,
-) -> Answer<larder_api::TokenCreated> {
-    ok(finish(async move { daemon.token_create(request).await }).await?)
-}
-
-async fn token_revoke(State(daemon): Shared, Path(which): Path<String>) -> Answer<larder_api::TokenStatus> {
-    ok(finish(async move { daemon.token_revoke(&which).await }).await?)
-}
-
-async fn mounts(State(daemon): Shared) -> Answer<Vec<larder_api::MountStatus>> {
-    ok(daemon.mounts().await)
-}
-
-async fn mount(State(daemon): Shared, Json(request): Json<MountRequest>) -> Answer<larder_api::MountStatus> {
-    ok(finish(async move { daemon.mount(request).await }).await?)
-}
-
-async fn unmount(State(daemon): Shared, Json(request): Json<UnmountRequest>) -> Answer<Done> {
-    done(finish(async move { daemon.unmount(&request).await }).await)
+fn done((): ()) -> Done {
+    Done {}
 }
 
 /// Runs a change to its end also when the client goes away in the middle of it.
-async fn finish<T: Send + 'static>(
+pub(super) async fn finish<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::spawn(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `endpoints.declared_once`: two endpoints with one method and path would end this here.
+    #[test]
+    fn all_endpoints_have_a_route() {
+        assert!(routes().has_routes());
+    }
 }

@@ -11,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use larder_api::endpoint::{Caller, Endpoint};
+use larder_api::endpoints::GetMetrics;
 use larder_api::{Failure, ReplicationStatus};
 use larder_base::metrics::Metrics;
 use larder_serve::strangers::{Stranger, Strangers};
@@ -29,6 +31,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The head and an answer.
 const CONNECTION_BYTES: usize = 128 << 10;
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const _: () = assert!(matches!(GetMetrics::CALLER, Caller::OwnerOrScraper));
 
 pub(super) async fn answer(daemon: &Daemon) -> Response {
     ([(CONTENT_TYPE, TEXT_FORMAT)], text(daemon).await).into_response()
@@ -65,7 +69,7 @@ pub(crate) async fn listen(daemon: Arc<Daemon>, addr: SocketAddr, stop: Cancella
     let listener = tokio::net::TcpListener::bind(addr).await.map_err(|e| failed(&e))?;
     let answer = async |axum::extract::State(daemon): axum::extract::State<Arc<Daemon>>| answer(&daemon).await;
     let strangers = Arc::new(Strangers::new(daemon.servers.strangers()));
-    let router = axum::Router::new().route("/metrics", get(answer)).with_state(daemon);
+    let router = axum::Router::new().route(GetMetrics::PATH, get(answer)).with_state(daemon);
     tokio::spawn(async move {
         let open = Arc::new(AtomicUsize::new(0));
         loop {

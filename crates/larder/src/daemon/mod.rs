@@ -32,6 +32,7 @@ use crate::machine;
 pub(crate) mod api;
 pub(crate) mod bucket;
 mod closing;
+pub(crate) mod direct;
 mod discovery;
 pub(crate) mod erase;
 mod explain;
@@ -605,11 +606,6 @@ impl Daemon {
         }
         self.snapshot_runs.wake();
         Ok(status)
-    }
-
-    pub(crate) async fn keys_status(&self, name: &str) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.find(name).await?;
-        pool.keys_status(&volume).await
     }
 
     /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.

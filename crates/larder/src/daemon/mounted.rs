@@ -1,6 +1,6 @@
 //! Snapshots that are mounted stay, under their names.
 
-use larder_api::{Failure, FailureKind, SnapshotsRequest};
+use larder_api::{Failure, FailureKind, SnapshotsRequest, SnapshotsStatus};
 
 use super::Daemon;
 use super::snapshots::selected;
@@ -8,13 +8,23 @@ use super::storage::OpenPool;
 use crate::config::VolumeName;
 
 impl Daemon {
-    /// Fails for snapshots that are to go, or to have another name, and are mounted.
-    pub(super) async fn not_mounted(
+    pub(super) async fn change_snapshots(
         &self,
-        pool: &OpenPool,
-        volume: &str,
-        request: &SnapshotsRequest,
-    ) -> Result<(), Failure> {
+        name: &str,
+        request: SnapshotsRequest,
+    ) -> Result<SnapshotsStatus, Failure> {
+        if let SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
+            return self.roll_back(name, &snapshot, destroy_later, force).await;
+        }
+        let (pool, volume) = self.storage.find(name).await?;
+        self.not_mounted(&pool, &volume, &request).await?;
+        let changed = pool.change_snapshots(&volume, request).await?;
+        self.snapshots_changed();
+        Ok(changed)
+    }
+
+    /// Fails for snapshots that are to go, or to have another name, and are mounted.
+    async fn not_mounted(&self, pool: &OpenPool, volume: &str, request: &SnapshotsRequest) -> Result<(), Failure> {
         let names = match request {
             SnapshotsRequest::Destroy { names, dry_run: false } if !pool.is_replica(volume).await? => {
                 // A name that there is not is refused later.

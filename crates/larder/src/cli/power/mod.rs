@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use larder_api::{DaemonInfo, Failure, FailureKind};
+use larder_api::endpoints::{GetInfo, ListPools};
+use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_facts::Machine;
 use larder_facts::power::{
@@ -216,7 +217,7 @@ async fn config(global: &Global) -> Result<PowerConfig, Failure> {
         return Config::load(&file).map(|config| config.power);
     }
     if let [(_, client)] = super::reach::running().await.as_slice() {
-        let info: DaemonInfo = client.get("/v1/info").await?;
+        let info = client.ask(GetInfo).await?;
         return Config::load(&info.data.join(folder::CONFIG_NAME)).map(|config| config.power);
     }
     Ok(PowerConfig::default())
@@ -409,7 +410,7 @@ async fn report(
 /// Bytes that the daemon's pools can hold, if a daemon runs.
 async fn pools_bytes(global: &Global) -> Option<u64> {
     let super::reach::Target::Daemon(client) = super::reach::maybe_target(global).await.ok()?? else { return None };
-    let pools: Vec<larder_api::PoolListed> = client.get("/v1/pools/list").await.ok()?;
+    let pools = client.ask(ListPools).await.ok()?;
     Some(pools.iter().map(|pool| pool.total_bytes).sum::<u64>()).filter(|&bytes| bytes > 0)
 }
 

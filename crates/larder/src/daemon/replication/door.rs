@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use hyper_util::rt::TokioIo;
+use larder_api::endpoint::{Caller, Endpoint};
+use larder_api::endpoints::{GetReplica, ReceiveSnapshot};
 use larder_api::{Connection, Failure};
 use serde::Serialize;
 
@@ -19,9 +20,13 @@ use crate::daemon::api::Refusal;
 /// A sender that sends no piece for so long is gone. The replica is then free for its next attempt.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
+// The endpoints of the door are declared for those who come in by it.
+const _: () = assert!(matches!(GetReplica::CALLER, Caller::OwnerOrSender));
+const _: () = assert!(matches!(ReceiveSnapshot::CALLER, Caller::OwnerOrSender));
+
 /// Answers the requests of one connection, which are about `replica`.
 pub(crate) async fn serve(io: impl Connection + 'static, replica: &str, receiver: Receiver) -> Result<(), String> {
-    let path = format!("/v1/receive/{replica}");
+    let path = ReceiveSnapshot::path(replica);
     let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (path, receiver) = (path.clone(), receiver.clone());
         async move { Ok::<_, Infallible>(answer(request.map(Body::new), &path, receiver).await) }
@@ -35,8 +40,8 @@ pub(super) async fn answer(request: Request, path: &str, receiver: Receiver) -> 
         _ if request.uri().path() != path => {
             Refusal(Failure::not_found("there is no replica of this name for this sender")).into_response()
         }
-        Method::GET => response(receiver.state().await),
-        Method::POST => response(take(request.into_body(), receiver).await),
+        GetReplica::METHOD => response(receiver.state().await),
+        ReceiveSnapshot::METHOD => response(take(request.into_body(), receiver).await),
         _ => Refusal(Failure::not_found("this larder does not know this request")).into_response(),
     }
 }

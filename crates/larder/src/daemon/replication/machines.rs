@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_api::endpoint::{Caller, Endpoint};
+use larder_api::endpoints::{PairMachine, ReceiveSnapshot};
 use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
 use larder_base::hex;
 use larder_serve::handshake::Paced;
@@ -48,6 +50,8 @@ const HEAD_MAX: Duration = Duration::from_secs(30);
 const PAIR_BYTES_MAX: usize = 4096;
 /// So much of a fingerprint is in a code: nobody finds another certificate with it.
 const FINGERPRINT_DIGITS: usize = 32;
+
+const _: () = assert!(matches!(PairMachine::CALLER, Caller::Invited));
 
 /// The parts of a code: the beginning of the other machine's fingerprint, and the secret.
 pub(super) fn parse_code(code: &str) -> Result<(String, String), Failure> {
@@ -190,13 +194,13 @@ async fn serve(daemon: Arc<Daemon>, stream: Paced, acceptor: TlsAcceptor, visit:
 }
 
 async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::extract::Request) -> Response {
-    if request.uri().path() == "/v1/pair" && request.method() == Method::POST {
+    if request.uri().path() == PairMachine::PATH && request.method() == PairMachine::METHOD {
         let paired = daemon.pair(machine, request.into_body()).await;
         return paired
             .map_or_else(|failure| Refusal(failure).into_response(), |paired| axum::Json(paired).into_response());
     }
     let path = request.uri().path().to_owned();
-    let is_its = |replica: &VolumeName| path == format!("/v1/receive/{replica}");
+    let is_its = |replica: &VolumeName| path == ReceiveSnapshot::path(&replica.to_string());
     let Some(name) = daemon.replicas_of(machine).await.into_iter().find(is_its) else {
         let failure = Failure::new(FailureKind::Denied, "this machine may not send into such a replica");
         return Refusal(failure.action("let it in there with: larder replicate accept POOL/NAME")).into_response();
@@ -209,7 +213,7 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
         Ok(pool) => pool,
         Err(failure) => return Refusal(failure).into_response(),
     };
-    let is_stream = request.method() == Method::POST;
+    let is_stream = request.method() == ReceiveSnapshot::METHOD;
     let limits = daemon.limits_of(&name).await;
     let response = door::answer(request, &path, Receiver::Pool(pool, name.volume.clone(), limits)).await;
     if is_stream && response.status() == StatusCode::OK {
@@ -306,7 +310,7 @@ pub(super) async fn pair_with(
     let way = tls::Machine { host: host.to_owned(), port, identity, expected, seen: Mutex::new(None) };
     let way = Arc::new(way);
     let wanted = Pair { secret, replica: replica.to_string() };
-    let _: Paired = Client::over(way.clone()).post("/v1/pair", &wanted).await?;
+    let Paired { .. } = Client::over(way.clone()).call(PairMachine, (), &wanted).await?;
     let seen = way.seen.lock().clone();
     seen.ok_or_else(|| Failure::internal("the other machine has shown no certificate"))
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use larder_api::{
-    AsFiles, Client, Failure, FailureKind, Replicate, ReplicationChange, ReplicationStatus, Replications, VolumeChange,
+    AsFiles, Client, Failure, FailureKind, ReceiveQuery, Received, Replicate, ReplicationChange, ReplicationStatus,
+    Replications, VolumeChange,
 };
 use larder_base::units::ByteSize;
 use larder_volume::replica::ReceiveLimits;
@@ -40,7 +41,7 @@ mod ssh;
 mod tls;
 
 use courier::{Courier, Progress};
-pub(crate) use receiver::{Receiver, stream_path};
+pub(crate) use receiver::Receiver;
 use runs::{Runs, Way};
 
 /// The side that a place means. Another machine must be known by its fingerprint.
@@ -241,6 +242,22 @@ impl Daemon {
         let state = self.state.lock().await;
         let known = state.config.replicas.iter().find(|replica| replica.name == *name);
         ReceiveLimits { quota_bytes: known.and_then(|replica| replica.quota_bytes) }
+    }
+
+    /// Takes a snapshot into a replica. Of the quota of the configuration and that of the request the smaller one counts.
+    pub(crate) async fn receive(
+        &self,
+        name: &str,
+        query: ReceiveQuery,
+        input: receiver::Stream<'_>,
+    ) -> Result<Received, Failure> {
+        let (pool, volume) = self.storage.named(name)?;
+        let named = VolumeName { pool: pool.name.clone(), volume };
+        let configured = self.limits_of(&named).await.quota_bytes;
+        let quota_bytes = configured.into_iter().chain(query.quota_bytes.filter(|bytes| *bytes > 0)).min();
+        let received = pool.receive(&named.volume, ReceiveLimits { quota_bytes }, input).await?;
+        self.came(&named).await;
+        Ok(received)
     }
 
     /// Snapshots have come into a replica here: those that its retention does not need go.

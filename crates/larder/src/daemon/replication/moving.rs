@@ -34,6 +34,7 @@ use super::runs::Way;
 use super::{EndOf, Progress};
 use crate::config::edit::{Editor, replace_file};
 use crate::config::{Config, Place, VolumeName};
+use crate::daemon::api::finish;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::uses::Patience;
 use crate::daemon::{Daemon, State, snapshots};
@@ -277,6 +278,18 @@ impl Move {
 }
 
 impl Daemon {
+    /// Moves a volume to another pool, or to another machine at the same store. A caller that goes away interrupts the copying; then
+    /// the volume stays where it is.
+    pub(crate) async fn volume_move(self: Arc<Self>, request: VolumeMove) -> Result<VolumeMoved, Failure> {
+        // A volume has a name that follows that of its pool. A machine has none.
+        if !request.to.contains('/') {
+            let offered = self.offer_volume(&request).await?;
+            return finish(async move { self.hand_over(offered).await }).await;
+        }
+        let copied = self.copy_volume(&request).await?;
+        finish(async move { self.change_places(copied).await }).await
+    }
+
     /// Copies the volume while it is served. Whoever asked and goes away interrupts that; what has come is used by the next attempt.
     pub(crate) async fn copy_volume(&self, request: &VolumeMove) -> Result<Move, Failure> {
         let alone = Arc::clone(&self.moving).try_lock_owned().map_err(|_| {

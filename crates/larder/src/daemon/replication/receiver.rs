@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::BoxStream;
-use larder_api::{Client, Failure, FailureKind, Received, ReplicaState};
+use larder_api::endpoints::{GetReplica, ReceiveSnapshot};
+use larder_api::{Client, Failure, FailureKind, ReceiveQuery, Received, ReplicaState};
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
@@ -47,8 +48,8 @@ impl Receiver {
         match self {
             Self::Pool(pool, volume, _) => pool.replica_state(volume).await,
             Self::Daemon(client, replica, _) => {
-                let path = format!("/v1/receive/{replica}");
-                let answer = tokio::time::timeout(ANSWER_MAX, client.get(&path)).await;
+                let replica = replica.to_string();
+                let answer = tokio::time::timeout(ANSWER_MAX, client.call(GetReplica, &replica, &())).await;
                 answer.unwrap_or_else(|_| Err(gone("it did not answer within a minute")))
             }
         }
@@ -59,8 +60,8 @@ impl Receiver {
             Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await,
             Self::Daemon(client, replica, quota_bytes) => {
                 let (out, pieces) = mpsc::channel(PIECES_MAX);
-                let path = stream_path(&replica.to_string(), *quota_bytes);
-                let answer = std::pin::pin!(client.upload(&path, pieces));
+                let (replica, query) = (replica.to_string(), ReceiveQuery { quota_bytes: *quota_bytes });
+                let answer = std::pin::pin!(client.upload(ReceiveSnapshot, &replica, &query, pieces));
                 let forward = std::pin::pin!(forward(stream, out));
                 match futures::future::select(answer, forward).await {
                     Either::Left((answer, _)) => answer,
@@ -73,12 +74,6 @@ impl Receiver {
             }
         }
     }
-}
-
-/// Where a stream into a replica is sent to.
-pub(crate) fn stream_path(replica: &str, quota_bytes: Option<u64>) -> String {
-    let quota = quota_bytes.map(|bytes| format!("?quota_bytes={bytes}")).unwrap_or_default();
-    format!("/v1/receive/{replica}{quota}")
 }
 
 /// The end of the channel is the end of the stream. One that was cut lacks the end that its receiver asks for.
