@@ -480,7 +480,7 @@ impl Copying<'_> {
         let is_same_file = now.as_ref().is_some_and(|now| now.attr.id == then.attr.id);
         let ranges = match &self.base {
             Some((_, base)) if is_same_file && !own.contains(&ino) => self.differing(ino, base).await?,
-            _ => vec![0..then.attr.size],
+            _ => std::iter::once(0..then.attr.size).collect(),
         };
         if !is_same_file {
             let mut begun = copy_of(&then)?;
