@@ -86,6 +86,8 @@ def test_passwords_that_come_at_once_are_not_looked_at_beyond_the_limit(port):
     def one(n):
         return lambda: ask(port, "bob", USERS["bob"] if n == 150 else f"wrong{n}", "127.0.1.1")
 
+    # That bob's password is remembered for where he is helps nobody elsewhere to guess it.
+    assert ask(port, "bob", USERS["bob"], "127.0.1.9") == 207
     # The right one is asked for when the limit is reached, as the others of its address before it.
     counts = collections.Counter(at_once([one(n) for n in range(150)]))
     counts += collections.Counter(at_once([one(n) for n in range(150, 200)]))

@@ -2,12 +2,13 @@
 //! or alone as Bearer (RFC 6750).
 //!
 //! - `auth.verified_are_remembered`: a password that was right is looked up, not hashed again, for
-//!   [`REMEMBERED_TIME`], while its user stays as it was. What is kept of it is a keyed hash under a
-//!   key of this process alone.
+//!   [`REMEMBERED_TIME`], while its user stays as it was, and where it came from: somebody elsewhere would
+//!   learn of each guess whether it is remembered. What is kept of it is a keyed hash under a key of this
+//!   process alone.
 //! - `auth.same_are_verified_once`: requests that come at once with the same credentials wait for the
 //!   first of them. A program that begins with 64 of them makes one guess, not 64.
 //! - `auth.guessing_is_slow`: guesses cost what `login.guessing_is_slow` says. Credentials that are
-//!   remembered are let in meanwhile: they are no guess.
+//!   remembered are let in meanwhile: whoever guesses beside a user shuts nobody out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,15 +33,15 @@ const REMEMBERED_MAX: usize = 1024;
 /// Whose credentials they are, and until when they are remembered.
 type Known = (Arc<DoorUser>, Instant);
 
-/// Locks of credentials by tag and network.
-type UnderWay = HashMap<([u8; 32], IpAddr), Weak<tokio::sync::Mutex<()>>>;
+/// A network, name and password.
+type Tag = [u8; 32];
 
 /// Credentials that were right a short while ago (`auth.verified_are_remembered`).
 pub struct Remembered {
     key: hmac::Key,
-    known: Mutex<HashMap<[u8; 32], Known>>,
-    /// Credentials that are being verified, by network (`auth.same_are_verified_once`).
-    under_way: Mutex<UnderWay>,
+    known: Mutex<HashMap<Tag, Known>>,
+    /// Credentials that are being verified (`auth.same_are_verified_once`).
+    under_way: Mutex<HashMap<Tag, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Remembered {
@@ -53,8 +54,13 @@ impl Remembered {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), known: Mutex::default(), under_way: Mutex::default() }
     }
 
-    fn tag(&self, name: &str, password: &str) -> [u8; 32] {
+    fn tag(&self, address: IpAddr, name: &str, password: &str) -> Tag {
         let mut context = hmac::Context::with_key(&self.key);
+        let network = match network(address) {
+            IpAddr::V4(network) => network.to_ipv6_mapped(),
+            IpAddr::V6(network) => network,
+        };
+        context.update(&network.octets());
         context.update(&(name.len() as u64).to_le_bytes());
         context.update(name.as_bytes());
         context.update(password.as_bytes());
@@ -64,19 +70,18 @@ impl Remembered {
     }
 
     /// One at a time of those with the same credentials. Entries last while a request holds them.
-    fn one_of(&self, tag: [u8; 32], address: IpAddr) -> Arc<tokio::sync::Mutex<()>> {
+    fn one_of(&self, tag: Tag) -> Arc<tokio::sync::Mutex<()>> {
         let mut all = self.under_way.lock();
-        let key = (tag, network(address));
-        if let Some(one) = all.get(&key).and_then(Weak::upgrade) {
+        if let Some(one) = all.get(&tag).and_then(Weak::upgrade) {
             return one;
         }
         all.retain(|_, one| one.strong_count() > 0);
         let one = Arc::default();
-        all.insert(key, Arc::downgrade(&one));
+        all.insert(tag, Arc::downgrade(&one));
         one
     }
 
-    fn find(&self, tag: &[u8; 32], now: Instant) -> Option<Arc<DoorUser>> {
+    fn find(&self, tag: &Tag, now: Instant) -> Option<Arc<DoorUser>> {
         let mut known = self.known.lock();
         match known.get(tag) {
             Some((user, since)) if now.duration_since(*since) < REMEMBERED_TIME => Some(Arc::clone(user)),
@@ -88,7 +93,7 @@ impl Remembered {
         }
     }
 
-    fn add(&self, tag: [u8; 32], user: Arc<DoorUser>, now: Instant) {
+    fn add(&self, tag: Tag, user: Arc<DoorUser>, now: Instant) {
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED_MAX {
             known.retain(|_, (_, since)| now.duration_since(*since) < REMEMBERED_TIME);
@@ -132,7 +137,7 @@ fn bearer(header: &str) -> Option<&str> {
 fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<DoorUser>> {
     let token = shared.tokens().find(given, SystemTime::now())?;
     let user = shared.user(&token.user).filter(|user| name.is_none_or(|name| name == user.name))?;
-    let (tag, now) = (shared.remembered.tag(&user.name, given), Instant::now());
+    let (tag, now) = (shared.remembered.tag(address, &user.name, given), Instant::now());
     if shared.remembered.find(&tag, now).is_none() {
         let (name, id) = (&user.name, &token.id);
         shared.door.came_in(address, || format!("WebDAV: '{name}' from {address} logged in with the token {id}"));
@@ -157,7 +162,7 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
     if let Some(user) = by_token(shared, address, Some(&name), &given) {
         return Ok(user);
     }
-    let tag = shared.remembered.tag(&name, &given);
+    let tag = shared.remembered.tag(address, &name, &given);
     let remembered = || {
         let user = shared.remembered.find(&tag, Instant::now())?;
         (shared.user(&name).as_ref() == Some(&user)).then_some(user)
@@ -165,7 +170,7 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
     if let Some(user) = remembered() {
         return Ok(user);
     }
-    let one = shared.remembered.one_of(tag, address);
+    let one = shared.remembered.one_of(tag);
     let _one = one.lock().await;
     if let Some(user) = remembered() {
         return Ok(user);
@@ -272,14 +277,19 @@ mod tests {
                 token: None,
             })
         };
-        let tag = all.tag("ann", "secret");
-        assert_ne!(tag, all.tag("annsecret", ""));
-        assert_ne!(tag, Remembered::new().tag("ann", "secret"), "each has a key of its own");
+        let [here, there, v6] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|text| text.parse().unwrap());
+        let tag = all.tag(here, "ann", "secret");
+        assert_eq!(tag, all.tag("::ffff:192.0.2.1".parse().unwrap(), "ann", "secret"));
+        assert_eq!(all.tag(v6, "ann", "secret"), all.tag("2001:db8::2".parse().unwrap(), "ann", "secret"));
+        for other in [all.tag(here, "annsecret", ""), all.tag(there, "ann", "secret"), all.tag(v6, "ann", "secret")] {
+            assert_ne!(tag, other);
+        }
+        assert_ne!(tag, Remembered::new().tag(here, "ann", "secret"), "each has a key of its own");
         all.add(tag, user("ann"), now);
-        assert!(all.find(&tag, now).is_some() && all.find(&all.tag("ann", "Secret"), now).is_none());
+        assert!(all.find(&tag, now).is_some() && all.find(&all.tag(here, "ann", "Secret"), now).is_none());
         assert!(all.find(&tag, now + REMEMBERED_TIME).is_none());
         for n in 0..2 * REMEMBERED_MAX {
-            all.add(all.tag("bob", &n.to_string()), user("bob"), now);
+            all.add(all.tag(here, "bob", &n.to_string()), user("bob"), now);
         }
         assert_eq!(all.known.lock().len(), REMEMBERED_MAX);
     }
