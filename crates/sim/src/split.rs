@@ -34,6 +34,8 @@ struct Tree {
     last: Vec<Option<usize>>,
     /// Power was cut at some time: labels may be on some disks only.
     was_cut: bool,
+    /// The pool was opened by disks that were being brought up to date when the process ended: nobody can tell what they should have.
+    was_unknown: bool,
 }
 
 impl Tree {
@@ -134,12 +136,11 @@ impl SplitRun {
                 }
             },
         };
-        let is_known = life == 0 || self.is_known(&pool);
-        let at = self.begin_life(&pool)?;
-        if !is_known {
-            // Its disks were being brought up to date when power was cut: nobody can tell what they should have.
+        if life > 0 && !self.is_known(&pool) {
+            self.tree.lock().was_unknown = true;
             return Ok(None);
         }
+        let at = self.begin_life(&pool)?;
         self.judge(&pool, at)?;
         self.forget_what_changes(&pool);
         Ok(Some((Arc::new(pool), at)))
@@ -280,11 +281,10 @@ impl SplitRun {
         }
         run.end_trouble();
         let Some((pool, at)) = self.open(number + 1000).await? else {
-            let was_cut = self.tree.lock().was_cut;
-            return if was_cut {
-                Ok(())
-            } else {
-                Err(Stop::Failed("with all disks the pool does not open".to_owned()))
+            let tree = self.tree.lock();
+            return match tree.was_cut || tree.was_unknown {
+                true => Ok(()),
+                false => Err(Stop::Failed("with all disks the pool does not open".to_owned())),
             };
         };
         self.subject(at).verify(&pool).await?;
