@@ -180,13 +180,9 @@ impl Web {
         B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
     {
         let method = if method == Method::HEAD { Method::GET } else { method };
-        let mut here = ROUTES.iter().filter_map(|route| Some((route, route.matches(path)?))).peekable();
-        if here.peek().is_none() {
-            return visit.failure(StatusCode::NOT_FOUND, "Not found", Failure::not_found("there is no such page"));
-        }
-        let Some((route, param)) = here.find(|(route, _)| route.method == method) else {
-            let failure = Failure::invalid(format!("this address does not answer {method}"));
-            return visit.failure(StatusCode::METHOD_NOT_ALLOWED, "Not here", failure);
+        let (route, param) = match route_of(&method, path) {
+            Ok(found) => found,
+            Err((status, failure)) => return visit.failure(status, "Not found", failure),
         };
         visit.param = param.to_owned();
         if !may(visit.role, route.act) {
@@ -281,6 +277,21 @@ impl Web {
             response.headers_mut().append(header::SET_COOKIE, cookie);
         }
     }
+}
+
+fn route_of<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a str), (StatusCode, Failure)> {
+    let mut is_path = false;
+    for route in ROUTES {
+        let Some(param) = route.matches(path) else { continue };
+        if route.method == *method {
+            return Ok((route, param));
+        }
+        is_path = true;
+    }
+    Err(match is_path {
+        true => (StatusCode::METHOD_NOT_ALLOWED, Failure::invalid(format!("this address does not answer {method}"))),
+        false => (StatusCode::NOT_FOUND, Failure::not_found("there is no such page")),
+    })
 }
 
 /// Somebody may not do that: a stranger goes to the log-in and comes back, a user without sight of the box goes to the own page.
