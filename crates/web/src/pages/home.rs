@@ -157,7 +157,14 @@ fn overview(pools: &[PoolStatus], others: Vec<Concern>) -> Overview {
     };
     let room = match pools.is_empty() {
         true => "A pool is made of disks by the command larder up.".to_owned(),
-        false => format!("{} of {} used, {} %.", size(used), size(total), percent(used, total)),
+        false => {
+            let part = if u128::from(used) * 100 < u128::from(total) {
+                "less than 1".to_owned()
+            } else {
+                percent(used, total).to_string()
+            };
+            format!("{} of {} used, {part} %.", size(used), size(total))
+        }
     };
     Overview { level, headline, room, concerns, pools: views }
 }
