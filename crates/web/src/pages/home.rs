@@ -4,7 +4,7 @@ use askama::Template;
 use larder_api::endpoints::{GetInfo, GetPools, GetReplications, GetShares, GetSnapshotSchedules};
 use larder_api::{DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
 
-use super::pools::{Level, PoolView, PoolWatch};
+use super::pools::{Level, PoolView, PoolWatch, is_busy};
 use crate::live;
 use crate::text::{counted, duration, percent, size};
 use crate::visit::{Answer, Frame, Visit, page as show, rendered};
@@ -39,6 +39,7 @@ pub struct Door {
 struct HomePage {
     frame: Frame,
     overview: String,
+    busy: bool,
     doors: Vec<Door>,
     shares: Vec<String>,
     version: String,
@@ -56,6 +57,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     show(&HomePage {
         frame: visit.frame("home", "Home"),
         overview: rendered(&overview(&pools, others))?,
+        busy: is_busy(&pools),
         doors: doors(&info),
         shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
         version: info.version,
@@ -72,7 +74,7 @@ pub async fn live(visit: &Visit<'_>) -> Answer {
     let draw = move |pools: &[PoolStatus]| -> Result<String, Failure> {
         rendered(&overview(pools, concerns(&shares, &schedules, &replications)))
     };
-    live::stream(visit, PoolWatch::new(draw))
+    live::stream(visit, PoolWatch::new(visit.query.is_checked("busy"), draw))
 }
 
 fn doors(info: &DaemonInfo) -> Vec<Door> {

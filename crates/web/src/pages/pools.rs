@@ -211,9 +211,22 @@ impl PoolView {
         self.scrub.as_ref().is_some_and(|scrub| scrub.is_paused)
     }
 
+    /// After a fault, too: the disks are looked at anew.
+    pub fn wants_clear(&self) -> bool {
+        self.has_errors || self.level > Level::Fine
+    }
+
     pub fn disk_count(&self) -> String {
         counted(self.disks.len(), "disk", "disks")
     }
+}
+
+/// Whether disks are at work, so that a look wakes none.
+pub fn is_busy(pools: &[PoolStatus]) -> bool {
+    pools.iter().any(|pool| {
+        let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.phase == "running");
+        scrubs || pool.moving.is_some() || pool.disks.iter().any(|disk| disk.state == "RESILVERING")
+    })
 }
 
 /// While disks work.
@@ -222,7 +235,7 @@ const CALM: Duration = Duration::from_secs(15);
 
 type Draw = Box<dyn Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync>;
 
-/// Draws the pools anew while a scrub or a move runs, and once after it (`live.wakes_nothing`).
+/// Draws the pools anew while a scrub, a repair or a move runs, and once after it (`live.wakes_nothing`).
 pub struct PoolWatch {
     draw: Draw,
     scrubs: Option<Vec<PoolScrub>>,
@@ -230,8 +243,9 @@ pub struct PoolWatch {
 }
 
 impl PoolWatch {
-    pub fn new(draw: impl Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync + 'static) -> Self {
-        Self { draw: Box::new(draw), scrubs: None, is_busy: false }
+    /// `is_busy`: disks were at work when the page was made.
+    pub fn new(is_busy: bool, draw: impl Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync + 'static) -> Self {
+        Self { draw: Box::new(draw), scrubs: None, is_busy }
     }
 
     async fn look(&mut self, server: &Arc<Server>) -> Result<Look, Failure> {
@@ -250,7 +264,7 @@ impl PoolWatch {
             return Ok(Look { fragment: None, again: CALM });
         }
         let pools = ask::call(&*server.ask, GetPools, (), None).await?;
-        self.is_busy = runs || pools.iter().any(|pool| pool.moving.is_some());
+        self.is_busy = runs || is_busy(&pools);
         let again = if self.is_busy { BUSY } else { CALM };
         Ok(Look { fragment: Some((self.draw)(&pools)?), again })
     }

@@ -1,8 +1,8 @@
 //! Shares and their doors.
 
 use askama::Template;
-use larder_api::endpoints::{AddShare, GetShares, GetVolumes, RemoveShare, SetShare};
-use larder_api::{Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
+use larder_api::endpoints::{AddShare, GetInfo, GetShares, GetVolumes, RemoveShare, SetShare};
+use larder_api::{DaemonInfo, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
 
 use super::pools::Level;
 use crate::note::Note;
@@ -12,6 +12,8 @@ pub struct DoorView {
     pub name: &'static str,
     pub field: &'static str,
     pub is_open: bool,
+    /// The daemon answers there at all.
+    pub is_served: bool,
 }
 
 pub struct ShareView {
@@ -30,21 +32,21 @@ pub struct ShareView {
 }
 
 impl ShareView {
-    fn of(share: &ShareStatus) -> Self {
+    fn of(share: &ShareStatus, info: &DaemonInfo) -> Self {
         let place = match (share.volume.is_empty(), share.folder.is_empty()) {
             (true, _) => format!("folder {} of this machine", share.folder),
             (false, true) => share.volume.clone(),
             (false, false) => format!("{}/{}", share.volume, share.folder),
         };
-        let door = |name, field, is_open| DoorView { name, field, is_open };
+        let door = |name, field, is_open, is_served| DoorView { name, field, is_open, is_served };
         Self {
             name: share.name.clone(),
             place,
             doors: [
-                door("NFS", "nfs", share.nfs.is_some()),
-                door("SMB", "smb", share.smb.is_some()),
-                door("SFTP", "sftp", share.sftp),
-                door("WebDAV", "webdav", share.webdav),
+                door("NFS", "nfs", share.nfs.is_some(), info.nfs.is_some()),
+                door("SMB", "smb", share.smb.is_some(), info.smb.is_some()),
+                door("SFTP", "sftp", share.sftp, info.sftp.is_some()),
+                door("WebDAV", "webdav", share.webdav, info.webdav.or(info.webdavs).is_some()),
             ],
             nfs_rule: share.nfs_rule.clone(),
             smb_rule: share.smb_rule.clone(),
@@ -72,11 +74,12 @@ struct SharingPage {
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
+    let info = visit.ask(GetInfo).await?;
     let shares = visit.ask(GetShares).await?;
     let volumes = visit.ask(GetVolumes).await?;
     show(&SharingPage {
         frame: visit.frame("sharing", "Shares"),
-        shares: shares.iter().map(ShareView::of).collect(),
+        shares: shares.iter().map(|share| ShareView::of(share, &info)).collect(),
         volumes: volumes.iter().map(|volume| format!("{}/{}", volume.pool, volume.name)).collect(),
     })
 }

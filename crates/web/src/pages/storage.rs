@@ -5,7 +5,7 @@ use larder_api::endpoints::{ClearPool, CreateVolume, GetPools, GetVolumes, Scrub
 use larder_api::{Failure, PoolStatus, ScrubRequest, VolumeChange, VolumeCreate, VolumeStatus};
 use larder_base::units::ByteSize;
 
-use super::pools::{PoolView, PoolWatch};
+use super::pools::{PoolView, PoolWatch, is_busy};
 use crate::form::encoded;
 use crate::live;
 use crate::note::Note;
@@ -61,6 +61,7 @@ pub fn traits(volume: &VolumeStatus) -> Vec<String> {
 struct StoragePage {
     frame: Frame,
     pools: String,
+    busy: bool,
     pool_names: Vec<String>,
     volumes: Vec<VolumeView>,
 }
@@ -71,6 +72,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let frame = visit.frame("storage", "Storage");
     show(&StoragePage {
         pools: drawn(&pools, &frame.csrf, frame.changes_storage())?,
+        busy: is_busy(&pools),
         frame,
         pool_names: pools.iter().map(|pool| pool.name.clone()).collect(),
         volumes: volumes.iter().map(VolumeView::of).collect(),
@@ -84,7 +86,7 @@ fn drawn(pools: &[PoolStatus], csrf: &str, changes: bool) -> Result<String, Fail
 pub async fn live(visit: &Visit<'_>) -> Answer {
     let csrf = visit.session.as_ref().map(|session| session.csrf.clone()).unwrap_or_default();
     let changes = visit.may(Act::ChangeStorage);
-    live::stream(visit, PoolWatch::new(move |pools| drawn(pools, &csrf, changes)))
+    live::stream(visit, PoolWatch::new(visit.query.is_checked("busy"), move |pools| drawn(pools, &csrf, changes)))
 }
 
 pub async fn scrub(visit: &Visit<'_>) -> Answer {
