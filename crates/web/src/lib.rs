@@ -8,7 +8,7 @@
 //!   are written out. The filter `safe` is for templates within templates alone.
 //! - `page.nothing_foreign_runs`: a page names its script and style by a nonce drawn for that answer. A name of a share, user, disk or
 //!   snapshot brings no code or style into a page.
-//! - `page.change_by_post`: a change needs POST, the session's second token (`session.token_on_each_change`), and a browser that does
+//! - `page.change_by_post`: a change needs POST, the session's second token (`browsers.token_on_each_change`), and a browser that does
 //!   not call the request one of another site. GET changes nothing.
 //! - `page.name_typed`: an act that destroys needs the name of its victim, typed.
 #![forbid(unsafe_code)]

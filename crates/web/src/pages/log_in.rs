@@ -43,7 +43,7 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
     match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
         Ok(standing) => {
-            // `session.renewed_at_log_in`
+            // `browsers.renewed_at_log_in`
             if let Some(session) = &visit.session {
                 visit.server.sessions.end(session);
             }
