@@ -76,12 +76,14 @@ routes! {
     POST "/storage/clear" ChangeStorage storage::clear;
     POST "/storage/create" ChangeStorage storage::create_volume;
     GET "/volume" SeeBox volume::page;
+    GET "/snapshot" SeeBox volume::snapshot;
     POST "/volume/set" ChangeStorage volume::set;
     POST "/volume/destroy" ChangeStorage volume::destroy;
     POST "/volume/take" ChangeStorage volume::take;
     POST "/volume/destroy-snapshot" ChangeStorage volume::destroy_snapshot;
     POST "/volume/hold" ChangeStorage volume::hold;
     POST "/volume/release" ChangeStorage volume::release;
+    POST "/volume/rename-snapshot" ChangeStorage volume::rename;
     POST "/volume/rollback" ChangeStorage volume::roll_back;
     POST "/volume/clone" ChangeStorage volume::clone;
 

@@ -217,6 +217,13 @@ impl Visit<'_> {
         Ok(Outcome::Go(to))
     }
 
+    /// The session goes on although its user's password may be another now.
+    pub fn renew_own(&self) {
+        if let (Some(session), Some(standing)) = (&self.session, self.server.log_in.standing(self.user())) {
+            self.server.sessions.renew(session, standing.generation);
+        }
+    }
+
     pub fn frame(&self, section: &'static str, title: impl Into<String>) -> Frame {
         Frame {
             title: title.into(),

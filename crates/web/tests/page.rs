@@ -47,7 +47,13 @@ impl Recorded {
     /// Requests that would have changed something.
     fn changes(&self) -> Vec<(String, Value)> {
         let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|(key, _)| !key.starts_with("GET ") && key != "POST /v1/explain").cloned().collect()
+        asked
+            .iter()
+            .filter(|(key, _)| {
+                !key.starts_with("GET ") && key != "POST /v1/explain" && !key.starts_with("POST /v1/diff/")
+            })
+            .cloned()
+            .collect()
     }
 }
 
@@ -240,6 +246,10 @@ fn healthy(daemon: &Recorded) {
         json!({"pool": "tank", "volume": "files",
         "snapshots": [snapshot("monday", 1_700_000_000_000), snapshot("tuesday", 1_700_086_400_000)]}),
     );
+    daemon.set(
+        "POST /v1/diff/tank/files",
+        json!([{"change": "renamed", "kind": "file", "path": "b.txt", "from": "a.txt"}, {"change": "created", "kind": "directory", "path": "new"}]),
+    );
     daemon.set("GET /v1/snapshot-schedules", json!([]));
     daemon.set("GET /v1/replications", json!({"replications": []}));
     daemon.set("GET /v1/shares", json!([share("files")]));
@@ -253,8 +263,17 @@ fn healthy(daemon: &Recorded) {
 }
 
 /// Pages that a person opens.
-const PAGES: [&str; 8] =
-    ["/", "/storage", "/volume?name=tank/files", "/sharing", "/people", "/explain", "/care", "/me"];
+const PAGES: [&str; 9] = [
+    "/",
+    "/storage",
+    "/volume?name=tank/files",
+    "/snapshot?volume=tank/files&name=monday&compare=1",
+    "/sharing",
+    "/people",
+    "/explain",
+    "/care",
+    "/me",
+];
 
 #[tokio::test]
 async fn every_page_is_whole_and_protected() {
@@ -623,11 +642,18 @@ async fn no_name_brings_markup_into_a_page() {
                 "{path}"
             );
         }
-        if PAGES.contains(&path) && path != "/explain" && path != "/me" {
+        if PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
         labelled(path, &page.text);
     }
+    d.set("POST /v1/diff/tank/files", json!([{"change": EVIL, "kind": EVIL, "path": EVIL, "from": EVIL}]));
+    let name: String = EVIL.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let page = trial.get(&owner, &format!("/snapshot?volume=tank/files&name={name}&compare=1")).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(
+        !page.text.contains("<script>") && !page.text.contains("\"'&") && page.text.contains("was &#60;script&#62;")
+    );
     // A failure of the daemon tells of the name, too.
     trial.post(&owner, "/sharing/remove", &[("share", EVIL), ("typed", "x")]).await;
     assert!(!trial.get(&owner, "/sharing").await.text.contains("<script>"));
@@ -740,6 +766,22 @@ async fn forms_and_routes_meet() {
     let routes: std::collections::BTreeSet<String> =
         ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| route.path.to_owned()).collect();
     assert_eq!(actions, routes);
+}
+
+#[tokio::test]
+async fn a_thousand_snapshots_are_pages_of_a_hundred() {
+    let trial = Trial::new();
+    let many: Vec<Value> =
+        (0..1000).map(|at| snapshot(&format!("s{at:04}"), 1_700_000_000_000 + at * 3_600_000)).collect();
+    trial.daemon.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": many}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/volume?name=tank/files").await.text;
+    assert!(page.contains(">s0999<") && page.contains(">s0900<") && !page.contains(">s0899<"));
+    assert!(page.contains("/volume?name=tank/files&amp;skip=100") && page.len() < 128 << 10, "{} bytes", page.len());
+    let last = trial.get(&owner, "/volume?name=tank/files&skip=900").await.text;
+    assert!(last.contains(">s0000<") && !last.contains("skip=1000"));
+    let beyond = trial.get(&owner, &format!("/volume?name=tank/files&skip={}", u64::MAX)).await;
+    assert_eq!(beyond.status, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -99,9 +99,7 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
         let request = UserPassword { password, force: false, keep_links: visit.form.is_checked("keep_links") };
         visit.call(SetPassword, visit.user(), &request).await?;
         let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
-        if let (Some(session), Some(standing)) = (&visit.session, visit.server.log_in.standing(visit.user())) {
-            visit.server.sessions.renew(session, standing.generation);
-        }
+        visit.renew_own();
         let others = (ended > 0).then(|| format!("{ended} other sessions have ended."));
         Ok(Note::done("Your password is set.").with(others.into_iter().collect()))
     };

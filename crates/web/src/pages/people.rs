@@ -96,6 +96,7 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
         let request = UserPassword { password: password(visit)?, force: false, keep_links: false };
         let ended = visit.call(SetPassword, &user, &request).await?;
         visit.server.sessions.end_others(&user, visit.session.as_ref());
+        visit.renew_own();
         let links = (!ended.links.is_empty()).then(|| format!("{} links of {user} have ended.", ended.links.len()));
         Ok(Note::done(format!("The password of {user} is set.")).with(links.into_iter().collect()))
     };

@@ -2,10 +2,11 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeSnapshots, CloneSnapshot, DestroyVolume, GetOwners, GetSnapshots, GetVolumes, SetVolume,
+    ChangeSnapshots, CloneSnapshot, DestroyVolume, DiffSnapshots, GetOwners, GetSnapshots, GetVolumes, SetVolume,
 };
 use larder_api::{
-    CloneRequest, Failure, OwnerKind, OwnerUse, SnapshotStatus, SnapshotsRequest, TakeAway, VolumeChange,
+    CloneRequest, DiffEntry, DiffRequest, Failure, OwnerKind, OwnerUse, SnapshotStatus, SnapshotsRequest, TakeAway,
+    VolumeChange,
 };
 
 use super::storage::{size_of, traits};
@@ -21,6 +22,7 @@ const LINE_WIDTH: u64 = 1000;
 
 pub struct SnapshotView {
     pub name: String,
+    pub href: String,
     pub at: Moment,
     pub used: String,
     pub referenced: String,
@@ -30,10 +32,11 @@ pub struct SnapshotView {
 }
 
 impl SnapshotView {
-    fn of(snapshot: &SnapshotStatus) -> Self {
+    fn of(volume: &str, snapshot: &SnapshotStatus) -> Self {
         let until = |secs: Option<i64>| secs.map(|secs| Moment::of_ms(secs.saturating_mul(1000)));
         Self {
             name: snapshot.name.clone(),
+            href: format!("/snapshot?volume={}&name={}", encoded(volume), encoded(&snapshot.name)),
             at: Moment::of_ms_unsigned(snapshot.created_ms),
             used: size(snapshot.used_bytes),
             referenced: size(snapshot.referenced_bytes),
@@ -117,13 +120,54 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         sync: volume.sync.clone(),
         traits: traits(volume),
         owners: owners.iter().map(OwnerView::of).collect(),
-        snapshots: shown.map(SnapshotView::of).collect(),
+        snapshots: shown.map(|snapshot| SnapshotView::of(visit.query.text("name"), snapshot)).collect(),
         snapshot_count: snapshots.len(),
         marks: marks(&snapshots, visit.server.clock.now().secs),
         first: snapshots.first().map(|first| Moment::of_ms_unsigned(first.created_ms)),
         older_name: encoded(visit.query.text("name")),
         older: (older < snapshots.len()).then_some(older),
         fault,
+    })
+}
+
+/// Paths on the page that differ between a snapshot and now.
+const CHANGES_SHOWN_MAX: usize = 500;
+
+#[derive(Template)]
+#[template(path = "snapshot.html")]
+struct SnapshotPage {
+    frame: Frame,
+    volume: String,
+    volume_href: String,
+    compare_href: String,
+    snapshot: SnapshotView,
+    /// Where a comparison was asked for.
+    changes: Option<Vec<DiffEntry>>,
+    more: Option<String>,
+}
+
+pub async fn snapshot(visit: &Visit<'_>) -> Answer {
+    let (volume, name) = (visit.query.text("volume").to_owned(), visit.query.text("name").to_owned());
+    let all = visit.about(GetSnapshots, &volume).await?;
+    let snapshot = all.snapshots.iter().find(|snapshot| snapshot.name == name);
+    let snapshot = snapshot.ok_or_else(|| Failure::not_found(format!("{volume} has no snapshot {name}")))?;
+    let view = SnapshotView::of(&volume, snapshot);
+    let mut changes = match visit.query.is_checked("compare") {
+        true => Some(visit.call(DiffSnapshots, &volume, &DiffRequest { earlier: name.clone(), later: None }).await?),
+        false => None,
+    };
+    let more = changes.as_ref().map_or(0, |changes| changes.len().saturating_sub(CHANGES_SHOWN_MAX));
+    if let Some(changes) = &mut changes {
+        changes.truncate(CHANGES_SHOWN_MAX);
+    }
+    show(&SnapshotPage {
+        frame: visit.frame("storage", name),
+        volume_href: Local::with("/volume", "name", &volume).path().to_owned(),
+        compare_href: format!("{}&compare=1", view.href),
+        volume,
+        snapshot: view,
+        changes,
+        more: (more > 0).then(|| grouped(more as u64)),
     })
 }
 
@@ -223,6 +267,16 @@ pub async fn release(visit: &Visit<'_>) -> Answer {
         let reason = visit.form.get("reason").unwrap_or_default().to_owned();
         let done = format!("The snapshot {name} is held for that reason no longer.");
         change(visit, SnapshotsRequest::Release { name, reason }, done).await
+    };
+    visit.back(here(visit), outcome.await)
+}
+
+pub async fn rename(visit: &Visit<'_>) -> Answer {
+    let outcome = async {
+        let name = visit.required("snapshot", "the snapshot")?;
+        let to = visit.required("to", "the new name")?;
+        let done = format!("The snapshot {name} is called {to} now.");
+        change(visit, SnapshotsRequest::Rename { name, to }, done).await
     };
     visit.back(here(visit), outcome.await)
 }
