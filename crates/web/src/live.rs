@@ -1,7 +1,9 @@
 //! Fragments of a page as a stream of server-sent events (WHATWG HTML 9.2).
 //!
-//! - `live.wakes_nothing`: a stream asks the daemon for what it has in memory. It looks at disks only while a scrub or a move works them.
-//! - `live.bounded`: a stream ends after [`STREAM_AGE_MAX`], with its session, and with its browser, which opens another by itself.
+//! - `live.wakes_nothing`: a stream asks the daemon for what it has in memory. It looks at disks only while a scrub
+//!   or a move works them.
+//! - `live.bounded`: a stream ends after [`STREAM_AGE_MAX`], with its session, and with its browser, which opens
+//!   another by itself.
 
 use std::sync::Arc;
 use std::time::Duration;

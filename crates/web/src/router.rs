@@ -1,4 +1,5 @@
-//! All routes, and the way of a request: who asks, whether that person may, whether the request was meant, and the answer's headers.
+//! All routes, and the way of a request: who asks, whether that person may, whether the request was meant, and the
+//! answer's headers.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,12 +1,14 @@
 //! Sessions of browsers, in memory: they end with the daemon.
 //!
-//! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much of a guess was right.
-//! - `browsers.bounded`: a session ends [`IDLE_MAX`] after its last request and [`AGE_MAX`] after its first, with its user, and with its
-//!   user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`]; the longest idle goes first.
+//! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much
+//!   of a guess was right.
+//! - `browsers.bounded`: a session ends [`IDLE_MAX`] after its last request and [`AGE_MAX`] after its first, with its
+//!   user, and with its user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`];
+//!   the longest idle goes first.
 //! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
-//! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A page of another site
-//!   can make a browser send the cookie, and cannot read the page. Before the log-in the second token is a MAC of the first, so that
-//!   nobody fills a table by asking for the form.
+//! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
+//!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
+//!   token is a MAC of the first, so that nobody fills a table by asking for the form.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -105,6 +105,32 @@ mod tests {
         assert!(out.contains("\\u{202e}gpj\\n"));
     }
 
+    /// `html.all_escaped`: values that skip the escaper are templates, or go into a field that a form sends back.
+    #[test]
+    fn templates_leave_nothing_raw() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+        let mut templates = Vec::new();
+        for folder in [folder.to_owned(), format!("{folder}/parts")] {
+            let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            templates.extend(files.filter(|path| path.is_file()));
+        }
+        assert!(templates.len() > 10, "{templates:?}");
+        for path in templates {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for (at, _) in text.match_indices("|safe") {
+                let value = &text[text[..at].rfind("{{ ").unwrap() + 3..at];
+                assert!(["overview", "pools"].contains(&value), "{}: {value} is raw", path.display());
+            }
+            for (at, _) in text.match_indices("|escape(") {
+                let value = text[..at].rfind("{{ ").unwrap();
+                assert!(
+                    text[..value].ends_with(" value=\"") && text[at..].starts_with("|escape(\"exact\") }}\""),
+                    "{text}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn figures_for_people() {
         assert_eq!([percent(0, 9), percent(1, 9999), percent(9998, 9999), percent(9, 9)], [0, 1, 99, 100]);

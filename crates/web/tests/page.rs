@@ -234,8 +234,11 @@ fn healthy(daemon: &Recorded) {
         "GET /v1/pools/tank/scrub",
         json!({"pool": "tank", "scrub": null, "damage": {"files": [], "metadata": [], "more": 0}}),
     );
-    daemon.set("GET /v1/pools/tank/history",
-        json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1_700_000_000_000u64, "kind": "created", "text": "raidz1 of 2"}]}));
+    daemon.set(
+        "GET /v1/pools/tank/history",
+        json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1_700_000_000_000u64, "kind": "created",
+            "text": "raidz1 of 2"}]}),
+    );
     daemon.set("GET /v1/volumes", json!([volume("files")]));
     daemon.set(
         "GET /v1/owners/tank/files",
@@ -248,7 +251,8 @@ fn healthy(daemon: &Recorded) {
     );
     daemon.set(
         "POST /v1/diff/tank/files",
-        json!([{"change": "renamed", "kind": "file", "path": "b.txt", "from": "a.txt"}, {"change": "created", "kind": "directory", "path": "new"}]),
+        json!([{"change": "renamed", "kind": "file", "path": "b.txt", "from": "a.txt"}, {"change": "created",
+            "kind": "directory", "path": "new"}]),
     );
     daemon.set("GET /v1/snapshot-schedules", json!([]));
     daemon.set("GET /v1/replications", json!({"replications": []}));
@@ -315,7 +319,8 @@ async fn every_page_is_whole_and_protected() {
     }
 }
 
-/// Each field has a label by `for`, by lying within one, or is hidden; each id is there once; tables have headers with a scope.
+/// Each field has a label by `for`, by lying within one, or is hidden; each id is there once; headers of tables have a
+/// scope.
 fn labelled(path: &str, page: &str) {
     let ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let once: std::collections::BTreeSet<&&str> = ids.iter().collect();
@@ -589,7 +594,8 @@ async fn no_name_brings_markup_into_a_page() {
     }
     evil_pool["notes"] = json!([EVIL]);
     evil_pool["spares"] = json!([EVIL]);
-    evil_pool["moving"] = json!({"why": EVIL, "objects": 9, "objects_done": 3, "moved_bytes": 5, "seconds": 6, "seconds_left": 7, "stuck": EVIL});
+    evil_pool["moving"] = json!({"why": EVIL, "objects": 9, "objects_done": 3, "moved_bytes": 5, "seconds": 6,
+        "seconds_left": 7, "stuck": EVIL});
     evil_pool["damage"] =
         json!({"files": [{"volume": EVIL, "inode": 1, "paths": [EVIL], "ranges": []}], "metadata": [], "more": 2});
     d.set("GET /v1/pools", json!([evil_pool]));
@@ -620,13 +626,27 @@ async fn no_name_brings_markup_into_a_page() {
         "GET /v1/pools/tank/history",
         json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1, "kind": EVIL, "text": EVIL}]}),
     );
-    d.set("GET /v1/snapshot-schedules", json!([{"pool": EVIL, "volume": EVIL, "keep": {"hourly": 1, "daily": 0, "weekly": 0, "monthly": 0},
-        "kept": {"hourly": 1, "daily": 0, "weekly": 0, "monthly": 0}, "newest": EVIL, "next_ms": 1, "changed": true, "fault": EVIL}]));
-    d.set("GET /v1/replications", json!({"replications": [{"volume": EVIL, "to": EVIL, "newest": EVIL, "sent_bytes": 1, "sending": EVIL, "late": true, "fault": EVIL}]}));
-    d.set("POST /v1/explain", json!({"user": EVIL, "uid": 1, "gid": 1, "gids": [], "groups": [EVIL], "volume": EVIL, "path": EVIL,
-        "object": {"kind": EVIL, "mode": 420, "uid": 1, "gid": 1, "owner": EVIL, "group": EVIL, "has_list": false, "attributes": []}, "fault": EVIL,
+    d.set(
+        "GET /v1/snapshot-schedules",
+        json!([{"pool": EVIL, "volume": EVIL, "keep": {"hourly": 1, "daily": 0,
+        "weekly": 0, "monthly": 0},
+        "kept": {"hourly": 1, "daily": 0, "weekly": 0, "monthly": 0}, "newest": EVIL, "next_ms": 1, "changed": true,
+            "fault": EVIL}]),
+    );
+    d.set(
+        "GET /v1/replications",
+        json!({"replications": [{"volume": EVIL, "to": EVIL, "newest": EVIL, "sent_bytes": 1,
+        "sending": EVIL, "late": true, "fault": EVIL}]}),
+    );
+    d.set(
+        "POST /v1/explain",
+        json!({"user": EVIL, "uid": 1, "gid": 1, "gids": [], "groups": [EVIL], "volume": EVIL,
+        "path": EVIL,
+        "object": {"kind": EVIL, "mode": 420, "uid": 1, "gid": 1, "owner": EVIL, "group": EVIL, "has_list": false,
+            "attributes": []}, "fault": EVIL,
         "doors": [{"door": EVIL, "share": EVIL, "acts_as": [1, 1], "operations": [{"name": EVIL, "allowed": true}],
-            "reasons": [{"effect": "opens", "text": EVIL}]}]}));
+            "reasons": [{"effect": "opens", "text": EVIL}]}]}),
+    );
     let owner = trial.log_in("owner").await;
     for path in PAGES.iter().copied().chain([
         "/explain?user=ann&path=%3Cscript%3Ealert(1)%22&from=",
@@ -686,7 +706,8 @@ async fn the_state_of_the_box_is_one_sentence() {
 
     let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0), disk("b", "ONLINE", 0)]);
     working["scrub"] = scrub("running");
-    working["moving"] = json!({"why": "resilvering /mnt/b", "objects": 40, "objects_done": 10, "moved_bytes": 1u64 << 30, "seconds": 60,
+    working["moving"] = json!({"why": "resilvering /mnt/b", "objects": 40, "objects_done": 10,
+        "moved_bytes": 1u64 << 30, "seconds": 60,
         "seconds_left": 180, "stuck": null});
     trial.daemon.set("GET /v1/pools", json!([working]));
     let storage = trial.get(&owner, "/storage").await.text;
