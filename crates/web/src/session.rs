@@ -6,6 +6,8 @@
 //!   user, and with its user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`];
 //!   the longest idle goes first.
 //! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
+//! - `browsers.password_again`: a new password, key or token of a user's own needs the current password, so that a
+//!   browser left open gives nobody a lasting way in. Wrong ones count as guesses.
 //! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
 //!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
 //!   token is a MAC of the first, so that nobody fills a table by asking for the form.

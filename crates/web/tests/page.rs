@@ -540,12 +540,24 @@ async fn users_touch_what_is_theirs_alone() {
     assert_eq!(trial.daemon.changes().len(), 1);
     assert!(trial.get(&ann, "/me").await.text.contains("The token opens nothing any more."));
 
+    // Neither a key nor a token is made for somebody who does not know the password of now.
+    for (path, field) in [("/me/add-key", "key"), ("/me/create-token", "name")] {
+        trial.post(&ann, path, &[(field, "x"), ("current", "wrong")]).await;
+        assert!(trial.get(&ann, "/me").await.text.contains("the current password is wrong"), "{path}");
+        assert_eq!(trial.daemon.changes().len(), 1, "{path}");
+    }
+    trial.daemon.set("POST /v1/tokens", json!({"token": "lt_secret", "status": token("t-new", "ann")}));
+    let made = trial.post(&ann, "/me/create-token", &[("name", "x"), ("days", "30"), ("current", "right")]).await;
+    assert!(made.status == StatusCode::OK && made.text.contains("lt_secret"));
+    let asked = trial.daemon.changes();
+    assert_eq!((&asked[1].1["user"], &asked[1].1["name"]), (&json!("ann"), &json!("x")));
+
     // A password changes only for somebody who knows the one of now.
     trial.daemon.set("POST /v1/users/ann/password", json!({"links": []}));
     let fields = |current| [("current", current), ("password", "new"), ("again", "new")];
     trial.post(&ann, "/me/password", &fields("wrong")).await;
     trial.post(&ann, "/me/password", &[("current", "right"), ("password", "new"), ("again", "other")]).await;
-    assert_eq!(trial.daemon.changes().len(), 1);
+    assert_eq!(trial.daemon.changes().len(), 2);
     trial.post(&ann, "/me/password", &fields("right")).await;
     assert_eq!(trial.daemon.changes().last().unwrap().0, "POST /v1/users/ann/password");
 }

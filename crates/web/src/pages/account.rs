@@ -74,7 +74,7 @@ pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
     Ok(Outcome::Choose(to, Theme::of(visit.form.text("theme"))))
 }
 
-/// Whoever finds a browser open cannot take the account over: the password of now is asked for, and guesses count.
+/// `browsers.password_again`
 async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
     let given = visit.form.get("current").unwrap_or_default().to_owned();
     let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
@@ -109,6 +109,7 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
 pub async fn add_key(visit: &Visit<'_>) -> Answer {
     let change = async {
         let line = visit.required("key", "the key")?;
+        knows_password(visit).await?;
         visit.call(ChangeUserKeys, visit.user(), &UserKeysChange::Add(vec![line])).await?;
         Ok(Note::done("The key lets you in over SFTP."))
     };
@@ -125,7 +126,10 @@ pub async fn remove_key(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn create_token(visit: &Visit<'_>) -> Answer {
-    tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await
+    match knows_password(visit).await {
+        Ok(()) => tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await,
+        Err(failure) => back(visit, Err(failure)),
+    }
 }
 
 pub async fn revoke_token(visit: &Visit<'_>) -> Answer {

@@ -106,7 +106,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
                 events.extend(history.events.into_iter().rev().take(EVENTS_SHOWN_MAX).map(|event| EventView {
                     at: Moment::of_ms_unsigned(event.at_ms),
                     pool: pool.clone(),
-                    kind: event.kind,
+                    kind: event.kind.replace('-', " "),
                     text: event.text,
                     at_ms: event.at_ms,
                 }))

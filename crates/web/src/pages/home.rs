@@ -83,7 +83,7 @@ fn doors(info: &DaemonInfo) -> Vec<Door> {
         ("SMB", info.smb),
         ("SFTP", info.sftp),
         ("WebDAV", info.webdavs),
-        ("WebDAV without TLS", info.webdav),
+        ("WebDAV, no TLS", info.webdav),
     ];
     all.into_iter().filter_map(|(name, addr)| Some(Door { name, addr: addr?.to_string() })).collect()
 }
