@@ -1,4 +1,4 @@
-// The page works without this. It shows times in the browser's zone, and goes to the log-in when the session of a living part is over.
+// The page works without this. It shows times in the browser's zone, brings the current place of the navigation into view, and goes to the log-in when the session of a living part is over.
 'use strict';
 (() => {
   const zone = (root) => {
@@ -10,7 +10,11 @@
       time.dataset.local = '';
     }
   };
-  const start = () => zone(document);
+  const start = () => {
+    zone(document);
+    const here = document.querySelector('.bar [aria-current]');
+    if (here) here.scrollIntoView({ block: 'nearest', inline: 'center' });
+  };
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start);
   else start();
   document.addEventListener('htmx:sse:after:message', () => zone(document));

@@ -802,6 +802,38 @@ async fn forms_and_routes_meet() {
 }
 
 #[tokio::test]
+async fn a_share_changes_by_what_differs() {
+    let trial = Trial::new();
+    let mut before = share("files");
+    before["networks"] = json!(["10.0.0.0/8"]);
+    trial.daemon.set("GET /v1/shares", json!([before]));
+    let owner = trial.log_in("owner").await;
+    let same = [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("networks", "10.0.0.0/8")];
+    trial.post(&owner, "/sharing/set", &same).await;
+    let other = [("share", "files"), ("smb", "on"), ("read_only", "on"), ("users", "ann, @family"), ("networks", "")];
+    trial.post(&owner, "/sharing/set", &other).await;
+    let asked = trial.daemon.changes();
+    let set = |change: &Value| -> Vec<(String, Value)> {
+        let fields = change.as_object().unwrap().iter();
+        let is_set = |value: &Value| !value.is_null() && *value != json!(false) && *value != json!([]);
+        let mut set: Vec<_> = fields.filter(|(_, v)| is_set(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        set.sort_by(|a, b| a.0.cmp(&b.0));
+        set
+    };
+    assert_eq!(set(&asked[0].1), []);
+    let users = json!({"listed": ["ann", "@family"]});
+    assert_eq!(
+        set(&asked[1].1),
+        [
+            ("read_only".to_owned(), json!(true)),
+            ("users".to_owned(), users),
+            ("usual_networks".to_owned(), json!(true))
+        ]
+    );
+    assert_eq!(asked[1].1["nfs"], json!(false));
+}
+
+#[tokio::test]
 async fn a_thousand_snapshots_are_pages_of_a_hundred() {
     let trial = Trial::new();
     let many: Vec<Value> =

@@ -23,6 +23,7 @@ pub struct ShareView {
     pub nfs_rule: String,
     pub smb_rule: String,
     pub users: String,
+    pub networks: String,
     pub everybody: bool,
     pub read_only: bool,
     pub options: Vec<String>,
@@ -51,6 +52,7 @@ impl ShareView {
             nfs_rule: share.nfs_rule.clone(),
             smb_rule: share.smb_rule.clone(),
             users: share.users.join(", "),
+            networks: share.networks.join(", "),
             everybody: share.everybody,
             read_only: share.read_only,
             options: share.options.clone(),
@@ -122,6 +124,7 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
             ShareUsers::All => before.everybody,
             ShareUsers::Listed(names) => !before.everybody && *names == before.users,
         };
+        let networks = visit.form.words("networks");
         let request = ShareChange {
             nfs: wanted("nfs", before.nfs.is_some()),
             smb: wanted("smb", before.smb.is_some()),
@@ -129,6 +132,8 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
             webdav: wanted("webdav", before.webdav),
             read_only: wanted("read_only", before.read_only),
             users: (!as_before).then_some(users),
+            usual_networks: networks.is_empty() && !before.networks.is_empty(),
+            networks: Some(networks).filter(|networks| !networks.is_empty() && *networks != before.networks),
             ..ShareChange::default()
         };
         Ok(told(visit.call(SetShare, &name, &request).await?, "is changed"))
