@@ -152,6 +152,12 @@ impl Client {
         decode(status, &bytes)
     }
 
+    /// Sends a request in its wire form and returns the answer in its own: for callers that hold endpoints as values.
+    pub async fn carry(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, Failure> {
+        let (status, bytes) = self.exchange(method, path, Full::new(body)).await?;
+        if status.is_success() { Ok(bytes) } else { Err(refusal(status, &bytes)) }
+    }
+
     fn lost(&self, why: &str) -> Failure {
         Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.way.place()))
     }
@@ -302,8 +308,12 @@ fn decode<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<T, Fa
     if status.is_success() {
         return serde_json::from_slice(bytes).map_err(|e| of_another_version(&e));
     }
-    Err(serde_json::from_slice(bytes).unwrap_or_else(|_| {
+    Err(refusal(status, bytes))
+}
+
+fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(bytes);
         Failure::internal(format!("the daemon answered {status}: {}", text.trim()))
-    }))
+    })
 }

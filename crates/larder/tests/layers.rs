@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-load", &["larder-base", "larder-facts"]),
     ("larder-measure", &["larder-base", "larder-facts", "larder-load"]),
     ("larder-api", &["larder-base"]),
+    ("larder-web", &["larder-base", "larder-api"]),
     ("larder-sim", &["larder-base", "larder-crypt", "larder-pool", "larder-store", "larder-volume"]),
     (
         "larder",
@@ -42,8 +43,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Only the metadata engine knows SlateDB, and only servers know their protocols' libraries.
-const OUTSIDE: &[(&str, &[&str])] =
-    &[("slatedb", &["larder-volume"]), ("fuser", &["larder-serve"]), ("axum", &["larder"])];
+const OUTSIDE: &[(&str, &[&str])] = &[
+    ("slatedb", &["larder-volume"]),
+    ("fuser", &["larder-serve"]),
+    ("axum", &["larder"]),
+    ("askama", &["larder-web"]),
+];
 
 #[test]
 fn dependencies_point_down() {

@@ -1,0 +1,34 @@
+//! The page: larder in a browser.
+//!
+//! The page says and does what the command line does, by the same endpoints, and knows no other type than theirs.
+//! Each page is a file in `pages` and a template; `router` has all routes, `role` decides who may, `session` who
+//! asks, `ask` carries questions to the daemon. Pages are made on the server and are whole without a script. With
+//! one, a stream of fragments keeps their living parts up to date.
+//!
+//! - `html.all_escaped`: every value in a template passes `text::Visible`: markup is escaped, and marks that steer
+//!   the text around them are written out. The filter `safe` is for templates within templates alone.
+//! - `page.nothing_foreign_runs`: a page names its script and style by a nonce drawn for that answer. A name of a
+//!   share, user, disk or snapshot brings no code or style into a page.
+//! - `page.change_by_post`: a change needs POST, the session's second token (`browsers.token_on_each_change`), and a
+//!   browser that does not call the request one of another site. GET changes nothing.
+//! - `page.name_typed`: an act that destroys needs the name of its victim, typed.
+#![forbid(unsafe_code)]
+
+mod ask;
+pub mod asset;
+mod form;
+mod live;
+mod login;
+mod note;
+mod pages;
+mod role;
+mod router;
+mod session;
+mod text;
+mod visit;
+
+pub use ask::Ask;
+pub use login::{LogIn, Refusal, Standing};
+pub use role::{Act, Role, may};
+pub use router::{Body, ROUTES, Route, Web};
+pub use visit::{Options, Peer};

@@ -1,0 +1,174 @@
+//! A user's own page: password, keys, tokens, links and sessions.
+
+use askama::Template;
+use larder_api::endpoints::{
+    ChangeUserKeys, GetLinks, GetShares, GetTokens, GetUserKeys, GetUsers, RevokeLink, RevokeToken, SetPassword,
+};
+use larder_api::{Failure, FailureKind, UserKey, UserKeysChange, UserPassword};
+
+use super::tokens::{self, LinkView, TokenView};
+use crate::login::Refusal;
+use crate::note::Note;
+use crate::text::duration;
+use crate::visit::{Answer, Frame, Local, Outcome, Theme, Visit, page as show};
+
+pub struct SessionView {
+    pub id: String,
+    pub is_this: bool,
+    pub agent: String,
+    pub from: String,
+    pub idle: String,
+    pub age: String,
+}
+
+#[derive(Template)]
+#[template(path = "account.html")]
+struct AccountPage {
+    frame: Frame,
+    groups: String,
+    shares: Vec<String>,
+    keys: Vec<UserKey>,
+    tokens: Vec<TokenView>,
+    links: Vec<LinkView>,
+    sessions: Vec<SessionView>,
+}
+
+pub async fn page(visit: &Visit<'_>) -> Answer {
+    let me = visit.user().to_owned();
+    let users = visit.ask(GetUsers).await?;
+    let groups = users.iter().find(|user| user.name == me).map(|user| user.group_names.clone()).unwrap_or_default();
+    let is_mine = |user: &String| *user == me || groups.iter().any(|group| user.strip_prefix('@') == Some(group));
+    let shares = visit.ask(GetShares).await?;
+    let shares = shares.iter().filter(|share| share.everybody || share.users.iter().any(is_mine));
+    let tokens = visit.ask(GetTokens).await?;
+    let links = visit.ask(GetLinks).await?;
+    let sessions =
+        visit.session.as_ref().map(|own| visit.server.sessions.of_user(own, visit.now())).unwrap_or_default();
+    show(&AccountPage {
+        frame: visit.frame("me", "Your account"),
+        groups: groups.join(", "),
+        shares: shares.map(|share| share.name.clone()).collect(),
+        keys: visit.about(GetUserKeys, &me).await?,
+        tokens: tokens.iter().filter(|token| token.user == me).map(TokenView::of).collect(),
+        links: links.iter().filter(|link| link.user == me).map(LinkView::of).collect(),
+        sessions: sessions
+            .into_iter()
+            .map(|one| SessionView {
+                id: one.id,
+                is_this: one.is_this,
+                agent: one.agent,
+                from: one.from.map(|from| from.to_string()).unwrap_or_default(),
+                idle: duration(one.idle.as_secs()),
+                age: duration(one.age.as_secs()),
+            })
+            .collect(),
+    })
+}
+
+fn back(visit: &Visit<'_>, outcome: Result<Note, Failure>) -> Answer {
+    visit.back(Local::of("/me"), outcome)
+}
+
+pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
+    let to = Local::read(visit.form.text("back")).unwrap_or(Local::of("/"));
+    Ok(Outcome::Choose(to, Theme::of(visit.form.text("theme"))))
+}
+
+/// `browsers.password_again`
+async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
+    let given = visit.form.get("current").unwrap_or_default().to_owned();
+    let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
+        Ok(_) => return Ok(()),
+        Err(refusal) => refusal,
+    };
+    let text = match refusal {
+        Refusal::Wrong => "nothing was changed: the current password is wrong".to_owned(),
+        Refusal::Wait(time) => format!("too many wrong passwords: try again in {}", duration(time.as_secs().max(1))),
+        Refusal::Unavailable(why) => format!("the current password could not be checked: {why}"),
+    };
+    Err(Failure::new(FailureKind::Denied, text))
+}
+
+pub async fn set_password(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let password = visit.form.get("password").unwrap_or_default().to_owned();
+        if password.is_empty() || visit.form.get("again") != Some(&password) {
+            return Err(Failure::invalid("the new password and its repetition differ, or are empty"));
+        }
+        knows_password(visit).await?;
+        let request = UserPassword { password, force: false, keep_links: visit.form.is_checked("keep_links") };
+        visit.call(SetPassword, visit.user(), &request).await?;
+        let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
+        visit.renew_own();
+        let others = (ended > 0).then(|| format!("{ended} other sessions have ended."));
+        Ok(Note::done("Your password is set.").with(others.into_iter().collect()))
+    };
+    back(visit, change.await)
+}
+
+pub async fn add_key(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let line = visit.required("key", "the key")?;
+        knows_password(visit).await?;
+        visit.call(ChangeUserKeys, visit.user(), &UserKeysChange::Add(vec![line])).await?;
+        Ok(Note::done("The key lets you in over SFTP."))
+    };
+    back(visit, change.await)
+}
+
+pub async fn remove_key(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let fingerprint = visit.required("key", "the key")?;
+        visit.call(ChangeUserKeys, visit.user(), &UserKeysChange::Remove(fingerprint)).await?;
+        Ok(Note::done("The key was removed."))
+    };
+    back(visit, change.await)
+}
+
+pub async fn create_token(visit: &Visit<'_>) -> Answer {
+    match knows_password(visit).await {
+        Ok(()) => tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await,
+        Err(failure) => back(visit, Err(failure)),
+    }
+}
+
+pub async fn revoke_token(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let id = visit.required("token", "the token")?;
+        let tokens = visit.ask(GetTokens).await?;
+        if !tokens.iter().any(|token| token.id == id && token.user == visit.user()) {
+            return Err(Failure::not_found("you have no such token"));
+        }
+        visit.about(RevokeToken, &id).await?;
+        Ok(Note::done("The token opens nothing any more."))
+    };
+    back(visit, change.await)
+}
+
+pub async fn revoke_link(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let id = visit.required("link", "the link")?;
+        let links = visit.ask(GetLinks).await?;
+        if !links.iter().any(|link| link.id == id && link.user == visit.user()) {
+            return Err(Failure::not_found("you have no such link"));
+        }
+        visit.about(RevokeLink, &id).await?;
+        Ok(Note::done("The link opens nothing any more."))
+    };
+    back(visit, change.await)
+}
+
+pub async fn end_session(visit: &Visit<'_>) -> Answer {
+    let has_ended = visit.server.sessions.end_id(visit.user(), visit.form.text("session"));
+    let outcome = if has_ended {
+        Ok(Note::done("The session has ended."))
+    } else {
+        Err(Failure::not_found("that session is over"))
+    };
+    back(visit, outcome)
+}
+
+pub async fn end_others(visit: &Visit<'_>) -> Answer {
+    let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
+    back(visit, Ok(Note::done(format!("Ended: {ended} other sessions."))))
+}

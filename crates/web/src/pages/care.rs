@@ -1,0 +1,144 @@
+//! What happened, what is scheduled, and the configuration.
+
+use askama::Template;
+use larder_api::endpoints::{GetInfo, GetPoolHistory, GetReplications, GetSnapshotSchedules, ReloadConfig};
+use larder_api::{ReplicationStatus, SnapshotCounts, SnapshotSchedule};
+
+use super::pools::Level;
+use crate::note::Note;
+use crate::text::{Moment, duration, percent, size};
+use crate::visit::{Answer, Frame, Local, Visit, page as show};
+
+/// Events on the page, of all pools.
+const EVENTS_SHOWN_MAX: usize = 100;
+
+pub struct EventView {
+    pub at: Moment,
+    pub pool: String,
+    pub kind: String,
+    pub text: String,
+    at_ms: u64,
+}
+
+pub struct ScheduleView {
+    pub volume: String,
+    pub keep: String,
+    pub kept: String,
+    pub newest: String,
+    pub next: Option<Moment>,
+    pub fault: Option<String>,
+}
+
+fn counts(counts: SnapshotCounts) -> String {
+    let all =
+        [(counts.hourly, "hourly"), (counts.daily, "daily"), (counts.weekly, "weekly"), (counts.monthly, "monthly")];
+    let some: Vec<String> =
+        all.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
+    if some.is_empty() { "none".to_owned() } else { some.join(", ") }
+}
+
+impl ScheduleView {
+    fn of(schedule: &SnapshotSchedule) -> Self {
+        Self {
+            volume: format!("{}/{}", schedule.pool, schedule.volume),
+            keep: counts(schedule.keep),
+            kept: counts(schedule.kept),
+            newest: schedule.newest.clone().unwrap_or_else(|| "none yet".to_owned()),
+            next: schedule.changed.then(|| Moment::of_ms_unsigned(schedule.next_ms)),
+            fault: schedule.fault.clone(),
+        }
+    }
+}
+
+pub struct ReplicationView {
+    pub volume: String,
+    pub to: String,
+    pub newest: String,
+    pub newest_at: Option<Moment>,
+    pub behind: String,
+    pub sending: Option<(String, u8, String)>,
+    pub level: Level,
+    pub fault: Option<String>,
+}
+
+impl ReplicationView {
+    fn of(one: &ReplicationStatus) -> Self {
+        let sending = one.sending.as_ref().map(|name| match one.total_bytes {
+            Some(total) => {
+                (name.clone(), percent(one.sent_bytes, total), format!("{} of {}", size(one.sent_bytes), size(total)))
+            }
+            None => (name.clone(), 0, size(one.sent_bytes)),
+        });
+        Self {
+            volume: one.volume.clone(),
+            to: one.to.clone(),
+            newest: one.newest.clone().unwrap_or_else(|| "none yet".to_owned()),
+            newest_at: one.newest_ms.map(Moment::of_ms_unsigned),
+            behind: one.behind.map_or_else(|| "\u{2013}".to_owned(), |count| count.to_string()),
+            sending,
+            level: if one.fault.is_some() || one.late { Level::Warn } else { Level::Fine },
+            fault: one.fault.clone(),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "care.html")]
+struct CarePage {
+    frame: Frame,
+    events: Vec<EventView>,
+    unread: Vec<String>,
+    schedules: Vec<ScheduleView>,
+    replications: Vec<ReplicationView>,
+    version: String,
+    pid: u32,
+    uptime: String,
+    memory: String,
+    data: String,
+}
+
+pub async fn page(visit: &Visit<'_>) -> Answer {
+    let info = visit.ask(GetInfo).await?;
+    let (mut events, mut unread) = (Vec::new(), Vec::new());
+    for pool in &info.pools {
+        match visit.about(GetPoolHistory, pool).await {
+            Ok(history) => {
+                events.extend(history.events.into_iter().rev().take(EVENTS_SHOWN_MAX).map(|event| EventView {
+                    at: Moment::of_ms_unsigned(event.at_ms),
+                    pool: pool.clone(),
+                    kind: event.kind.replace('-', " "),
+                    text: event.text,
+                    at_ms: event.at_ms,
+                }))
+            }
+            // A store has no history of disks.
+            Err(failure) => unread.push(format!("{pool}: {}", failure.message)),
+        }
+    }
+    events.sort_by_key(|event| std::cmp::Reverse(event.at_ms));
+    events.truncate(EVENTS_SHOWN_MAX);
+    let schedules = visit.ask(GetSnapshotSchedules).await?;
+    let replications = visit.ask(GetReplications).await?;
+    show(&CarePage {
+        frame: visit.frame("care", "Care"),
+        events,
+        unread,
+        schedules: schedules.iter().map(ScheduleView::of).collect(),
+        replications: replications.replications.iter().map(ReplicationView::of).collect(),
+        version: info.version,
+        pid: info.pid,
+        uptime: duration(info.uptime_secs),
+        memory: size(info.memory_bytes),
+        data: info.data.display().to_string(),
+    })
+}
+
+pub async fn reload(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let read = visit.ask(ReloadConfig).await?;
+        let next = read.at_next_start.iter().map(|what| format!("At the next start: {what}"));
+        let lines = read.notes.iter().cloned().chain(next).collect();
+        Ok(Note::done(format!("{} was read again.", read.file.display())).with(lines))
+    };
+    visit.back(Local::of("/care"), change.await)
+}

@@ -1,0 +1,172 @@
+//! The first page: one sentence, and the box as a picture.
+
+use askama::Template;
+use larder_api::endpoints::{GetInfo, GetPools, GetReplications, GetShares, GetSnapshotSchedules};
+use larder_api::{DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
+
+use super::pools::{Level, PoolView, PoolWatch, is_busy};
+use crate::live;
+use crate::text::{counted, duration, percent, size};
+use crate::visit::{Answer, Frame, Visit, page as show, rendered};
+
+/// Something that is wrong, what helps, and the page where it is done.
+pub struct Concern {
+    pub level: Level,
+    pub title: String,
+    pub text: String,
+    pub action: Vec<String>,
+    pub href: &'static str,
+    pub link: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "parts/overview.html")]
+struct Overview {
+    level: Level,
+    headline: String,
+    room: String,
+    concerns: Vec<Concern>,
+    pools: Vec<PoolView>,
+}
+
+pub struct Door {
+    pub name: &'static str,
+    pub addr: String,
+}
+
+#[derive(Template)]
+#[template(path = "home.html")]
+struct HomePage {
+    frame: Frame,
+    overview: String,
+    busy: bool,
+    doors: Vec<Door>,
+    shares: Vec<String>,
+    version: String,
+    uptime: String,
+    memory: String,
+}
+
+pub async fn page(visit: &Visit<'_>) -> Answer {
+    let info = visit.ask(GetInfo).await?;
+    let pools = visit.ask(GetPools).await?;
+    let shares = visit.ask(GetShares).await?;
+    let schedules = visit.ask(GetSnapshotSchedules).await?;
+    let replications = visit.ask(GetReplications).await?;
+    let others = concerns(&shares, &schedules, &replications.replications);
+    show(&HomePage {
+        frame: visit.frame("home", "Home"),
+        overview: rendered(&overview(&pools, others))?,
+        busy: is_busy(&pools),
+        doors: doors(&info),
+        shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
+        version: info.version,
+        uptime: duration(info.uptime_secs),
+        memory: size(info.memory_bytes),
+    })
+}
+
+/// Concerns that are not of pools stay as the page has them until it is loaded again: they change by no scrub.
+pub async fn live(visit: &Visit<'_>) -> Answer {
+    let shares = visit.ask(GetShares).await?;
+    let schedules = visit.ask(GetSnapshotSchedules).await?;
+    let replications = visit.ask(GetReplications).await?.replications;
+    let draw = move |pools: &[PoolStatus]| -> Result<String, Failure> {
+        rendered(&overview(pools, concerns(&shares, &schedules, &replications)))
+    };
+    live::stream(visit, PoolWatch::new(visit.query.is_checked("busy"), draw))
+}
+
+fn doors(info: &DaemonInfo) -> Vec<Door> {
+    let all = [
+        ("NFS", info.nfs),
+        ("SMB", info.smb),
+        ("SFTP", info.sftp),
+        ("WebDAV", info.webdavs),
+        ("WebDAV, no TLS", info.webdav),
+    ];
+    all.into_iter().filter_map(|(name, addr)| Some(Door { name, addr: addr?.to_string() })).collect()
+}
+
+fn concerns(
+    shares: &[ShareStatus],
+    schedules: &[SnapshotSchedule],
+    replications: &[ReplicationStatus],
+) -> Vec<Concern> {
+    let mut all = Vec::new();
+    for share in shares.iter().filter(|share| !share.rests) {
+        let Some(fault) = &share.fault else { continue };
+        all.push(Concern {
+            level: if share.locked { Level::Warn } else { Level::Bad },
+            title: format!("The share {} is not served", share.name),
+            text: fault.clone(),
+            action: share.action.iter().cloned().collect(),
+            href: "/sharing",
+            link: "Open shares",
+        });
+    }
+    for schedule in schedules {
+        let Some(fault) = &schedule.fault else { continue };
+        all.push(Concern {
+            level: Level::Warn,
+            title: format!("Snapshots of {}/{} are behind", schedule.pool, schedule.volume),
+            text: fault.clone(),
+            action: Vec::new(),
+            href: "/care",
+            link: "Open care",
+        });
+    }
+    for one in replications {
+        let text = match (&one.fault, one.late) {
+            (Some(fault), _) => fault.clone(),
+            (None, true) => "The newest snapshot there is older than it may be.".to_owned(),
+            (None, false) => continue,
+        };
+        all.push(Concern {
+            level: Level::Warn,
+            title: format!("The replica of {} on {} is behind", one.volume, one.to),
+            text,
+            action: Vec::new(),
+            href: "/care",
+            link: "Open care",
+        });
+    }
+    all
+}
+
+fn overview(pools: &[PoolStatus], others: Vec<Concern>) -> Overview {
+    let views: Vec<PoolView> = pools.iter().map(PoolView::of).collect();
+    let of_pools = views.iter().filter(|pool| pool.level > Level::Fine).map(|pool| Concern {
+        level: pool.level,
+        title: format!(
+            "The pool {} is {}",
+            pool.name,
+            if pool.state == "ONLINE" { "online, with a fault" } else { &pool.state }
+        ),
+        text: pool.status.clone().unwrap_or_default(),
+        action: pool.action.clone(),
+        href: "/storage",
+        link: "Open storage",
+    });
+    let concerns: Vec<Concern> = of_pools.chain(others).collect();
+    let sum = |bytes: fn(&PoolStatus) -> u64| pools.iter().fold(0u64, |sum, pool| sum.saturating_add(bytes(pool)));
+    let (used, total) = (sum(|pool| pool.used_bytes), sum(|pool| pool.total_bytes));
+    let level = concerns.iter().map(|concern| concern.level).max().unwrap_or(Level::Fine);
+    let headline = match (pools.is_empty(), concerns.len()) {
+        (true, 0) => "There is no pool yet.".to_owned(),
+        (false, 0) => "Everything is healthy.".to_owned(),
+        (_, count) => format!("{} your attention.", counted(count, "thing needs", "things need")),
+    };
+    let room = match pools.is_empty() {
+        true => "A pool is made of disks by the command larder up.".to_owned(),
+        false => {
+            let part = if u128::from(used) * 100 < u128::from(total) {
+                "less than 1".to_owned()
+            } else {
+                percent(used, total).to_string()
+            };
+            format!("{} of {} used, {part} %.", size(used), size(total))
+        }
+    };
+    Overview { level, headline, room, concerns, pools: views }
+}

@@ -1,0 +1,90 @@
+//! Coming in and going out.
+
+use askama::Template;
+use hyper::StatusCode;
+use larder_api::Failure;
+use larder_base::hex;
+
+use crate::asset as assets;
+use crate::login::Refusal;
+use crate::note::Note;
+use crate::session::secret;
+use crate::text::duration;
+use crate::visit::{Answer, Frame, Local, Outcome, Visit, rendered};
+
+/// Digits of a token.
+const TOKEN_DIGITS: usize = 64;
+
+#[derive(Template)]
+#[template(path = "log_in.html")]
+struct LogInPage {
+    frame: Frame,
+    /// The page to go to afterwards.
+    next: String,
+    name: String,
+    refusal: Option<Note>,
+}
+
+pub async fn asset(visit: &Visit<'_>) -> Answer {
+    let found = assets::find(&visit.param).ok_or_else(|| Failure::not_found("there is no such part of the page"))?;
+    Ok(Outcome::Asset(found))
+}
+
+pub async fn form(visit: &Visit<'_>) -> Answer {
+    let next = next(visit.query.text("next"));
+    if visit.session.is_some() {
+        return Ok(Outcome::Go(next));
+    }
+    again(visit, StatusCode::OK, next, "", None)
+}
+
+pub async fn enter(visit: &Visit<'_>) -> Answer {
+    let next = next(visit.form.text("next"));
+    let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
+    match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
+        Ok(standing) => {
+            // `browsers.renewed_at_log_in`
+            if let Some(session) = &visit.session {
+                visit.server.sessions.end(session);
+            }
+            let from = Some(visit.peer.addr);
+            let token = visit.server.sessions.begin(name, standing.generation, from, &visit.agent, visit.now());
+            Ok(Outcome::GoAs(next, token))
+        }
+        Err(refusal) => {
+            let (status, text) = match refusal {
+                Refusal::Wrong => (StatusCode::UNAUTHORIZED, "The name or the password is wrong.".to_owned()),
+                Refusal::Wait(time) => {
+                    let text = format!("Too many wrong passwords. Try again in {}.", duration(time.as_secs().max(1)));
+                    (StatusCode::TOO_MANY_REQUESTS, text)
+                }
+                Refusal::Unavailable(why) => {
+                    (StatusCode::SERVICE_UNAVAILABLE, format!("The password could not be checked: {why}"))
+                }
+            };
+            again(visit, status, next, name, Some(Note::fault(text)))
+        }
+    }
+}
+
+pub async fn leave(visit: &Visit<'_>) -> Answer {
+    if let Some(session) = &visit.session {
+        visit.server.sessions.end(session);
+    }
+    Ok(Outcome::GoAs(Local::of("/login"), String::new()))
+}
+
+/// The form, bound to a token that is no session.
+fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal: Option<Note>) -> Answer {
+    let is_token = |token: &&String| token.len() == TOKEN_DIGITS && hex::decode(token).is_some();
+    let token = visit.token.as_ref().filter(is_token).cloned().unwrap_or_else(|| hex::encode(&secret::<32>()));
+    let mut frame = visit.frame("", "Log in");
+    frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
+    let page = LogInPage { frame, next: next.path().to_owned(), name: name.to_owned(), refusal };
+    Ok(Outcome::Form(status, rendered(&page)?, token))
+}
+
+/// A page to go to, never the form itself.
+fn next(text: &str) -> Local {
+    Local::read(text).filter(|local| !local.path().starts_with("/log")).unwrap_or(Local::of("/"))
+}

@@ -1,0 +1,13 @@
+//! One file a page: what it asks, what it shows, and the changes that its forms make.
+
+pub mod account;
+pub mod care;
+pub mod explain;
+pub mod home;
+pub mod log_in;
+pub mod people;
+mod pools;
+pub mod sharing;
+pub mod storage;
+mod tokens;
+pub mod volume;

@@ -1,0 +1,168 @@
+//! Users and groups, and what lets them in without a password: tokens and links.
+
+use askama::Template;
+use larder_api::endpoints::{
+    AddGroup, AddUser, ChangeGroup, GetGroups, GetLinks, GetTokens, GetUsers, RemoveGroup, RemoveUser, RevokeLink,
+    RevokeToken, SetPassword,
+};
+use larder_api::{Failure, GroupAdd, GroupChange, UserAdd, UserPassword, UserStatus};
+
+use super::tokens::{self, LinkView, TokenView};
+use crate::note::Note;
+use crate::visit::{Answer, Frame, Local, Visit, page as show};
+
+pub struct UserView {
+    pub name: String,
+    pub uid: u32,
+    pub groups: String,
+    pub has_password: bool,
+    pub keys: usize,
+}
+
+impl UserView {
+    fn of(user: &UserStatus) -> Self {
+        let groups = user.group_names.join(", ");
+        Self { name: user.name.clone(), uid: user.uid, groups, has_password: user.has_password, keys: user.keys }
+    }
+}
+
+pub struct GroupView {
+    pub name: String,
+    pub gid: u32,
+    pub members: String,
+    pub shares: String,
+}
+
+#[derive(Template)]
+#[template(path = "people.html")]
+struct PeoplePage {
+    frame: Frame,
+    users: Vec<UserView>,
+    groups: Vec<GroupView>,
+    tokens: Vec<TokenView>,
+    links: Vec<LinkView>,
+}
+
+pub async fn page(visit: &Visit<'_>) -> Answer {
+    let users = visit.ask(GetUsers).await?;
+    let groups = visit.ask(GetGroups).await?.into_iter().map(|group| GroupView {
+        name: group.name,
+        gid: group.gid,
+        members: group.members.join(", "),
+        shares: group.shares.join(", "),
+    });
+    let tokens = visit.ask(GetTokens).await?;
+    let links = visit.ask(GetLinks).await?;
+    show(&PeoplePage {
+        frame: visit.frame("people", "People"),
+        users: users.iter().map(UserView::of).collect(),
+        groups: groups.collect(),
+        tokens: tokens.iter().map(TokenView::of).collect(),
+        links: links.iter().map(LinkView::of).collect(),
+    })
+}
+
+fn back(visit: &Visit<'_>, outcome: Result<Note, Failure>) -> Answer {
+    visit.back(Local::of("/people"), outcome)
+}
+
+/// A password as it was typed: blanks count.
+fn password(visit: &Visit<'_>) -> Result<String, Failure> {
+    let password = visit.form.get("password").unwrap_or_default();
+    if password.is_empty() {
+        return Err(Failure::invalid("the password is missing"));
+    }
+    Ok(password.to_owned())
+}
+
+fn nobody(shares: &[String]) -> Vec<String> {
+    shares.iter().map(|share| format!("Nobody may use the share {share} over SMB any more.")).collect()
+}
+
+pub async fn add_user(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let name = visit.required("name", "the name of the user")?;
+        let request =
+            UserAdd { name, uid: None, gid: None, groups: Vec::new(), password: password(visit)?, force: false };
+        let added = visit.call(AddUser, (), &request).await?;
+        Ok(Note::done(format!("The user {} is there.", added.user.name)).with(added.notes))
+    };
+    back(visit, change.await)
+}
+
+pub async fn set_password(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let user = visit.required("user", "the user")?;
+        let request = UserPassword { password: password(visit)?, force: false, keep_links: false };
+        let ended = visit.call(SetPassword, &user, &request).await?;
+        visit.server.sessions.end_others(&user, visit.session.as_ref());
+        visit.renew_own();
+        let links = (!ended.links.is_empty()).then(|| format!("{} links of {user} have ended.", ended.links.len()));
+        Ok(Note::done(format!("The password of {user} is set.")).with(links.into_iter().collect()))
+    };
+    back(visit, change.await)
+}
+
+pub async fn remove_user(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let user = visit.required("user", "the user")?;
+        visit.typed(&user)?;
+        let removed = visit.about(RemoveUser, &user).await?;
+        visit.server.sessions.end_others(&user, None);
+        Ok(Note::done(format!("The user {user} was removed. Files stay.")).with(nobody(&removed.shares_for_nobody)))
+    };
+    back(visit, change.await)
+}
+
+pub async fn add_group(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let name = visit.required("name", "the name of the group")?;
+        let request = GroupAdd { name, gid: None, members: visit.form.words("members"), force: false };
+        let group = visit.call(AddGroup, (), &request).await?;
+        Ok(Note::done(format!("The group {} is there.", group.name)))
+    };
+    back(visit, change.await)
+}
+
+pub async fn change_group(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let name = visit.required("group", "the group")?;
+        let request = GroupChange { add: visit.form.words("add"), remove: visit.form.words("remove") };
+        visit.call(ChangeGroup, &name, &request).await?;
+        Ok(Note::done(format!("The group {name} is changed.")))
+    };
+    back(visit, change.await)
+}
+
+pub async fn remove_group(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let name = visit.required("group", "the group")?;
+        visit.typed(&name)?;
+        let removed = visit.about(RemoveGroup, &name).await?;
+        Ok(Note::done(format!("The group {name} was removed. Files stay.")).with(nobody(&removed.shares_for_nobody)))
+    };
+    back(visit, change.await)
+}
+
+pub async fn create_token(visit: &Visit<'_>) -> Answer {
+    match visit.required("user", "the user") {
+        Ok(user) => tokens::create(visit, user, "people", Local::of("/people")).await,
+        Err(failure) => back(visit, Err(failure)),
+    }
+}
+
+pub async fn revoke_token(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let token = visit.about(RevokeToken, &visit.required("token", "the token")?).await?;
+        Ok(Note::done(format!("The token {} of {} opens nothing any more.", token.name, token.user)))
+    };
+    back(visit, change.await)
+}
+
+pub async fn revoke_link(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        visit.about(RevokeLink, &visit.required("link", "the link")?).await?;
+        Ok(Note::done("The link opens nothing any more."))
+    };
+    back(visit, change.await)
+}

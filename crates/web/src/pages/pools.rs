@@ -1,0 +1,277 @@
+//! Pools as pages show them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use larder_api::endpoints::{GetInfo, GetPoolScrub, GetPools};
+use larder_api::{Damage, DiskStatus, Failure, PoolMoving, PoolScrub, PoolStatus, ScrubStatus};
+
+use crate::ask;
+use crate::live::{Look, Watch};
+use crate::text::{Moment, counted, duration, grouped, percent, size};
+use crate::visit::Server;
+
+/// How bad something is: a word and a shape, beside a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Fine,
+    Warn,
+    Bad,
+}
+
+impl Level {
+    pub fn of_state(state: &str) -> Self {
+        match state {
+            "ONLINE" => Self::Fine,
+            "FAULTED" | "UNAVAIL" | "MISSING" | "REMOVED" | "SUSPENDED" => Self::Bad,
+            _ => Self::Warn,
+        }
+    }
+
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+        }
+    }
+
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Fine => "\u{2713}",
+            Self::Warn => "!",
+            Self::Bad => "\u{d7}",
+        }
+    }
+}
+
+pub struct DiskView {
+    pub path: String,
+    /// The last part of the path: what fits on a picture of it.
+    pub label: String,
+    pub state: String,
+    pub level: Level,
+    pub errors: [String; 3],
+    pub errors_all: u64,
+    pub size: String,
+    pub used: String,
+    pub percent: u8,
+    pub note: Option<String>,
+    pub leaving: bool,
+}
+
+impl DiskView {
+    fn of(disk: &DiskStatus) -> Self {
+        let path = disk.path.display().to_string();
+        let errors = [disk.read_errors, disk.write_errors, disk.checksum_errors];
+        let errors_all = errors.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
+        let level = Level::of_state(&disk.state).max(if errors_all > 0 { Level::Warn } else { Level::Fine });
+        Self {
+            label: disk.path.file_name().map_or_else(|| path.clone(), |name| name.to_string_lossy().into_owned()),
+            path,
+            state: disk.state.clone(),
+            level,
+            errors: errors.map(grouped),
+            errors_all,
+            size: size(disk.size_bytes),
+            used: size(disk.used_bytes),
+            percent: percent(disk.used_bytes, disk.size_bytes),
+            note: disk.note.clone(),
+            leaving: disk.leaving,
+        }
+    }
+}
+
+pub struct ScrubView {
+    pub is_running: bool,
+    pub is_paused: bool,
+    pub percent: u8,
+    pub sentence: String,
+}
+
+impl ScrubView {
+    fn of(scrub: &ScrubStatus) -> Self {
+        let percent = percent(scrub.bytes_done, scrub.bytes_total);
+        let found = match (scrub.errors, scrub.unrepaired) {
+            (0, _) => "no errors".to_owned(),
+            (errors, 0) => format!("{} errors, all repaired", grouped(errors)),
+            (errors, lost) => format!("{} errors, {} objects not whole", grouped(errors), grouped(lost)),
+        };
+        let sentence = match scrub.phase.as_str() {
+            "running" => {
+                let left = scrub.seconds_left.map(|secs| format!(", {} left", duration(secs))).unwrap_or_default();
+                let rate = size(scrub.bytes_per_second);
+                format!("{} of {} at {rate}/s{left}; {found}", size(scrub.bytes_done), size(scrub.bytes_total))
+            }
+            phase => {
+                let at = Moment::of_ms_unsigned(scrub.ended_ms.unwrap_or(scrub.started_ms)).people;
+                format!(
+                    "{phase} {at}: {} read in {}, {found}",
+                    size(scrub.bytes_done),
+                    duration(scrub.elapsed_ms / 1000)
+                )
+            }
+        };
+        Self { is_running: scrub.phase == "running", is_paused: scrub.phase == "paused", percent, sentence }
+    }
+}
+
+pub struct MovingView {
+    pub why: String,
+    pub percent: u8,
+    pub sentence: String,
+    pub stuck: Option<String>,
+}
+
+impl MovingView {
+    fn of(moving: &PoolMoving) -> Self {
+        let left = moving.seconds_left.map(|secs| format!(", {} left", duration(secs))).unwrap_or_default();
+        let done = (grouped(moving.objects_done), grouped(moving.objects));
+        Self {
+            why: moving.why.clone(),
+            percent: percent(moving.objects_done, moving.objects),
+            sentence: format!("{} of {} objects, {} moved{left}", done.0, done.1, size(moving.moved_bytes)),
+            stuck: moving.stuck.clone(),
+        }
+    }
+}
+
+pub struct PoolView {
+    pub name: String,
+    pub layout: String,
+    pub state: String,
+    pub level: Level,
+    pub status: Option<String>,
+    pub action: Vec<String>,
+    pub scan: Option<String>,
+    pub scrub: Option<ScrubView>,
+    pub moving: Option<MovingView>,
+    pub used: String,
+    pub total: String,
+    pub available: String,
+    pub percent: u8,
+    pub disks: Vec<DiskView>,
+    pub spares: Vec<String>,
+    pub notes: Vec<String>,
+    pub damage: Vec<String>,
+    pub has_errors: bool,
+}
+
+/// Damaged files that a page lists.
+const DAMAGE_SHOWN_MAX: usize = 50;
+
+fn damage(damage: &Damage) -> Vec<String> {
+    let files = damage.files.iter().map(|file| match file.paths.first() {
+        Some(path) => format!("{} in {}", path, file.volume),
+        None => format!("file {} in {}, which has no name any more", file.inode, file.volume),
+    });
+    let metadata = damage.metadata.iter().map(|one| match &one.volume {
+        Some(volume) => format!("metadata of {volume}: {}", one.object),
+        None => format!("metadata of the pool: {}", one.object),
+    });
+    let mut all: Vec<String> = files.chain(metadata).take(DAMAGE_SHOWN_MAX).collect();
+    let more = damage.count().saturating_sub(all.len() as u64);
+    if more > 0 {
+        all.push(format!("and {} more", grouped(more)));
+    }
+    all
+}
+
+impl PoolView {
+    pub fn of(pool: &PoolStatus) -> Self {
+        let disks: Vec<DiskView> = pool.disks.iter().map(DiskView::of).collect();
+        Self {
+            name: pool.name.clone(),
+            layout: pool.layout.clone(),
+            state: pool.state.clone(),
+            level: Level::of_state(&pool.state).max(if pool.status.is_some() { Level::Warn } else { Level::Fine }),
+            status: pool.status.clone(),
+            action: pool.action.as_deref().unwrap_or_default().lines().map(str::to_owned).collect(),
+            scan: pool.scan.clone(),
+            scrub: pool.scrub.as_ref().map(ScrubView::of),
+            moving: pool.moving.as_ref().map(MovingView::of),
+            used: size(pool.used_bytes),
+            total: size(pool.total_bytes),
+            available: size(pool.available_bytes),
+            percent: percent(pool.used_bytes, pool.total_bytes),
+            has_errors: disks.iter().any(|disk| disk.errors_all > 0),
+            disks,
+            spares: pool.spares.iter().map(|path| path.display().to_string()).collect(),
+            notes: pool.notes.clone(),
+            damage: damage(&pool.damage),
+        }
+    }
+
+    pub fn scrub_runs(&self) -> bool {
+        self.scrub.as_ref().is_some_and(|scrub| scrub.is_running)
+    }
+
+    pub fn scrub_is_paused(&self) -> bool {
+        self.scrub.as_ref().is_some_and(|scrub| scrub.is_paused)
+    }
+
+    /// After a fault, too: the disks are looked at anew.
+    pub fn wants_clear(&self) -> bool {
+        self.has_errors || self.level > Level::Fine
+    }
+
+    pub fn disk_count(&self) -> String {
+        counted(self.disks.len(), "disk", "disks")
+    }
+}
+
+/// Whether disks are at work, so that a look wakes none.
+pub fn is_busy(pools: &[PoolStatus]) -> bool {
+    pools.iter().any(|pool| {
+        let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.phase == "running");
+        scrubs || pool.moving.is_some() || pool.disks.iter().any(|disk| disk.state == "RESILVERING")
+    })
+}
+
+/// While disks work.
+const BUSY: Duration = Duration::from_secs(2);
+const CALM: Duration = Duration::from_secs(15);
+
+type Draw = Box<dyn Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync>;
+
+/// Draws the pools anew while a scrub, a repair or a move runs, and once after it (`live.wakes_nothing`).
+pub struct PoolWatch {
+    draw: Draw,
+    scrubs: Option<Vec<PoolScrub>>,
+    is_busy: bool,
+}
+
+impl PoolWatch {
+    /// `is_busy`: disks were at work when the page was made.
+    pub fn new(is_busy: bool, draw: impl Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync + 'static) -> Self {
+        Self { draw: Box::new(draw), scrubs: None, is_busy }
+    }
+
+    async fn look(&mut self, server: &Arc<Server>) -> Result<Look, Failure> {
+        let info = ask::call(&*server.ask, GetInfo, (), None).await?;
+        let mut scrubs = Vec::new();
+        for pool in &info.pools {
+            // A pool that does not open has no scrub.
+            if let Ok(scrub) = ask::call(&*server.ask, GetPoolScrub, pool, None).await {
+                scrubs.push(scrub);
+            }
+        }
+        let runs = scrubs.iter().any(|pool| pool.scrub.as_ref().is_some_and(|scrub| scrub.phase == "running"));
+        let has_changed = self.scrubs.as_ref().is_some_and(|before| *before != scrubs);
+        self.scrubs = Some(scrubs);
+        if !runs && !has_changed && !self.is_busy {
+            return Ok(Look { fragment: None, again: CALM });
+        }
+        let pools = ask::call(&*server.ask, GetPools, (), None).await?;
+        self.is_busy = runs || is_busy(&pools);
+        let again = if self.is_busy { BUSY } else { CALM };
+        Ok(Look { fragment: Some((self.draw)(&pools)?), again })
+    }
+}
+
+impl Watch for PoolWatch {
+    fn look<'a>(&'a mut self, server: &'a Arc<Server>) -> BoxFuture<'a, Result<Look, Failure>> {
+        Box::pin(PoolWatch::look(self, server))
+    }
+}

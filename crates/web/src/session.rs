@@ -1,0 +1,275 @@
+//! Sessions of browsers, in memory: they end with the daemon.
+//!
+//! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much
+//!   of a guess was right.
+//! - `browsers.bounded`: a session ends [`IDLE_MAX`] after its last request and [`AGE_MAX`] after its first, with its
+//!   user, and with its user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`];
+//!   the longest idle goes first.
+//! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
+//! - `browsers.password_again`: a new password, key or token of a user's own needs the current password, so that a
+//!   browser left open gives nobody a lasting way in. Wrong ones count as guesses.
+//! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
+//!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
+//!   token is a MAC of the first, so that nobody fills a table by asking for the form.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::{digest, hmac};
+use larder_base::hex;
+use parking_lot::Mutex;
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+use crate::note::Note;
+
+pub const IDLE_MAX: Duration = Duration::from_secs(12 * 3600);
+pub const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const SESSIONS_MAX: usize = 1024;
+pub const OF_USER_MAX: usize = 16;
+/// Longer than any token.
+const TOKEN_BYTES_MAX: usize = 128;
+/// Of a browser's name: enough to tell one from another.
+const AGENT_CHARS_MAX: usize = 160;
+
+type Hash = [u8; 32];
+
+/// A session that a request belongs to.
+#[derive(Clone, Debug)]
+pub struct Session {
+    key: Hash,
+    pub user: String,
+    pub generation: u64,
+    /// The second token (`browsers.token_on_each_change`).
+    pub csrf: String,
+}
+
+/// A session as its user sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Names it, and opens nothing.
+    pub id: String,
+    pub is_this: bool,
+    pub agent: String,
+    pub from: Option<IpAddr>,
+    pub idle: Duration,
+    pub age: Duration,
+}
+
+struct Entry {
+    user: String,
+    generation: u64,
+    csrf: String,
+    agent: String,
+    from: Option<IpAddr>,
+    began: Duration,
+    seen: Duration,
+    note: Option<Note>,
+}
+
+impl Entry {
+    fn is_over(&self, now: Duration) -> bool {
+        now.saturating_sub(self.seen) >= IDLE_MAX || now.saturating_sub(self.began) >= AGE_MAX
+    }
+}
+
+/// Times are those of a monotonic clock.
+pub struct Sessions {
+    all: Mutex<HashMap<Hash, Entry>>,
+    /// Signs second tokens of browsers that have not logged in.
+    key: hmac::Key,
+}
+
+/// Random bytes that nobody can guess.
+pub fn secret<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // The generator of the process is seeded by the system too.
+    if OsRng.try_fill_bytes(&mut bytes).is_err() {
+        bytes.fill_with(rand::random);
+    }
+    bytes
+}
+
+fn hash(token: &str) -> Hash {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+    hash
+}
+
+/// Names a session without opening it.
+fn id_of(key: &Hash) -> String {
+    hex::encode(key.get(..8).unwrap_or_default())
+}
+
+pub fn is_same(given: &str, right: &str) -> bool {
+    verify_slices_are_equal(given.as_bytes(), right.as_bytes()).is_ok()
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { all: Mutex::default(), key: hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>()) }
+    }
+}
+
+impl Sessions {
+    /// Begins a session; returns its token.
+    pub fn begin(&self, user: &str, generation: u64, from: Option<IpAddr>, agent: &str, now: Duration) -> String {
+        let mut all = self.all.lock();
+        all.retain(|_, entry| !entry.is_over(now));
+        while all.values().filter(|entry| entry.user == user).count() >= OF_USER_MAX {
+            drop_longest_idle(&mut all, |entry| entry.user == user);
+        }
+        while all.len() >= SESSIONS_MAX {
+            drop_longest_idle(&mut all, |_| true);
+        }
+        let token = hex::encode(&secret::<32>());
+        let csrf = hex::encode(&secret::<16>());
+        let agent = agent.chars().take(AGENT_CHARS_MAX).collect();
+        let user = user.to_owned();
+        all.insert(hash(&token), Entry { user, generation, csrf, agent, from, began: now, seen: now, note: None });
+        token
+    }
+
+    /// The session of a token. A `request` keeps it alive; a stream that merely watches does not.
+    pub fn find(&self, token: &str, now: Duration, request: bool) -> Option<Session> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let key = hash(token);
+        let mut all = self.all.lock();
+        if all.get(&key)?.is_over(now) {
+            all.remove(&key);
+            return None;
+        }
+        let entry = all.get_mut(&key)?;
+        if request {
+            entry.seen = now;
+        }
+        Some(Session { key, user: entry.user.clone(), generation: entry.generation, csrf: entry.csrf.clone() })
+    }
+
+    pub fn end(&self, session: &Session) {
+        self.all.lock().remove(&session.key);
+    }
+
+    /// Ends the user's session of that id; whether there was one.
+    pub fn end_id(&self, user: &str, id: &str) -> bool {
+        let mut all = self.all.lock();
+        let key = all.iter().find(|(key, entry)| entry.user == user && id_of(key) == id).map(|(key, _)| *key);
+        key.and_then(|key| all.remove(&key)).is_some()
+    }
+
+    /// Ends all sessions of a user but one; returns how many.
+    pub fn end_others(&self, user: &str, stays: Option<&Session>) -> usize {
+        let mut all = self.all.lock();
+        let before = all.len();
+        all.retain(|key, entry| entry.user != user || stays.is_some_and(|stays| stays.key == *key));
+        before - all.len()
+    }
+
+    /// The session goes on under a new password.
+    pub fn renew(&self, session: &Session, generation: u64) {
+        if let Some(entry) = self.all.lock().get_mut(&session.key) {
+            entry.generation = generation;
+        }
+    }
+
+    /// The sessions of a user, the latest used first.
+    pub fn of_user(&self, session: &Session, now: Duration) -> Vec<Listed> {
+        let all = self.all.lock();
+        let own = all.iter().filter(|(_, entry)| entry.user == session.user && !entry.is_over(now));
+        let mut listed: Vec<Listed> = own
+            .map(|(key, entry)| Listed {
+                id: id_of(key),
+                is_this: *key == session.key,
+                agent: entry.agent.clone(),
+                from: entry.from,
+                idle: now.saturating_sub(entry.seen),
+                age: now.saturating_sub(entry.began),
+            })
+            .collect();
+        listed.sort_by_key(|one| (!one.is_this, one.idle));
+        listed
+    }
+
+    /// Leaves a note for the next page of the session; one at most.
+    pub fn leave(&self, session: &Session, note: Note) {
+        if let Some(entry) = self.all.lock().get_mut(&session.key) {
+            entry.note = Some(note);
+        }
+    }
+
+    pub fn take_note(&self, session: &Session) -> Option<Note> {
+        self.all.lock().get_mut(&session.key)?.note.take()
+    }
+
+    /// The second token of a browser that has not logged in.
+    pub fn csrf_before_log_in(&self, token: &str) -> String {
+        hex::encode(hmac::sign(&self.key, token.as_bytes()).as_ref())
+    }
+}
+
+fn drop_longest_idle(all: &mut HashMap<Hash, Entry>, is_meant: impl Fn(&Entry) -> bool) {
+    let oldest = all.iter().filter(|(_, entry)| is_meant(entry)).min_by_key(|(_, entry)| entry.seen);
+    let Some(key) = oldest.map(|(key, _)| *key) else { return };
+    all.remove(&key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn sessions_end_in_time() {
+        let sessions = Sessions::default();
+        let token = sessions.begin("ann", 1, None, "", secs(0));
+        assert!(sessions.find(&token, IDLE_MAX - secs(1), false).is_some());
+        assert!(sessions.find(&token, IDLE_MAX, true).is_none(), "watching keeps no session alive");
+
+        let token = sessions.begin("ann", 1, None, "", secs(0));
+        let mut now = secs(0);
+        while now < AGE_MAX {
+            assert!(sessions.find(&token, now, true).is_some());
+            now += IDLE_MAX / 2;
+        }
+        assert!(sessions.find(&token, now, true).is_none());
+        assert!(sessions.find(&"a".repeat(TOKEN_BYTES_MAX + 1), secs(0), true).is_none());
+    }
+
+    #[test]
+    fn sessions_are_bounded_in_number() {
+        let sessions = Sessions::default();
+        let first = sessions.begin("ann", 1, None, "", secs(0));
+        let bob = sessions.begin("bob", 1, None, "", secs(0));
+        for at in 1..=OF_USER_MAX as u64 {
+            sessions.begin("ann", 1, None, &"x".repeat(4096), secs(at));
+        }
+        assert!(sessions.find(&first, secs(100), true).is_none(), "the longest idle went");
+        let bob = sessions.find(&bob, secs(100), true).unwrap();
+        assert_eq!(sessions.of_user(&bob, secs(100)).len(), 1);
+        for user in 0..2 * SESSIONS_MAX {
+            sessions.begin(&user.to_string(), 1, None, "", secs(200));
+        }
+        assert!(sessions.all.lock().len() <= SESSIONS_MAX);
+    }
+
+    #[test]
+    fn sessions_are_listed_and_ended_by_their_user_alone() {
+        let sessions = Sessions::default();
+        let tokens = ["a", "b", "c"].map(|agent| sessions.begin("ann", 1, None, agent, secs(0)));
+        let this = sessions.find(&tokens[0], secs(1), true).unwrap();
+        let listed = sessions.of_user(&this, secs(1));
+        assert!(listed.len() == 3 && listed[0].is_this && listed[0].agent == "a");
+        assert!(!sessions.end_id("bob", &listed[1].id));
+        assert!(sessions.end_id("ann", &listed[1].id) && !sessions.end_id("ann", &listed[1].id));
+        assert_eq!(sessions.end_others("ann", Some(&this)), 1);
+        assert_eq!(sessions.of_user(&this, secs(1)).len(), 1);
+        assert!(!listed.iter().any(|one| tokens.iter().any(|token| token.contains(&one.id))));
+    }
+}

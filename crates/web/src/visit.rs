@@ -1,0 +1,342 @@
+//! One request: who asks, what for, and the frame of the page that answers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use hyper::StatusCode;
+use larder_api::endpoint::{self, Param};
+use larder_api::{Failure, FailureKind};
+use larder_base::{Clock, hex};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::ask::{self, Ask};
+use crate::asset;
+use crate::form::{Form, encoded};
+use crate::login::{LogIn, Standing};
+use crate::note::Note;
+use crate::role::{Act, Role, may};
+use crate::session::{Session, Sessions, secret};
+
+/// Streams at once: more than that are watchers of a flood.
+const STREAMS_MAX: usize = 64;
+
+/// How the page is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Over TLS: cookies are sent over TLS alone, and browsers are told to stay there.
+    pub is_secure: bool,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub addr: IpAddr,
+}
+
+/// What all requests share.
+pub struct Server {
+    pub ask: Arc<dyn Ask>,
+    pub log_in: Arc<dyn LogIn>,
+    pub clock: Arc<dyn Clock>,
+    pub options: Options,
+    pub sessions: Sessions,
+    pub streams: Arc<Semaphore>,
+}
+
+impl Server {
+    pub fn new(ask: Arc<dyn Ask>, log_in: Arc<dyn LogIn>, clock: Arc<dyn Clock>, options: Options) -> Self {
+        let streams = Arc::new(Semaphore::new(STREAMS_MAX));
+        Self { ask, log_in, clock, options, sessions: Sessions::default(), streams }
+    }
+
+    /// The session of a token and what its user is now. A session of a user who is gone, or of an older password, ends here.
+    pub fn find(&self, token: &str, request: bool) -> Option<(Session, Standing)> {
+        let session = self.sessions.find(token, self.clock.elapsed(), request)?;
+        let standing = self.log_in.standing(&session.user);
+        let Some(standing) = standing.filter(|standing| standing.generation == session.generation) else {
+            self.sessions.end(&session);
+            return None;
+        };
+        Some((session, standing))
+    }
+}
+
+/// The light that a person chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Theme {
+    /// As the browser says.
+    #[default]
+    Auto,
+    Light,
+    Dark,
+}
+
+impl Theme {
+    pub fn of(word: &str) -> Self {
+        match word {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::Auto,
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+/// A path of this page and nowhere else: no redirect leaves the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Local(String);
+
+impl Local {
+    const BYTES_MAX: usize = 2048;
+
+    /// A path that came from outside. Browsers read `//x`, `/\x` and a tab before it as another host (WHATWG URL 4.4).
+    pub fn read(text: &str) -> Option<Self> {
+        let is_fine = text.len() <= Self::BYTES_MAX
+            && text.starts_with('/')
+            && !text.starts_with("//")
+            && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+        is_fine.then(|| Self(text.to_owned()))
+    }
+
+    pub fn of(path: &'static str) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// `path?name=value`.
+    pub fn with(path: &'static str, name: &'static str, value: &str) -> Self {
+        Self(format!("{path}?{name}={}", encoded(value)))
+    }
+
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a route answers.
+pub enum Outcome {
+    Page(StatusCode, String),
+    /// To another page, with GET (RFC 9110 15.4.4).
+    Go(Local),
+    /// As `Go`, with a new token in the cookie; an empty one takes the cookie away.
+    GoAs(Local, String),
+    /// A page for a browser without a session, with the token that its form is bound to.
+    Form(StatusCode, String, String),
+    Choose(Local, Theme),
+    Asset(&'static asset::Asset),
+    Stream(mpsc::Receiver<bytes::Bytes>),
+    /// Nothing to show: for streams that are refused.
+    Refused(StatusCode),
+}
+
+pub type Answer = Result<Outcome, Failure>;
+
+pub struct Visit<'a> {
+    pub server: &'a Arc<Server>,
+    pub session: Option<Session>,
+    pub role: Option<Role>,
+    /// The token that the browser sent, whatever it opens.
+    pub token: Option<String>,
+    pub peer: Peer,
+    pub agent: String,
+    pub theme: Theme,
+    /// Of a route that ends in a name.
+    pub param: String,
+    pub path: String,
+    pub query: Form,
+    pub form: Form,
+    pub nonce: String,
+    /// For a GET by a person: takes the note that the change before left.
+    pub note: Option<Note>,
+}
+
+impl Visit<'_> {
+    pub fn user(&self) -> &str {
+        self.session.as_ref().map_or("", |session| session.user.as_str())
+    }
+
+    pub fn may(&self, act: Act) -> bool {
+        may(self.role, act)
+    }
+
+    pub fn now(&self) -> Duration {
+        self.server.clock.elapsed()
+    }
+
+    /// Calls an endpoint.
+    pub async fn call<E: endpoint::Json>(
+        &self,
+        endpoint: E,
+        param: <E::Param as Param>::Given<'_>,
+        request: &E::Request,
+    ) -> Result<E::Response, Failure> {
+        ask::call(&*self.server.ask, endpoint, param, Some(request)).await
+    }
+
+    /// Calls an endpoint that wants to know no more than a name.
+    pub async fn about<E: endpoint::Json<Request = ()>>(
+        &self,
+        endpoint: E,
+        param: <E::Param as Param>::Given<'_>,
+    ) -> Result<E::Response, Failure> {
+        ask::call(&*self.server.ask, endpoint, param, None).await
+    }
+
+    /// Calls an endpoint that wants to know nothing.
+    pub async fn ask<E: endpoint::Json<Param = (), Request = ()>>(&self, endpoint: E) -> Result<E::Response, Failure> {
+        ask::call(&*self.server.ask, endpoint, (), None).await
+    }
+
+    /// A field that a form must fill.
+    pub fn required(&self, field: &str, noun: &str) -> Result<String, Failure> {
+        self.form.filled(field).ok_or_else(|| Failure::invalid(format!("{noun} is missing")))
+    }
+
+    /// `page.name_typed`
+    pub fn typed(&self, name: &str) -> Result<(), Failure> {
+        if self.form.text("typed") == name {
+            return Ok(());
+        }
+        let failure = Failure::invalid(format!("nothing was destroyed: the name typed is not '{name}'"));
+        Err(failure.action(format!("Type {name} to confirm")))
+    }
+
+    /// Back to a page, with the outcome of a change.
+    pub fn back(&self, to: Local, outcome: Result<Note, Failure>) -> Answer {
+        if let Some(session) = &self.session {
+            self.server.sessions.leave(session, outcome.unwrap_or_else(Note::from));
+        }
+        Ok(Outcome::Go(to))
+    }
+
+    /// The session goes on although its user's password may be another now.
+    pub fn renew_own(&self) {
+        if let (Some(session), Some(standing)) = (&self.session, self.server.log_in.standing(self.user())) {
+            self.server.sessions.renew(session, standing.generation);
+        }
+    }
+
+    pub fn frame(&self, section: &'static str, title: impl Into<String>) -> Frame {
+        Frame {
+            title: title.into(),
+            section,
+            nonce: self.nonce.clone(),
+            csrf: self.session.as_ref().map(|session| session.csrf.clone()).unwrap_or_default(),
+            user: self.user().to_owned(),
+            role: self.role,
+            theme: self.theme,
+            path: self.path.clone(),
+            note: self.note.clone(),
+        }
+    }
+
+    /// A page that says why there is no other.
+    pub fn failure(&self, status: StatusCode, title: &str, failure: Failure) -> Outcome {
+        let page = FailurePage { frame: self.frame("", title), failure: Note::from(failure) };
+        let text = page.render().unwrap_or_else(|_| "This page could not be made.".to_owned());
+        Outcome::Page(status, text)
+    }
+}
+
+pub fn page(template: &impl Template) -> Answer {
+    Ok(Outcome::Page(StatusCode::OK, rendered(template)?))
+}
+
+pub fn rendered(template: &impl Template) -> Result<String, Failure> {
+    template.render().map_err(|e| Failure::new(FailureKind::Internal, format!("the page could not be made: {e}")))
+}
+
+pub fn new_nonce() -> String {
+    hex::encode(&secret::<16>())
+}
+
+/// What surrounds each page.
+pub struct Frame {
+    pub title: String,
+    /// The part of the navigation that it belongs to.
+    pub section: &'static str,
+    pub nonce: String,
+    pub csrf: String,
+    pub user: String,
+    pub role: Option<Role>,
+    pub theme: Theme,
+    pub path: String,
+    pub note: Option<Note>,
+}
+
+impl Frame {
+    pub fn asset(&self, stem: &str) -> &'static str {
+        asset::path(stem)
+    }
+
+    /// `aria-current` for a link of the navigation.
+    pub fn is_in(&self, section: &str) -> bool {
+        self.section == section
+    }
+
+    pub fn sees_box(&self) -> bool {
+        may(self.role, Act::SeeBox)
+    }
+
+    pub fn changes_storage(&self) -> bool {
+        may(self.role, Act::ChangeStorage)
+    }
+
+    pub fn changes_sharing(&self) -> bool {
+        may(self.role, Act::ChangeSharing)
+    }
+
+    pub fn changes_configuration(&self) -> bool {
+        may(self.role, Act::ChangeConfiguration)
+    }
+
+    pub fn role_word(&self) -> &'static str {
+        self.role.map_or("", Role::word)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "failure.html")]
+struct FailurePage {
+    frame: Frame,
+    failure: Note,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_stay_here() {
+        for fine in ["/", "/storage", "/volume?name=tank/files%20a#snapshots"] {
+            assert_eq!(Local::read(fine).map(|local| local.path().to_owned()).as_deref(), Some(fine));
+        }
+        for foreign in [
+            "",
+            "storage",
+            "//evil.test",
+            "/\\evil.test",
+            "/a\\b",
+            "https://evil.test",
+            "javascript:alert(1)",
+            "/\t/evil.test",
+            "/a\r\nset-cookie: x=y",
+            "/ä",
+            " /",
+            "/a b",
+            "\u{202e}/",
+        ] {
+            assert_eq!(Local::read(foreign), None, "{foreign:?}");
+        }
+        assert_eq!(Local::read(&format!("/{}", "a".repeat(Local::BYTES_MAX))), None);
+        assert_eq!(Local::with("/volume", "name", "a/b&c=\r\n").path(), "/volume?name=a/b%26c%3D%0D%0A");
+    }
+}

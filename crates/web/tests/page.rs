@@ -1,0 +1,906 @@
+//! The page against recorded answers: routes, roles, forms, escaping, sessions.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, Response, StatusCode};
+use larder_api::{Failure, FailureKind};
+use larder_base::SystemClock;
+use larder_web::{Act, Ask, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
+use serde_json::{Value, json};
+
+/// A name with markup, an attribute's end, and marks that turn the text around them.
+const EVIL: &str = "<script>alert(1)</script>\"'&\u{202e}x";
+
+/// Answers as the daemon gives them, by method and path.
+#[derive(Default)]
+struct Recorded {
+    answers: Mutex<HashMap<String, Value>>,
+    asked: Mutex<Vec<(String, Value)>>,
+}
+
+impl Ask for Recorded {
+    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>> {
+        let key = format!("{method} {path}");
+        self.asked.lock().unwrap().push((key.clone(), serde_json::from_slice(&body).unwrap_or(Value::Null)));
+        let answer = self.answers.lock().unwrap().get(&key).cloned();
+        Box::pin(async move {
+            match answer {
+                Some(answer) => Ok(Bytes::from(answer.to_string())),
+                None => Err(Failure::new(FailureKind::NotFound, format!("nothing recorded for {key}"))),
+            }
+        })
+    }
+}
+
+impl Recorded {
+    fn set(&self, key: &str, answer: Value) {
+        self.answers.lock().unwrap().insert(key.to_owned(), answer);
+    }
+
+    /// Requests that would have changed something.
+    fn changes(&self) -> Vec<(String, Value)> {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .filter(|(key, _)| {
+                !key.starts_with("GET ") && key != "POST /v1/explain" && !key.starts_with("POST /v1/diff/")
+            })
+            .cloned()
+            .collect()
+    }
+}
+
+/// Everybody's password is `right`; a name is a role.
+#[derive(Default)]
+struct People {
+    generation: Mutex<u64>,
+    gone: Mutex<Vec<String>>,
+}
+
+impl LogIn for People {
+    fn check(&self, name: String, password: String, _: IpAddr) -> BoxFuture<'_, Result<Standing, Refusal>> {
+        Box::pin(async move {
+            match password.as_str() {
+                "right" => self.standing(&name).ok_or(Refusal::Wrong),
+                "often" => Err(Refusal::Wait(Duration::from_secs(90))),
+                _ => Err(Refusal::Wrong),
+            }
+        })
+    }
+
+    fn standing(&self, name: &str) -> Option<Standing> {
+        let role = match name {
+            "owner" => Role::Owner,
+            "looker" => Role::Looker,
+            _ => Role::User,
+        };
+        let generation = *self.generation.lock().unwrap();
+        (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing { role, generation })
+    }
+}
+
+struct Trial {
+    web: Web,
+    daemon: Arc<Recorded>,
+    people: Arc<People>,
+}
+
+struct Seen {
+    status: StatusCode,
+    headers: hyper::HeaderMap,
+    text: String,
+}
+
+impl Seen {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The cookie's value; empty where it is taken away.
+    fn cookie(&self) -> String {
+        let cookie = self.header("set-cookie");
+        let (name, rest) = cookie.split_once('=').unwrap_or_default();
+        assert_eq!(name, "larder-page");
+        rest.split(';').next().unwrap().to_owned()
+    }
+
+    fn csrf(&self) -> String {
+        let (_, rest) = self.text.split_once("name=\"csrf\" value=\"").expect("a form");
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+async fn seen(response: Response<Body>) -> Seen {
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    Seen { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+}
+
+/// A browser with at most one cookie.
+#[derive(Clone, Default)]
+struct Browser {
+    token: String,
+    csrf: String,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let daemon = Arc::new(Recorded::default());
+        healthy(&daemon);
+        let people = Arc::new(People::default());
+        let web =
+            Web::new(daemon.clone(), people.clone(), Arc::new(SystemClock::default()), Options { is_secure: false });
+        Self { web, daemon, people }
+    }
+
+    async fn send(&self, request: hyper::http::request::Builder, token: &str, body: String) -> Seen {
+        let request = match token {
+            "" => request,
+            token => request.header("cookie", format!("other=1; larder-page={token}")),
+        };
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        seen(self.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await).await
+    }
+
+    async fn get(&self, browser: &Browser, path: &str) -> Seen {
+        self.send(Request::get(path), &browser.token, String::new()).await
+    }
+
+    async fn post_raw(&self, token: &str, path: &str, body: String) -> Seen {
+        let request = Request::post(path).header("content-type", "application/x-www-form-urlencoded");
+        self.send(request, token, body).await
+    }
+
+    async fn post(&self, browser: &Browser, path: &str, fields: &[(&str, &str)]) -> Seen {
+        let mut body = format!("csrf={}", browser.csrf);
+        for (name, value) in fields {
+            let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            body.push_str(&format!("&{name}={value}"));
+        }
+        self.post_raw(&browser.token, path, body).await
+    }
+
+    async fn log_in(&self, name: &str) -> Browser {
+        let form = self.get(&Browser::default(), "/login").await;
+        let before = Browser { token: form.cookie(), csrf: form.csrf() };
+        let entered = self.post(&before, "/login", &[("name", name), ("password", "right")]).await;
+        assert_eq!(entered.status, StatusCode::SEE_OTHER);
+        let token = entered.cookie();
+        let page = self.get(&Browser { token: token.clone(), csrf: String::new() }, "/me").await;
+        Browser { token, csrf: page.csrf() }
+    }
+}
+
+fn disk(name: &str, state: &str, errors: u64) -> Value {
+    json!({"path": format!("/mnt/{name}"), "id": name, "state": state, "read_errors": errors, "write_errors": 0,
+        "checksum_errors": 0, "size_bytes": 4_000_000_000_000u64, "used_bytes": 1_000_000_000_000u64,
+        "free_bytes": 3_000_000_000_000u64, "note": null})
+}
+
+fn pool(state: &str, disks: &[Value]) -> Value {
+    json!({"name": "tank", "id": "p1", "layout": "raidz1", "state": state, "status": null, "action": null, "scan": null,
+        "total_bytes": 12_000_000_000_000u64, "used_bytes": 3_000_000_000_000u64, "available_bytes": 9_000_000_000_000u64,
+        "disks": disks})
+}
+
+fn scrub(phase: &str) -> Value {
+    json!({"phase": phase, "why": "asked for", "started_ms": 1_700_000_000_000u64, "ended_ms": null, "elapsed_ms": 60_000,
+        "objects_done": 10, "objects_total": 40, "bytes_done": 1u64 << 30, "bytes_total": 4u64 << 30, "errors": 0,
+        "repaired": 0, "repaired_bytes": 0, "unrepaired": 0, "bytes_per_second": 200u64 << 20, "seconds_left": 900})
+}
+
+fn volume(name: &str) -> Value {
+    json!({"pool": "tank", "name": name, "id": "v1", "record_bytes": 131_072, "compression": "lz4", "quota_bytes": null,
+        "sync": "standard", "used_bytes": 1u64 << 40, "available_bytes": 9u64 << 40, "compression_ratio": 1.31})
+}
+
+fn share(name: &str) -> Value {
+    json!({"name": name, "volume": "tank/files", "nfs": "/files", "smb": "files", "read_only": false, "squash": "root",
+        "networks": [], "users": ["ann"], "everybody": true, "nfs_rule": "this machine", "smb_rule": "all users",
+        "fault": null})
+}
+
+fn snapshot(name: &str, at: u64) -> Value {
+    json!({"name": name, "created_ms": at, "used_bytes": 4096, "referenced_bytes": 1u64 << 30, "written_bytes": 1u64 << 20})
+}
+
+fn user(name: &str) -> Value {
+    json!({"name": name, "uid": 1000, "gid": 1000, "groups": [], "has_password": true, "keys": 1, "group_names": ["family"]})
+}
+
+fn token(id: &str, user: &str) -> Value {
+    json!({"id": id, "name": "phone", "user": user, "share": null, "read_only": true, "created_secs": 1_700_000_000,
+        "expires_secs": null, "expired": false})
+}
+
+fn link(id: &str, user: &str) -> Value {
+    json!({"id": id, "user": user, "share": "files", "path": "files/a.jpg", "has_password": false,
+        "created_secs": 1_700_000_000, "expires_secs": 1_800_000_000})
+}
+
+fn healthy(daemon: &Recorded) {
+    let info = json!({"pid": 7, "version": "0.1.0", "data": "/var/lib/larder", "uptime_secs": 90_000, "nfs": "0.0.0.0:2049",
+        "smb": "0.0.0.0:445", "memory_bytes": 300u64 << 20, "pools": ["tank"]});
+    daemon.set("GET /v1/info", info);
+    daemon.set("GET /v1/pools", json!([pool("ONLINE", &[disk("a", "ONLINE", 0), disk("b", "ONLINE", 0)])]));
+    daemon.set(
+        "GET /v1/pools/tank/scrub",
+        json!({"pool": "tank", "scrub": null, "damage": {"files": [], "metadata": [], "more": 0}}),
+    );
+    daemon.set(
+        "GET /v1/pools/tank/history",
+        json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1_700_000_000_000u64, "kind": "created",
+            "text": "raidz1 of 2"}]}),
+    );
+    daemon.set("GET /v1/volumes", json!([volume("files")]));
+    daemon.set(
+        "GET /v1/owners/tank/files",
+        json!([{"kind": "user", "id": 1000, "name": "ann", "used_bytes": 5, "inodes": 6}]),
+    );
+    daemon.set(
+        "GET /v1/snapshots/tank/files",
+        json!({"pool": "tank", "volume": "files",
+        "snapshots": [snapshot("monday", 1_700_000_000_000), snapshot("tuesday", 1_700_086_400_000)]}),
+    );
+    daemon.set(
+        "POST /v1/diff/tank/files",
+        json!([{"change": "renamed", "kind": "file", "path": "b.txt", "from": "a.txt"}, {"change": "created",
+            "kind": "directory", "path": "new"}]),
+    );
+    daemon.set("GET /v1/snapshot-schedules", json!([]));
+    daemon.set("GET /v1/replications", json!({"replications": []}));
+    daemon.set("GET /v1/shares", json!([share("files")]));
+    daemon.set("GET /v1/users", json!([user("ann"), user("owner")]));
+    daemon.set("GET /v1/groups", json!([{"name": "family", "gid": 2000, "members": ["ann"], "shares": ["files"]}]));
+    daemon.set("GET /v1/tokens", json!([token("t-ann", "ann"), token("t-bob", "bob")]));
+    daemon.set("GET /v1/links", json!([link("l-ann", "ann"), link("l-bob", "bob")]));
+    for name in ["ann", "owner", "looker"] {
+        daemon.set(&format!("GET /v1/users/{name}/keys"), json!([]));
+    }
+}
+
+/// Pages that a person opens.
+const PAGES: [&str; 9] = [
+    "/",
+    "/storage",
+    "/volume?name=tank/files",
+    "/snapshot?volume=tank/files&name=monday&compare=1",
+    "/sharing",
+    "/people",
+    "/explain",
+    "/care",
+    "/me",
+];
+
+#[tokio::test]
+async fn every_page_is_whole_and_protected() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let mut nonces = std::collections::BTreeSet::new();
+    for path in PAGES {
+        let page = trial.get(&owner, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}: {}", page.text);
+        let policy = page.header("content-security-policy");
+        assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        let (_, nonce) = policy.split_once("script-src 'nonce-").unwrap();
+        let nonce = nonce.split('\'').next().unwrap();
+        assert!(nonces.insert(nonce.to_owned()), "a nonce serves one answer");
+        assert_eq!(page.header("x-content-type-options"), "nosniff");
+        assert_eq!(page.header("referrer-policy"), "no-referrer");
+        assert_eq!(page.header("cache-control"), "no-store");
+        // Each script has the nonce and none has a body; nothing is styled or handled in place.
+        assert_eq!(page.text.matches("<script ").count(), page.text.matches("</script>").count());
+        for script in page.text.split("<script ").skip(1) {
+            assert!(script.split('>').next().unwrap().contains(&format!("nonce=\"{nonce}\"")), "{path}");
+            assert!(script.split_once('>').unwrap().1.starts_with("</script>"), "{path}");
+        }
+        for inline in [" style=", " onclick=", " onload=", "javascript:", "http://", "https://"] {
+            assert!(!page.text.contains(inline), "{path} has {inline}");
+        }
+        // Landmarks, one heading of the first rank, and a name for whatever takes input.
+        for part in ["<html lang=\"en\"", "<main id=\"main\"", "<nav aria-label=\"Main\"", "class=\"skip\""] {
+            assert_eq!(page.text.matches(part).count(), 1, "{path}: {part}");
+        }
+        assert_eq!(page.text.matches("<h1").count(), 1, "{path}");
+        labelled(path, &page.text);
+        if path != "/me" {
+            assert!(page.text.contains("aria-current=\"page\""), "{path}");
+        }
+        assert!(page.text.len() < 64 << 10, "{path}: {} bytes", page.text.len());
+        println!("{path}: {} bytes", page.text.len());
+    }
+}
+
+/// Each field has a label by `for`, by lying within one, or is hidden; each id is there once; headers of tables have a
+/// scope.
+fn labelled(path: &str, page: &str) {
+    let ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let once: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(ids.len(), once.len(), "{path}: an id is there twice: {ids:?}");
+    for (at, _) in page.match_indices("<input ").chain(page.match_indices("<select ")) {
+        let field = page[at..].split('>').next().unwrap();
+        if field.contains("type=\"hidden\"") {
+            continue;
+        }
+        let inside = page[..at].rfind("<label").is_some_and(|label| !page[label..at].contains("</label>"));
+        let id = field.split(" id=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+        let named = id.is_some_and(|id| page.contains(&format!("<label for=\"{id}\"")));
+        assert!(inside || named || field.contains("aria-label="), "{path}: {field} has no label");
+    }
+    for header in page.split("<th").skip(1).filter(|rest| rest.starts_with([' ', '>'])) {
+        assert!(header.split('>').next().unwrap().contains("scope="), "{path}: a header without scope");
+    }
+    for by in page.split("aria-labelledby=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(ids.contains(&by), "{path}: nothing has the id {by}");
+    }
+}
+
+#[tokio::test]
+async fn each_route_obeys_the_table_of_roles() {
+    for route in ROUTES {
+        let is_form = route.path == "/login" || route.path.starts_with("/assets/");
+        assert_eq!(route.act == Act::Enter, is_form, "{} is open to strangers", route.path);
+        assert_eq!(route.method == Method::GET, may(Some(Role::Looker), route.act) && route.method == Method::GET);
+        // What changes something of the box is a POST, and a POST that a looker may send is about the looker alone.
+        let changes_box = !may(Some(Role::Looker), route.act);
+        assert!(!changes_box || route.method == Method::POST, "{} changes by GET", route.path);
+        if route.method == Method::POST && !changes_box && !is_form {
+            assert!(route.path.starts_with("/me/") || ["/logout", "/theme"].contains(&route.path), "{}", route.path);
+        }
+    }
+    for (name, role) in
+        [("", None), ("ann", Some(Role::User)), ("looker", Some(Role::Looker)), ("owner", Some(Role::Owner))]
+    {
+        for route in ROUTES.iter().filter(|route| route.path != "/assets/{name}") {
+            let trial = Trial::new();
+            let browser = if name.is_empty() { Browser::default() } else { trial.log_in(name).await };
+            let seen = match route.method {
+                Method::GET if route.path.ends_with("/live") => {
+                    let request = Request::get(route.path).header("cookie", format!("larder-page={}", browser.token));
+                    let request = request.body(Full::new(Bytes::new())).unwrap();
+                    let response = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await;
+                    let expected = match role {
+                        None => StatusCode::UNAUTHORIZED,
+                        Some(role) if may(Some(role), route.act) => StatusCode::OK,
+                        Some(_) => StatusCode::FORBIDDEN,
+                    };
+                    assert_eq!(response.status(), expected, "{name} {}", route.path);
+                    continue;
+                }
+                Method::GET => trial.get(&browser, route.path).await,
+                _ => trial.post(&browser, route.path, &[]).await,
+            };
+            let label = format!("{name:?} {} {}: {}", route.method, route.path, seen.status);
+            if may(role, route.act) {
+                assert!(seen.status != StatusCode::FORBIDDEN || route.path == "/login", "{label}");
+            } else {
+                let expected = match role {
+                    None => StatusCode::SEE_OTHER,
+                    Some(Role::User) if route.path == "/" => StatusCode::SEE_OTHER,
+                    Some(_) => StatusCode::FORBIDDEN,
+                };
+                assert_eq!(seen.status, expected, "{label}");
+                assert!(trial.daemon.changes().is_empty(), "{label} asked {:?}", trial.daemon.changes());
+                assert!(!seen.text.contains("tank"), "{label} tells of the box");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_need_the_token_of_the_session() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let other = trial.log_in("owner").await;
+    trial.daemon.set(
+        "POST /v1/pools/tank/scrub",
+        json!({"pool": "tank", "scrub": null, "damage": {"files": [], "metadata": [], "more": 0}}),
+    );
+    let fields = "&pool=tank&action=start";
+    for csrf in ["", "0", other.csrf.as_str(), owner.token.as_str()] {
+        let refused = trial.post_raw(&owner.token, "/storage/scrub", format!("csrf={csrf}{fields}")).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{csrf}");
+    }
+    let form = Request::post("/storage/scrub").header("content-type", "application/x-www-form-urlencoded");
+    let cross = form.header("sec-fetch-site", "cross-site");
+    let refused = trial.send(cross, &owner.token, format!("csrf={}{fields}", owner.csrf)).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let text = Request::post("/storage/scrub").header("content-type", "text/plain");
+    let refused = trial.send(text, &owner.token, format!("csrf={}{fields}", owner.csrf)).await;
+    assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let long = trial.post_raw(&owner.token, "/storage/scrub", "a".repeat(70_000)).await;
+    assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let by_get = trial.get(&owner, &format!("/storage/scrub?csrf={}{fields}", owner.csrf)).await;
+    assert_eq!(by_get.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(trial.daemon.changes().is_empty());
+
+    let done = trial.post(&owner, "/storage/scrub", &[("pool", "tank"), ("action", "start")]).await;
+    assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, "/storage"));
+    assert_eq!(trial.daemon.changes(), [("POST /v1/pools/tank/scrub".to_owned(), json!({"action": "start"}))]);
+    assert!(trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "the outcome is on the next page");
+    assert!(!trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "and on no other");
+}
+
+#[tokio::test]
+async fn a_log_in_renews_the_session() {
+    let trial = Trial::new();
+    // A token that somebody else gave the browser.
+    let fixed = "a".repeat(64);
+    let form = trial.get(&Browser { token: fixed.clone(), csrf: String::new() }, "/login").await;
+    let before = Browser { token: form.cookie(), csrf: form.csrf() };
+    let entered = trial.post(&before, "/login", &[("name", "owner"), ("password", "right")]).await;
+    let token = entered.cookie();
+    assert!(token != fixed && token.len() == 64);
+    let cookie = entered.header("set-cookie");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && cookie.contains("Path=/"), "{cookie}");
+    let old = trial.get(&before, "/storage").await;
+    assert_eq!(old.status, StatusCode::SEE_OTHER, "the old token opens nothing");
+
+    // Logging in anew ends the session before.
+    let first = trial.log_in("owner").await;
+    let entered = trial.post(&first, "/login", &[("name", "ann"), ("password", "right")]).await;
+    assert_ne!(entered.cookie(), first.token);
+    assert_eq!(trial.get(&first, "/me").await.status, StatusCode::SEE_OTHER);
+
+    // A form of nobody's browser logs nobody in.
+    let stray = trial
+        .post(
+            &Browser { token: String::new(), csrf: before.csrf },
+            "/login",
+            &[("name", "owner"), ("password", "right")],
+        )
+        .await;
+    assert_eq!(stray.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn wrong_passwords_are_told_alike() {
+    let trial = Trial::new();
+    let form = trial.get(&Browser::default(), "/login?next=/care").await;
+    let before = Browser { token: form.cookie(), csrf: form.csrf() };
+    let wrong = trial.post(&before, "/login", &[("name", EVIL), ("password", "no"), ("next", "/care")]).await;
+    assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);
+    assert!(wrong.text.contains("The name or the password is wrong.") && wrong.text.contains("value=\"/care\""));
+    assert!(!wrong.text.contains("<script>alert"));
+    let often = trial.post(&before, "/login", &[("name", "ann"), ("password", "often")]).await;
+    assert_eq!(often.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(often.text.contains("1 min"));
+}
+
+#[tokio::test]
+async fn redirects_stay_on_the_page() {
+    let trial = Trial::new();
+    let stranger = trial.get(&Browser::default(), "/volume?name=tank/files").await;
+    assert_eq!(stranger.header("location"), "/login?next=/volume%3Fname%3Dtank/files");
+    for (next, to) in [
+        ("/care", "/care"),
+        ("//evil.test", "/"),
+        ("/\\evil.test", "/"),
+        ("https://evil.test/", "/"),
+        ("javascript:1", "/"),
+        ("/a\r\nx: y", "/"),
+        ("/\tevil", "/"),
+        ("", "/"),
+        ("/login", "/"),
+        ("/logout", "/"),
+    ] {
+        let form = trial.get(&Browser::default(), "/login").await;
+        let before = Browser { token: form.cookie(), csrf: form.csrf() };
+        let entered = trial.post(&before, "/login", &[("name", "owner"), ("password", "right"), ("next", next)]).await;
+        assert_eq!(entered.header("location"), to, "{next:?}");
+    }
+    let owner = trial.log_in("owner").await;
+    let chosen = trial.post(&owner, "/theme", &[("theme", "dark"), ("back", "//evil.test")]).await;
+    assert_eq!(chosen.header("location"), "/");
+}
+
+#[tokio::test]
+async fn sessions_end_with_password_and_user() {
+    let trial = Trial::new();
+    let ann = trial.log_in("ann").await;
+    let again = trial.log_in("ann").await;
+    assert_eq!(trial.get(&ann, "/me").await.status, StatusCode::OK);
+    *trial.people.generation.lock().unwrap() += 1;
+    assert_eq!(trial.get(&ann, "/me").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(trial.get(&again, "/me").await.status, StatusCode::SEE_OTHER);
+    let ann = trial.log_in("ann").await;
+    trial.people.gone.lock().unwrap().push("ann".to_owned());
+    assert_eq!(trial.get(&ann, "/me").await.status, StatusCode::SEE_OTHER);
+
+    let owner = trial.log_in("owner").await;
+    let left = trial.post(&owner, "/logout", &[]).await;
+    assert_eq!(left.cookie(), "");
+    assert_eq!(trial.get(&owner, "/").await.header("location"), "/login");
+}
+
+#[tokio::test]
+async fn users_touch_what_is_theirs_alone() {
+    let trial = Trial::new();
+    trial.daemon.set("DELETE /v1/tokens/t-ann", token("t-ann", "ann"));
+    trial.daemon.set("DELETE /v1/tokens/t-bob", token("t-bob", "bob"));
+    trial.daemon.set("DELETE /v1/links/l-bob", json!({"links": []}));
+    let ann = trial.log_in("ann").await;
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(page.contains("t-ann") && !page.contains("t-bob") && page.contains("l-ann") && !page.contains("l-bob"));
+    for hidden in ["/storage", "/people", "/care"] {
+        assert!(!page.contains(&format!("href=\"{hidden}\"")));
+    }
+    trial.post(&ann, "/me/revoke-token", &[("token", "t-bob")]).await;
+    trial.post(&ann, "/me/revoke-link", &[("link", "l-bob")]).await;
+    assert!(trial.daemon.changes().is_empty());
+    trial.post(&ann, "/me/revoke-token", &[("token", "t-ann")]).await;
+    assert_eq!(trial.daemon.changes().len(), 1);
+    assert!(trial.get(&ann, "/me").await.text.contains("The token opens nothing any more."));
+
+    // Neither a key nor a token is made for somebody who does not know the password of now.
+    for (path, field) in [("/me/add-key", "key"), ("/me/create-token", "name")] {
+        trial.post(&ann, path, &[(field, "x"), ("current", "wrong")]).await;
+        assert!(trial.get(&ann, "/me").await.text.contains("the current password is wrong"), "{path}");
+        assert_eq!(trial.daemon.changes().len(), 1, "{path}");
+    }
+    trial.daemon.set("POST /v1/tokens", json!({"token": "lt_secret", "status": token("t-new", "ann")}));
+    let made = trial.post(&ann, "/me/create-token", &[("name", "x"), ("days", "30"), ("current", "right")]).await;
+    assert!(made.status == StatusCode::OK && made.text.contains("lt_secret"));
+    let asked = trial.daemon.changes();
+    assert_eq!((&asked[1].1["user"], &asked[1].1["name"]), (&json!("ann"), &json!("x")));
+
+    // A password changes only for somebody who knows the one of now.
+    trial.daemon.set("POST /v1/users/ann/password", json!({"links": []}));
+    let fields = |current| [("current", current), ("password", "new"), ("again", "new")];
+    trial.post(&ann, "/me/password", &fields("wrong")).await;
+    trial.post(&ann, "/me/password", &[("current", "right"), ("password", "new"), ("again", "other")]).await;
+    assert_eq!(trial.daemon.changes().len(), 2);
+    trial.post(&ann, "/me/password", &fields("right")).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().0, "POST /v1/users/ann/password");
+}
+
+#[tokio::test]
+async fn what_destroys_needs_the_name_typed() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let victims = [
+        ("/volume/destroy", "volume", "tank/files"),
+        ("/volume/destroy-snapshot", "snapshot", "monday"),
+        ("/volume/rollback", "snapshot", "monday"),
+        ("/sharing/remove", "share", "files"),
+        ("/people/remove-user", "user", "ann"),
+        ("/people/remove-group", "group", "family"),
+    ];
+    for (path, field, name) in victims {
+        for typed in ["", "no", &name.to_uppercase()] {
+            let seen = trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", typed)]).await;
+            assert_eq!(seen.status, StatusCode::SEE_OTHER, "{path}");
+        }
+        assert!(trial.daemon.changes().is_empty(), "{path}");
+        let page = trial.get(&owner, "/storage").await.text;
+        assert!(page.contains("role=\"alert\"") && page.contains("nothing was destroyed"), "{path}");
+    }
+    for names in ["a%z", "a,b", "%"] {
+        let fields = [("volume", "tank/files"), ("snapshot", names), ("typed", names)];
+        trial.post(&owner, "/volume/destroy-snapshot", &fields).await;
+    }
+    assert!(trial.daemon.changes().is_empty(), "a range is no name");
+    for (path, field, name) in victims {
+        trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", name)]).await;
+    }
+    assert_eq!(trial.daemon.changes().len(), victims.len());
+}
+
+#[tokio::test]
+async fn no_name_brings_markup_into_a_page() {
+    let trial = Trial::new();
+    let d = &trial.daemon;
+    let mut evil_disk = disk(EVIL, "DEGRADED", 3);
+    evil_disk["note"] = json!(EVIL);
+    let mut evil_pool = pool("DEGRADED", &[evil_disk]);
+    for field in ["name", "layout", "status", "action", "scan"] {
+        evil_pool[field] = json!(EVIL);
+    }
+    evil_pool["notes"] = json!([EVIL]);
+    evil_pool["spares"] = json!([EVIL]);
+    evil_pool["moving"] = json!({"why": EVIL, "objects": 9, "objects_done": 3, "moved_bytes": 5, "seconds": 6,
+        "seconds_left": 7, "stuck": EVIL});
+    evil_pool["damage"] =
+        json!({"files": [{"volume": EVIL, "inode": 1, "paths": [EVIL], "ranges": []}], "metadata": [], "more": 2});
+    d.set("GET /v1/pools", json!([evil_pool]));
+    let mut evil_share = share(EVIL);
+    for field in ["volume", "folder", "fault", "action", "nfs_rule", "smb_rule"] {
+        evil_share[field] = json!(EVIL);
+    }
+    evil_share["users"] = json!([EVIL]);
+    evil_share["options"] = json!([EVIL]);
+    d.set("GET /v1/shares", json!([evil_share, share("files")]));
+    d.set("GET /v1/volumes", json!([volume("files"), volume(EVIL)]));
+    let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
+    evil_snapshot["holds"] = json!([{"reason": EVIL}]);
+    evil_snapshot["clones"] = json!([EVIL]);
+    d.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": [evil_snapshot]}));
+    d.set("GET /v1/owners/tank/files", json!([{"kind": "group", "id": 1, "name": EVIL, "used_bytes": 5, "inodes": 6}]));
+    d.set("GET /v1/users", json!([user(EVIL)]));
+    d.set("GET /v1/groups", json!([{"name": EVIL, "gid": 1, "members": [EVIL], "shares": [EVIL]}]));
+    let mut evil_token = token(EVIL, "owner");
+    evil_token["name"] = json!(EVIL);
+    evil_token["share"] = json!(EVIL);
+    d.set("GET /v1/tokens", json!([evil_token]));
+    let mut evil_link = link(EVIL, "owner");
+    evil_link["path"] = json!(EVIL);
+    d.set("GET /v1/links", json!([evil_link]));
+    d.set("GET /v1/users/owner/keys", json!([{"kind": EVIL, "fingerprint": EVIL, "comment": EVIL}]));
+    d.set(
+        "GET /v1/pools/tank/history",
+        json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1, "kind": EVIL, "text": EVIL}]}),
+    );
+    d.set(
+        "GET /v1/snapshot-schedules",
+        json!([{"pool": EVIL, "volume": EVIL, "keep": {"hourly": 1, "daily": 0,
+        "weekly": 0, "monthly": 0},
+        "kept": {"hourly": 1, "daily": 0, "weekly": 0, "monthly": 0}, "newest": EVIL, "next_ms": 1, "changed": true,
+            "fault": EVIL}]),
+    );
+    d.set(
+        "GET /v1/replications",
+        json!({"replications": [{"volume": EVIL, "to": EVIL, "newest": EVIL, "sent_bytes": 1,
+        "sending": EVIL, "late": true, "fault": EVIL}]}),
+    );
+    d.set(
+        "POST /v1/explain",
+        json!({"user": EVIL, "uid": 1, "gid": 1, "gids": [], "groups": [EVIL], "volume": EVIL,
+        "path": EVIL,
+        "object": {"kind": EVIL, "mode": 420, "uid": 1, "gid": 1, "owner": EVIL, "group": EVIL, "has_list": false,
+            "attributes": []}, "fault": EVIL,
+        "doors": [{"door": EVIL, "share": EVIL, "acts_as": [1, 1], "operations": [{"name": EVIL, "allowed": true}],
+            "reasons": [{"effect": "opens", "text": EVIL}]}]}),
+    );
+    let owner = trial.log_in("owner").await;
+    for path in PAGES.iter().copied().chain([
+        "/explain?user=ann&path=%3Cscript%3Ealert(1)%22&from=",
+        "/volume?name=%3Cscript%3Ealert",
+        "/%3Cscript%3E",
+    ]) {
+        let page = trial.get(&owner, path).await;
+        assert!(!page.text.contains("<script>") && !page.text.contains("\"'&"), "{path}: {}", page.text);
+        // Marks that turn text are written out; only a form that sends a name back has them.
+        for (at, _) in page.text.match_indices('\u{202e}') {
+            assert!(
+                page.text[..at].rfind(" value=\"").is_some_and(|value| !page.text[value + 8..at].contains('"')),
+                "{path}"
+            );
+        }
+        if PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
+            assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
+        }
+        labelled(path, &page.text);
+    }
+    d.set("POST /v1/diff/tank/files", json!([{"change": EVIL, "kind": EVIL, "path": EVIL, "from": EVIL}]));
+    let name: String = EVIL.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let page = trial.get(&owner, &format!("/snapshot?volume=tank/files&name={name}&compare=1")).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(
+        !page.text.contains("<script>") && !page.text.contains("\"'&") && page.text.contains("was &#60;script&#62;")
+    );
+    // A failure of the daemon tells of the name, too.
+    trial.post(&owner, "/sharing/remove", &[("share", EVIL), ("typed", "x")]).await;
+    assert!(!trial.get(&owner, "/sharing").await.text.contains("<script>"));
+}
+
+#[tokio::test]
+async fn the_state_of_the_box_is_one_sentence() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let home = trial.get(&owner, "/").await.text;
+    assert!(home.contains("Everything is healthy.") && home.contains("2.73 TiB of 10.9 TiB used, 25 %."), "{home}");
+    assert!(home.contains("ONLINE") && home.contains("raidz1, 2 disks"));
+
+    let mut degraded = pool("DEGRADED", &[disk("a", "ONLINE", 0), disk("b", "MISSING", 4)]);
+    degraded["status"] = json!("One disk is missing.");
+    degraded["action"] = json!("larder pool replace tank /mnt/b NEW");
+    trial.daemon.set("GET /v1/pools", json!([degraded]));
+    let home = trial.get(&owner, "/").await.text;
+    for text in [
+        "1 thing needs your attention.",
+        "The pool tank is DEGRADED",
+        "One disk is missing.",
+        "larder pool replace",
+        "MISSING",
+    ] {
+        assert!(home.contains(text), "{text}");
+    }
+    let storage = trial.get(&owner, "/storage").await.text;
+    assert!(storage.contains("Clear error counters") && storage.contains("number hot\">4<"));
+
+    let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0), disk("b", "ONLINE", 0)]);
+    working["scrub"] = scrub("running");
+    working["moving"] = json!({"why": "resilvering /mnt/b", "objects": 40, "objects_done": 10,
+        "moved_bytes": 1u64 << 30, "seconds": 60,
+        "seconds_left": 180, "stuck": null});
+    trial.daemon.set("GET /v1/pools", json!([working]));
+    let storage = trial.get(&owner, "/storage").await.text;
+    for text in [
+        "Pause scrub",
+        "Stop scrub",
+        "1.00 GiB of 4.00 GiB at 200 MiB/s, 15 min left; no errors",
+        "resilvering /mnt/b",
+        "3 min left",
+    ] {
+        assert!(storage.contains(text), "{text}: {storage}");
+    }
+    assert!(!storage.contains("Start scrub"));
+
+    for (path, answer) in [("/v1/pools", json!([])), ("/v1/volumes", json!([])), ("/v1/shares", json!([]))] {
+        trial.daemon.set(&format!("GET {path}"), answer);
+    }
+    assert!(trial.get(&owner, "/").await.text.contains("There is no pool yet."));
+    assert!(trial.get(&owner, "/storage").await.text.contains("There is no volume yet."));
+    assert!(trial.get(&owner, "/sharing").await.text.contains("Nothing is shared yet."));
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_answer_is_named() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    trial.daemon.answers.lock().unwrap().clear();
+    let page = trial.get(&owner, "/").await;
+    assert_eq!(page.status, StatusCode::NOT_FOUND);
+    assert!(page.text.contains("nothing recorded for GET /v1/info"));
+}
+
+#[tokio::test]
+async fn lookers_see_no_forms_of_the_box() {
+    let trial = Trial::new();
+    let looker = trial.log_in("looker").await;
+    for path in PAGES.iter().filter(|path| **path != "/me") {
+        let page = trial.get(&looker, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        let forms: Vec<&str> = page.text.split("<form method=\"post\" action=\"").skip(1).collect();
+        for form in forms {
+            let action = form.split('"').next().unwrap();
+            assert!(["/logout", "/theme"].contains(&action), "{path} offers {action}");
+        }
+    }
+}
+
+/// Every form of a page leads to a route, and every route of a change has its form: nothing needs a script.
+#[tokio::test]
+async fn forms_and_routes_meet() {
+    let trial = Trial::new();
+    let mut held = snapshot("monday", 1_700_000_000_000);
+    held["holds"] = json!([{"reason": "keep"}]);
+    trial.daemon.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": [held]}));
+    trial.daemon.set("GET /v1/pools", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
+    trial.daemon.set("GET /v1/tokens", json!([token("t", "owner")]));
+    trial.daemon.set("GET /v1/links", json!([link("l", "owner")]));
+    trial
+        .daemon
+        .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));
+    trial.log_in("owner").await;
+    let owner = trial.log_in("owner").await;
+    let mut actions = std::collections::BTreeSet::from(["/login".to_owned()]);
+    for path in PAGES {
+        let page = trial.get(&owner, path).await.text;
+        for form in page.split("<form ").skip(1) {
+            let tag = form.split('>').next().unwrap();
+            let Some((_, action)) = tag.split_once("action=\"") else { panic!("{tag}") };
+            if tag.contains("method=\"post\"") {
+                actions.insert(action.split('"').next().unwrap().to_owned());
+                let body = form.split("</form>").next().unwrap();
+                assert!(body.contains(&format!("name=\"csrf\" value=\"{}\"", owner.csrf)), "{path}: {tag}");
+                assert!(body.contains("type=\"submit\""), "{path}: {tag}");
+            }
+        }
+    }
+    let routes: std::collections::BTreeSet<String> =
+        ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| route.path.to_owned()).collect();
+    assert_eq!(actions, routes);
+}
+
+#[tokio::test]
+async fn a_share_changes_by_what_differs() {
+    let trial = Trial::new();
+    let mut before = share("files");
+    before["networks"] = json!(["10.0.0.0/8"]);
+    trial.daemon.set("GET /v1/shares", json!([before]));
+    let owner = trial.log_in("owner").await;
+    let same = [("share", "files"), ("nfs", "on"), ("smb", "on"), ("everybody", "on"), ("networks", "10.0.0.0/8")];
+    trial.post(&owner, "/sharing/set", &same).await;
+    let other = [("share", "files"), ("smb", "on"), ("read_only", "on"), ("users", "ann, @family"), ("networks", "")];
+    trial.post(&owner, "/sharing/set", &other).await;
+    let asked = trial.daemon.changes();
+    let set = |change: &Value| -> Vec<(String, Value)> {
+        let fields = change.as_object().unwrap().iter();
+        let is_set = |value: &Value| !value.is_null() && *value != json!(false) && *value != json!([]);
+        let mut set: Vec<_> = fields.filter(|(_, v)| is_set(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        set.sort_by(|a, b| a.0.cmp(&b.0));
+        set
+    };
+    assert_eq!(set(&asked[0].1), []);
+    let users = json!({"listed": ["ann", "@family"]});
+    assert_eq!(
+        set(&asked[1].1),
+        [
+            ("read_only".to_owned(), json!(true)),
+            ("users".to_owned(), users),
+            ("usual_networks".to_owned(), json!(true))
+        ]
+    );
+    assert_eq!(asked[1].1["nfs"], json!(false));
+}
+
+#[tokio::test]
+async fn a_thousand_snapshots_are_pages_of_a_hundred() {
+    let trial = Trial::new();
+    let many: Vec<Value> =
+        (0..1000).map(|at| snapshot(&format!("s{at:04}"), 1_700_000_000_000 + at * 3_600_000)).collect();
+    trial.daemon.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": many}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/volume?name=tank/files").await.text;
+    assert!(page.contains(">s0999<") && page.contains(">s0900<") && !page.contains(">s0899<"));
+    assert!(page.contains("/volume?name=tank/files&amp;skip=100") && page.len() < 128 << 10, "{} bytes", page.len());
+    let last = trial.get(&owner, "/volume?name=tank/files&skip=900").await.text;
+    assert!(last.contains(">s0000<") && !last.contains("skip=1000"));
+    let beyond = trial.get(&owner, &format!("/volume?name=tank/files&skip={}", u64::MAX)).await;
+    assert_eq!(beyond.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn assets_are_kept_for_good() {
+    let trial = Trial::new();
+    let page = trial.get(&Browser::default(), "/login").await.text;
+    let (_, rest) = page.split_once("rel=\"stylesheet\" href=\"").unwrap();
+    let path = rest.split('"').next().unwrap();
+    let style = trial.get(&Browser::default(), path).await;
+    assert_eq!(style.header("cache-control"), "public, max-age=31536000, immutable");
+    assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
+    assert!(style.headers.get("set-cookie").is_none());
+    let again = trial.send(Request::get(path).header("if-none-match", style.header("etag")), "", String::new()).await;
+    assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
+    let head = trial.send(Request::head(path), "", String::new()).await;
+    assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
+    let none = trial.get(&Browser::default(), "/assets/style.css").await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_look_at_disks_only_while_they_work() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let request = Request::get("/storage/live").header("cookie", format!("larder-page={}", owner.token));
+    let request = request.body(Full::new(Bytes::new())).unwrap();
+    let response = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut body = response.into_body();
+    for _ in 0..20 {
+        let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&event[..], b":\n\n");
+    }
+    let looked = || trial.daemon.asked.lock().unwrap().iter().filter(|(key, _)| key == "GET /v1/pools").count();
+    assert_eq!(looked(), 0);
+
+    let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0)]);
+    working["scrub"] = scrub("running");
+    trial.daemon.set("GET /v1/pools", json!([working]));
+    trial.daemon.set(
+        "GET /v1/pools/tank/scrub",
+        json!({"pool": "tank", "scrub": scrub("running"), "damage": {"files": [], "metadata": [], "more": 0}}),
+    );
+    let event = loop {
+        let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        if event.starts_with(b"data: ") {
+            break String::from_utf8(event.to_vec()).unwrap();
+        }
+    };
+    assert!(event.contains("Pause scrub") && event.ends_with("\n\n"));
+
+    // The stream ends with its session.
+    trial.post(&owner, "/logout", &[]).await;
+    while let Some(frame) = body.frame().await {
+        frame.unwrap();
+    }
+}
