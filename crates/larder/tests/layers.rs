@@ -38,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-measure",
             "larder-store",
             "larder-api",
+            "larder-web",
         ],
     ),
 ];
