@@ -241,7 +241,7 @@ def test_wrong_schedules_are_refused(daemon):  # noqa: F811
     good = file.read_text()
     for counts, complaint in (
         ("{ hourly = 0 }", "snapshots keeps none"),
-        ("{ yearly = 2 }", "unknown field `yearly`"),
+        ("{ yearly = 2 }", "unknown key `yearly`"),
         ("{ daily = 100000 }", "at most 2500"),
         ('"daily"', "snapshots"),
     ):

@@ -188,6 +188,11 @@ endpoints! { $
     ReloadConfig(): Owner Json POST "/v1/reload", () => ConfigRead;
     /// Tells the metrics of the daemon, in the text form of Prometheus.
     GetMetrics(): OwnerOrScraper Text GET "/metrics", () => String;
+
+    /// Says what a configuration would change, whom that would interrupt, and what a file cannot change.
+    PlanConfig(): Owner Json POST "/v1/config/plan", ConfigText => ConfigPlan;
+    /// Makes a configuration the daemon's own, as a whole or not at all.
+    ApplyConfig(): Owner Json POST "/v1/config/apply", ConfigApply => ConfigApplied;
 }
 
 declare!(

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod config;
 pub mod endpoint;
 pub mod endpoints;
 mod explain;
@@ -20,6 +21,9 @@ mod socket;
 mod types;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
+pub use config::{
+    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigKey, ConfigPlan, ConfigText,
+};
 pub use explain::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
 };

@@ -125,6 +125,20 @@ impl ConfigHandle {
         Ok(())
     }
 
+    /// Take `user`'s access to a share away. Ends the user's trees on the
+    /// share, and closes the user's durable opens kept after their session
+    /// ended. Without such an access nothing changes.
+    pub async fn revoke_share_user(&self, share_name: &str, user: &str) -> Result<(), ConfigError> {
+        validate_user_name(user)?;
+        validate_share_name(share_name)?;
+        let share =
+            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
+        if share.acl.write().await.users.remove(user).is_some() {
+            self.close_share_trees(&share, Some(user)).await;
+        }
+        Ok(())
+    }
+
     /// Ends every session of `user` on every connection, and closes the
     /// user's durable opens kept after their session ended. All of them are
     /// cut off before any open is closed, and closing waits for requests

@@ -927,6 +927,32 @@ pub(crate) enum ConfigCommand {
         /// The file [default: larder.toml in the data folder]
         file: Option<PathBuf>,
     },
+    /// Show the file
+    Show {
+        /// The file [default: larder.toml in the data folder]
+        file: Option<PathBuf>,
+        /// With each key that is not there, and its default
+        #[arg(long)]
+        defaults: bool,
+    },
+    /// What a file would change, whom that would interrupt, and what no file changes. Nothing is changed
+    Diff {
+        /// The file; - reads standard input
+        file: PathBuf,
+    },
+    /// Make a file larder's configuration, as a whole or not at all, without a restart
+    Apply {
+        /// The file; - reads standard input
+        file: PathBuf,
+        /// Do not ask before clients are interrupted
+        #[arg(long)]
+        yes: bool,
+        /// Write changes that take effect when larder starts again, too
+        #[arg(long)]
+        at_next_start: bool,
+    },
+    /// The JSON schema of larder.toml, for editors
+    Schema,
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

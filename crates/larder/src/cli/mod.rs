@@ -91,7 +91,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Token(command) => token::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
-        Command::Config(command) => config::check(&global, command).await?,
+        Command::Config(command) => config::run(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command),

@@ -26,9 +26,19 @@ impl Editor {
     pub(crate) fn open(file: &Path) -> Result<Editor, Failure> {
         let text = std::fs::read_to_string(file)
             .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", file.display()), &e))?;
-        Config::parse(&text, file)?;
+        Editor::of(&text, file)
+    }
+
+    /// Edits `text` as the contents of `file`.
+    pub(crate) fn of(text: &str, file: &Path) -> Result<Editor, Failure> {
+        Config::parse(text, file)?;
         let document = text.parse().map_err(|e: toml_edit::TomlError| Failure::invalid(e.to_string()))?;
         Ok(Editor { file: file.to_owned(), document })
+    }
+
+    /// As it is edited so far.
+    pub(crate) fn text(&self) -> String {
+        self.document.to_string()
     }
 
     /// The meaning of the file as it is edited so far.
@@ -306,6 +316,20 @@ impl Editor {
         self.keep_free(uid.unwrap_or(0));
         self.unlist("share", &["users", "read_only_users"], name);
         self.unlist("group", &["members"], name);
+    }
+
+    /// Keeps the numbers of users and groups that are left out now, and of those before them, from new ones. Returns whether
+    /// that changed anything.
+    pub(crate) fn keep_numbers(&mut self, before: &Config) -> Result<bool, Failure> {
+        let now = self.config()?;
+        self.keep_free(i64::from(before.next_uid) - 1);
+        for user in before.users.iter().filter(|user| !now.users.iter().any(|one| one.name == user.name)) {
+            self.keep_free(user.uid.into());
+        }
+        for group in before.groups.iter().filter(|group| !now.groups.iter().any(|one| one.name == group.name)) {
+            self.keep_free(group.gid.into());
+        }
+        Ok(self.config()?.next_uid != now.next_uid)
     }
 
     /// Keeps a number from new users, since files of the removed user still have it

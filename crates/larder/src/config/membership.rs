@@ -6,6 +6,7 @@
 //!   command asks for another. Like those of users it is never given again (`next_uid`).
 
 use super::group::{GROUP_SIGN, GroupConfig};
+use super::nearest::nearest;
 use super::user::{Accounts, free_number};
 use super::{Checked, Config, UserConfig, Validator, check_user_name, raw::RawGroup};
 
@@ -57,13 +58,23 @@ impl Config {
         gids
     }
 
+    fn no_user(&self, name: &str) -> String {
+        match nearest(name, self.users.iter().map(|user| user.name.as_str())) {
+            Some(known) => format!("no user '{name}', did you mean '{known}'?"),
+            None => format!("no user '{name}': add a [[user]] of that name"),
+        }
+    }
+
     /// Whether a list of users may name `entry`: a user, or a group behind its sign.
     pub(crate) fn check_entry(&self, entry: &str) -> Result<(), String> {
         match entry.strip_prefix(GROUP_SIGN) {
             Some(group) if self.group(group).is_some() => Ok(()),
-            Some(group) => Err(format!("no group '{group}': add a [[group]] of that name")),
+            Some(group) => Err(match nearest(group, self.groups.iter().map(|group| group.name.as_str())) {
+                Some(known) => format!("no group '{group}', did you mean '{known}'?"),
+                None => format!("no group '{group}': add a [[group]] of that name"),
+            }),
             None if self.user(entry).is_some() => Ok(()),
-            None => Err(format!("no user '{entry}': add a [[user]] of that name")),
+            None => Err(self.no_user(entry)),
         }
     }
 }
@@ -80,7 +91,7 @@ impl Validator<'_> {
         let mut members: Vec<String> = Vec::new();
         for member in raw.members {
             let known = config.user(member.get_ref()).is_some();
-            let unknown = || format!("no user '{}': add a [[user]] of that name", member.get_ref());
+            let unknown = || config.no_user(member.get_ref());
             self.at(&member, known.then_some(()).ok_or_else(unknown))?;
             members.push(member.into_inner());
         }

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, SnapshotCounts, VolumeChange};
@@ -20,22 +21,26 @@ use larder_base::units::ByteSize;
 use larder_serve::login::{AuthorizedKey, CaKey};
 pub(crate) use larder_serve::nfs::Network;
 pub(crate) use larder_serve::strangers::BUDGET_BYTES;
-use toml::Spanned;
+use spanned::Spanned;
 
 use crate::machine;
 
+pub(crate) mod differences;
 pub(crate) mod edit;
 pub(crate) mod group;
 pub(crate) mod membership;
 mod mount;
 mod names;
+pub(crate) mod nearest;
 mod overlap;
 pub(crate) mod power;
 mod raw;
 mod replicate;
 mod schedule;
+pub(crate) mod schema;
 mod share;
 mod snapshots;
+mod spanned;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -180,8 +185,13 @@ impl Config {
 
     /// Validates `text` as the contents of `file`.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Failure> {
-        let raw: RawConfig = toml::from_str(text).map_err(|e| Failure::invalid(located(file, text, &e)))?;
-        Validator { text, file }.config(raw)
+        Config::parse_named(text, file, file)
+    }
+
+    /// The same; complaints call the file `named`.
+    pub(crate) fn parse_named(text: &str, file: &Path, named: &Path) -> Result<Config, Failure> {
+        let raw: RawConfig = toml::from_str(text).map_err(|e| Failure::invalid(located(named, text, &e)))?;
+        Validator { text, file, named }.config(raw)
     }
 
     /// Settings that are valid and perhaps not meant, one sentence each.
@@ -217,7 +227,7 @@ impl Config {
 /// "file:line:column: what".
 fn located(file: &Path, text: &str, error: &toml::de::Error) -> String {
     let at = error.span().map(|span| position(text, span.start));
-    let what = error.message();
+    let what = nearest::plainly(error.message());
     match at {
         Some((line, column)) => format!("{}:{line}:{column}: {what}{}", file.display(), quoted(text, line)),
         None => format!("{}: {what}", file.display()),
@@ -354,6 +364,15 @@ fn parse_strangers(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
+/// The door's address in a file that does not name it.
+fn listen_default(port: u16) -> String {
+    format!("0.0.0.0:{port}")
+}
+
+fn strangers_default() -> String {
+    ByteSize(BUDGET_BYTES as u64).to_string()
+}
+
 /// As typed for this machine.
 pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
     let size = parse_memory(text)?;
@@ -387,13 +406,50 @@ pub(crate) fn parse_owner_quota(text: &str) -> Result<(String, u64), String> {
 struct Validator<'a> {
     text: &'a str,
     file: &'a Path,
+    /// How complaints call it.
+    named: &'a Path,
 }
 
 type Checked<T> = Result<T, Failure>;
 
+/// Where the names are written that must not be there twice.
+struct NamePlaces {
+    disks: Vec<Range<usize>>,
+    grounds: Vec<Range<usize>>,
+    volume: Vec<Range<usize>>,
+    share: Vec<Range<usize>>,
+    user: Vec<Range<usize>>,
+    group: Vec<Range<usize>>,
+    mount: Vec<Range<usize>>,
+    replicate: Vec<Range<usize>>,
+    replica: Vec<Range<usize>>,
+}
+
+impl NamePlaces {
+    fn of(raw: &RawConfig) -> Self {
+        fn places<T>(list: &[Spanned<T>], name: impl Fn(&T) -> &Spanned<String>) -> Vec<Range<usize>> {
+            list.iter().map(|entry| name(entry.get_ref()).span()).collect()
+        }
+        let mut grounds = places(&raw.pool, |pool| &pool.name);
+        grounds.extend(places(&raw.store, |store| &store.name));
+        Self {
+            disks: raw.pool.iter().flat_map(|pool| &pool.get_ref().disks).map(Spanned::span).collect(),
+            grounds,
+            volume: places(&raw.volume, |volume| &volume.name),
+            share: places(&raw.share, |share| &share.name),
+            user: places(&raw.user, |user| &user.name),
+            group: places(&raw.group, |group| &group.name),
+            mount: places(&raw.mount, |mount| &mount.dir),
+            replicate: places(&raw.replicate, |replicate| &replicate.volume),
+            replica: places(&raw.replica, |replica| &replica.name),
+        }
+    }
+}
+
 impl Validator<'_> {
     fn config(&self, raw: RawConfig) -> Checked<Config> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
+        let places = NamePlaces::of(&raw);
         let any = IpAddr::from([0, 0, 0, 0]);
         let listen = |at: Option<Spanned<String>>, port: u16, off: bool| match at {
             Some(text) => self.at(&text, parse_listen(text.get_ref(), any, port)),
@@ -467,7 +523,7 @@ impl Validator<'_> {
         for pool in raw.pool {
             config.pools.push(self.pool(pool.into_inner(), folder)?);
         }
-        self.no_disk_twice(&config.pools)?;
+        self.no_disk_twice(&config.pools, &places.disks)?;
         for store in raw.store {
             let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
             let parsed = StoreConfig::parse(store.into_inner(), &pools);
@@ -492,16 +548,16 @@ impl Validator<'_> {
         for replica in raw.replica {
             config.replicas.push(self.replica(replica.into_inner(), &config)?);
         }
-        let pairs = config.replicates.iter().map(|one| format!("{} to {}", one.volume, one.to));
-        self.no_name_twice("replicate", pairs)?;
-        self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()))?;
-        self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()))?;
+        let replicates = config.replicates.iter().map(|one| format!("{} to {}", one.volume, one.to));
         let grounds = config.pools.iter().map(|pool| &pool.name).chain(config.stores.iter().map(|store| &store.name));
-        self.no_name_twice("pool or store", grounds.cloned())?;
-        self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
-        self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()))?;
-        self.no_name_twice("group", config.groups.iter().map(|g| g.name.to_lowercase()))?;
-        self.no_name_twice("user", config.users.iter().map(|u| u.name.to_lowercase()))?;
+        self.no_name_twice("replicate", replicates, &places.replicate)?;
+        self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()), &places.replica)?;
+        self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()), &places.mount)?;
+        self.no_name_twice("pool or store", grounds.cloned(), &places.grounds)?;
+        self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()), &places.volume)?;
+        self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()), &places.share)?;
+        self.no_name_twice("group", config.groups.iter().map(|g| g.name.to_lowercase()), &places.group)?;
+        self.no_name_twice("user", config.users.iter().map(|u| u.name.to_lowercase()), &places.user)?;
         Ok(config)
     }
 
@@ -552,7 +608,7 @@ impl Validator<'_> {
             options.push(word.get_ref().clone());
             self.at(&word, mount_options(&options))?;
         }
-        Ok(MountConfig { dir: folder.join(raw.dir), volume, options, snapshot: raw.snapshot })
+        Ok(MountConfig { dir: folder.join(raw.dir.into_inner()), volume, options, snapshot: raw.snapshot })
     }
 
     fn replicate(&self, raw: replicate::RawReplicate, config: &Config) -> Checked<ReplicateConfig> {
@@ -621,7 +677,12 @@ impl Validator<'_> {
     fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {
         let name = self.at(text, VolumeName::parse(text.get_ref()))?;
         if !config.has_ground(&name.pool) {
-            let what = format!("no pool '{}': add a [[pool]] or a [[store]] of that name", name.pool);
+            let pools = config.pools.iter().map(|pool| pool.name.as_str());
+            let stores = config.stores.iter().map(|store| store.name.as_str());
+            let what = match nearest::nearest(&name.pool, pools.chain(stores)) {
+                Some(known) => format!("no pool '{}', did you mean '{known}'?", name.pool),
+                None => format!("no pool '{}': add a [[pool]] or a [[store]] of that name", name.pool),
+            };
             return Err(self.wrong(text, what));
         }
         Ok(name)
@@ -635,23 +696,24 @@ impl Validator<'_> {
         text.map(|text| self.at(&text, parse(text.get_ref()))).transpose()
     }
 
-    fn no_name_twice(&self, kind: &str, names: impl Iterator<Item = String>) -> Checked<()> {
+    /// `places`: of the names, in their order.
+    fn no_name_twice(&self, kind: &str, names: impl Iterator<Item = String>, places: &[Range<usize>]) -> Checked<()> {
         let mut seen = HashSet::new();
-        for name in names {
+        for (name, place) in names.zip(places) {
             if seen.contains(&name) {
-                return Err(Failure::invalid(format!("{}: two [[{kind}]] are named '{name}'", self.file.display())));
+                return Err(self.wrong(&Spanned::new(place.clone(), ()), format!("two [[{kind}]] are named '{name}'")));
             }
             seen.insert(name);
         }
         Ok(())
     }
 
-    fn no_disk_twice(&self, pools: &[PoolConfig]) -> Checked<()> {
+    fn no_disk_twice(&self, pools: &[PoolConfig], places: &[Range<usize>]) -> Checked<()> {
         let mut seen = HashSet::new();
-        for disk in pools.iter().flat_map(|p| &p.disks) {
+        for (disk, place) in pools.iter().flat_map(|p| &p.disks).zip(places) {
             if !seen.insert(disk) {
-                let (file, disk) = (self.file.display(), disk.display());
-                return Err(Failure::invalid(format!("{file}: the disk {disk} is named twice")));
+                let what = format!("the disk {} is named twice", disk.display());
+                return Err(self.wrong(&Spanned::new(place.clone(), ()), what));
             }
         }
         Ok(())
@@ -663,6 +725,6 @@ impl Validator<'_> {
 
     fn wrong<S>(&self, place: &Spanned<S>, what: impl fmt::Display) -> Failure {
         let (line, column) = position(self.text, place.span().start);
-        Failure::invalid(format!("{}:{line}:{column}: {what}{}", self.file.display(), quoted(self.text, line)))
+        Failure::invalid(format!("{}:{line}:{column}: {what}{}", self.named.display(), quoted(self.text, line)))
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::spanned::Spanned;
 use larder_api::Failure;
 use larder_facts::power::{Login, PartSpec, SourceSpec, Tariff, Window};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::{Checked, Validator};
 
@@ -25,49 +26,76 @@ pub(crate) struct PowerConfig {
     pub(crate) load_hours_per_day: Option<f64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPower {
+    /// Of a kWh.
     price: Option<Spanned<f64>>,
+    /// EUR when it is not given.
     currency: Option<String>,
+    /// Other prices at certain hours; of two that overlap the later one counts.
     #[serde(default)]
     price_at: Vec<Spanned<RawWindow>>,
+    /// What a meter showed.
     idle_watts: Option<Spanned<f64>>,
+    /// What a meter showed under load.
     load_watts: Option<Spanned<f64>>,
+    /// Hours of load; 0 when it is not given.
     load_hours_per_day: Option<Spanned<f64>>,
+    /// For the estimate from parts, 0.1 to 1.
     supply_efficiency: Option<Spanned<f64>>,
+    /// Where watts are measured.
     #[serde(default)]
     source: Vec<Spanned<RawSource>>,
+    /// What the machine is made of, where nothing measures.
     #[serde(default)]
     part: Vec<RawPart>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawWindow {
+    /// Such as mon-fri or sat,sun.
+    #[schemars(extend("default" = "all"))]
     days: Option<String>,
+    /// HH:MM.
     from: String,
+    /// HH:MM.
     to: String,
+    /// Of a kWh.
     price: f64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawSource {
+    /// The kind of meter.
+    #[schemars(extend("enum" = ["shelly", "tasmota", "nut"]))]
     kind: Spanned<String>,
+    /// HOST or HOST:PORT.
     address: Option<String>,
+    /// The meter's channel.
+    #[schemars(extend("default" = 0))]
     channel: Option<u8>,
+    /// nut only, as upsc -l shows it.
     ups: Option<String>,
+    /// The login of the meter.
     user: Option<String>,
+    /// An absolute path; passwords are not in this file.
     password_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawPart {
+    /// Its name.
     name: String,
+    /// How many.
+    #[schemars(extend("default" = 1))]
     count: Option<u32>,
+    /// Of each.
     idle_watts: Spanned<f64>,
+    /// Of each; as idle when it is not given.
     load_watts: Option<Spanned<f64>>,
 }
 
@@ -220,9 +248,9 @@ mod tests {
             ("[[power.source]]\nkind = \"tasmota\"", "needs address ="),
             ("[[power.source]]\nkind = \"nut\"", "needs ups ="),
             ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\npassword_file = \"b\"", "must begin with /"),
-            ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\npassword = \"b\"", "unknown field"),
+            ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\npassword = \"b\"", "unknown key"),
             ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\nuser = \"a:b\"", "without colons"),
-            ("[power]\nwatts = 3", "unknown field"),
+            ("[power]\nwatts = 3", "unknown key"),
         ] {
             let complaint = parse(text).unwrap_err();
             assert!(complaint.contains(message), "{text}\n{complaint}");

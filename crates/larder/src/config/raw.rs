@@ -1,161 +1,272 @@
 //! The configuration as it is written: names and types only. What it means is decided in the parent module.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use toml::Spanned;
 
-#[derive(Debug, Default, Deserialize)]
+use super::spanned::Spanned;
+
+/// What larder serves: larder.toml.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConfig {
+    /// Secrets, socket and lock live here; the folder of this file when it is not named.
     pub(super) data: Option<Spanned<String>>,
+    /// Kept by larder: new users get no number below, because users who were removed had them.
     pub(super) next_uid: Option<u32>,
+    /// Addresses: ADDR:PORT, :PORT (0: a free one) or "off".
     #[serde(default)]
     pub(super) listen: RawListen,
+    /// Memory and connections.
     #[serde(default)]
     pub(super) limits: RawLimits,
+    /// Metrics for Prometheus.
     #[serde(default)]
     pub(super) metrics: RawMetrics,
+    /// How WebDAV is kept from eavesdroppers.
     #[serde(default)]
     pub(super) webdav: RawWebdav,
+    /// Logins over SFTP.
     #[serde(default)]
     pub(super) sftp: RawSftp,
+    /// How other machines find this one.
     #[serde(default)]
     pub(super) discovery: RawDiscovery,
+    /// Pools of disks.
     #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
+    /// Stores of volumes in buckets.
     #[serde(default)]
     pub(super) store: Vec<Spanned<super::store::RawStore>>,
+    /// Volumes with properties, keys and schedules. One that is missing is made, unless it names a key.
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
+    /// Shared folders.
     #[serde(default)]
     pub(super) share: Vec<Spanned<RawShare>>,
+    /// People who may log in. Passwords are kept elsewhere: larder user passwd NAME.
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
+    /// Groups of users, which shares name as @NAME.
     #[serde(default)]
     pub(super) group: Vec<Spanned<RawGroup>>,
+    /// Local mounts that are made at every start.
     #[serde(default)]
     pub(super) mount: Vec<Spanned<RawMount>>,
+    /// Volumes whose snapshots are sent as they are taken.
     #[serde(default)]
     pub(super) replicate: Vec<Spanned<super::replicate::RawReplicate>>,
+    /// Replicas that other machines may send into.
     #[serde(default)]
     pub(super) replica: Vec<Spanned<super::replicate::RawReplica>>,
+    /// For `larder power`; serving needs nothing of it.
     #[serde(default)]
     pub(super) power: super::power::RawPower,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawListen {
+    /// NFS version 3 and later.
+    #[schemars(extend("default" = super::listen_default(super::NFS_PORT)))]
     pub(super) nfs: Option<Spanned<String>>,
+    /// SMB 2 and 3. Windows opens port 445 and no other.
+    #[schemars(extend("default" = super::listen_default(super::SMB_PORT)))]
     pub(super) smb: Option<Spanned<String>>,
+    /// SFTP; 10022 is usual.
+    #[schemars(extend("default" = "off"))]
     pub(super) sftp: Option<Spanned<String>>,
+    /// WebDAV and pages without TLS, on loopback alone unless insecure_http; 10080 is usual.
+    #[schemars(extend("default" = "off"))]
     pub(super) webdav: Option<Spanned<String>>,
+    /// WebDAV and pages for browsers over TLS; 10443 is usual.
+    #[schemars(extend("default" = "off"))]
     pub(super) webdavs: Option<Spanned<String>>,
+    /// Snapshots from paired machines; 12077 is usual.
+    #[schemars(extend("default" = "off"))]
     pub(super) replication: Option<Spanned<String>>,
+    /// Lets clients find NFS without port options; its port is 111.
+    #[schemars(extend("default" = "off"))]
     pub(super) portmapper: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLimits {
+    /// Caches and unwritten data of all volumes, such as "2GiB"; a quarter of RAM when it is not given.
     pub(super) memory: Option<Spanned<String>>,
+    /// Of each protocol, at a time.
+    #[schemars(extend("default" = super::CONNECTIONS))]
     pub(super) connections: Option<Spanned<u32>>,
+    /// What connections without a login hold, of all protocols together; at least 8 MiB.
+    #[schemars(extend("default" = super::strangers_default()))]
     pub(super) strangers: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMetrics {
+    /// GET /metrics, without a password; 127.0.0.1:9633 is usual.
+    #[schemars(extend("default" = "off"))]
     pub(super) listen: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawWebdav {
+    /// A certificate of your own in PEM, together with its key; larder makes its own otherwise.
     pub(super) certificate: Option<Spanned<String>>,
+    /// The key of the certificate, in PEM.
     pub(super) key: Option<Spanned<String>>,
+    /// Passwords may cross the network in clear.
     #[serde(default)]
     pub(super) insecure_http: bool,
+    /// Proxies whose X-Forwarded-For or Forwarded is believed.
     #[serde(default)]
     pub(super) trusted_proxies: Vec<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSftp {
+    /// Whoever has a certificate of these authorities comes in: lines as in authorized_keys.
     #[serde(default)]
     pub(super) ssh_ca_keys: Vec<Spanned<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDiscovery {
+    /// Doors that listen beyond loopback are announced.
+    #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
+    /// The name that people see; the machine's when it is not given.
     pub(super) name: Option<Spanned<String>>,
+    /// All with an address of a private network when none is named.
     #[serde(default)]
     pub(super) interfaces: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPool {
+    /// As its labels say.
     pub(super) name: Spanned<String>,
+    /// Their folders. Order does not matter; layout and redundancy are in the labels.
     pub(super) disks: Vec<Spanned<String>>,
+    /// How often everything is read and verified.
+    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
+    #[schemars(extend("default" = super::Schedule::default().word()))]
     pub(super) scrub: Option<Spanned<String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVolume {
+    /// POOL/NAME.
     pub(super) name: Spanned<String>,
+    /// 4K to 1M, a power of two.
     pub(super) record_size: Option<Spanned<String>>,
+    /// lz4, zstd (as zstd:3), zstd:1 to zstd:19, none.
     pub(super) compression: Option<Spanned<String>>,
+    /// Such as "1TiB", or "none".
     pub(super) quota: Option<Spanned<String>>,
+    /// relaxed: changes are durable within 5 s; fsync and COMMIT still wait.
+    #[schemars(extend("enum" = ["standard", "relaxed"]))]
     pub(super) sync: Option<Spanned<String>>,
+    /// By name or number; "none" takes one away.
     #[serde(default)]
     pub(super) user_quotas: BTreeMap<String, Spanned<String>>,
+    /// By name or number; "none" takes one away.
     #[serde(default)]
     pub(super) group_quotas: BTreeMap<String, Spanned<String>>,
+    /// The key that opens an encrypted volume at every start.
     pub(super) key_file: Option<Spanned<String>>,
+    /// A program and its arguments, which writes that key to its standard output.
     pub(super) key_command: Option<Spanned<Vec<String>>>,
+    /// Automatic snapshots: how many of each kind are kept. None are taken when this is not given.
     pub(super) snapshots: Option<Spanned<super::snapshots::RawSnapshots>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawMount {
-    pub(super) dir: String,
+    /// The folder of this machine.
+    pub(super) dir: Spanned<String>,
+    /// POOL/NAME.
     pub(super) volume: Spanned<String>,
+    /// As mount -o has them: ro, noatime, allow_other, ...
     #[serde(default)]
     pub(super) options: Vec<Spanned<String>>,
+    /// A snapshot of the volume instead, read-only.
     pub(super) snapshot: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawShare {
+    /// NFS export /NAME, SMB share \\HOST\NAME.
     pub(super) name: Spanned<String>,
+    /// POOL/NAME. A share without a volume is a folder of this machine.
     pub(super) volume: Option<Spanned<String>>,
+    /// A folder of the volume; or, without a volume, the absolute path of a folder of this machine.
     pub(super) folder: Option<Spanned<String>>,
+    /// A share with lists of users is exported only to networks that are named.
+    #[schemars(extend("default" = true))]
     pub(super) nfs: Option<bool>,
+    /// SMB serves it.
+    #[schemars(extend("default" = true))]
     pub(super) smb: Option<bool>,
+    /// SFTP serves it, to the users that SMB lets in.
+    #[schemars(extend("default" = true))]
     pub(super) sftp: Option<bool>,
+    /// WebDAV serves it, to the users that SMB lets in.
+    #[schemars(extend("default" = true))]
     pub(super) webdav: Option<bool>,
+    /// Nobody writes through it.
+    #[schemars(extend("default" = false))]
     pub(super) read_only: Option<bool>,
+    /// NFS only: whose machines are believed about their users; this machine alone when it is not given.
     pub(super) networks: Option<Vec<Spanned<String>>>,
+    /// NFS only: ports below 1024 alone, which only root of a client uses.
+    #[schemars(extend("default" = true))]
     pub(super) secure: Option<bool>,
+    /// Every door: nobody comes in from elsewhere.
     pub(super) only_from: Option<Vec<Spanned<String>>>,
+    /// NFS only. root: root becomes the anonymous user; all: everybody; none: nobody.
+    #[schemars(extend("enum" = ["root", "all", "none"]))]
+    #[schemars(extend("default" = super::Squash::Root.word()))]
     pub(super) squash: Option<Spanned<String>>,
+    /// The anonymous user.
+    #[schemars(extend("default" = super::NOBODY))]
     pub(super) anon_uid: Option<u32>,
+    /// The anonymous user's group.
+    #[schemars(extend("default" = super::NOBODY))]
     pub(super) anon_gid: Option<u32>,
+    /// Who may read and write over SMB, SFTP and WebDAV: "all", or a list such as ["ann", "@family"].
     pub(super) users: Option<Spanned<RawUsers>>,
+    /// SMB, SFTP, WebDAV: who may only read.
     pub(super) read_only_users: Option<Vec<Spanned<String>>>,
+    /// SMB only: required refuses clients that cannot.
+    #[schemars(extend("enum" = ["offered", "required"]))]
+    #[schemars(extend("default" = "offered"))]
     pub(super) encrypt: Option<Spanned<String>>,
+    /// SMB only: anybody, without a password.
+    #[schemars(extend("default" = false))]
     pub(super) guest: Option<bool>,
+    /// All files belong to the anonymous user, so that everybody may change and delete them.
+    #[schemars(extend("default" = false))]
     pub(super) common: Option<bool>,
+    /// What is deleted over SMB and WebDAV stays in .recycle so long; true: 30 days.
+    #[schemars(extend("default" = false))]
     pub(super) recycle: Option<Spanned<RawRecycle>>,
+    /// A listing of the share's top shows .snapshots, which can be opened either way.
+    #[schemars(extend("default" = false))]
     pub(super) snapshots_shown: Option<bool>,
+    /// Names that differ in their Unicode form alone are one.
+    #[schemars(extend("default" = false))]
     pub(super) normalize: Option<bool>,
 }
 
@@ -194,6 +305,30 @@ impl<'de> Deserialize<'de> for RawRecycle {
     }
 }
 
+impl JsonSchema for RawRecycle {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Recycle".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "boolean" },
+                {
+                    "type": "object",
+                    "properties": { "days": { "type": "integer", "minimum": 1, "description": "Days in .recycle." } },
+                    "required": ["days"],
+                    "additionalProperties": false,
+                },
+            ]
+        })
+    }
+}
+
 /// `"all"`, or a list of names.
 #[derive(Debug)]
 pub(super) enum RawUsers {
@@ -227,21 +362,45 @@ impl<'de> Deserialize<'de> for RawUsers {
     }
 }
 
-#[derive(Debug, Deserialize)]
+impl JsonSchema for RawUsers {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Users".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "const": "all" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUser {
+    /// The name of the login.
     pub(super) name: Spanned<String>,
+    /// Owner of what the user makes; no two users should have the same.
     pub(super) uid: u32,
+    /// The uid when it is not given.
     pub(super) gid: Option<u32>,
+    /// Numbers of groups.
+    #[schemars(extend("default" = [] as [u32; 0]))]
     pub(super) groups: Option<Vec<u32>>,
+    /// SFTP only: keys that let the user in, as in authorized_keys.
+    #[schemars(extend("default" = [] as [u32; 0]))]
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawGroup {
+    /// Shares name it as @NAME.
     pub(super) name: Spanned<String>,
+    /// No two groups have the same.
     pub(super) gid: u32,
+    /// Users; and everybody whose gid or groups have its number.
     #[serde(default)]
     pub(super) members: Vec<Spanned<String>>,
 }

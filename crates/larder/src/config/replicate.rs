@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use super::spanned::Spanned;
 use larder_api::SnapshotCounts;
 use larder_base::units::ByteSize;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::names::VolumeName;
 use super::snapshots::RawSnapshots;
@@ -22,23 +23,35 @@ pub(super) const HOURS_MAX: u32 = 24 * 366;
 /// SHA-256 of a certificate, in hexadecimal digits.
 const FINGERPRINT_DIGITS: usize = 64;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawReplicate {
+    /// POOL/NAME.
     pub(super) volume: Spanned<String>,
+    /// POOL/NAME of this larder, larder://HOST[:PORT]/POOL/NAME or ssh://[USER@]HOST[:PORT]/POOL/NAME.
     pub(super) to: Spanned<String>,
+    /// Bytes a second at most, such as "10MiB".
     pub(super) limit: Option<Spanned<String>>,
+    /// The other machine's certificate; larder replicate add writes it.
     pub(super) machine: Option<Spanned<String>>,
+    /// An older newest snapshot is called late.
+    #[schemars(extend("default" = LATE_AFTER_HOURS))]
     pub(super) late_after_hours: Option<Spanned<u32>>,
+    /// Copy files into a volume with properties of its own.
+    #[schemars(extend("default" = false))]
     pub(super) as_files: Option<Spanned<bool>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawReplica {
+    /// POOL/NAME.
     pub(super) name: Spanned<String>,
+    /// Automatic snapshots that stay; all of them when it is not given.
     pub(super) keep: Option<Spanned<RawSnapshots>>,
+    /// Bytes that it may take up, before redundancy.
     pub(super) quota: Option<Spanned<String>>,
+    /// Certificates of the machines that may send; pairing writes them.
     #[serde(default)]
     pub(super) from: Vec<Spanned<String>>,
 }

@@ -17,7 +17,7 @@
 
 use std::path::Path;
 
-use toml::Spanned;
+use super::spanned::Spanned;
 
 use super::raw::{RawRecycle, RawShare, RawUsers};
 use super::{

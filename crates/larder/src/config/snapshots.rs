@@ -1,20 +1,25 @@
 //! How many automatic snapshots of a volume are kept: `snapshots = { hourly = 24, daily = 30, weekly = 8, monthly = 12 }`.
 
 use larder_api::SnapshotCounts;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The largest count of a kind. Four kinds of this many are 10,000 snapshots; listing and destroying stay fast with as many.
 const COUNT_MAX: u32 = 2_500;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSnapshots {
+    /// The newest one of so many hours.
     #[serde(default)]
     hourly: u32,
+    /// The newest one of so many days.
     #[serde(default)]
     daily: u32,
+    /// The newest one of so many weeks.
     #[serde(default)]
     weekly: u32,
+    /// The newest one of so many months.
     #[serde(default)]
     monthly: u32,
 }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::spanned::Spanned;
 use larder_base::Seat;
 use larder_base::units::ByteSize;
 use larder_store::{BucketSettings, BucketUrl, CACHE_BYTES_MIN, Nanos, Prices};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 use toml_edit::{InlineTable, Table, value};
 
 use super::names::check_name;
@@ -55,20 +56,27 @@ pub(crate) fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawCache {
+    /// Its folder.
     dir: PathBuf,
+    /// Its size, such as "100GiB".
     bytes: Spanned<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RawPrices {
+    /// 1,000 requests that write or list.
     put: Spanned<f64>,
+    /// 1,000 requests that read.
     get: Spanned<f64>,
+    /// A GiB kept for a month.
     gib_month: Option<Spanned<f64>>,
+    /// A GiB that leaves the cloud.
     egress_gib: Option<Spanned<f64>>,
+    /// USD when it is not given.
     currency: Option<Spanned<String>>,
 }
 
@@ -106,26 +114,42 @@ fn is_of_currency(c: char) -> bool {
     !c.is_whitespace() && !c.is_control()
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawStore {
-    name: Spanned<String>,
+    /// No pool and no other store has it.
+    pub(super) name: Spanned<String>,
+    /// s3://BUCKET/PREFIX.
     url: Spanned<String>,
+    /// AWS, or AWS_ENDPOINT_URL, when it is not given.
     endpoint: Option<String>,
+    /// AWS_REGION, or the profile's, when it is not given.
     region: Option<String>,
+    /// Files may cross the network in clear.
     #[serde(default)]
     allow_http: bool,
+    /// BUCKET.HOST instead of HOST/BUCKET.
     #[serde(default)]
     virtual_hosted: bool,
+    /// Other machines sit at the same store and serve other volumes; the first when it is not given.
     seat: Option<Spanned<String>>,
+    /// On two machines: one serves, the other takes over when it ends or is silent.
     #[serde(default)]
     standby: bool,
+    /// Another machine writes the store; its volumes are served read-only.
     #[serde(default)]
     read_only: bool,
+    /// With read_only: how old a state an answer may show, 2 to 20; 10 when it is not given.
     behind_seconds: Option<Spanned<u64>>,
+    /// A cache on a local disk.
     cache: Option<RawCache>,
+    /// journal: answers come from the journal of a local pool, and the bucket follows within seconds.
+    #[schemars(extend("enum" = ["bucket", "journal"]))]
+    #[schemars(extend("default" = "bucket"))]
     durability: Option<Spanned<String>>,
+    /// That pool; the only one when it is not given.
     journal: Option<Spanned<String>>,
+    /// Of 1,000 requests and of a GiB.
     prices: Option<RawPrices>,
 }
 

@@ -85,7 +85,21 @@ fn complaints_name_the_place() {
         assert!(got.contains(want), "{text}: {got}");
         assert!(got.starts_with(FILE), "{got}");
     };
-    check("[listen]\nnsf = \"x\"", "larder.toml:2:1: unknown field `nsf`");
+    check("[listen]\nnsf = \"x\"", "larder.toml:2:1: unknown key `nsf`");
+    check("[listen]\nnsf = \"x\"", "did you mean `nfs`?");
+    check("[[shares]]\nname = \"x\"", ":1:3: unknown key `shares`, did you mean `share`?");
+    check(
+        "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[pool]]\nname = \"t\"\ndisks = [\"b\"]",
+        ":5:8: two [[pool or store]] are named 't'",
+    );
+    check(
+        "[[pool]]\nname = \"tank\"\ndisks = [\"a\"]\n[[volume]]\nname = \"tnak/a\"",
+        ":5:8: no pool 'tnak', did you mean 'tank'?",
+    );
+    check(
+        "[[user]]\nname = \"ann\"\nuid = 7\n[[group]]\nname = \"g\"\ngid = 9\nmembers = [\"anne\"]",
+        ":7:12: no user 'anne', did you mean 'ann'?",
+    );
     check("[listen]\nnfs = 5", "larder.toml:2:7: ");
     check("[listen]\nnfs = \"nowhere\"", "larder.toml:2:7: 'nowhere' is not an address");
     check("a = [", "larder.toml:1:");
@@ -95,8 +109,8 @@ fn complaints_name_the_place() {
     check("[webdav]\ntrusted_proxies = [\"::1\", \"proxy\"]", ":2:27: ");
     check("[[pool]]\nname = \"Tank\"\ndisks = [\"a\"]", ":2:8: 'Tank' is not a name");
     check("[[pool]]\nname = \"tank\"\ndisks = []", "at least one disk");
-    check("[[pool]]\nname = \"tank\"", "missing field `disks`");
-    check("[[pool]]\nname = \"t\"\ndisks = [\"a\", \"a\"]", "named twice");
+    check("[[pool]]\nname = \"tank\"", "the key `disks` is missing");
+    check("[[pool]]\nname = \"t\"\ndisks = [\"a\", \"a\"]", ":3:15: the disk /etc/larder/a is named twice");
     check("[[volume]]\nname = \"tank/a\"", ":2:8: no pool 'tank'");
     let pool = "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n";
     let with = |rest: &str| format!("{pool}{rest}");
@@ -106,7 +120,7 @@ fn complaints_name_the_place() {
     check(&snapshots("{ hourly = 0 }"), ":6:13: snapshots keeps none: give hourly, daily, weekly or monthly a number");
     check(&snapshots("{}"), ":6:13: snapshots keeps none");
     check(&snapshots("{ daily = 99999 }"), ":6:13: daily = 99999 is more than a volume keeps: give at most 2500");
-    check(&snapshots("{ dayly = 1 }"), ":6:15: unknown field `dayly`");
+    check(&snapshots("{ dayly = 1 }"), ":6:15: unknown key `dayly`");
     check(&snapshots("{ daily = -1 }"), ":6:23: ");
     check(&snapshots("\"daily\""), ":6:13: ");
     check(&with("[[share]]\nname = \"a/b\"\nvolume = \"t/v\""), ":5:8: ");

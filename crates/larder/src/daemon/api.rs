@@ -207,6 +207,9 @@ finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);
 finishes!(UnmountVolume, |daemon, (), request| daemon.unmount(&request).await.map(done));
 finishes!(ReloadConfig, |daemon, (), ()| daemon.reload().await);
 
+answers!(PlanConfig, |daemon, (), request| daemon.plan_config(&request).await);
+finishes!(ApplyConfig, |daemon, (), request| daemon.apply_file(request).await);
+
 impl Answers for GetMetrics {
     async fn respond(daemon: Arc<Daemon>, (): (), _: Request) -> Response {
         super::metrics::answer(&daemon).await

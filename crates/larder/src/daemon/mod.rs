@@ -30,6 +30,7 @@ use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+mod applying;
 pub(crate) mod bucket;
 mod closing;
 pub(crate) mod direct;

@@ -58,7 +58,7 @@ use crate::nfs::Network;
 use crate::share::{Closed, is_within};
 use crate::strangers::{Budget, Stranger, Strangers};
 use feed::Feed;
-use people::{Directory, People};
+use people::{AccessList, Directory, People};
 pub(crate) use rights::{granted, is_kept};
 use tree::{Core, Tree};
 use volume_door::VolumeDoors;
@@ -137,13 +137,8 @@ pub struct SmbShare {
 }
 
 impl SmbShare {
-    fn people(&self, directory: Directory) -> People {
-        People {
-            directory,
-            access: self.users.iter().cloned().collect(),
-            guest: self.guest,
-            act_as: self.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])),
-        }
+    fn people(&self, directory: Directory, access: AccessList) -> People {
+        People { directory, access, guest: self.guest, act_as: self.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])) }
     }
 
     /// The identity of `user` on the share, and whether the share lets the user change anything.
@@ -154,7 +149,8 @@ impl SmbShare {
         if !self.guest && !self.users.iter().any(|(name, _)| *name == user.name) {
             return Err(Closed::NotListed);
         }
-        let (cred, may_write) = self.people(Directory::of(&user.name, user.cred())).find(Some(&user.name));
+        let access = self.users.iter().cloned().collect();
+        let (cred, may_write) = self.people(Directory::of(&user.name, user.cred()), access).find(Some(&user.name));
         Ok((cred, may_write && !self.read_only))
     }
 }
@@ -217,6 +213,8 @@ pub struct SmbServer {
 struct Applied {
     users: HashMap<String, SmbUser>,
     shares: HashMap<String, SmbShare>,
+    /// Of each share.
+    access: HashMap<String, AccessList>,
 }
 
 impl SmbServer {
@@ -315,7 +313,8 @@ impl SmbServer {
         Ok(())
     }
 
-    /// Makes these the shares. One that changed has its connections ended; files stay as they are.
+    /// Makes these the shares. One that changed has its connections ended; files stay as they are. Where only its users
+    /// changed, those of the users concerned end (`smb.others_stay`).
     pub fn set_shares(&self, shares: Vec<SmbShare>) -> BoxFuture<'_, Result<(), SmbError>> {
         Box::pin(async move {
             let mut applied = self.applied.lock().await;
@@ -329,21 +328,54 @@ impl SmbServer {
             for name in gone {
                 self.config.remove_share(&name).await?;
                 applied.shares.remove(&name);
+                applied.access.remove(&name);
             }
             for (name, share) in new {
-                if !applied.shares.contains_key(&name) {
-                    self.add_share(&share, &applied.users).await?;
-                    applied.shares.insert(name, share);
+                let Applied { users, shares, access } = &mut *applied;
+                match (shares.get(&name), access.get(&name)) {
+                    (Some(old), Some(access)) => self.set_access(old, &share, access, users).await?,
+                    _ => drop(access.insert(name.clone(), self.add_share(&share, users).await?)),
                 }
+                shares.insert(name, share);
             }
             Ok(())
         })
     }
 
-    async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {
+    /// `smb.others_stay`: the trees of a user end when that user's access changes, and no other's do.
+    async fn set_access(
+        &self,
+        old: &SmbShare,
+        new: &SmbShare,
+        access: &AccessList,
+        users: &HashMap<String, SmbUser>,
+    ) -> Result<(), SmbError> {
+        if old.users == new.users {
+            return Ok(());
+        }
+        access.set(&new.users);
+        if new.guest {
+            return Ok(());
+        }
+        let (before, after): (HashMap<_, _>, HashMap<_, _>) =
+            (old.users.iter().cloned().collect(), new.users.iter().cloned().collect());
+        for user in before.keys().filter(|user| after.get(*user) != before.get(*user) && users.contains_key(*user)) {
+            self.config.revoke_share_user(&new.name, user).await?;
+        }
+        for (user, access) in after.iter().filter(|(user, access)| before.get(*user) != Some(*access)) {
+            // A user who is not there (yet) is granted access when it comes.
+            if users.contains_key(user) {
+                self.config.grant_share_user(&new.name, user, library_access(*access)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<AccessList, SmbError> {
         let (door, files) = self.doors.of(&share.files);
         let feed = Feed::new(files.clone(), door.clone());
-        let people = share.people(self.directory.clone());
+        let access: AccessList = share.users.iter().cloned().collect();
+        let people = share.people(self.directory.clone(), access.clone());
         let core = Arc::new(Core {
             files,
             root: share.root,
@@ -371,7 +403,7 @@ impl SmbServer {
             public = public.encrypt_data();
         }
         self.config.add_share(public).await?;
-        Ok(())
+        Ok(access)
     }
 }
 
@@ -436,9 +468,9 @@ fn library_access(access: Access) -> larder_smb::Access {
     }
 }
 
+/// But for its users.
 fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
-    a.users == b.users
-        && a.read_only == b.read_only
+    a.read_only == b.read_only
         && a.encryption == b.encryption
         && a.guest == b.guest
         && a.files.id() == b.files.id()

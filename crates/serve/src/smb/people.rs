@@ -27,10 +27,26 @@ impl Directory {
     }
 }
 
+/// The users of one share, each with its access. Trees of users who stay as they are outlive a change of the others.
+#[derive(Clone, Default)]
+pub struct AccessList(Arc<RwLock<HashMap<String, Access>>>);
+
+impl AccessList {
+    pub fn set(&self, users: &[(String, Access)]) {
+        *self.0.write() = users.iter().cloned().collect();
+    }
+}
+
+impl FromIterator<(String, Access)> for AccessList {
+    fn from_iter<I: IntoIterator<Item = (String, Access)>>(users: I) -> Self {
+        Self(Arc::new(RwLock::new(users.into_iter().collect())))
+    }
+}
+
 /// The users of one share.
 pub struct People {
     pub directory: Directory,
-    pub access: HashMap<String, Access>,
+    pub access: AccessList,
     /// Anybody may come in, and write.
     pub guest: bool,
     /// The identity that every user of the share acts under, if not their own.
@@ -41,7 +57,7 @@ impl People {
     /// The credentials of `user`, and whether the share lets it write.
     pub fn find(&self, user: Option<&str>) -> (Cred, bool) {
         let known = user.and_then(|user| self.directory.0.read().get(user).cloned());
-        let access = user.and_then(|user| self.access.get(user).copied());
+        let access = user.and_then(|user| self.access.0.read().get(user).copied());
         let writes = access.map_or(self.guest, |access| access == Access::ReadWrite);
         if let Some(everybody) = &self.act_as {
             return (everybody.clone(), writes);

@@ -42,7 +42,7 @@ impl Fixture {
         volume.setattr(&Cred::root(), Ino::ROOT, open_to_all).await.unwrap();
         let directory = Directory::default();
         directory.set(&[user("ann", 1000), user("bob", 1001)]);
-        let access = [("ann".to_owned(), Access::ReadWrite), ("bob".to_owned(), Access::ReadWrite)].into();
+        let access = ["ann", "bob"].map(|name| (name.to_owned(), Access::ReadWrite)).into_iter().collect();
         let (door, own) = VolumeDoors::default().of(&Files::alone(volume.clone()));
         let feed = Feed::new(own.clone(), door.clone());
         let people = People { directory, access, guest: false, act_as: None };
