@@ -1,8 +1,10 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
 # make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$HOME/.local
+# make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
+# make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
@@ -30,8 +32,9 @@ UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
 TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
 	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
-	smbclient strace util-linux xfsprogs
+	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
+DEB_PACKAGES := binutils debootstrap dpkg systemd-container
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
@@ -77,10 +80,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -11
+	@sed -n 's/^# //p' Makefile | head -13
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -105,6 +108,15 @@ install:
 	@[ -e $(LARDER) ] || { echo "nothing is built yet: make build, then: make install" >&2; exit 1; }
 	install -D -m 755 $(LARDER) "$(DESTDIR)$(PREFIX)/bin/larder"
 	@echo "installed $(PREFIX)/bin/larder; next: larder up"
+
+# Manual pages and completions come from the program.
+deb: build
+	@packaging/debian/build
+
+# A clean Debian by debootstrap, and systemd in it; the package is installed nowhere else.
+test-deb: deb
+	$(call install,$(DEB_PACKAGES),)
+	$(ELEVATE) tests/deb/run "$$(ls -t $(CARGO_TARGET_DIR)/debian/larder_*_$$(dpkg --print-architecture).deb | head -n 1)"
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build

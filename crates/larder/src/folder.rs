@@ -25,6 +25,8 @@ pub(crate) const CONFIG_NAME: &str = "larder.toml";
 /// Links that users made in the browser.
 pub(crate) const LINKS_NAME: &str = "links";
 pub(crate) const DEFAULT: &str = "larder-data";
+/// The data folder of the larder that a package installed.
+pub(crate) const OF_PACKAGE: &str = "/var/lib/larder";
 /// Announcements beyond these are not looked at.
 const ANNOUNCED_MAX: usize = 256;
 /// How long the end of a killed daemon is waited for. It frees its memory first, of gigabytes in tenths of a second.

@@ -16,6 +16,7 @@ mod folder;
 mod fuzz;
 mod machine;
 mod missing;
+mod notify;
 mod out;
 mod render;
 mod render_explain;

@@ -192,6 +192,9 @@ pub(crate) struct ServeArgs {
     /// As `read_only = true` in [[store]]: serve what another machine keeps in the store, and write nothing there
     #[arg(long, conflicts_with = "standby")]
     pub(crate) read_only: bool,
+    /// Also when the configuration names no pool, no store and no share yet: they come by commands
+    #[arg(long)]
+    pub(crate) idle: bool,
 }
 
 /// Which disks, when no daemon is asked.

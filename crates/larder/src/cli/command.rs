@@ -95,4 +95,10 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Make the running daemon read its configuration again
     Reload,
+    /// Write manual pages and completions, for packages
+    #[command(hide = true)]
+    Generate {
+        /// The folder; man and completions are made in it
+        dir: std::path::PathBuf,
+    },
 }

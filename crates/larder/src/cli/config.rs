@@ -185,7 +185,8 @@ async fn usual_file(global: &Global) -> Result<PathBuf, Failure> {
             let info = client.ask(GetInfo).await?;
             Ok(info.data.join(folder::CONFIG_NAME))
         }
-        _ => Ok(beside),
+        Some(Target::Config(config)) => Ok(config.data.join(folder::CONFIG_NAME)),
+        None => Ok(beside),
     }
 }
 

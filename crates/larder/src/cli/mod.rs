@@ -16,6 +16,7 @@ mod debug;
 mod destroy;
 mod disk;
 mod doctor;
+mod generate;
 mod group;
 mod history;
 mod import;
@@ -93,6 +94,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
         Command::Config(command) => config::run(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
+        Command::Generate { dir } => generate::run(&dir)?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command),
         Command::Power(command) => power::run(&global, command).await?,

@@ -44,7 +44,7 @@ pub(crate) enum Target {
 }
 
 /// The daemon of the data folder named; else of ./larder-data; else the configuration there; else the only
-/// daemon running. `None`: there is none of these.
+/// daemon running; else that of the package. `None`: there is none of these.
 pub(crate) async fn maybe_target(global: &Global) -> Result<Option<Target>, Failure> {
     let named = global.data_named();
     let folder = named.clone().unwrap_or_else(|| PathBuf::from(folder::DEFAULT));
@@ -60,12 +60,24 @@ pub(crate) async fn maybe_target(global: &Global) -> Result<Option<Target>, Fail
     }
     match running().await.as_slice() {
         [(_, client)] => Ok(Some(Target::Daemon(client.clone()))),
-        [] => Ok(None),
+        [] => of_package(Path::new(folder::OF_PACKAGE)).await,
         many => {
             let pids: Vec<String> = many.iter().map(|(pid, _)| pid.to_string()).collect();
             Err(Failure::invalid(format!("several larders are running (pids {})", pids.join(", ")))
                 .action("say which with --data DIR"))
         }
+    }
+}
+
+/// The larder of the package, whether it runs or not.
+async fn of_package(folder: &Path) -> Result<Option<Target>, Failure> {
+    if let Some(client) = Client::connect(&folder.join(SOCKET_NAME)).await? {
+        return Ok(Some(Target::Daemon(client)));
+    }
+    let file = folder.join(folder::CONFIG_NAME);
+    match file.exists() {
+        true => Config::load(&file).map(|config| Some(Target::Config(Box::new(config)))),
+        false => Ok(None),
     }
 }
 

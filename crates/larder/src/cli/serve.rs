@@ -18,7 +18,7 @@ use crate::daemon::{
     run_snapshot_schedule,
 };
 use crate::folder::{self, DataFolder};
-use crate::{machine, out};
+use crate::{machine, notify, out};
 
 pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure> {
     let file = match args.config {
@@ -33,7 +33,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     let (standby, read_only) = (args.standby, args.read_only);
     let set = move |config: &mut Config| config.stores.iter_mut().for_each(|store| store.set(standby, read_only));
     set(&mut config);
-    if config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {
+    if !args.idle && config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {
         return Err(Failure::invalid(format!("{} names no pool, no store and no share", file.display())).action(
             "make a pool with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]; \
              or share a folder of this machine: [[share]] name = \"photos\" folder = \"/srv/photos\"",
@@ -45,6 +45,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
         config.data = data.clone();
         set(config);
     });
+    notify::tell("STATUS=opening pools and stores");
     let stood_by = stand_by(&config, &folder).await?;
     let daemon = Daemon::new(folder, file, config, overrides).await?;
     daemon.open_pools(false, false).await?;
@@ -93,6 +94,10 @@ pub(super) async fn until_stopped(
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
     };
+    let watchdog = tokio::spawn(notify::run_watchdog());
+    if started.is_ok() {
+        notify::tell("READY=1\nSTATUS=serving");
+    }
     let mut asked = None;
     let outcome = match started {
         Err(failure) => Err(failure),
@@ -111,6 +116,7 @@ pub(super) async fn until_stopped(
         },
     };
     tracing::info!("stopping");
+    notify::tell("STOPPING=1\nSTATUS=writing what is not yet durable");
     schedule.abort();
     snapshots.abort();
     memory.abort();
@@ -126,6 +132,7 @@ pub(super) async fn until_stopped(
             std::process::exit(130);
         }
     };
+    watchdog.abort();
     outcome.and(stopped)?;
     if let Some(asked) = asked {
         asked.given_back().await;

@@ -131,7 +131,14 @@ pub(crate) fn differences(
     let documents = [old_text, new_text].map(|text| with_defaults(text).ok()?.parse::<DocumentMut>().ok());
     let (before, after) = (parts(old), parts(new));
     let ids: BTreeSet<&(Kind, String)> = before.keys().chain(after.keys()).collect();
-    let differing = ids.into_iter().filter(|id| before.get(id) != after.get(id));
+    // Access that is gained by a user or group is said there.
+    let only_gains = |id: &(Kind, String)| match (before.get(id), after.get(id)) {
+        (Some(Part::Share(was, _)), Some(Part::Share(is, _))) => {
+            was == is && interrupts(before.get(id), after.get(id)).is_empty()
+        }
+        _ => false,
+    };
+    let differing = ids.into_iter().filter(|id| before.get(id) != after.get(id) && !only_gains(id));
     let difference = |id: &(Kind, String)| {
         let (kind, name) = id;
         let (was, is) = (before.get(id), after.get(id));
@@ -289,6 +296,10 @@ fn of_share(
         match after.get(user) {
             None => found.push(format!("'{user}' loses '{name}'")),
             Some(writes) if *wrote && !writes => found.push(format!("'{user}' may only read in '{name}'")),
+            // The right is taken when a client connects.
+            Some(writes) if *writes && !wrote && new.smb && !new.guest => {
+                found.push(format!("SMB clients of '{user}' connect to '{name}' again"));
+            }
             Some(_) => {}
         }
     }

@@ -339,9 +339,12 @@ impl Editor {
         const CHOSEN_MAX: i64 = 1 << 20;
         let next = self.document.get("next_uid").and_then(Item::as_integer).unwrap_or(0);
         if uid >= next.max(1000) && uid < CHOSEN_MAX {
+            if let Some(there) = self.document.get_mut("next_uid").and_then(Item::as_value_mut) {
+                return replace_value(there, &Value::from(uid + 1));
+            }
             // The file's head stands before its first table; a key that comes before that table takes the head along.
             let first = self.document.iter_mut().next().and_then(|(_, item)| item.as_table_mut());
-            let head = first.filter(|_| next == 0).map(|table| std::mem::take(table.decor_mut()));
+            let head = first.map(|table| std::mem::take(table.decor_mut()));
             self.document.insert("next_uid", value(uid + 1));
             let head = head.as_ref().and_then(|decor| decor.prefix()?.as_str());
             if let (Some(head), Some(mut key)) = (head, self.document.key_mut("next_uid")) {

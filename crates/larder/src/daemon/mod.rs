@@ -56,6 +56,7 @@ mod mounts;
 mod owner_quotas;
 mod owners;
 mod passes;
+mod port_holder;
 pub(crate) mod people;
 mod recycle;
 mod replicas;

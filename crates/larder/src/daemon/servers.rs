@@ -420,10 +420,21 @@ fn port_failure(protocol: &str, flag: &str, addr: SocketAddr, error: &std::io::E
     let failure = Failure::io(format_args!("cannot serve {protocol} on {addr}"), error);
     let port = addr.port();
     match failure.kind {
-        FailureKind::Busy => failure.action(format!(
-            "another program (perhaps another larder) has port {port}: stop it, or choose a port with {flag} :PORT \
-             ({flag} :0 takes a free one); see who has it with: ss -ltnp 'sport = :{port}'"
-        )),
+        FailureKind::Busy => {
+            let key = flag.trim_start_matches('-');
+            let elsewhere = format!(
+                "or choose a port with {flag} :PORT ({flag} :0 takes a free one), or in larder.toml, under [listen]: {key} = \":PORT\""
+            );
+            match super::port_holder::of(port) {
+                Some(holder) => {
+                    failure.action(format!("{holder} has port {port}: stop it with: {}; {elsewhere}", holder.stop()))
+                }
+                None => failure.action(format!(
+                    "another program (perhaps another larder) has port {port}: stop it, {elsewhere}; see who has it with: \
+                     sudo ss -ltnp 'sport = :{port}'"
+                )),
+            }
+        }
         FailureKind::Denied => failure.action(format!(
             "ports below 1024 are root's: use {flag} :{}, or allow them with: sudo sysctl \
              net.ipv4.ip_unprivileged_port_start={port}",

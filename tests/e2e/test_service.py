@@ -1,0 +1,94 @@
+"""larder as a service: what it tells its manager, the unit, and manual pages and completions for packages."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import larderd
+from conftest import make
+
+PACKAGING = larderd.ROOT / "packaging" / "systemd"
+
+
+def states(listener, until):
+    """What the manager is told, up to a state."""
+    told = []
+    while until not in told:
+        told += listener.recv(4096).decode().split("\n")
+    return told
+
+
+def test_the_manager_is_told(folder):
+    """An idle larder with a manager that has a watchdog, as the package starts it."""
+    (folder / "data").mkdir(mode=0o700)
+    (folder / "data" / "larder.toml").write_text('[listen]\nnfs = "127.0.0.1:0"\nsmb = "127.0.0.1:0"\n')
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.settimeout(60)
+    listener.bind(str(folder / "notify"))
+    command = [larderd.binary(), "--data", folder / "data", "serve"]
+    refused = subprocess.run(command, text=True, capture_output=True, check=False, timeout=60)
+    assert refused.returncode == 1 and "names no pool" in refused.stderr, refused.stderr
+    env = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "200000"}
+    daemon = subprocess.Popen([*command, "--idle"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        told = states(listener, "READY=1")
+        assert "STATUS=opening pools and stores" in told
+        assert states(listener, "WATCHDOG=1") and states(listener, "WATCHDOG=1")
+        # A pool that comes later is served.
+        disk = folder / "disk"
+        larderd.run("pool", "create", "tank", disk, "--layout", "single", cwd=folder, check=True)
+        larderd.run("--data", folder / "data", "pool", "import", disk, cwd=folder, check=True)
+        larderd.run("--data", folder / "data", "volume", "create", "files", cwd=folder, check=True)
+        assert "files" in larderd.run("--data", folder / "data", "share", "list", cwd=folder, check=True).stdout
+        daemon.send_signal(signal.SIGTERM)
+        assert "WATCHDOG=1" not in states(listener, "STOPPING=1")[-1:]
+        assert daemon.wait(60) == 0
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+
+
+def test_a_port_that_is_taken_names_who_has_it(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = make(folder, count=1, layout="single", extra=["--sftp", f"127.0.0.1:{port}"])
+        try:
+            daemon.start()
+            raise AssertionError("it took a port that is taken")
+        except larderd.StartFailed as failed:
+            said = str(failed)
+        finally:
+            daemon.end()
+    assert f"(process {os.getpid()}) has port {port}: stop it with: " in said, said
+    assert 'in larder.toml, under [listen]: sftp = \\":PORT\\"' in said or 'under [listen]: sftp = ":PORT"' in said, said
+
+
+def test_the_unit_is_one(folder):
+    unit = (PACKAGING / "larder.service").read_text().replace("/usr/bin/larder", larderd.binary())
+    unit = re.sub(r"^(User|Group|Documentation)=.*\n", "", unit, flags=re.M)
+    (folder / "larder.service").write_text(unit)
+    found = subprocess.run(["systemd-analyze", "verify", folder / "larder.service"], text=True, capture_output=True, check=False)
+    assert found.returncode == 0 and "larder.service" not in found.stderr, found.stderr
+    rated = subprocess.run(["systemd-analyze", "security", "--offline=true", PACKAGING / "larder.service"], text=True, capture_output=True, check=True)
+    level = float(re.search(r"exposure level for larder.service: ([0-9.]+)", rated.stdout).group(1))
+    assert level <= 2.0, rated.stdout
+    # The package's configuration is one, and says what it means to say.
+    larderd.run("config", "check", PACKAGING / "larder.toml", cwd=folder, check=True)
+
+
+def test_manual_pages_and_completions(folder):
+    larderd.run("generate", folder, cwd=folder, check=True)
+    pages = {page.name for page in (folder / "man").iterdir()}
+    assert {"larder.1", "larder-pool.1", "larder-pool-create.1", "larder-config-apply.1"} <= pages, pages
+    shown = subprocess.run(["man", "-l", "--warnings", folder / "man" / "larder-pool-create.1"], text=True, capture_output=True,
+                           check=False) if os.path.exists("/usr/bin/man") else None
+    assert shown is None or "larder" in shown.stdout
+    assert "Make a pool from empty folders" in (folder / "man" / "larder-pool-create.1").read_text()
+    completions = folder / "completions"
+    done = subprocess.run(["bash", "-c", 'source "$1"; COMP_WORDS=(larder pool cr); COMP_CWORD=2; _larder larder cr pool; echo "${COMPREPLY[@]}"',
+                           "-", completions / "larder.bash"], text=True, capture_output=True, check=True)
+    assert done.stdout.strip() == "create", done
+    assert (completions / "_larder").read_text().startswith("#compdef larder") and (completions / "larder.fish").stat().st_size > 1000
