@@ -113,7 +113,10 @@ mod tests {
         assert_eq!(service(445, groups.path()), None);
         std::fs::create_dir(groups.path().join("smbd.service")).unwrap();
         let found = service(445, groups.path()).unwrap();
-        assert_eq!((found.to_string().as_str(), found.stop().as_str()), ("the service smbd", "sudo systemctl disable --now smbd"));
+        assert_eq!(
+            (found.to_string().as_str(), found.stop().as_str()),
+            ("the service smbd", "sudo systemctl disable --now smbd")
+        );
         assert_eq!(service(446, groups.path()), None);
     }
 
