@@ -34,6 +34,7 @@ const AUTH_SYS: u32 = 1;
 pub enum AuthStat {
     BadCred = 1,
     BadVerf = 3,
+    TooWeak = 5,
 }
 
 /// `accept_stat`: how an accepted call fared (section 9).
@@ -164,6 +165,12 @@ pub fn prog_mismatch(w: &mut Writer, xid: u32, low: u32, high: u32) {
     begin_accepted(w, xid, AcceptStat::ProgMismatch);
     w.u32(low);
     w.u32(high);
+}
+
+/// A call of somebody who may not call at all.
+pub fn too_weak(w: &mut Writer, xid: u32) {
+    w.truncate(0);
+    deny(w, BadCall::Auth { xid, why: AuthStat::TooWeak });
 }
 
 /// The answer to a call that was not accepted; `None` where there is nothing to say.

@@ -199,6 +199,10 @@ impl<T: FileTable> StateTable<T> {
         }
     }
 
+    pub fn table(&mut self) -> &mut T {
+        &mut self.table
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -249,6 +253,24 @@ impl<T: FileTable> StateTable<T> {
     /// The sequence of an owner's requests in NFSv4.0.
     pub fn owner_seq(&mut self, owner: OwnerId) -> Option<&mut OwnerSeq> {
         self.owners.get_mut(&owner).map(|record| &mut record.seq)
+    }
+
+    /// The client of a state of NFSv4.0, where the stateid alone says it.
+    pub fn client_of(&self, stateid: &StateId) -> Option<ClientId> {
+        self.look_up(stateid, Caller { client: None, minor: 0 }).ok().map(|(_, state)| state.client)
+    }
+
+    /// The owner whose requests come in order, by the stateid of its open or lock (NFSv4.0).
+    pub fn owner_by_stateid(&self, stateid: &StateId) -> Option<OwnerId> {
+        let (number, _) = self.look_up(stateid, Caller { client: None, minor: 0 }).ok()?;
+        self.owner_of(number)
+    }
+
+    /// An owner whose first OPEN was not confirmed begins with any number again (NFSv4.0).
+    pub fn restart_unconfirmed(&mut self, owner: OwnerId) {
+        if let Some(record) = self.owners.get_mut(&owner).filter(|record| !record.is_confirmed) {
+            record.seq.restart();
+        }
     }
 
     /// The owner of an open or a lock.
@@ -363,6 +385,14 @@ impl<T: FileTable> StateTable<T> {
         }
         let owners: Vec<OwnerId> = self.owners_of(client).collect();
         owners.into_iter().for_each(|owner| self.forget_owner(owner));
+    }
+
+    /// Ends whatever clients have in a volume.
+    pub fn end_volume(&mut self, volume: u64) {
+        let in_volume =
+            |(number, state): (&StateNumber, &StateRecord)| (state.file.volume == volume).then_some(*number);
+        let numbers: Vec<StateNumber> = self.states.iter().filter_map(in_volume).collect();
+        numbers.into_iter().for_each(|number| self.end(number));
     }
 
     fn forget_owner(&mut self, owner: OwnerId) {
