@@ -137,6 +137,7 @@ impl NfsServer {
         Box::pin(async move {
             let tracker = TaskTracker::new();
             tracker.spawn(Arc::clone(&self.shared.v4).look_after_clients(shutdown.clone()));
+            tracker.spawn(Arc::clone(&self.shared.v4).send_recalls(shutdown.clone()));
             let accept = |listener, service| {
                 accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
             };

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use larder_volume::Cred;
@@ -123,16 +124,8 @@ pub struct Session {
     replace: usize,
     /// An export has admitted this client.
     admitted: bool,
-    /// Its number among the connections of version 4, once it has used that.
-    connection: Option<v4::ConnectionId>,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection {
-            self.shared.v4.lock().clients.disconnected(connection);
-        }
-    }
+    /// As a connection of version 4, once it has used that.
+    connection: Option<v4::Connected>,
 }
 
 impl Session {
@@ -155,6 +148,11 @@ impl Session {
         self.admitted
     }
 
+    /// A call of the server to this client, with its record mark.
+    pub fn next_call(&self, waker: &Waker) -> Option<Vec<u8>> {
+        self.connection.as_ref()?.back.next(waker)
+    }
+
     pub(super) fn peer(&self) -> SocketAddr {
         SocketAddr::new(self.client, self.port)
     }
@@ -165,7 +163,12 @@ impl Session {
         w.truncate(0);
         let call = match parse_call(&message.head) {
             Ok(call) => call,
-            Err(bad) => return self.bad_call(bad, w),
+            Err(bad) => {
+                if let (BadCall::NotACall, Some(connected)) = (bad, &self.connection) {
+                    connected.back.answered(&message.head);
+                }
+                return self.bad_call(bad, w);
+            }
         };
         match (self.service, call.prog) {
             (Service::Files, NFS_PROGRAM) if call.vers == NFS_V4 => {
@@ -273,7 +276,7 @@ impl Session {
             return if wait.is_zero() { Next::Reply(reply) } else { Next::Work(Work::Refused(reply, wait)) };
         }
         self.admitted = true;
-        let connection = *self.connection.get_or_insert_with(|| self.shared.v4.new_connection());
+        let connection = self.connection.get_or_insert_with(|| v4::Connected::new(&self.shared.v4)).id;
         let outline = v4::Outline::of(&message, args_at);
         let (shared, peer) = (Arc::clone(&self.shared), self.peer());
         Next::Work(Work::Compound(Box::new(v4::Call4 {

@@ -6,14 +6,21 @@
 //!   nothing keeps no volume open.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 
+use larder_files::leases::Holder;
 use larder_files::locks::{Held, LockError, Range};
 use larder_files::{Files, Open, Uses};
 use larder_volume::Ino;
 use uuid::Uuid;
 
+use super::super::handle::HANDLE_BYTES;
 use super::delegation::Delegated;
-use super::file_table::{ByteRange, FileKey, FileTable, Holder, LockInTheWay, LockOwnerId, RangeRefusal, ShareBits};
+use super::file_table::{
+    ByteRange, FileKey, FileTable, Holder as StateHolder, LockInTheWay, LockOwnerId, RangeRefusal, ShareBits,
+};
+use super::recalls::VolumeDelegations;
+use super::server::NfsV4;
 use super::stateids::StateNumber;
 
 /// No owner has this number.
@@ -23,12 +30,22 @@ const NO_OWNER: u64 = 0;
 pub struct HeldOpen {
     pub open: Open,
     pub uid: u32,
+    /// The handle by which the client knows it.
+    pub handle: [u8; HANDLE_BYTES],
+}
+
+/// A volume that is exported.
+struct Exported {
+    files: Files,
+    /// Asked by other doors as long as it is here, from the first open on: before it there is nothing to ask for.
+    delegations: Arc<VolumeDelegations>,
+    is_asked: bool,
 }
 
 #[derive(Default)]
 pub struct DoorTable {
-    /// The services of the volumes that are exported, by their numbers here.
-    trees: HashMap<u64, Files>,
+    /// The volumes that are exported, by their numbers here.
+    trees: HashMap<u64, Exported>,
     numbers: HashMap<Uuid, u64>,
     next: u64,
     held: HashMap<StateNumber, HeldOpen>,
@@ -39,15 +56,24 @@ pub struct DoorTable {
 impl DoorTable {
     /// Takes the volumes of these services in place of those before. Returns the numbers of the ones that are gone, whose states
     /// the caller ends before it calls [`DoorTable::forget`].
-    pub fn set_trees<'f>(&mut self, exported: impl Iterator<Item = &'f Files>) -> Vec<u64> {
+    pub fn set_trees<'f>(&mut self, exported: impl Iterator<Item = &'f Files>, v4: &Weak<NfsV4>) -> Vec<u64> {
         let mut kept = HashSet::new();
         for files in exported {
-            let number = *self.numbers.entry(files.id()).or_insert_with(|| {
+            let known = self.numbers.get(&files.id()).copied();
+            // A volume that was closed and opened again is another one: what was held of it went with the former.
+            let is_same = |number: &u64| {
+                self.trees.get(number).is_some_and(|exported| exported.files.verifier() == files.verifier())
+            };
+            let number = known.filter(is_same).unwrap_or_else(|| {
                 self.next += 1;
                 self.next
             });
+            self.numbers.insert(files.id(), number);
             kept.insert(number);
-            self.trees.insert(number, files.clone());
+            self.trees.entry(number).or_insert_with(|| {
+                let delegations = Arc::new(VolumeDelegations { v4: v4.clone(), volume: number });
+                Exported { files: files.clone(), delegations, is_asked: false }
+            });
         }
         self.trees.keys().copied().filter(|number| !kept.contains(number)).collect()
     }
@@ -62,8 +88,22 @@ impl DoorTable {
         self.numbers.get(&files.id()).map(|volume| FileKey { volume: *volume, inode: ino.0 })
     }
 
+    /// The one that other doors have to ask from now on, until [`DoorTable::is_asked`]. Registering takes the lock under which it is
+    /// asked, so it is done without ours.
+    pub fn to_be_asked(&self, files: &Files) -> Option<(u64, Weak<dyn Holder>)> {
+        let volume = self.numbers.get(&files.id())?;
+        let exported = self.trees.get(volume).filter(|exported| !exported.is_asked)?;
+        Some((*volume, Arc::downgrade(&exported.delegations) as _))
+    }
+
+    pub fn is_asked(&mut self, volume: u64) {
+        if let Some(exported) = self.trees.get_mut(&volume) {
+            exported.is_asked = true;
+        }
+    }
+
     fn files(&self, file: FileKey) -> Option<(&Files, Ino)> {
-        self.trees.get(&file.volume).map(|files| (files, Ino(file.inode)))
+        self.trees.get(&file.volume).map(|exported| (&exported.files, Ino(file.inode)))
     }
 
     /// An inode for the state that is made next. It is given back if no state takes it.
@@ -73,6 +113,11 @@ impl DoorTable {
 
     pub fn withdraw(&mut self) {
         self.offered = None;
+    }
+
+    /// The handle by which a client knows what it holds.
+    pub fn handle(&self, state: StateNumber) -> Option<[u8; HANDLE_BYTES]> {
+        self.held.get(&state).map(|held| held.handle)
     }
 
     /// The user who opened a file first by this state.
@@ -96,7 +141,7 @@ fn in_the_way(files: &Files, held: &Held) -> LockInTheWay {
 }
 
 impl FileTable for DoorTable {
-    fn claim(&mut self, file: FileKey, open: Holder, access: ShareBits, deny: ShareBits) -> bool {
+    fn claim(&mut self, file: FileKey, open: StateHolder, access: ShareBits, deny: ShareBits) -> bool {
         debug_assert!(self.trees.contains_key(&file.volume), "keys are of exported volumes");
         if let Some(held) = self.held.get(&open.state) {
             return held.open.claim_against_all(uses(access), uses(deny));
@@ -111,11 +156,11 @@ impl FileTable for DoorTable {
         is_granted
     }
 
-    fn release(&mut self, _file: FileKey, open: Holder) {
+    fn release(&mut self, _file: FileKey, open: StateHolder) {
         self.held.remove(&open.state);
     }
 
-    fn denied(&self, file: FileKey, but: Option<Holder>, access: ShareBits) -> bool {
+    fn denied(&self, file: FileKey, but: Option<StateHolder>, access: ShareBits) -> bool {
         let own = but.and_then(|holder| self.held.get(&holder.state)).map(|held| &held.open);
         self.files(file).is_some_and(|(files, ino)| files.is_denied(ino, own, uses(access)))
     }
@@ -162,14 +207,14 @@ impl FileTable for DoorTable {
         }
     }
 
-    fn delegate(&mut self, file: FileKey, delegation: Holder, kind: Delegated) -> bool {
+    fn delegate(&mut self, file: FileKey, delegation: StateHolder, kind: Delegated) -> bool {
         let Some((files, ino)) = self.files(file) else { return false };
         let is_in_use = match kind {
             Delegated::Read => files.is_written_elsewhere(ino),
             Delegated::Write => files.is_open_elsewhere(ino),
         };
-        // Changes by another machine come without a word.
-        if is_in_use || files.is_followed() {
+        // Changes by another machine, and by programs of the host in its folders, come without a word.
+        if is_in_use || files.is_followed() || files.reuses_numbers() {
             return false;
         }
         let Some(held) = self.offered.take() else { return false };
@@ -177,7 +222,7 @@ impl FileTable for DoorTable {
         true
     }
 
-    fn undelegate(&mut self, _file: FileKey, delegation: Holder) {
+    fn undelegate(&mut self, _file: FileKey, delegation: StateHolder) {
         self.held.remove(&delegation.state);
     }
 }

@@ -9,6 +9,7 @@
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod attrs;
+mod back_channel;
 mod bitmap;
 mod callback;
 mod client_book;
@@ -25,6 +26,7 @@ mod grace;
 mod ops;
 mod owner_seq;
 mod place;
+mod recalls;
 mod run;
 #[cfg(test)]
 mod sample;
@@ -40,8 +42,7 @@ mod wire;
 
 pub use compound::payload_place;
 pub use run::{Call4, Outline, run};
-pub use server::NfsV4;
-pub use slots::ConnectionId;
+pub use server::{Connected, NfsV4};
 
 /// Operations with their numbers, for people.
 pub fn operation_names() -> impl Iterator<Item = (&'static str, u32)> {

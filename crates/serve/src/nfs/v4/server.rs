@@ -5,10 +5,11 @@
 //! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without any the
 //!   sweeper sleeps.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use larder_files::Files;
@@ -16,6 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::back_channel::BackChannel;
 use super::client_book::{ClientBook, ServerName};
 use super::clients::Clients;
 use super::clock::{Chance, Moment};
@@ -54,8 +56,40 @@ pub struct NfsV4 {
     server: ServerName,
     began: Instant,
     connections: AtomicU64,
+    /// Ways back to clients, over the connections that stand.
+    back_channels: Mutex<HashMap<ConnectionId, Arc<BackChannel>>>,
     /// There are clients to look after.
     used: Notify,
+    /// Delegations that are held or recalled, for a look without the lock.
+    delegations: AtomicUsize,
+    /// A recall waits to be sent.
+    pub(super) recalls: Notify,
+    /// A delegation has ended.
+    pub(super) ended: Notify,
+}
+
+/// A connection that uses version 4, until it ends.
+pub struct Connected {
+    v4: Arc<NfsV4>,
+    pub id: ConnectionId,
+    pub back: Arc<BackChannel>,
+}
+
+impl Connected {
+    pub fn new(v4: &Arc<NfsV4>) -> Self {
+        let id = ConnectionId(v4.connections.fetch_add(1, Relaxed));
+        let back = Arc::<BackChannel>::default();
+        v4.back_channels.lock().insert(id, Arc::clone(&back));
+        Self { v4: Arc::clone(v4), id, back }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.v4.lock().clients.disconnected(self.id);
+        self.v4.back_channels.lock().remove(&self.id);
+        self.back.close();
+    }
 }
 
 impl NfsV4 {
@@ -81,7 +115,17 @@ impl NfsV4 {
             book,
             chance: OsChance,
         };
-        Self { state: Mutex::new(state), server, began, connections: AtomicU64::new(1), used: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            server,
+            began,
+            connections: AtomicU64::new(1),
+            back_channels: Mutex::default(),
+            used: Notify::new(),
+            delegations: AtomicUsize::new(0),
+            recalls: Notify::new(),
+            ended: Notify::new(),
+        }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, V4State> {
@@ -97,8 +141,8 @@ impl NfsV4 {
         &self.server
     }
 
-    pub fn new_connection(&self) -> ConnectionId {
-        ConnectionId(self.connections.fetch_add(1, Relaxed))
+    pub fn back_channel(&self, connection: ConnectionId) -> Option<Arc<BackChannel>> {
+        self.back_channels.lock().get(&connection).cloned()
     }
 
     /// There is a client.
@@ -106,24 +150,31 @@ impl NfsV4 {
         self.used.notify_one();
     }
 
-    /// Whether any file is delegated to anybody.
+    /// Whether any file is delegated to anybody. Quick: asked before every access by other doors.
     pub fn has_delegations(&self) -> bool {
-        false
+        self.delegations.load(Acquire) > 0
     }
 
     /// A recall waits to be sent.
-    pub fn recalls_wait(&self) {}
+    pub fn recalls_wait(&self) {
+        self.recalls.notify_one();
+    }
 
-    /// A delegation has ended.
-    pub fn delegations_ended(&self) {}
+    /// Delegations were granted or have ended: whoever waits for an end looks again.
+    pub fn delegations_changed(&self, state: &V4State) {
+        self.delegations.store(state.states.delegated(), Release);
+        self.ended.notify_waiters();
+    }
 
     /// The volumes that are exported (`doortable.exports_only`).
-    pub fn set_trees<'f>(&self, exported: impl Iterator<Item = &'f Files>) {
+    pub fn set_trees<'f>(self: &Arc<Self>, exported: impl Iterator<Item = &'f Files>) {
         let mut state = self.lock();
-        for volume in state.states.table().set_trees(exported) {
+        let v4 = Arc::downgrade(self);
+        for volume in state.states.table().set_trees(exported, &v4) {
             state.states.end_volume(volume);
             state.states.table().forget(volume);
         }
+        self.delegations_changed(&state);
     }
 
     /// Looks for clients that are gone, until `shutdown` (`server.sweeps_while_used`).
@@ -132,6 +183,7 @@ impl NfsV4 {
             let is_idle = {
                 let mut state = self.lock();
                 state.sweep(self.now());
+                self.delegations_changed(&state);
                 state.clients.len() == 0 && !state.grace.is_on()
             };
             tokio::select! {

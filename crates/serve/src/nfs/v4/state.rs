@@ -734,11 +734,40 @@ impl<T: FileTable> StateTable<T> {
         if self.delegations_of.get(&file).into_iter().flatten().any(|number| is_delegation(&number)) {
             return Err(NoDelegation::Contention);
         }
+        let conflicts = |number: &StateNumber| match self.states.get(number) {
+            Some(StateRecord { kind: StateKind::Open(open), client: of, .. }) => {
+                *of != client && (kind == Delegated::Write || open.access.has(ShareBits::WRITE))
+            }
+            _ => false,
+        };
+        if self.opens_of.get(&file).into_iter().flatten().any(conflicts) {
+            return Err(NoDelegation::Contention);
+        }
         let number = StateNumber(self.number());
         if !self.table.delegate(file, Holder { client, state: number }, kind) {
             return Err(NoDelegation::Contention);
         }
         Ok(self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind))))
+    }
+
+    /// Whether anybody has a delegation of a file.
+    pub fn is_delegated(&self, file: FileKey) -> bool {
+        self.delegations_of.contains_key(&file)
+    }
+
+    /// Files that are delegated.
+    pub fn delegated(&self) -> usize {
+        self.delegations_of.len()
+    }
+
+    /// Whether recalls are under way.
+    pub fn is_recalling(&self) -> bool {
+        !self.recalling.is_empty()
+    }
+
+    /// Whether a client has delegations, revoked ones among them.
+    pub fn has_delegations(&self, client: ClientId) -> bool {
+        self.delegations.contains_key(&client)
     }
 
     /// DELEGRETURN (RFC 8881 18.6).
@@ -770,6 +799,14 @@ impl<T: FileTable> StateTable<T> {
         let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 1) else { return None };
         match &mut self.states.get_mut(&number)?.kind {
             StateKind::Delegation(delegation) => Some(delegation),
+            _ => None,
+        }
+    }
+
+    /// The number of a delegation that is not revoked.
+    pub fn delegation_number(&self, stateid: &StateId) -> Option<StateNumber> {
+        match stateids::name(stateid, self.life, 1) {
+            Ok(Named::State { number, .. }) => Some(number),
             _ => None,
         }
     }

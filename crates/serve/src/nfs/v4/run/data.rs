@@ -58,7 +58,9 @@ impl<'m> Run<'m> {
         }
         let file = Self::key(state, object.files(), object.id.ino)?;
         let mut judged = state.states.data_right(stateid, file, writes, self.by());
-        if judged == Err(NfsStat::Locked) && state.end_silent(file, self.client, now) {
+        let is_in_the_way = matches!(judged, Err(NfsStat::Locked | NfsStat::Delay));
+        if is_in_the_way && state.end_silent(file, self.client, now) {
+            self.v4.delegations_changed(state);
             judged = state.states.data_right(stateid, file, writes, self.by());
         }
         if judged == Err(NfsStat::Delay) {
@@ -97,7 +99,11 @@ impl<'m> Run<'m> {
 
     pub(super) async fn read(&self, args: &ReadArgs) -> Result<ReadData, NfsStat> {
         let (object, attr) = self.file_for(args.stateid, false, &[ACCESS_READ, ACCESS_EXECUTE]).await?;
-        let room = self.bounds.bytes_max.saturating_sub(READ_FRAME_BYTES).max(1);
+        // A short answer is one, where the client's bound leaves no room for more. What a slot is to keep is not cut.
+        let room = match self.bounds.too_big {
+            NfsStat::RepTooBigToCache => usize::MAX,
+            _ => self.bounds.bytes_max.saturating_sub(READ_FRAME_BYTES).max(1),
+        };
         let count = (args.count.min(IO_BYTES_MAX) as usize).min(room);
         if count == 0 {
             return Ok(ReadData { eof: args.offset >= attr.size, ..ReadData::default() });

@@ -199,7 +199,11 @@ impl<'m> Run<'m> {
         }
         let mut state = self.v4.lock();
         let file = Self::key(&mut state, object.files(), ino)?;
-        let done = state.states.conflict(file, self.client, true);
+        let mut done = state.states.conflict(file, self.client, true);
+        if done.is_err() && state.end_silent(file, self.client, self.v4.now()) {
+            self.v4.delegations_changed(&state);
+            done = state.states.conflict(file, self.client, true);
+        }
         if done.is_err() {
             self.v4.recalls_wait();
         }

@@ -11,17 +11,19 @@ use larder_volume::{
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{change_of, check_file, check_name, stat_of, unchanged};
+use super::super::delegation::Delegated;
 use super::super::door_table::HeldOpen;
 use super::super::file_table::ShareBits;
 use super::super::ops::{
-    ArgOp, CloseArgs, CreateHow, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation, OpenDowngradeArgs,
-    OpenHow, OpenOk, ResOp,
+    ArgOp, CloseArgs, CreateHow, DelegationKind, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation,
+    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp,
 };
 use super::super::place::{Object, Place};
 use super::super::shown::to_set;
 use super::super::state::{Opened, OwnerKind};
 use super::super::stateids;
-use super::super::types::{ChangeInfo, ClientId, Fattr, NfsStat, StateId, StateOwner};
+use super::super::types::{Ace4, ChangeInfo, ClientId, Fattr, NfsStat, StateId, StateOwner};
+use super::super::wire::Opaque;
 use super::Run;
 use super::names::NOTHING_SET;
 use crate::nfs::truncating;
@@ -29,6 +31,10 @@ use crate::nfs::truncating;
 /// `OPEN4_SHARE_ACCESS_*`: what is asked for, and wishes about delegations (RFC 8881 18.16.1).
 const ACCESS_BOTH: u32 = 3;
 const WISHES: u32 = 0x3_ff00;
+/// `OPEN4_SHARE_ACCESS_WANT_*`.
+const WANT_MASK: u32 = 0xff00;
+const WANT_NO_DELEGATION: u32 = 0x0400;
+const WANT_CANCEL: u32 = 0x0500;
 /// RFC 9754.
 const WISHES_IN_2: u32 = 0x30_0000;
 /// `OPEN4_RESULT_*`.
@@ -96,13 +102,14 @@ impl<'m> Run<'m> {
         };
         let result = ResOp::Open(match self.open(args).await {
             Ok((opened, target)) => {
+                let delegation = self.delegate(args, &target).await;
                 let confirm = if opened.must_confirm { RESULT_CONFIRM } else { 0 };
                 Ok(OpenOk {
                     stateid: opened.stateid,
                     change: target.change,
                     flags: RESULT_LOCKTYPE_POSIX | confirm,
                     set: target.set,
-                    delegation: OpenDelegation::None(()),
+                    delegation,
                 })
             }
             Err(status) => Err(status),
@@ -133,10 +140,21 @@ impl<'m> Run<'m> {
         let client = self.client_of(&args.owner)?;
         let reclaims = matches!(args.claim, OpenClaim::Previous(_));
         self.v4.lock().may_take(client, reclaims)?;
-        let mut target = match args.claim {
+        let target = match args.claim {
             OpenClaim::Null(name) => Box::pin(self.open_by_name(name.0, args)).await?,
             OpenClaim::Previous(_) | OpenClaim::Handle(()) => self.open_by_handle(args).await?,
-            _ => return Err(NfsStat::NotSupp),
+            // What it opened for itself under its delegation becomes an open here.
+            OpenClaim::DelegateCurrent(claim) => {
+                let target = Box::pin(self.open_by_name(claim.name.0, args)).await?;
+                self.delegated_to(&claim.stateid, &target.object)?;
+                target
+            }
+            OpenClaim::DelegateCurrentHandle(stateid) => {
+                let target = self.open_by_handle(args).await?;
+                self.delegated_to(&stateid, &target.object)?;
+                target
+            }
+            OpenClaim::DelegatePrevious(_) | OpenClaim::DelegatePreviousHandle(()) => return Err(NfsStat::NotSupp),
         };
         if access.has(ShareBits::WRITE) {
             target.object.may_change()?;
@@ -157,8 +175,54 @@ impl<'m> Run<'m> {
         }
         self.current = Some(Place::Object(target.object.clone()));
         self.stateids.set(opened.stateid);
-        target.attr.size = 0;
         Ok((opened, target))
+    }
+
+    fn delegated_to(&self, stateid: &StateId, object: &Object) -> Result<(), NfsStat> {
+        let stateid = self.stateids.resolve(*stateid, self.minor)?;
+        let mut state = self.v4.lock();
+        let file = Self::key(&mut state, object.files(), object.id.ino)?;
+        state.states.data_right(&stateid, file, false, self.by()).map(|_| ())
+    }
+
+    /// A delegation to read, where the client can be reached and nobody changes the file (`recalls.reads_alone`).
+    async fn delegate(&self, args: &OpenArgs<'_>, target: &Target) -> OpenDelegation<'static> {
+        let wish = args.access & WANT_MASK;
+        let is_wanted = self.minor > 0 && !matches!(wish, WANT_NO_DELEGATION | WANT_CANCEL);
+        let is_taking = matches!(
+            args.claim,
+            OpenClaim::Null(_) | OpenClaim::Handle(()) | OpenClaim::Previous(DelegationKind::Read)
+        );
+        if !is_wanted || !is_taking || args.access & ACCESS_BOTH != u32::from(ShareBits::READ.number()) {
+            return OpenDelegation::None(());
+        }
+        match self.try_delegate(target).await {
+            Some(stateid) => OpenDelegation::Read(ReadDelegation {
+                stateid,
+                recall: false,
+                // The client asks about every other user.
+                permissions: Ace4 { kind: 0, flag: 0, access_mask: 0, who: Opaque(b"") },
+            }),
+            None => OpenDelegation::None(()),
+        }
+    }
+
+    async fn try_delegate(&self, target: &Target) -> Option<StateId> {
+        let (object, client) = (&target.object, self.client?);
+        if self.v4.lock().clients.back_channel(client).is_none() {
+            return None;
+        }
+        let open = object.files().open_judged(object.id, Uses::NOTHING).await.ok()?;
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let state = &mut *state;
+        let file = Self::key(state, object.files(), object.id.ino).ok()?;
+        let held = HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) };
+        state.states.table().offer(held);
+        let granted = state.states.delegate(client, file, Delegated::Read, now).ok();
+        state.states.table().withdraw();
+        self.v4.delegations_changed(state);
+        granted
     }
 
     /// An existing file is opened by somebody whom its mode or list lets do so.
@@ -302,6 +366,7 @@ impl<'m> Run<'m> {
         let object = &target.object;
         let uses = Uses::NOTHING.and_if(access.has(ShareBits::READ), Uses::READ);
         let uses = uses.and_if(access.has(ShareBits::WRITE), Uses::WRITE);
+        self.v4.will_hold(object.files());
         // Other doors' clients send what they cache before this is granted.
         let open = object.files().open_judged(object.id, uses).await.map_err(|error| match error {
             FsError::Shared => NfsStat::ShareDenied,
@@ -314,9 +379,11 @@ impl<'m> Run<'m> {
         // `opens4.recorded_first`
         state.takes(client)?;
         let owner = state.states.owner(client, OwnerKind::Open, owner)?;
-        state.states.table().offer(HeldOpen { open, uid: object.cred.uid });
+        state.states.table().offer(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) });
         let mut opened = state.states.open(owner, file, access, deny, self.minor);
-        if opened == Err(NfsStat::ShareDenied) && state.end_silent(file, Some(client), now) {
+        let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));
+        if is_in_the_way && state.end_silent(file, Some(client), now) {
+            self.v4.delegations_changed(state);
             opened = state.states.open(owner, file, access, deny, self.minor);
         }
         state.states.table().withdraw();
@@ -372,7 +439,7 @@ impl<'m> Run<'m> {
         let mut state = self.v4.lock();
         let file = Self::key(&mut state, object.files(), object.id.ino)?;
         state.states.return_delegation(&stateid, file, self.by(), now)?;
-        self.v4.delegations_ended();
+        self.v4.delegations_changed(&state);
         Ok(())
     }
 }

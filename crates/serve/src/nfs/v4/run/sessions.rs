@@ -10,13 +10,27 @@ use super::super::ops::{
 use super::super::place::Place;
 use super::super::server::V4State;
 use super::super::slots::{Arrival, Sequenced};
-use super::super::types::{ClientId, DetailedResult, NetAddr, NfsStat, ServerOwner, SessionId};
-use super::super::wire::Opaque;
+use super::super::types::{CallbackSec, ClientId, DetailedResult, NetAddr, NfsStat, ServerOwner, SessionId};
+use super::super::wire::{Opaque, Xdr, XdrOut};
 use super::{AUTH_SYS, Run};
 use crate::nfs::rpc::Auth;
 
-/// `SEQ4_STATUS_RECALLABLE_STATE_REVOKED` (RFC 8881 18.46.3).
+/// `SEQ4_STATUS_*` (RFC 8881 18.46.3).
+const CB_PATH_DOWN: u32 = 1;
 const RECALLABLE_STATE_REVOKED: u32 = 0x40;
+
+/// The first way that a client offers to name ourselves to it: call-backs with AUTH_NONE are refused by Linux where AUTH_SYS was
+/// offered. The body of AUTH_SYS as the client gave it.
+fn callback_cred<'a>(offered: impl Iterator<Item = CallbackSec<'a>>) -> Option<Box<[u8]>> {
+    for security in offered {
+        if let CallbackSec::Sys(parms) = security {
+            let mut out = XdrOut::default();
+            parms.put(&mut out);
+            return Some(out.into_bytes().into());
+        }
+    }
+    None
+}
 
 impl<'m> Run<'m> {
     pub(super) fn principal(&self) -> Principal {
@@ -30,7 +44,9 @@ impl<'m> Run<'m> {
         let mut state = self.v4.lock();
         let now = self.v4.now();
         let client = state.clients.session(&args.session)?.client;
-        let flags = if state.states.has_revoked(client) { RECALLABLE_STATE_REVOKED } else { 0 };
+        let has_no_way_back = state.states.has_delegations(client) && state.clients.back_channel(client).is_none();
+        let flags = if state.states.has_revoked(client) { RECALLABLE_STATE_REVOKED } else { 0 }
+            | if has_no_way_back { CB_PATH_DOWN } else { 0 };
         let (client, sequenced) = state.clients.sequence(args, arrival, flags, now)?;
         self.client = Some(client);
         if let Sequenced::Run(_, ticket) = &sequenced {
@@ -61,12 +77,15 @@ impl<'m> Run<'m> {
             }
             ArgOp::BindConnToSession(args) => {
                 let done = state.clients.bind_connection(&args, self.connection);
+                v4.recalls_wait();
                 self.push(reply, &ResOp::BindConnToSession(done));
             }
             ArgOp::BackchannelCtl(args) => {
                 let done = self.client.ok_or(NfsStat::OpNotInSession).and_then(|_| {
                     let session = self.slot.ticket.as_ref().map(|ticket| ticket.session());
-                    state.clients.session(&session.ok_or(NfsStat::OpNotInSession)?)?.callback_program = args.program;
+                    let session = state.clients.session(&session.ok_or(NfsStat::OpNotInSession)?)?;
+                    session.callback_program = args.program;
+                    session.callbacks.cred = callback_cred(args.security.iter());
                     Ok(())
                 });
                 self.push(reply, &ResOp::BackchannelCtl(done));
@@ -115,6 +134,11 @@ impl<'m> Run<'m> {
         let (principal, now) = (self.principal(), self.v4.now());
         let made = state.clients.create_session(args, principal, self.connection, now, &mut state.chance)?;
         state.replaced(made.removed);
+        let session = state.clients.session(&made.value.session)?;
+        session.callbacks.minor = self.minor;
+        session.callbacks.cred = callback_cred(args.security.iter());
+        // Delegations may wait for a way back.
+        self.v4.recalls_wait();
         Ok(made.value)
     }
 
