@@ -71,9 +71,7 @@ impl Files {
 
     /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
-        if set.size.is_some() {
-            self.recall(ino, Recall::Data).await;
-        }
+        self.recall(ino, if set.size.is_some() { Recall::Data } else { Recall::Attributes }).await;
         let done = self.tree.setattr(cred, ino, set).await;
         self.await_witnesses().await;
         done
@@ -81,6 +79,7 @@ impl Files {
 
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
+        self.recall(ino, Recall::Attributes).await;
         let done = self.tree.set_acl(cred, ino, set, acl).await;
         self.await_witnesses().await;
         done
@@ -165,6 +164,7 @@ impl Files {
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
+        self.recall(ino, Recall::Attributes).await;
         let done = self.tree.link(cred, ino, dir, name).await;
         self.await_witnesses().await;
         done
@@ -243,6 +243,7 @@ impl Files {
 
     /// Sets an extended attribute.
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.recall(ino, Recall::Attributes).await;
         let done = self.tree.setxattr(cred, ino, name, value, mode).await;
         self.await_witnesses().await;
         done
@@ -250,6 +251,7 @@ impl Files {
 
     /// Removes an extended attribute. [`FsError::NoAttribute`] if there is none.
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.recall(ino, Recall::Attributes).await;
         let done = self.tree.removexattr(cred, ino, name).await;
         self.await_witnesses().await;
         done

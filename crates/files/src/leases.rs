@@ -29,6 +29,8 @@ pub enum Recall {
     Data,
     /// Opens that are kept open for later: before the name goes.
     Handles,
+    /// Attributes that are cached by a promise: before others than the size change, and names are added.
+    Attributes,
 }
 
 /// A door whose clients cache data, opens or names, and can be asked to give them back.

@@ -225,12 +225,18 @@ impl Locks {
         });
     }
 
+    /// Whether an owner has locks of a file.
+    pub(crate) fn has(&self, ino: Ino, owner: Owner) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|file| file.locks.iter().any(|held| held.owner == owner))
+    }
+
     /// Removes the locks of a door that has closed (`locks.doors_end_owners`).
     pub(crate) fn end_door(&self, door: u32) {
         for shard in &self.shards {
             shard.lock().retain(|_, file| {
                 let before = file.locks.len();
                 file.locks.retain(|held| held.owner.door != door);
+                self.counts(before, file.locks.len());
                 if file.locks.len() < before {
                     file.changes.send_modify(|()| ());
                 }
@@ -314,6 +320,16 @@ impl Files {
     /// The owner has closed the file or has ended (`locks.doors_end_owners`).
     pub fn end_locks(&self, ino: Ino, id: u64) {
         self.shared.locks.end(ino, self.owner(id));
+    }
+
+    /// Whether the owner has locks of the file.
+    pub fn has_locks(&self, ino: Ino, id: u64) -> bool {
+        self.shared.locks.has(ino, self.owner(id))
+    }
+
+    /// The number of a lock's owner, if it is one of this door.
+    pub fn own_owner(&self, held: &Held) -> Option<u64> {
+        (held.owner.door == self.door).then_some(held.owner.id)
     }
 
     fn owner(&self, id: u64) -> Owner {
@@ -453,7 +469,8 @@ mod tests {
         locks.end_door(1);
         assert!(changes.has_changed().unwrap(), "who waits hears of it");
         locks.lock_posix(FILE, other).unwrap();
-        assert_eq!(locks.files(), 1);
+        assert_eq!((locks.files(), locks.total.load(Relaxed)), (1, 1));
+        assert!(locks.has(FILE, other.owner) && !locks.has(FILE, owner(1)));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //!   others. No open may have a use that an open of another door denies.
 //! - `opens.own_rules_within`: within a door the door's own rules decide: SMB has more of them, a
 //!   mount denies nothing.
+//! - `opens.judged_by_all`: a door without such rules has its opens judged here against each other as well
+//!   ([`Open::claim_against_all`]). Its opens that have claimed nothing yet refuse nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use larder_volume::Ino;
 use parking_lot::Mutex;
 
-use crate::Shared;
 use crate::locks::{Owner, Range};
 use crate::tree::OpenNode;
+use crate::{Files, Shared};
 
 const SHARDS: usize = 32;
 
@@ -60,6 +62,16 @@ struct Entry {
     door: u32,
     does: Uses,
     denies: Uses,
+    /// Judged against the opens of its own door, too (`opens.judged_by_all`).
+    by_all: bool,
+}
+
+impl Entry {
+    /// Whether it stands in the way of an open of `door` with these uses and denials.
+    fn refuses(&self, door: u32, by_all: bool, does: Uses, denies: Uses) -> bool {
+        let is_judged = self.door != door || (by_all && self.by_all);
+        is_judged && (self.denies.meets(does) || denies.meets(self.does))
+    }
 }
 
 type Shard = HashMap<Ino, Vec<Entry>>;
@@ -105,23 +117,34 @@ impl Opens {
             return None;
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        opens.push(Entry { id, door, does, denies: Uses::NOTHING });
+        opens.push(Entry { id, door, does, denies: Uses::NOTHING, by_all: false });
         Some(id)
     }
 
     /// Gives the open these uses and denials. `false` if another door's open forbids it
     /// (`opens.denials_between_doors`).
-    fn claim(&self, ino: Ino, id: u64, does: Uses, denies: Uses) -> bool {
+    fn claim(&self, ino: Ino, id: u64, does: Uses, denies: Uses, by_all: bool) -> bool {
         let mut shard = self.shard(ino).lock();
         let Some(opens) = shard.get_mut(&ino) else { return false };
         let Some(at) = opens.iter().position(|open| open.id == id) else { return false };
         let door = opens[at].door;
-        let is_refused =
-            opens.iter().any(|other| other.door != door && (other.denies.meets(does) || denies.meets(other.does)));
+        let is_refused = opens.iter().any(|other| other.id != id && other.refuses(door, by_all, does, denies));
         if !is_refused {
-            (opens[at].does, opens[at].denies) = (does, denies);
+            opens[at] = Entry { does, denies, by_all, ..opens[at] };
         }
         !is_refused
+    }
+
+    /// Whether an open of any door but `but` denies this.
+    fn denied_by_any(&self, ino: Ino, but: Option<u64>, does: Uses) -> bool {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| Some(open.id) != but && open.denies.meets(does)))
+    }
+
+    /// Whether an open of another door may write.
+    pub(crate) fn written_by_others(&self, ino: Ino, door: u32) -> bool {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door && open.does.writes()))
     }
 
     fn remove(&self, ino: Ino, id: u64) {
@@ -158,7 +181,12 @@ impl Open {
     /// Gives the open these uses and denials. `false` if another door's open forbids it
     /// (`opens.denials_between_doors`).
     pub fn claim(&self, does: Uses, denies: Uses) -> bool {
-        self.shared.opens.claim(self.ino(), self.id, does, denies)
+        self.shared.opens.claim(self.ino(), self.id, does, denies, false)
+    }
+
+    /// As [`Open::claim`], judged against the opens of its own door as well (`opens.judged_by_all`).
+    pub fn claim_against_all(&self, does: Uses, denies: Uses) -> bool {
+        self.shared.opens.claim(self.ino(), self.id, does, denies, true)
     }
 
     fn owner(&self) -> Owner {
@@ -178,6 +206,18 @@ impl Open {
     /// Until the locks of the file change.
     pub fn lock_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.shared.locks.changes(self.ino())
+    }
+}
+
+impl Files {
+    /// Whether an open of any door denies this use of a file; `but` is the asker's own.
+    pub fn is_denied(&self, ino: Ino, but: Option<&Open>, does: Uses) -> bool {
+        self.shared.opens.denied_by_any(ino, but.map(|open| open.id), does)
+    }
+
+    /// Whether another door has a file open for writing.
+    pub fn is_written_elsewhere(&self, ino: Ino) -> bool {
+        self.shared.opens.written_by_others(ino, self.door)
     }
 }
 
@@ -212,17 +252,17 @@ mod tests {
     fn what_one_door_denies_no_other_does() {
         let opens = Opens::default();
         let smb = opens.add(FILE, 1, Uses::NOTHING).unwrap();
-        assert!(opens.claim(FILE, smb, Uses::READ, Uses::WRITE.and(Uses::DELETE)));
+        assert!(opens.claim(FILE, smb, Uses::READ, Uses::WRITE.and(Uses::DELETE), false));
         assert!(opens.add(FILE, 2, BOTH).is_none(), "it may not be written");
         let mount = opens.add(FILE, 2, Uses::READ).unwrap();
         assert!(opens.denied(FILE, 2, Uses::DELETE) && !opens.denied(FILE, 1, Uses::DELETE));
-        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::READ), "the mount reads it already");
+        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::READ, false), "the mount reads it already");
         assert!(opens.denied(FILE, 2, Uses::WRITE), "and what was claimed before stands");
-        assert!(opens.claim(FILE, smb, Uses::NOTHING, Uses::NOTHING));
+        assert!(opens.claim(FILE, smb, Uses::NOTHING, Uses::NOTHING, false));
         opens.remove(FILE, mount);
         let mount = opens.add(FILE, 2, BOTH).unwrap();
-        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::WRITE));
-        assert!(!opens.claim(FILE, 999, Uses::READ, Uses::NOTHING), "no such open");
+        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::WRITE, false));
+        assert!(!opens.claim(FILE, 999, Uses::READ, Uses::NOTHING, false), "no such open");
         opens.remove(FILE, mount);
         opens.remove(FILE, smb);
         assert!(opens.shard(FILE).lock().is_empty());
@@ -232,8 +272,28 @@ mod tests {
     fn within_a_door_nothing_is_decided() {
         let opens = Opens::default();
         let first = opens.add(FILE, 1, Uses::NOTHING).unwrap();
-        assert!(opens.claim(FILE, first, BOTH, BOTH));
+        assert!(opens.claim(FILE, first, BOTH, BOTH, false));
         let second = opens.add(FILE, 1, BOTH).unwrap();
-        assert!(opens.claim(FILE, second, BOTH, BOTH));
+        assert!(opens.claim(FILE, second, BOTH, BOTH, false));
+    }
+
+    #[test]
+    fn a_door_may_have_its_opens_judged() {
+        let opens = Opens::default();
+        let claim = |id, does, denies| opens.claim(FILE, id, does, denies, true);
+        let [first, second, third] = [0; 3].map(|_| opens.add(FILE, 1, Uses::READ).unwrap());
+        assert!(claim(first, Uses::READ, Uses::WRITE));
+        assert!(!claim(second, BOTH, Uses::NOTHING), "denied by its own door");
+        assert!(!claim(second, Uses::READ, Uses::READ), "the first reads");
+        assert!(claim(second, Uses::READ, Uses::NOTHING), "the third has claimed nothing");
+        assert!(claim(first, BOTH, Uses::NOTHING), "its own denial is not in its way");
+        assert!(claim(third, Uses::READ, Uses::NOTHING));
+        assert!(claim(first, Uses::READ, Uses::WRITE));
+        assert!(opens.denied_by_any(FILE, None, Uses::WRITE) && !opens.denied_by_any(FILE, Some(first), Uses::WRITE));
+        let mount = opens.add(FILE, 2, Uses::READ).unwrap();
+        assert!(!opens.claim(FILE, mount, BOTH, Uses::NOTHING, false), "other doors are judged as before");
+        assert!(!opens.written_by_others(FILE, 2));
+        assert!(claim(first, BOTH, Uses::NOTHING));
+        assert!(opens.written_by_others(FILE, 2) && !opens.written_by_others(FILE, 1));
     }
 }

@@ -111,7 +111,7 @@ fn nfs_text(addr: SocketAddr, export: &str, share: Option<&ShareStatus>) -> Stri
         text.push_str("            clients use ports below 1024, as root does; any port: larder up --nfs-any-port\n");
     }
     text.push_str(&format!(
-        "  Linux     sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp {host}:{export} /mnt\n\
+        "  Linux     sudo mount -t nfs -o port={port} {host}:{export} /mnt\n\
         \x20 macOS     sudo mount_nfs -o vers=3,tcp,nolocks,resvport,port={port},mountport={port} {host}:{export} /private/mnt\n\
         \x20 libnfs    nfs-ls 'nfs://{host}{export}?version=3&nfsport={port}&mountport={port}'\n"
     ));

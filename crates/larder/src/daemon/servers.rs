@@ -96,7 +96,7 @@ impl Servers {
             gate: Arc::default(),
         };
         let nfs = match listen.nfs {
-            Some(addr) => Some(bind_nfs(addr, listen.portmapper, &doors).await?),
+            Some(addr) => Some(bind_nfs(addr, listen.portmapper, &doors, folder).await?),
             None => None,
         };
         let smb = match listen.smb {
@@ -276,9 +276,18 @@ impl Servers {
     }
 }
 
-async fn bind_nfs(addr: SocketAddr, portmapper: Option<SocketAddr>, doors: &Doors) -> Result<Nfs, Failure> {
+/// The record of NFSv4 clients, in the data folder.
+const NFS4_CLIENTS: &str = "nfs4-clients";
+
+async fn bind_nfs(
+    addr: SocketAddr,
+    portmapper: Option<SocketAddr>,
+    doors: &Doors,
+    folder: &Path,
+) -> Result<Nfs, Failure> {
     let strangers = Arc::clone(&doors.strangers);
-    let config = NfsConfig { connections_max: doors.connections_max, strangers, ..NfsConfig::default() };
+    let client_book = Some(folder.join(NFS4_CLIENTS));
+    let config = NfsConfig { connections_max: doors.connections_max, strangers, client_book, ..NfsConfig::default() };
     // The portmapper's port is another address: try it alone first, so that the failure names the right one.
     if let Some(other) = portmapper {
         drop(

@@ -273,6 +273,10 @@ impl Connection {
     /// Takes the outcomes of calls that did not finish at once.
     fn collect(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let mut moved = false;
+        while let Some(head) = self.session.next_call(cx.waker()) {
+            self.queue(Reply { head, ..Reply::default() });
+            moved = true;
+        }
         while let Poll::Ready(Some((reply, charge))) = Pin::new(&mut self.waiting).poll_next(cx) {
             self.bytes_under_way -= charge.map_or(0, |charge| charge.bytes);
             self.queue(reply);

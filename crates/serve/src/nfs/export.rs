@@ -24,6 +24,8 @@ use super::rpc::Auth;
 
 /// The uid and gid of `nobody` on Debian; other servers use it, too.
 pub const ANON_ID: u32 = 65534;
+/// The door of version 4, the same for all exports of a volume.
+const ORIGIN_STATEFUL: u32 = u32::from_be_bytes(*b"NFS4");
 /// Ports below this one need root on the client (IPPORT_RESERVED of netinet/in.h).
 const RESERVED_PORTS_END: u16 = 1024;
 
@@ -187,6 +189,8 @@ impl std::fmt::Display for Network {
 /// An export as calls use it.
 pub struct ExportState {
     pub export: Export,
+    /// The service as the door of version 4, which has opens and locks.
+    pub stateful: Files,
     pub key: ExportKey,
     pub seal: Seal,
     /// The path without surplus slashes.
@@ -229,7 +233,8 @@ impl Exports {
         let state = |export: Export| {
             let key = ExportKey { volume: *export.files.handle_id().as_bytes(), fsid: export.fsid };
             let seal = Seal::new(export.key.as_ref(), export.former_key.as_ref(), export.older_handles);
-            Arc::new(ExportState { path: normal_path(&export.path), key, seal, export })
+            let stateful = export.files.for_door(ORIGIN_STATEFUL);
+            Arc::new(ExportState { path: normal_path(&export.path), key, seal, stateful, export })
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();
         let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();

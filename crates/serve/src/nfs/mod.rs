@@ -136,6 +136,8 @@ impl NfsServer {
     pub fn serve(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let tracker = TaskTracker::new();
+            tracker.spawn(Arc::clone(&self.shared.v4).look_after_clients(shutdown.clone()));
+            tracker.spawn(Arc::clone(&self.shared.v4).send_recalls(shutdown.clone()));
             let accept = |listener, service| {
                 accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
             };
@@ -249,7 +251,7 @@ async fn portmap_udp(socket: UdpSocket, shared: Arc<Shared>, shutdown: Cancellat
         };
         let head = bytes::Bytes::copy_from_slice(buf.get(..len).unwrap_or_default());
         let mut session = Session::new(Arc::clone(&shared), peer, Service::Portmapper);
-        if let Next::Reply(reply) = session.next(record::Message { head, tail: None }, Vec::new()) {
+        if let Next::Reply(reply) = session.next(record::Message::whole(head), Vec::new()) {
             // A datagram has no record mark.
             let _ = socket.send_to(reply.head.get(4..).unwrap_or_default(), peer).await;
         }

@@ -2,7 +2,7 @@
 //! NULL, GETPORT, DUMP. Nobody may register anything. It knows itself: `rpcinfo -p` asks for that first.
 
 use super::mount::{MOUNT_PROGRAM, MOUNT_V3};
-use super::proto::{NFS_PROGRAM, NFS_V3};
+use super::proto::{NFS_PROGRAM, NFS_V3, NFS_V4};
 use super::rpc::{AcceptStat, CallHeader, begin_accepted, prog_mismatch};
 use super::xdr::Writer;
 
@@ -12,8 +12,8 @@ const TCP: u32 = 6;
 const UDP: u32 = 17;
 /// The port of every portmapper (RFC 1833, 3).
 const PORTMAP_PORT: u16 = 111;
-const SERVICES: [(u32, u32); 4] =
-    [(NFS_PROGRAM, NFS_V3), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];
+const SERVICES: [(u32, u32); 5] =
+    [(NFS_PROGRAM, NFS_V3), (NFS_PROGRAM, NFS_V4), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];
 
 /// Answers a call, where NFS and MOUNT are at `port`.
 pub fn answer(call: &CallHeader<'_>, port: u16, w: &mut Writer) {

@@ -9,6 +9,7 @@ use super::xdr::{Garbage, Reader, Writer};
 
 pub const NFS_PROGRAM: u32 = 100_003;
 pub const NFS_V3: u32 = 3;
+pub const NFS_V4: u32 = 4;
 
 /// RFC 1813 3.3: the procedures, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

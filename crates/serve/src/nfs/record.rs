@@ -23,6 +23,7 @@ use larder_base::arena::Received;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use super::rpc::{LAST_FRAGMENT, parse_call};
+use super::v4::payload_place;
 use super::xdr::padding;
 
 /// Size of the shared buffer.
@@ -42,11 +43,19 @@ const EMPTY_FRAGMENTS_MAX: u32 = 16;
 const _: () =
     assert!(HEAD_BYTES_MAX < LARGE_BYTES && LARGE_BYTES + 4 <= BUFFER_BYTES && BETWEEN_BYTES > HEAD_BYTES_MAX);
 
-/// One call as it came. `tail`, where there is one, is the opaque data that ends it.
+/// One call as it came. `tail`, where there is one, is the payload of a WRITE. Nothing but padding follows it in version 3; in
+/// version 4 it stands among other operations, and `after` is the rest of the message.
 #[derive(Debug)]
 pub struct Message {
     pub head: Bytes,
     pub tail: Option<Vec<Bytes>>,
+    pub after: Vec<u8>,
+}
+
+impl Message {
+    pub fn whole(head: Bytes) -> Self {
+        Self { head, tail: None, after: Vec::new() }
+    }
 }
 
 /// A payload that the volume may keep: a slice of the message where it is most of the buffer that
@@ -66,11 +75,14 @@ pub enum RecordError {
 /// A message in the making.
 enum Partial {
     None,
-    /// The payload of a WRITE, as much of it as is kept, then what else the message holds: padding.
+    /// The payload of a WRITE, as much of it as is kept, then what else the message holds: padding, and behind it other
+    /// operations of version 4.
     Payload {
         head: Bytes,
         data: Received,
         dropped_left: usize,
+        after: Vec<u8>,
+        after_left: usize,
     },
     /// Anything else that is large or comes in several fragments.
     Assembled {
@@ -117,8 +129,10 @@ impl Receiver {
             Partial::None if self.buf.is_empty() => 0,
             Partial::None => BUFFER_BYTES,
             // Counted once, not slot by slot.
-            Partial::Payload { data, .. } if self.is_trusted => BUFFER_BYTES + data.held_bytes() + data.to_come(),
-            Partial::Payload { data, .. } => BUFFER_BYTES + data.held_bytes(),
+            Partial::Payload { data, after, .. } if self.is_trusted => {
+                BUFFER_BYTES + data.held_bytes() + data.to_come() + after.capacity()
+            }
+            Partial::Payload { data, after, .. } => BUFFER_BYTES + data.held_bytes() + after.capacity(),
             // Where it has grown, its smaller predecessor is not given back at once.
             Partial::Assembled { data, .. } => BUFFER_BYTES + data.capacity() / 2 * 3,
         }
@@ -174,7 +188,7 @@ impl Receiver {
                         return Ok(None);
                     }
                 }
-                Partial::Payload { data, dropped_left, .. } => {
+                Partial::Payload { data, dropped_left, after, after_left, .. } => {
                     let here = data.fill_from(&self.buf);
                     self.buf.advance(here);
                     let dropped = self.buf.len().min(*dropped_left);
@@ -183,9 +197,17 @@ impl Receiver {
                     if data.missing() > 0 || *dropped_left > 0 {
                         return Ok(None);
                     }
-                    if let Partial::Payload { head, data, .. } = std::mem::replace(&mut self.partial, Partial::None) {
+                    let behind = self.buf.split_to(self.buf.len().min(*after_left));
+                    after.extend_from_slice(&behind);
+                    *after_left -= behind.len();
+                    if *after_left > 0 {
+                        return Ok(None);
+                    }
+                    if let Partial::Payload { head, data, after, .. } =
+                        std::mem::replace(&mut self.partial, Partial::None)
+                    {
                         self.after_payload = true;
-                        return Ok(Some(Message { head, tail: Some(data.into_chunks()) }));
+                        return Ok(Some(Message { head, tail: Some(data.into_chunks()), after }));
                     }
                 }
                 Partial::Assembled { .. } => return self.assemble(),
@@ -203,7 +225,7 @@ impl Receiver {
         };
         if last && rest.len() >= len {
             self.buf.advance(4);
-            return Ok(Some(Message { head: self.buf.split_to(len).freeze(), tail: None }));
+            return Ok(Some(Message::whole(self.buf.split_to(len).freeze())));
         }
         if last && len <= LARGE_BYTES {
             let missing = len + 4 - self.buf.len();
@@ -214,7 +236,7 @@ impl Receiver {
             return Ok(None);
         }
         match if last { write_payload(rest, len) } else { None } {
-            Some(payload) => self.start_payload(&payload, payload.size, padding(payload.size)),
+            Some(payload) => self.start_payload(&payload, payload.size, payload.padding_bytes()),
             None => {
                 self.buf.advance(4);
                 let empty = u32::from(len == 0);
@@ -227,7 +249,8 @@ impl Receiver {
     fn start_payload(&mut self, payload: &WritePayload, kept: usize, dropped_left: usize) {
         self.buf.advance(4);
         let head = self.buf.split_to(payload.head_bytes).freeze();
-        self.partial = Partial::Payload { head, data: Received::new(payload.offset, kept), dropped_left };
+        let (data, after_left) = (Received::new(payload.offset, kept), payload.after_bytes.unwrap_or(0));
+        self.partial = Partial::Payload { head, data, dropped_left, after: Vec::new(), after_left };
     }
 
     /// Begins a WRITE; the length is an error for anything else (`record.bounded_message`).
@@ -237,7 +260,8 @@ impl Receiver {
             return Err(too_long);
         }
         let Some(rest) = self.buf.get(4..).filter(|rest| rest.len() >= HEAD_BYTES_MAX) else { return Ok(None) };
-        let payload = write_payload(rest, len).ok_or(too_long)?;
+        // Version 4 has a bound of its own on requests, which clients are told.
+        let payload = write_payload(rest, len).filter(|payload| payload.after_bytes.is_none()).ok_or(too_long)?;
         let kept = payload.size.min(self.payload_bytes_max);
         self.start_payload(&payload, kept, payload.size - kept + padding(payload.size));
         Ok(None)
@@ -265,7 +289,7 @@ impl Receiver {
             if *last {
                 let head = Bytes::from(std::mem::take(data));
                 self.partial = Partial::None;
-                return Ok(Some(Message { head, tail: None }));
+                return Ok(Some(Message::whole(head)));
             }
             if *empty > EMPTY_FRAGMENTS_MAX {
                 return Err(RecordError::EmptyFragments);
@@ -284,19 +308,40 @@ impl Receiver {
 const NFS_PROGRAM: u32 = 100_003;
 const NFS_V3: u32 = 3;
 const PROC_WRITE: u32 = 7;
+const NFS_V4: u32 = 4;
+const PROC_COMPOUND: u32 = 1;
 
-/// Where the payload of a WRITE begins in its message, how long it is, and where it belongs in the
-/// file.
+/// Where the payload of a WRITE begins in its message, how long it is, where it belongs in the
+/// file. In version 4 the bytes of the message behind it are kept, padding included.
 struct WritePayload {
     head_bytes: usize,
     size: usize,
     offset: u64,
+    after_bytes: Option<usize>,
+}
+
+impl WritePayload {
+    /// Bytes behind the payload that are dropped.
+    fn padding_bytes(&self) -> usize {
+        if self.after_bytes.is_some() { 0 } else { padding(self.size) }
+    }
 }
 
 /// Of a message of `len` bytes that begins with `start`, if it is a WRITE (RFC 1813 3.3.7) whose
-/// payload ends it.
+/// payload ends it, or a COMPOUND with a WRITE.
 fn write_payload(start: &[u8], len: usize) -> Option<WritePayload> {
     let call = parse_call(start).ok()?;
+    if (call.prog, call.vers, call.proc_num) == (NFS_PROGRAM, NFS_V4, PROC_COMPOUND) {
+        let header_bytes = start.len().checked_sub(call.args.remaining())?;
+        let place = payload_place(start.get(header_bytes..)?, len.checked_sub(header_bytes)?)?;
+        let head_bytes = header_bytes.checked_add(place.before)?;
+        return Some(WritePayload {
+            head_bytes,
+            size: place.bytes,
+            offset: place.file_offset,
+            after_bytes: Some(place.after),
+        });
+    }
     if (call.prog, call.vers, call.proc_num) != (NFS_PROGRAM, NFS_V3, PROC_WRITE) {
         return None;
     }
@@ -307,7 +352,7 @@ fn write_payload(start: &[u8], len: usize) -> Option<WritePayload> {
     let size = args.length(len).ok()?;
     let head_bytes = start.len().checked_sub(args.remaining())?;
     let ends = head_bytes.checked_add(size)?.checked_add(padding(size))? == len;
-    ends.then_some(WritePayload { head_bytes, size, offset })
+    ends.then_some(WritePayload { head_bytes, size, offset, after_bytes: None })
 }
 
 #[cfg(test)]
@@ -444,6 +489,35 @@ mod tests {
         for stream in [in_pieces, beyond, other] {
             assert_eq!(receive(&stream, 4096).err(), too_long);
         }
+    }
+
+    /// A COMPOUND of PUTROOTFH, WRITE and GETATTR with this payload.
+    fn compound_call(xid: u32, size: usize) -> Vec<u8> {
+        let mut args = Writer::default();
+        [0, 1, 3, 24, 38, 1, 2, 3, 4, 0, 9, 2].iter().for_each(|word| args.u32(*word));
+        args.opaque(&(0..size).map(|i| i as u8).collect::<Vec<_>>());
+        [9, 1, 2].iter().for_each(|word| args.u32(*word));
+        call(xid, NFS_PROGRAM, NFS_V4, PROC_COMPOUND, None, &args.into_inner())
+    }
+
+    #[test]
+    fn a_payload_among_other_operations() {
+        for size in [100_000, 100_001, PAYLOAD_MAX - 3] {
+            let stream = [compound_call(1, size), write_call(2, 10), compound_call(3, size)];
+            let stream = stream.map(|call| marked(&call, usize::MAX)).concat();
+            for step in [1, 1500, 65_536, usize::MAX >> 1].into_iter().skip(usize::from(size > 100_001)) {
+                let got = receive(&stream, step).unwrap();
+                for message in [&got[0], &got[2]] {
+                    let tail = message.tail.as_ref().unwrap().concat();
+                    assert!(tail.len() == size && tail.iter().enumerate().all(|(i, &byte)| byte == i as u8));
+                    assert_eq!(message.after.len(), padding(size) + 12, "its padding and the GETATTR");
+                    assert!(message.after.ends_with(&[0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2]));
+                }
+                assert!(whole(&got[1]) == write_call(2, 10));
+            }
+        }
+        let too_long = marked(&compound_call(1, MAX), usize::MAX);
+        assert_eq!(receive(&too_long, 4096).err(), Some(RecordError::TooLong(MAX)), "clients are told the bound");
     }
 
     proptest! {

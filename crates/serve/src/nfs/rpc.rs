@@ -34,6 +34,7 @@ const AUTH_SYS: u32 = 1;
 pub enum AuthStat {
     BadCred = 1,
     BadVerf = 3,
+    TooWeak = 5,
 }
 
 /// `accept_stat`: how an accepted call fared (section 9).
@@ -164,6 +165,42 @@ pub fn prog_mismatch(w: &mut Writer, xid: u32, low: u32, high: u32) {
     begin_accepted(w, xid, AcceptStat::ProgMismatch);
     w.u32(low);
     w.u32(high);
+}
+
+/// A call of ours with its record mark: program, version and procedure, and the body of AUTH_SYS or nobody's name.
+pub fn call_with(xid: u32, (prog, vers, proc_num): (u32, u32, u32), cred: Option<&[u8]>, args: &[u8]) -> Vec<u8> {
+    let mut w = Writer::default();
+    for word in [0, xid, CALL, RPC_VERSION, prog, vers, proc_num] {
+        w.u32(word);
+    }
+    w.u32(if cred.is_some() { AUTH_SYS } else { AUTH_NONE });
+    w.opaque(cred.unwrap_or_default());
+    w.u32(AUTH_NONE);
+    w.opaque(&[]);
+    w.fixed(args);
+    set_record_mark(&mut w, 0);
+    w.into_inner()
+}
+
+/// The results of a call of ours that was carried out.
+pub fn reply_results(reply: &[u8]) -> Option<&[u8]> {
+    let mut r = Reader::new(reply);
+    let _xid = r.u32().ok()?;
+    if (r.u32().ok()?, r.u32().ok()?) != (REPLY, MSG_ACCEPTED) {
+        return None;
+    }
+    let _verifier = (r.u32().ok()?, r.opaque(AUTH_BYTES_MAX).ok()?);
+    if r.u32().ok()? != AcceptStat::Success as u32 {
+        return None;
+    }
+    let rest = r.remaining();
+    reply.get(reply.len().checked_sub(rest)?..)
+}
+
+/// A call of somebody who may not call at all.
+pub fn too_weak(w: &mut Writer, xid: u32) {
+    w.truncate(0);
+    deny(w, BadCall::Auth { xid, why: AuthStat::TooWeak });
 }
 
 /// The answer to a call that was not accepted; `None` where there is nothing to say.

@@ -4,23 +4,25 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use larder_volume::Cred;
 
 use super::drc;
-use super::export::{ExportState, squash};
+use super::export::{ExportState, Refusal, squash};
 use super::handle::{self, ExportKey, HANDLE_BYTES_MAX};
 use super::mount::{self, MOUNT_PROGRAM};
 use super::ops::{self, Call, IO_BYTES_MAX, encode_fail};
 use super::outbox::Reply;
 use super::portmap::{self, PORTMAP_PROGRAM};
-use super::proto::{Fail, NFS_PROGRAM, NFS_V3, Proc, Status};
+use super::proto::{Fail, NFS_PROGRAM, NFS_V3, NFS_V4, Proc, Status};
 use super::record::Message;
 use super::rpc::{
-    AcceptStat, Auth, BadCall, CallHeader, begin_accepted, deny, parse_call, prog_mismatch, set_record_mark,
+    AcceptStat, Auth, BadCall, CallHeader, begin_accepted, deny, parse_call, prog_mismatch, set_record_mark, too_weak,
 };
 use super::shared::Shared;
+use super::v4;
 use super::xdr::{Reader, Writer};
 use crate::door::shown;
 
@@ -37,6 +39,8 @@ pub enum Service {
 /// Calls that need a volume.
 pub enum Work {
     Nfs(Call),
+    /// Of version 4.
+    Compound(Box<v4::Call4>),
     Mnt(mount::Mnt, Arc<Shared>),
     /// An answer that waits.
     Refused(Reply, Duration),
@@ -46,6 +50,7 @@ impl Work {
     pub async fn run(self) -> Reply {
         match self {
             Work::Nfs(call) => ops::run(call).await,
+            Work::Compound(call) => v4::run(*call).await,
             Work::Mnt(mnt, shared) => Box::pin(mount::run(mnt, &shared)).await,
             Work::Refused(reply, wait) => Box::pin(late(reply, wait)).await,
         }
@@ -53,7 +58,11 @@ impl Work {
 
     /// File data that the call holds or will hold in memory.
     pub fn data_bytes(&self) -> usize {
-        let Work::Nfs(call) = self else { return 0 };
+        let call = match self {
+            Work::Nfs(call) => call,
+            Work::Compound(call) => return call.outline.data_bytes,
+            _ => return 0,
+        };
         match call.proc {
             Proc::Write => call.message.len() + call.tail.iter().flatten().map(|chunk| chunk.len()).sum::<usize>(),
             Proc::Read => {
@@ -71,7 +80,11 @@ impl Work {
     /// connection, where one wake-up answers the whole group.
     pub fn deserves_task(&self) -> bool {
         use Proc::*;
-        let Work::Nfs(call) = self else { return false };
+        let call = match self {
+            Work::Nfs(call) => call,
+            Work::Compound(call) => return call.outline.deserves_task,
+            _ => return false,
+        };
         match call.proc {
             Read | GetAttr | Lookup | Access | ReadLink | ReadDir | ReadDirPlus => true,
             Write => call.tail.is_some(),
@@ -111,6 +124,8 @@ pub struct Session {
     replace: usize,
     /// An export has admitted this client.
     admitted: bool,
+    /// As a connection of version 4, once it has used that.
+    connection: Option<v4::Connected>,
 }
 
 impl Session {
@@ -125,11 +140,17 @@ impl Session {
             cached_access: Vec::new(),
             replace: 0,
             admitted: false,
+            connection: None,
         }
     }
 
     pub fn is_admitted(&self) -> bool {
         self.admitted
+    }
+
+    /// A call of the server to this client, with its record mark.
+    pub fn next_call(&self, waker: &Waker) -> Option<Vec<u8>> {
+        self.connection.as_ref()?.back.next(waker)
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -142,9 +163,18 @@ impl Session {
         w.truncate(0);
         let call = match parse_call(&message.head) {
             Ok(call) => call,
-            Err(bad) => return self.bad_call(bad, w),
+            Err(bad) => {
+                if let (BadCall::NotACall, Some(connected)) = (bad, &self.connection) {
+                    connected.back.answered(&message.head);
+                }
+                return self.bad_call(bad, w);
+            }
         };
         match (self.service, call.prog) {
+            (Service::Files, NFS_PROGRAM) if call.vers == NFS_V4 => {
+                let (header, args_at) = ((call.xid, call.proc_num), message.head.len() - call.args.remaining());
+                return self.nfs4(header, args_at, message, w);
+            }
             (Service::Files, NFS_PROGRAM) => return self.nfs(&call, &message, w),
             (Service::Files, MOUNT_PROGRAM) => {
                 match mount::answer(&call, &self.shared.exports(), &self.shared.mounts, self.peer(), w.into_inner()) {
@@ -196,7 +226,7 @@ impl Session {
 
     fn nfs(&mut self, call: &CallHeader<'_>, message: &Message, mut w: Writer) -> Next {
         if call.vers != NFS_V3 {
-            prog_mismatch(&mut w, call.xid, NFS_V3, NFS_V3);
+            prog_mismatch(&mut w, call.xid, NFS_V3, NFS_V4);
             return reply(w);
         }
         let Some(proc) = Proc::from_number(call.proc_num) else {
@@ -219,6 +249,56 @@ impl Session {
                 reply(w)
             }
         }
+    }
+
+    /// Version 4: NULL and COMPOUND. Handles of all exports may be in one request, so only the machine is judged here: one that no
+    /// export is open to has nothing to say, and makes no state.
+    fn nfs4(&mut self, (xid, procedure): (u32, u32), args_at: usize, message: Message, mut w: Writer) -> Next {
+        const NULL: u32 = 0;
+        const COMPOUND: u32 = 1;
+        match procedure {
+            NULL => {
+                begin_accepted(&mut w, xid, AcceptStat::Success);
+                return reply(w);
+            }
+            COMPOUND => {}
+            _ => {
+                begin_accepted(&mut w, xid, AcceptStat::ProcUnavail);
+                return reply(w);
+            }
+        }
+        if !self.shared.exports().admit(self.peer()) {
+            too_weak(&mut w, xid);
+            let client = self.client;
+            let why = || format!("NFS: {client} may not use NFSv4: no share is open to it; {}", self.way_out());
+            let wait = self.shared.door.refused(client, why);
+            let Next::Reply(reply) = reply(w) else { return Next::Close };
+            return if wait.is_zero() { Next::Reply(reply) } else { Next::Work(Work::Refused(reply, wait)) };
+        }
+        self.admitted = true;
+        let connection = self.connection.get_or_insert_with(|| v4::Connected::new(&self.shared.v4)).id;
+        let outline = v4::Outline::of(&message, args_at);
+        let (shared, peer) = (Arc::clone(&self.shared), self.peer());
+        Next::Work(Work::Compound(Box::new(v4::Call4 {
+            shared,
+            connection,
+            peer,
+            message,
+            outline,
+            scratch: w.into_inner(),
+        })))
+    }
+
+    /// Why no share is open to the client, and what to do about it.
+    fn way_out(&self) -> String {
+        let exports = self.shared.exports();
+        let refusals = exports.list.iter().filter_map(|export| Some((export, export.rule(self.peer()).err()?)));
+        // A port is nearer to being right than a network.
+        let nearest = refusals.min_by_key(|(_, refusal)| *refusal == Refusal::Network);
+        nearest.map_or_else(
+            || "there are no shares with NFS".to_owned(),
+            |(export, refusal)| refusal.words(self.peer(), &export.path),
+        )
     }
 
     /// Every procedure but NULL begins with a handle: it says which export, the export who may do what.

@@ -1,13 +1,14 @@
 //! The state that all connections of a server share: configuration, exports, caches, counters.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use larder_base::metrics::{Latency, Metrics};
-use larder_base::wipe;
+use larder_base::{Clock, SystemClock, Timestamp, wipe};
 use parking_lot::{Mutex, RwLock};
 
 use super::drc;
@@ -15,6 +16,7 @@ use super::export::{Export, Exports};
 use super::mount::Mounts;
 use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
+use super::v4::{NfsV4, operation_names};
 use crate::door::Door;
 use crate::strangers::{Budget, Strangers};
 
@@ -32,6 +34,9 @@ pub struct NfsConfig {
     pub total_bytes_max: usize,
     /// The address at which to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
     pub portmapper: Option<SocketAddr>,
+    /// The file in which clients of version 4 are recorded, so that they take back what they had after a restart. Without one
+    /// they cannot.
+    pub client_book: Option<PathBuf>,
     /// How long calls under way may take to finish at shutdown.
     pub drain_secs: u64,
     /// What connections without a right, and incomplete calls, may hold, at all doors together.
@@ -46,6 +51,7 @@ impl Default for NfsConfig {
             connection_bytes_max: 16 << 20,
             total_bytes_max: 256 << 20,
             portmapper: None,
+            client_book: None,
             drain_secs: 10,
             strangers: Arc::default(),
         }
@@ -56,6 +62,10 @@ pub struct Shared {
     pub config: NfsConfig,
     exports: RwLock<Arc<Exports>>,
     exports_version: AtomicU64,
+    /// When the exports were set.
+    exports_set_at: RwLock<Timestamp>,
+    /// Clients of version 4.
+    pub v4: Arc<NfsV4>,
     /// A volume that is back in a moment.
     paused: RwLock<Option<uuid::Uuid>>,
     /// Volumes that have gone to another machine, and until when their clients are asked to wait.
@@ -76,9 +86,11 @@ impl Shared {
     pub fn new(config: NfsConfig, port: u16) -> Self {
         Self {
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
+            v4: Arc::new(NfsV4::new(config.client_book.as_deref())),
             config,
             exports: RwLock::default(),
             exports_version: AtomicU64::new(0),
+            exports_set_at: RwLock::default(),
             paused: RwLock::default(),
             gone: RwLock::default(),
             drc: drc::Cache::default(),
@@ -94,7 +106,12 @@ impl Shared {
     pub fn set_exports(&self, exports: Vec<Export>) {
         let mut current = self.exports.write();
         *current = Arc::new(Exports::new(exports));
+        // Later than the last time even where the clock stands still.
+        let mut at = self.exports_set_at.write();
+        let next = Timestamp::new(at.secs, at.nanos.saturating_add(1).min(999_999_999));
+        *at = SystemClock::default().now().max(next);
         self.exports_version.fetch_add(1, Relaxed);
+        self.v4.set_trees(current.list.iter().map(|export| &export.stateful));
     }
 
     pub fn pause(&self, volume: Option<uuid::Uuid>) {
@@ -118,6 +135,11 @@ impl Shared {
 
     pub fn exports(&self) -> Arc<Exports> {
         Arc::clone(&self.exports.read())
+    }
+
+    /// When the exports were set, never the same twice.
+    pub fn exports_set_at(&self) -> Timestamp {
+        *self.exports_set_at.read()
     }
 
     /// Grows whenever the exports change.
@@ -178,6 +200,8 @@ pub struct Stats {
     calls: [AtomicU64; PROCS],
     failed: [AtomicU64; PROCS],
     took: [Latency; PROCS],
+    /// Operations of version 4, by number.
+    operations: OperationCounts,
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     /// Answered from the duplicate request cache.
@@ -190,6 +214,22 @@ pub struct Stats {
     pub connections_refused: AtomicU64,
     /// Closed for what they sent, or for not reading.
     pub connections_dropped: AtomicU64,
+}
+
+/// Operations of version 4 carried out and failed, by number.
+pub struct OperationCounts {
+    done: [AtomicU64; OPERATIONS],
+    failed: [AtomicU64; OPERATIONS],
+}
+
+/// One more than the highest number of an operation.
+const OPERATIONS: usize = 76;
+
+impl Default for OperationCounts {
+    fn default() -> Self {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self { done: zeros(), failed: zeros() }
+    }
 }
 
 /// One procedure's counters.
@@ -237,6 +277,15 @@ impl Stats {
         }
     }
 
+    /// Counts an operation of version 4.
+    pub fn count_operation(&self, number: u32, failed: bool) {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        let counters = if failed { &self.operations.failed } else { &self.operations.done };
+        if let Some(counter) = counters.get(at) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
     /// How long a call took, waiting for its turn at the volume included.
     pub fn took(&self, proc: Proc, took: Duration) {
         if let Some(latency) = self.took.get(proc as usize) {
@@ -260,6 +309,20 @@ impl Stats {
         ];
         for (name, help, counter) in counters {
             out.counter(name, help, &[], counter.load(Relaxed));
+        }
+        for (name, number) in operation_names() {
+            let labels = [("operation", name)];
+            let count = |counters: &[AtomicU64; OPERATIONS]| {
+                let at = usize::try_from(number).unwrap_or(usize::MAX);
+                counters.get(at).map_or(0, |counter| counter.load(Relaxed))
+            };
+            let (done, failed) = (count(&self.operations.done), count(&self.operations.failed));
+            if done + failed > 0 {
+                let help = "Operations of NFSv4 by their names.";
+                out.counter("larder_serve_nfs4_operations_total", help, &labels, done + failed);
+                let help = "Operations of NFSv4 answered with an error.";
+                out.counter("larder_serve_nfs4_errors_total", help, &labels, failed);
+            }
         }
         let open = self.connections_open.load(Relaxed);
         out.gauge("larder_serve_nfs_connections", "Connections that are open.", &[], open);

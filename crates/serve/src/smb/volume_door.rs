@@ -70,18 +70,24 @@ impl VolumeDoor {
 
 impl Holder for VolumeDoor {
     fn holds(&self, ino: Ino, what: Recall) -> bool {
-        self.open_files.hold(ino.0, outside(what))
+        outside(what).is_some_and(|access| self.open_files.hold(ino.0, access))
     }
 
     fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        Box::pin(self.open_files.recall(ino.0, outside(what)))
+        Box::pin(async move {
+            if let Some(access) = outside(what) {
+                self.open_files.recall(ino.0, access).await;
+            }
+        })
     }
 }
 
-fn outside(what: Recall) -> OutsideAccess {
+/// SMB has no promise about attributes: a lease is of data, and of the handle.
+fn outside(what: Recall) -> Option<OutsideAccess> {
     match what {
-        Recall::Writes => OutsideAccess::Read,
-        Recall::Data => OutsideAccess::Write,
-        Recall::Handles => OutsideAccess::Rename,
+        Recall::Writes => Some(OutsideAccess::Read),
+        Recall::Data => Some(OutsideAccess::Write),
+        Recall::Handles => Some(OutsideAccess::Rename),
+        Recall::Attributes => None,
     }
 }

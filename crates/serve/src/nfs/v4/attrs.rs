@@ -52,6 +52,14 @@ macro_rules! attributes {
                 mask
             }
 
+            /// Of all attributes the wanted ones alone.
+            pub fn only_wanted(mut self, wanted: &Bitmap) -> Self {
+                $(if !wanted.has($number) {
+                    self.$field = None;
+                })*
+                self
+            }
+
             /// All attributes with some value each.
             #[cfg(test)]
             pub fn sample(chance: &mut super::sample::Sampler) -> Self {

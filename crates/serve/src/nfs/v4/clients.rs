@@ -515,6 +515,11 @@ impl Clients {
         self.records.get(&client).is_some_and(|record| record.owner.family == Family4::Zero || record.reclaim_complete)
     }
 
+    /// Whether a client of sessions has sent RECLAIM_COMPLETE.
+    pub fn has_said_complete(&self, client: ClientId) -> bool {
+        self.records.get(&client).is_some_and(|record| record.reclaim_complete)
+    }
+
     pub fn owner(&self, client: ClientId) -> Option<&OwnerName> {
         self.records.get(&client).map(|record| &record.owner)
     }

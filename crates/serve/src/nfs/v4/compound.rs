@@ -177,6 +177,26 @@ impl CompoundReply {
         self.count += 1;
     }
 
+    /// As [`CompoundReply::push_within`], of a success whose value was encoded before.
+    pub fn push_encoded(&mut self, number: OpNumber, value: &[u8], bytes_max: usize, too_big: NfsStat) {
+        if self.out.len() + 8 + value.len() > bytes_max {
+            return self.push(&ResOp::failed(number, too_big));
+        }
+        self.out.writer().u32(number.number());
+        NfsStat::Ok.put(&mut self.out);
+        self.out.writer().fixed(value);
+        self.count += 1;
+    }
+
+    /// A whole result that was encoded before.
+    pub fn push_result(&mut self, result: &[u8]) {
+        let mut r = Reader::new(result);
+        let status = r.u32().and_then(|_| NfsStat::get(&mut r)).unwrap_or(NfsStat::ServerFault);
+        self.out.writer().fixed(result);
+        self.status = status;
+        self.count += 1;
+    }
+
     pub fn status(&self) -> NfsStat {
         self.status
     }

@@ -112,6 +112,11 @@ impl Grace {
         Ok(grace)
     }
 
+    /// Of a server that keeps no record.
+    pub fn over() -> Self {
+        Self { until: None, may_reclaim: BTreeSet::new(), awaited: BTreeSet::new(), written: BTreeSet::new() }
+    }
+
     pub fn is_on(&self) -> bool {
         self.until.is_some()
     }

@@ -9,20 +9,29 @@
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod attrs;
+mod back_channel;
 mod bitmap;
 mod callback;
+mod client_book;
 mod clients;
 mod clock;
 mod compound;
+mod convert;
 mod delegation;
+mod door_table;
 mod file_table;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod grace;
 mod ops;
 mod owner_seq;
+mod place;
+mod recalls;
+mod run;
 #[cfg(test)]
 mod sample;
+mod server;
+mod shown;
 mod slots;
 mod state;
 mod stateids;
@@ -30,3 +39,12 @@ mod stateids;
 mod tests;
 mod types;
 mod wire;
+
+pub use compound::payload_place;
+pub use run::{Call4, Outline, run};
+pub use server::{Connected, NfsV4};
+
+/// Operations with their numbers, for people.
+pub fn operation_names() -> impl Iterator<Item = (&'static str, u32)> {
+    ops::OpNumber::ALL.iter().map(|number| (number.name(), number.number()))
+}

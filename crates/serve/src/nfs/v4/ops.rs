@@ -459,6 +459,13 @@ macro_rules! operations {
         impl $numbers {
             pub const ALL: &'static [$numbers] = &[$($numbers::$name,)*];
 
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($numbers::$name => stringify!($name),)*
+                    $numbers::Illegal => "Illegal",
+                }
+            }
+
             /// `None` where the minor version has no such operation: it is answered as illegal.
             pub fn from_number(number: u32, minor: u32) -> Option<Self> {
                 match number {

@@ -116,6 +116,18 @@ pub struct ReplyBounds {
     pub too_big: NfsStat,
 }
 
+/// Calls to the client: they go one at a time.
+#[derive(Debug, Default)]
+pub struct Callbacks {
+    /// The minor version that the client speaks.
+    pub minor: u32,
+    /// The body of AUTH_SYS that the client asked for; `None`: AUTH_NONE.
+    pub cred: Option<Box<[u8]>>,
+    /// The number of the last call in the one slot.
+    pub sequence: u32,
+    pub is_busy: bool,
+}
+
 #[derive(Debug)]
 pub struct ClientSession {
     pub id: SessionId,
@@ -123,6 +135,7 @@ pub struct ClientSession {
     pub fore: ChannelAttrs,
     pub back: ChannelAttrs,
     pub callback_program: u32,
+    pub callbacks: Callbacks,
     slots: Vec<ReplySlot>,
     /// The highest slot that the client should use from now on.
     target_highest: u32,
@@ -133,7 +146,18 @@ impl ClientSession {
     pub fn new(id: SessionId, client: ClientId, fore: ChannelAttrs, back: ChannelAttrs, callback_program: u32) -> Self {
         let count = fore.requests.clamp(1, SLOTS_MAX);
         let slots = (0..count).map(|_| ReplySlot::default()).collect();
-        Self { id, client, fore, back, callback_program, slots, target_highest: count - 1, bound: Vec::new() }
+        let callbacks = Callbacks::default();
+        Self {
+            id,
+            client,
+            fore,
+            back,
+            callback_program,
+            callbacks,
+            slots,
+            target_highest: count - 1,
+            bound: Vec::new(),
+        }
     }
 
     /// Bytes that its slots with their replies may take.

@@ -199,6 +199,10 @@ impl<T: FileTable> StateTable<T> {
         }
     }
 
+    pub fn table(&mut self) -> &mut T {
+        &mut self.table
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -249,6 +253,24 @@ impl<T: FileTable> StateTable<T> {
     /// The sequence of an owner's requests in NFSv4.0.
     pub fn owner_seq(&mut self, owner: OwnerId) -> Option<&mut OwnerSeq> {
         self.owners.get_mut(&owner).map(|record| &mut record.seq)
+    }
+
+    /// The client of a state of NFSv4.0, where the stateid alone says it.
+    pub fn client_of(&self, stateid: &StateId) -> Option<ClientId> {
+        self.look_up(stateid, Caller { client: None, minor: 0 }).ok().map(|(_, state)| state.client)
+    }
+
+    /// The owner whose requests come in order, by the stateid of its open or lock (NFSv4.0).
+    pub fn owner_by_stateid(&self, stateid: &StateId) -> Option<OwnerId> {
+        let (number, _) = self.look_up(stateid, Caller { client: None, minor: 0 }).ok()?;
+        self.owner_of(number)
+    }
+
+    /// An owner whose first OPEN was not confirmed begins with any number again (NFSv4.0).
+    pub fn restart_unconfirmed(&mut self, owner: OwnerId) {
+        if let Some(record) = self.owners.get_mut(&owner).filter(|record| !record.is_confirmed) {
+            record.seq.restart();
+        }
     }
 
     /// The owner of an open or a lock.
@@ -363,6 +385,14 @@ impl<T: FileTable> StateTable<T> {
         }
         let owners: Vec<OwnerId> = self.owners_of(client).collect();
         owners.into_iter().for_each(|owner| self.forget_owner(owner));
+    }
+
+    /// Ends whatever clients have in a volume.
+    pub fn end_volume(&mut self, volume: u64) {
+        let in_volume =
+            |(number, state): (&StateNumber, &StateRecord)| (state.file.volume == volume).then_some(*number);
+        let numbers: Vec<StateNumber> = self.states.iter().filter_map(in_volume).collect();
+        numbers.into_iter().for_each(|number| self.end(number));
     }
 
     fn forget_owner(&mut self, owner: OwnerId) {
@@ -704,11 +734,40 @@ impl<T: FileTable> StateTable<T> {
         if self.delegations_of.get(&file).into_iter().flatten().any(|number| is_delegation(&number)) {
             return Err(NoDelegation::Contention);
         }
+        let conflicts = |number: &StateNumber| match self.states.get(number) {
+            Some(StateRecord { kind: StateKind::Open(open), client: of, .. }) => {
+                *of != client && (kind == Delegated::Write || open.access.has(ShareBits::WRITE))
+            }
+            _ => false,
+        };
+        if self.opens_of.get(&file).into_iter().flatten().any(conflicts) {
+            return Err(NoDelegation::Contention);
+        }
         let number = StateNumber(self.number());
         if !self.table.delegate(file, Holder { client, state: number }, kind) {
             return Err(NoDelegation::Contention);
         }
         Ok(self.insert(number, client, file, StateKind::Delegation(Delegation::new(kind))))
+    }
+
+    /// Whether anybody has a delegation of a file.
+    pub fn is_delegated(&self, file: FileKey) -> bool {
+        self.delegations_of.contains_key(&file)
+    }
+
+    /// Files that are delegated.
+    pub fn delegated(&self) -> usize {
+        self.delegations_of.len()
+    }
+
+    /// Whether recalls are under way.
+    pub fn is_recalling(&self) -> bool {
+        !self.recalling.is_empty()
+    }
+
+    /// Whether a client has delegations, revoked ones among them.
+    pub fn has_delegations(&self, client: ClientId) -> bool {
+        self.delegations.contains_key(&client)
     }
 
     /// DELEGRETURN (RFC 8881 18.6).
@@ -740,6 +799,14 @@ impl<T: FileTable> StateTable<T> {
         let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 1) else { return None };
         match &mut self.states.get_mut(&number)?.kind {
             StateKind::Delegation(delegation) => Some(delegation),
+            _ => None,
+        }
+    }
+
+    /// The number of a delegation that is not revoked.
+    pub fn delegation_number(&self, stateid: &StateId) -> Option<StateNumber> {
+        match stateids::name(stateid, self.life, 1) {
+            Ok(Named::State { number, .. }) => Some(number),
             _ => None,
         }
     }

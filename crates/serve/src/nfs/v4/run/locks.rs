@@ -1,0 +1,234 @@
+//! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER, TEST_STATEID, FREE_STATEID (RFC 8881 18.10 to 18.12, 18.38, 18.48; RFC 7530 16.37),
+//! and the order of an owner's requests in NFSv4.0.
+
+use super::super::compound::CompoundReply;
+use super::super::file_table::{ByteRange, FileKey};
+use super::super::ops::{ArgOp, LockArgs, LockDenied, LockTestArgs, Locker, OpNumber, OpenArgs, ResOp, UnlockArgs};
+use super::super::owner_seq::OwnerOrder;
+use super::super::place::Object;
+use super::super::server::V4State;
+use super::super::state::{LockRefusal, LockerOf, OwnerId, OwnerKind, lock_range};
+use super::super::types::{DetailedResult, LockKind, NfsStat, StateId, StateOwner};
+use super::super::wire::{Opaque, Xdr, XdrList, XdrOut};
+use super::Run;
+
+/// The owner whose request is to be remembered, in NFSv4.0.
+pub(super) type Order = Option<OwnerId>;
+
+impl<'m> Run<'m> {
+    pub(super) fn lock_operation(&mut self, op: &ArgOp<'m>, reply: &mut CompoundReply) {
+        match op {
+            ArgOp::Lock(args) => self.lock(args, reply),
+            ArgOp::LockTest(args) => match self.test_lock(args) {
+                Ok(()) => self.push(reply, &ResOp::LockTest(DetailedResult::Ok(()))),
+                Err(refusal) => with_denial(&refusal, |result| match result {
+                    Ok(denied) => self.push(reply, &ResOp::LockTest(DetailedResult::Detailed(denied))),
+                    Err(status) => self.push(reply, &ResOp::LockTest(DetailedResult::Err(status))),
+                }),
+            },
+            ArgOp::Unlock(args) => {
+                let Some(owner) = self.begin_owner(&args.stateid, args.seqid, OpNumber::Unlock, reply) else { return };
+                let result = ResOp::Unlock(self.unlock(args));
+                self.end_owner(owner, args.seqid, &result, reply);
+            }
+            ArgOp::ReleaseLockOwner(owner) => {
+                let mut state = self.v4.lock();
+                let done = state.clients.renew(owner.client, self.v4.now());
+                let done = done.and_then(|()| state.states.release_lock_owner(owner.client, owner.owner.0));
+                drop(state);
+                self.push(reply, &ResOp::ReleaseLockOwner(done));
+            }
+            ArgOp::TestStateId(stateids) => {
+                let Some(client) = self.client else {
+                    return self.push(reply, &ResOp::TestStateId(Err(NfsStat::OpNotInSession)));
+                };
+                let state = self.v4.lock();
+                let verdicts: Vec<NfsStat> =
+                    stateids.iter().map(|stateid| state.states.test(&stateid, client)).collect();
+                drop(state);
+                self.push(reply, &ResOp::TestStateId(Ok(XdrList::of(&verdicts))));
+            }
+            ArgOp::FreeStateId(stateid) => {
+                let done = self.client.ok_or(NfsStat::OpNotInSession).and_then(|client| {
+                    let stateid = self.stateids.resolve(*stateid, self.minor)?;
+                    self.v4.lock().states.free(&stateid, client)
+                });
+                self.push(reply, &ResOp::FreeStateId(done));
+            }
+            other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
+        }
+    }
+
+    fn lock(&mut self, args: &LockArgs<'_>, reply: &mut CompoundReply) {
+        let (stateid, seqid) = match args.locker {
+            Locker::New(new) => (new.open_stateid, new.open_seqid),
+            Locker::Existing(existing) => (existing.stateid, existing.seqid),
+        };
+        let Some(owner) = self.begin_owner(&stateid, seqid, OpNumber::Lock, reply) else { return };
+        let done = self.take_lock(args);
+        let refusal = match done {
+            Ok(stateid) => {
+                self.stateids.set(stateid);
+                return self.end_owner(owner, seqid, &ResOp::Lock(DetailedResult::Ok(stateid)), reply);
+            }
+            Err(refusal) => refusal,
+        };
+        with_denial(&refusal, |result| {
+            let result = match result {
+                Ok(denied) => DetailedResult::Detailed(denied),
+                Err(status) => DetailedResult::Err(status),
+            };
+            self.end_owner(owner, seqid, &ResOp::Lock(result), reply);
+        });
+    }
+
+    fn take_lock(&self, args: &LockArgs<'_>) -> Result<StateId, LockRefusal> {
+        let (object, range) = self.lockable(args.offset, args.length)?;
+        let locker = match args.locker {
+            Locker::New(new) => {
+                let open = self.stateids.resolve(new.open_stateid, self.minor)?;
+                LockerOf::New { open, owner: new.owner.owner.0 }
+            }
+            Locker::Existing(existing) => LockerOf::Existing(self.stateids.resolve(existing.stateid, self.minor)?),
+        };
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let state = &mut *state;
+        let file = Self::key(state, object.files(), object.id.ino)?;
+        let named = match locker {
+            LockerOf::New { open, .. } => open,
+            LockerOf::Existing(stateid) => stateid,
+        };
+        let client = self.client.or_else(|| state.states.client_of(&named)).ok_or(NfsStat::BadStateId)?;
+        state.may_take(client, args.reclaim)?;
+        if self.minor == 0 {
+            state.clients.renew(client, now)?;
+        }
+        let exclusive = args.kind.is_exclusive();
+        let mut taken = state.states.lock(locker, file, range, exclusive, self.by());
+        if matches!(taken, Err(LockRefusal::Denied { .. })) && state.end_silent(file, Some(client), now) {
+            taken = state.states.lock(locker, file, range, exclusive, self.by());
+        }
+        taken
+    }
+
+    fn lockable(&self, offset: u64, length: u64) -> Result<(Object, ByteRange), NfsStat> {
+        let object = self.object(NfsStat::IsDir)?;
+        Ok((object, lock_range(offset, length)?))
+    }
+
+    fn test_lock(&self, args: &LockTestArgs<'_>) -> Result<(), LockRefusal> {
+        let (object, range) = self.lockable(args.offset, args.length)?;
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let state = &mut *state;
+        let client = match self.client {
+            Some(client) => client,
+            None => {
+                state.clients.renew(args.owner.client, now)?;
+                args.owner.client
+            }
+        };
+        // What was locked before the restart is not known yet.
+        state.grace.may_take()?;
+        let file = Self::key(state, object.files(), object.id.ino)?;
+        let test = |state: &V4State, file: FileKey| {
+            state.states.test_lock(client, args.owner.owner.0, file, range, args.kind.is_exclusive())
+        };
+        let tested = test(state, file);
+        if tested.is_err() && state.end_silent(file, Some(client), now) { test(state, file) } else { tested }
+    }
+
+    fn unlock(&mut self, args: &UnlockArgs) -> Result<StateId, NfsStat> {
+        let (object, range) = self.lockable(args.offset, args.length)?;
+        let stateid = self.stateids.resolve(args.stateid, self.minor)?;
+        let mut state = self.v4.lock();
+        let file = Self::key(&mut state, object.files(), object.id.ino)?;
+        let unlocked = state.states.unlock(&stateid, file, range, self.by())?;
+        self.stateids.set(unlocked);
+        Ok(unlocked)
+    }
+
+    /// NFSv4.0: an OPEN of this owner, in its order. `Err(None)`: it was answered before, and is answered so again.
+    pub(super) fn begin_open(&self, args: &OpenArgs<'_>, reply: &mut CompoundReply) -> Result<Order, Option<NfsStat>> {
+        if self.minor > 0 {
+            return Ok(None);
+        }
+        let mut state = self.v4.lock();
+        state.clients.renew(args.owner.client, self.v4.now())?;
+        let owner = state.states.owner(args.owner.client, OwnerKind::Open, args.owner.owner.0)?;
+        // An owner that has not confirmed begins again with each OPEN (RFC 7530 16.18.5).
+        state.states.restart_unconfirmed(owner);
+        self.ordered(&mut state, owner, args.seqid, reply)
+    }
+
+    /// NFSv4.0: a request of the owner of a state, in its order. `None`: it was answered.
+    pub(super) fn begin_owner(
+        &self,
+        stateid: &StateId,
+        seqid: u32,
+        number: OpNumber,
+        reply: &mut CompoundReply,
+    ) -> Option<Order> {
+        if self.minor > 0 {
+            return Some(None);
+        }
+        let mut state = self.v4.lock();
+        // The operation says what is wrong with a stateid that has no owner.
+        let Some(owner) = state.states.owner_by_stateid(stateid) else { return Some(None) };
+        match self.ordered(&mut state, owner, seqid, reply) {
+            Ok(order) => Some(order),
+            Err(None) => None,
+            Err(Some(status)) => {
+                drop(state);
+                self.push(reply, &ResOp::failed(number, status));
+                None
+            }
+        }
+    }
+
+    fn ordered(
+        &self,
+        state: &mut V4State,
+        owner: OwnerId,
+        seqid: u32,
+        reply: &mut CompoundReply,
+    ) -> Result<Order, Option<NfsStat>> {
+        let seq = state.states.owner_seq(owner).ok_or(Some(NfsStat::ServerFault))?;
+        match seq.check(seqid)? {
+            OwnerOrder::New => Ok(Some(owner)),
+            OwnerOrder::Replayed(result) => {
+                reply.push_result(&result);
+                Err(None)
+            }
+        }
+    }
+
+    /// The operation is answered; in NFSv4.0 its owner remembers how.
+    pub(super) fn end_owner(&self, owner: Order, seqid: u32, result: &ResOp<'_>, reply: &mut CompoundReply) {
+        if let Some(owner) = owner {
+            let mut out = XdrOut::default();
+            result.put(&mut out);
+            if let Some(seq) = self.v4.lock().states.owner_seq(owner) {
+                seq.finish(seqid, result.status(), &out.into_bytes());
+            }
+        }
+        self.push(reply, result);
+    }
+}
+
+/// The refusal as an operation says it.
+fn with_denial(refusal: &LockRefusal, say: impl FnOnce(Result<LockDenied<'_>, NfsStat>)) {
+    match refusal {
+        LockRefusal::Status(status) => say(Err(*status)),
+        LockRefusal::Denied { held, client, owner } => {
+            let length = match held.range.last {
+                u64::MAX => u64::MAX,
+                last => last - held.range.start + 1,
+            };
+            let kind = if held.exclusive { LockKind::Write } else { LockKind::Read };
+            let owner = StateOwner { client: *client, owner: Opaque(owner) };
+            say(Ok(LockDenied { offset: held.range.start, length, kind, owner }));
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, DELEGRETURN (RFC 8881 18.2, 18.6, 18.16, 18.18; RFC 7530 16.18).
+//!
+//! - `opens4.judged_before_changed`: an existing file is truncated after the open was granted, never before.
+//! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
+
+use larder_files::Uses;
+use larder_volume::{
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, NameMatch, SetAttr,
+};
+
+use super::super::bitmap::Bitmap;
+use super::super::compound::CompoundReply;
+use super::super::convert::{change_of, check_file, check_name, stat_of, unchanged};
+use super::super::delegation::Delegated;
+use super::super::door_table::HeldOpen;
+use super::super::file_table::ShareBits;
+use super::super::ops::{
+    ArgOp, CloseArgs, CreateHow, DelegationKind, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation,
+    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp,
+};
+use super::super::place::{Object, Place};
+use super::super::shown::to_set;
+use super::super::state::{Opened, OwnerKind};
+use super::super::stateids;
+use super::super::types::{Ace4, ChangeInfo, ClientId, Fattr, NfsStat, StateId, StateOwner};
+use super::super::wire::Opaque;
+use super::Run;
+use super::names::NOTHING_SET;
+use crate::nfs::truncating;
+
+/// `OPEN4_SHARE_ACCESS_*`: what is asked for, and wishes about delegations (RFC 8881 18.16.1).
+const ACCESS_BOTH: u32 = 3;
+const WISHES: u32 = 0x3_ff00;
+/// `OPEN4_SHARE_ACCESS_WANT_*`.
+const WANT_MASK: u32 = 0xff00;
+const WANT_NO_DELEGATION: u32 = 0x0400;
+const WANT_CANCEL: u32 = 0x0500;
+/// RFC 9754.
+const WISHES_IN_2: u32 = 0x30_0000;
+/// `OPEN4_RESULT_*`.
+const RESULT_CONFIRM: u32 = 2;
+const RESULT_LOCKTYPE_POSIX: u32 = 4;
+/// Of a file that its maker gives no mode, as with an exclusive create until SETATTR comes.
+const FILE_MODE: u32 = 0o600;
+
+/// A file that is about to be opened.
+struct Target {
+    object: Object,
+    attr: Attr,
+    /// It was made by this OPEN: whoever makes a file may do with it what its mode forbids others.
+    is_new: bool,
+    change: ChangeInfo,
+    set: Bitmap,
+    /// The size is set to 0 when the open is granted (`opens4.judged_before_changed`).
+    truncates: bool,
+}
+
+impl<'m> Run<'m> {
+    pub(super) async fn open_operation(&mut self, op: ArgOp<'m>, reply: &mut CompoundReply) {
+        match op {
+            ArgOp::Open(args) => Box::pin(self.open_in_order(&args, reply)).await,
+            ArgOp::OpenConfirm(args) => {
+                let order = self.begin_owner(&args.stateid, args.seqid, OpNumber::OpenConfirm, reply);
+                let Some(owner) = order else { return };
+                let result = ResOp::OpenConfirm(self.confirm(&args));
+                self.end_owner(owner, args.seqid, &result, reply);
+            }
+            ArgOp::OpenDowngrade(args) => {
+                let order = self.begin_owner(&args.stateid, args.seqid, OpNumber::OpenDowngrade, reply);
+                let Some(owner) = order else { return };
+                let result = ResOp::OpenDowngrade(self.downgrade(&args));
+                self.end_owner(owner, args.seqid, &result, reply);
+            }
+            ArgOp::Close(args) => {
+                let order = self.begin_owner(&args.stateid, args.seqid, OpNumber::Close, reply);
+                let Some(owner) = order else { return };
+                let result = ResOp::Close(self.close(&args));
+                self.end_owner(owner, args.seqid, &result, reply);
+            }
+            ArgOp::DelegReturn(stateid) => {
+                let done = self.return_delegation(stateid);
+                self.push(reply, &ResOp::DelegReturn(done));
+            }
+            other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
+        }
+    }
+
+    /// In NFSv4.0 the owner's requests come one after the other (RFC 7530 9.1.7).
+    async fn open_in_order(&mut self, args: &OpenArgs<'_>, reply: &mut CompoundReply) {
+        let owner = match self.begin_open(args, reply) {
+            Ok(owner) => owner,
+            Err(Some(status)) => return self.push(reply, &ResOp::Open(Err(status))),
+            Err(None) => {
+                // It was opened before: what follows needs its handle.
+                if let OpenClaim::Null(name) = args.claim
+                    && let Ok(place) = self.lookup_place(name.0).await
+                {
+                    self.current = Some(place);
+                }
+                return;
+            }
+        };
+        let result = ResOp::Open(match self.open(args).await {
+            Ok((opened, target)) => {
+                let delegation = self.delegate(args, &target).await;
+                let confirm = if opened.must_confirm { RESULT_CONFIRM } else { 0 };
+                Ok(OpenOk {
+                    stateid: opened.stateid,
+                    change: target.change,
+                    flags: RESULT_LOCKTYPE_POSIX | confirm,
+                    set: target.set,
+                    delegation,
+                })
+            }
+            Err(status) => Err(status),
+        });
+        self.end_owner(owner, args.seqid, &result, reply);
+    }
+
+    fn client_of(&self, owner: &StateOwner<'_>) -> Result<ClientId, NfsStat> {
+        if self.minor > 0 {
+            // The session's, whatever the field says (RFC 8881 18.16.3).
+            return self.client.ok_or(NfsStat::OpNotInSession);
+        }
+        self.v4.lock().clients.renew(owner.client, self.v4.now())?;
+        Ok(owner.client)
+    }
+
+    async fn open(&mut self, args: &OpenArgs<'_>) -> Result<(Opened, Target), NfsStat> {
+        let wishes = match self.minor {
+            0 => 0,
+            1 => WISHES,
+            _ => WISHES | WISHES_IN_2,
+        };
+        if args.access & !(ACCESS_BOTH | wishes) != 0 || args.deny > ACCESS_BOTH || args.access & ACCESS_BOTH == 0 {
+            return Err(NfsStat::Inval);
+        }
+        let access = ShareBits::from_number(args.access & ACCESS_BOTH).ok_or(NfsStat::Inval)?;
+        let deny = ShareBits::from_number(args.deny).ok_or(NfsStat::Inval)?;
+        let client = self.client_of(&args.owner)?;
+        let reclaims = matches!(args.claim, OpenClaim::Previous(_));
+        self.v4.lock().may_take(client, reclaims)?;
+        let target = match args.claim {
+            OpenClaim::Null(name) => Box::pin(self.open_by_name(name.0, args)).await?,
+            OpenClaim::Previous(_) | OpenClaim::Handle(()) => self.open_by_handle(args).await?,
+            // What it opened for itself under its delegation becomes an open here.
+            OpenClaim::DelegateCurrent(claim) => {
+                let target = Box::pin(self.open_by_name(claim.name.0, args)).await?;
+                self.delegated_to(&claim.stateid, &target.object)?;
+                target
+            }
+            OpenClaim::DelegateCurrentHandle(stateid) => {
+                let target = self.open_by_handle(args).await?;
+                self.delegated_to(&stateid, &target.object)?;
+                target
+            }
+            OpenClaim::DelegatePrevious(_) | OpenClaim::DelegatePreviousHandle(()) => return Err(NfsStat::NotSupp),
+        };
+        if access.has(ShareBits::WRITE) {
+            target.object.may_change()?;
+        }
+        if !target.is_new && !reclaims {
+            self.check_rights(&target, access).await?;
+        }
+        let opened = Box::pin(self.grant(client, args.owner.owner.0, &target, access, deny)).await?;
+        if target.truncates {
+            let done = self.truncate(&target).await;
+            if let Err(status) = done {
+                let key = self.v4.lock().states.table().key(target.object.files(), target.object.id.ino);
+                if let Some(key) = key {
+                    let _ = self.v4.lock().states.close(&opened.stateid, key, self.by());
+                }
+                return Err(status);
+            }
+        }
+        self.current = Some(Place::Object(target.object.clone()));
+        self.stateids.set(opened.stateid);
+        Ok((opened, target))
+    }
+
+    fn delegated_to(&self, stateid: &StateId, object: &Object) -> Result<(), NfsStat> {
+        let stateid = self.stateids.resolve(*stateid, self.minor)?;
+        let mut state = self.v4.lock();
+        let file = Self::key(&mut state, object.files(), object.id.ino)?;
+        state.states.data_right(&stateid, file, false, self.by()).map(|_| ())
+    }
+
+    /// A delegation to read, where the client can be reached and nobody changes the file (`recalls.reads_alone`).
+    async fn delegate(&self, args: &OpenArgs<'_>, target: &Target) -> OpenDelegation<'static> {
+        let wish = args.access & WANT_MASK;
+        let is_wanted = self.minor > 0 && !matches!(wish, WANT_NO_DELEGATION | WANT_CANCEL);
+        let is_taking = matches!(
+            args.claim,
+            OpenClaim::Null(_) | OpenClaim::Handle(()) | OpenClaim::Previous(DelegationKind::Read)
+        );
+        if !is_wanted || !is_taking || args.access & ACCESS_BOTH != u32::from(ShareBits::READ.number()) {
+            return OpenDelegation::None(());
+        }
+        match self.try_delegate(target).await {
+            Some(stateid) => OpenDelegation::Read(ReadDelegation {
+                stateid,
+                recall: false,
+                // The client asks about every other user.
+                permissions: Ace4 { kind: 0, flag: 0, access_mask: 0, who: Opaque(b"") },
+            }),
+            None => OpenDelegation::None(()),
+        }
+    }
+
+    async fn try_delegate(&self, target: &Target) -> Option<StateId> {
+        let (object, client) = (&target.object, self.client?);
+        if self.v4.lock().clients.back_channel(client).is_none() {
+            return None;
+        }
+        let open = object.files().open_judged(object.id, Uses::NOTHING).await.ok()?;
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let state = &mut *state;
+        let file = Self::key(state, object.files(), object.id.ino).ok()?;
+        let held = HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) };
+        state.states.table().offer(held);
+        let granted = state.states.delegate(client, file, Delegated::Read, now).ok();
+        state.states.table().withdraw();
+        self.v4.delegations_changed(state);
+        granted
+    }
+
+    /// An existing file is opened by somebody whom its mode or list lets do so.
+    async fn check_rights(&self, target: &Target, access: ShareBits) -> Result<(), NfsStat> {
+        let object = &target.object;
+        let granted = object.files().resolve_granted(&object.cred, object.id).await;
+        let (_, bits) = granted.map_err(|error| stat_of(&error))?;
+        let has_any = |masks: AccessMask| bits & masks != 0;
+        // Whoever may execute may read: how else would the client load a program.
+        let reads = !access.has(ShareBits::READ) || has_any(ACCESS_READ | ACCESS_EXECUTE);
+        let writes = !(access.has(ShareBits::WRITE) || target.truncates) || has_any(ACCESS_WRITE);
+        if reads && writes { Ok(()) } else { Err(NfsStat::Access) }
+    }
+
+    async fn truncate(&self, target: &Target) -> Result<(), NfsStat> {
+        let object = &target.object;
+        object.may_change()?;
+        let cred = truncating(&object.cred, &target.attr);
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        object.files().setattr(&cred, object.id.ino, set).await.map(|_| ()).map_err(|error| stat_of(&error))
+    }
+
+    async fn open_by_handle(&self, args: &OpenArgs<'_>) -> Result<Target, NfsStat> {
+        let object = self.object(NfsStat::IsDir)?;
+        if matches!(args.how, OpenHow::Create(_)) {
+            return Err(NfsStat::Inval);
+        }
+        let attr = object.resolve().await?;
+        check_file(&attr, self.minor)?;
+        let change = unchanged(&attr);
+        Ok(Target { object, attr, is_new: false, change, set: NOTHING_SET, truncates: false })
+    }
+
+    async fn open_by_name(&self, name: &[u8], args: &OpenArgs<'_>) -> Result<Target, NfsStat> {
+        let dir = match self.place()? {
+            Place::Object(dir) => dir.clone(),
+            Place::Pseudo(_) => {
+                let found = self.lookup_place(name).await;
+                let creates = matches!(args.how, OpenHow::Create(_));
+                return Err(match found {
+                    Ok(_) => NfsStat::IsDir,
+                    Err(NfsStat::NoEnt) if creates => NfsStat::RoFs,
+                    Err(status) => status,
+                });
+            }
+        };
+        let dir_attr = dir.dir().await?;
+        check_name(name)?;
+        let how = match args.how {
+            OpenHow::NoCreate(()) => None,
+            OpenHow::Create(how) => Some(how),
+        };
+        if let Some(CreateHow::ExclusiveWithAttrs(_)) = how
+            && self.minor == 0
+        {
+            return Err(NfsStat::Inval);
+        }
+        let files = dir.files();
+        let (set, mask) = self.wanted_attrs(how.as_ref())?;
+        let existing = match files.lookup(&dir.cred, dir.id.ino, name, NameMatch::Exact).await {
+            Ok(attr) => Some(attr),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(stat_of(&error)),
+        };
+        let is_exclusive = matches!(how, Some(CreateHow::Exclusive(_) | CreateHow::ExclusiveWithAttrs(_)));
+        let attr = match (existing, how) {
+            (None, None) => return Err(NfsStat::NoEnt),
+            (Some(_), Some(CreateHow::Guarded(_))) => return Err(NfsStat::Exist),
+            (Some(attr), _) if !is_exclusive => attr,
+            (_, Some(how)) => return self.create_file(&dir, name, &how, set, mask).await,
+            (Some(attr), None) => attr,
+        };
+        let object = self.existing(&dir, &attr).await?;
+        // Of an existing file only a size of 0 is set (RFC 8881 18.16.3).
+        let truncates = how.is_some() && set.size == Some(0);
+        let set = if truncates { Bitmap::of(&[super::super::attrs::number::SIZE]) } else { NOTHING_SET };
+        Ok(Target { object, attr, is_new: false, change: unchanged(&dir_attr), set, truncates })
+    }
+
+    fn wanted_attrs(&self, how: Option<&CreateHow<'_>>) -> Result<(SetAttr, Bitmap), NfsStat> {
+        let list: Fattr<'_> = match how {
+            None | Some(CreateHow::Exclusive(_)) => return Ok((SetAttr::default(), NOTHING_SET)),
+            Some(CreateHow::Unchecked(list) | CreateHow::Guarded(list)) => *list,
+            Some(CreateHow::ExclusiveWithAttrs(how)) => how.attrs,
+        };
+        to_set(&list, self.minor)
+    }
+
+    async fn existing(&self, dir: &Object, attr: &Attr) -> Result<Object, NfsStat> {
+        match attr.kind {
+            FileKind::File => dir.beside(attr.id).await,
+            FileKind::Directory => Err(NfsStat::IsDir),
+            FileKind::Symlink => Err(NfsStat::Symlink),
+            _ if self.minor == 0 => Err(NfsStat::Symlink),
+            _ => Err(NfsStat::WrongType),
+        }
+    }
+
+    async fn create_file(
+        &self,
+        dir: &Object,
+        name: &[u8],
+        how: &CreateHow<'_>,
+        set: SetAttr,
+        mask: Bitmap,
+    ) -> Result<Target, NfsStat> {
+        dir.may_change()?;
+        let mode = match how {
+            CreateHow::Unchecked(_) => CreateMode::Unchecked,
+            CreateHow::Guarded(_) => CreateMode::Guarded,
+            CreateHow::Exclusive(verifier) => CreateMode::Exclusive(*verifier),
+            CreateHow::ExclusiveWithAttrs(how) => CreateMode::Exclusive(how.verifier),
+        };
+        // Somebody may have made it in this moment: nothing of theirs is truncated here.
+        let kept_size = set.size.filter(|size| *size > 0);
+        let made_with = SetAttr { mode: set.mode.or(Some(FILE_MODE)), size: kept_size, ..set };
+        let made = dir.files().create(&dir.cred, dir.id.ino, name, mode, made_with).await;
+        let (attr, is_new, changed) = made.map_err(|error| stat_of(&error))?;
+        let object = self.existing(dir, &attr).await?;
+        let is_exclusive = matches!(mode, CreateMode::Exclusive(_));
+        Ok(Target {
+            object,
+            attr,
+            // A retry of an exclusive create is its maker's.
+            is_new: is_new || is_exclusive,
+            change: change_of(&changed),
+            set: if is_new || is_exclusive { mask } else { NOTHING_SET },
+            truncates: !is_new && !is_exclusive && set.size == Some(0),
+        })
+    }
+
+    /// Asks the table of all doors, and keeps the open.
+    async fn grant(
+        &self,
+        client: ClientId,
+        owner: &[u8],
+        target: &Target,
+        access: ShareBits,
+        deny: ShareBits,
+    ) -> Result<Opened, NfsStat> {
+        let object = &target.object;
+        let uses = Uses::NOTHING.and_if(access.has(ShareBits::READ), Uses::READ);
+        let uses = uses.and_if(access.has(ShareBits::WRITE), Uses::WRITE);
+        self.v4.will_hold(object.files());
+        // Other doors' clients send what they cache before this is granted.
+        let open = object.files().open_judged(object.id, uses).await.map_err(|error| match error {
+            FsError::Shared => NfsStat::ShareDenied,
+            error => stat_of(&error),
+        })?;
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let state = &mut *state;
+        let file = Self::key(state, object.files(), object.id.ino)?;
+        // `opens4.recorded_first`
+        state.takes(client)?;
+        let owner = state.states.owner(client, OwnerKind::Open, owner)?;
+        state.states.table().offer(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) });
+        let mut opened = state.states.open(owner, file, access, deny, self.minor);
+        let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));
+        if is_in_the_way && state.end_silent(file, Some(client), now) {
+            self.v4.delegations_changed(state);
+            opened = state.states.open(owner, file, access, deny, self.minor);
+        }
+        state.states.table().withdraw();
+        if opened == Err(NfsStat::Delay) {
+            self.v4.recalls_wait();
+        }
+        opened
+    }
+
+    fn confirm(&mut self, args: &OpenConfirmArgs) -> Result<StateId, NfsStat> {
+        self.with_open(args.stateid, |run, state, stateid, object| {
+            let file = Self::key(state, object.files(), object.id.ino)?;
+            state.states.confirm_open(stateid, file, run.by())
+        })
+    }
+
+    fn downgrade(&mut self, args: &OpenDowngradeArgs) -> Result<StateId, NfsStat> {
+        let access = ShareBits::from_number(args.access & ACCESS_BOTH).filter(|_| args.access <= ACCESS_BOTH);
+        let (access, deny) = (access.ok_or(NfsStat::Inval)?, ShareBits::from_number(args.deny).ok_or(NfsStat::Inval)?);
+        self.with_open(args.stateid, |run, state, stateid, object| {
+            let file = Self::key(state, object.files(), object.id.ino)?;
+            state.states.downgrade(stateid, file, access, deny, run.by())
+        })
+    }
+
+    fn close(&mut self, args: &CloseArgs) -> Result<StateId, NfsStat> {
+        let closed = self.with_open(args.stateid, |run, state, stateid, object| {
+            let file = Self::key(state, object.files(), object.id.ino)?;
+            state.states.close(stateid, file, run.by())?;
+            // RFC 8881 18.2.4: nothing can be done with what comes back.
+            let again = StateId { seqid: stateids::next_seqid(stateid.seqid), ..*stateid };
+            Ok(if run.minor == 0 { again } else { stateids::INVALID })
+        });
+        closed
+    }
+
+    fn with_open(
+        &mut self,
+        stateid: StateId,
+        change: impl FnOnce(&Self, &mut super::super::server::V4State, &StateId, &Object) -> Result<StateId, NfsStat>,
+    ) -> Result<StateId, NfsStat> {
+        let object = self.object(NfsStat::BadStateId)?;
+        let stateid = self.stateids.resolve(stateid, self.minor)?;
+        let changed = change(self, &mut self.v4.lock(), &stateid, &object)?;
+        self.stateids.set(changed);
+        Ok(changed)
+    }
+
+    fn return_delegation(&mut self, stateid: StateId) -> Result<(), NfsStat> {
+        let object = self.object(NfsStat::BadStateId)?;
+        let stateid = self.stateids.resolve(stateid, self.minor)?;
+        let now = self.v4.now();
+        let mut state = self.v4.lock();
+        let file = Self::key(&mut state, object.files(), object.id.ino)?;
+        state.states.return_delegation(&stateid, file, self.by(), now)?;
+        self.v4.delegations_changed(&state);
+        Ok(())
+    }
+}

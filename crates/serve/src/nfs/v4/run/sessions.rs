@@ -1,0 +1,214 @@
+//! Clients and sessions: EXCHANGE_ID and its kin (RFC 8881 18.33 to 18.37, 18.46, 18.50, 18.51), SETCLIENTID and its kin
+//! (RFC 7530 16.33, 16.34, 16.29).
+
+use super::super::clients::{CallbackPath, Principal, SetClientIdRefusal, exchange_flag};
+use super::super::compound::CompoundReply;
+use super::super::ops::{
+    ArgOp, CreateSessionArgs, CreateSessionOk, ExchangeIdArgs, ExchangeIdOk, ProtectGiven, ResOp, SecInfoStyle,
+    SequenceArgs, SetClientIdArgs,
+};
+use super::super::place::Place;
+use super::super::server::V4State;
+use super::super::slots::{Arrival, Sequenced};
+use super::super::types::{CallbackSec, ClientId, DetailedResult, NetAddr, NfsStat, ServerOwner, SessionId};
+use super::super::wire::{Opaque, Xdr, XdrOut};
+use super::{AUTH_SYS, Run};
+use crate::nfs::rpc::Auth;
+
+/// `SEQ4_STATUS_*` (RFC 8881 18.46.3).
+const CB_PATH_DOWN: u32 = 1;
+const RECALLABLE_STATE_REVOKED: u32 = 0x40;
+
+/// The first way that a client offers to name ourselves to it: call-backs with AUTH_NONE are refused by Linux where AUTH_SYS was
+/// offered. The body of AUTH_SYS as the client gave it.
+fn callback_cred<'a>(offered: impl Iterator<Item = CallbackSec<'a>>) -> Option<Box<[u8]>> {
+    for security in offered {
+        if let CallbackSec::Sys(parms) = security {
+            let mut out = XdrOut::default();
+            parms.put(&mut out);
+            return Some(out.into_bytes().into());
+        }
+    }
+    None
+}
+
+impl<'m> Run<'m> {
+    pub(super) fn principal(&self) -> Principal {
+        match self.caller.auth {
+            Auth::None => Principal { flavor: 0, uid: 0, gid: 0 },
+            Auth::Sys { uid, gid, .. } => Principal { flavor: AUTH_SYS, uid, gid },
+        }
+    }
+
+    pub(super) fn sequence(&mut self, args: &SequenceArgs, arrival: Arrival) -> Result<Sequenced, NfsStat> {
+        let mut state = self.v4.lock();
+        let now = self.v4.now();
+        let client = state.clients.session(&args.session)?.client;
+        let has_no_way_back = state.states.has_delegations(client) && state.clients.back_channel(client).is_none();
+        let flags = if state.states.has_revoked(client) { RECALLABLE_STATE_REVOKED } else { 0 }
+            | if has_no_way_back { CB_PATH_DOWN } else { 0 };
+        let (client, sequenced) = state.clients.sequence(args, arrival, flags, now)?;
+        self.client = Some(client);
+        if let Sequenced::Run(_, ticket) = &sequenced {
+            self.bounds = state.clients.session(&args.session)?.reply_bounds(ticket);
+        }
+        Ok(sequenced)
+    }
+
+    pub(super) fn session_operation(&mut self, op: ArgOp<'m>, reply: &mut CompoundReply) {
+        let v4 = self.v4;
+        let mut state = v4.lock();
+        let state = &mut *state;
+        let now = v4.now();
+        match op {
+            ArgOp::ExchangeId(args) => self.exchange_id(state, &args, reply),
+            ArgOp::CreateSession(args) => {
+                let done = self.create_session(state, &args);
+                v4.is_used();
+                self.push(reply, &ResOp::CreateSession(done));
+            }
+            ArgOp::DestroySession(session) => {
+                let done = self.destroy_session(state, &session);
+                self.push(reply, &ResOp::DestroySession(done));
+            }
+            ArgOp::DestroyClientId(client) => {
+                let done = self.destroy_client(state, client);
+                self.push(reply, &ResOp::DestroyClientId(done));
+            }
+            ArgOp::BindConnToSession(args) => {
+                let done = state.clients.bind_connection(&args, self.connection);
+                v4.recalls_wait();
+                self.push(reply, &ResOp::BindConnToSession(done));
+            }
+            ArgOp::BackchannelCtl(args) => {
+                let done = self.client.ok_or(NfsStat::OpNotInSession).and_then(|_| {
+                    let session = self.slot.ticket.as_ref().map(|ticket| ticket.session());
+                    let session = state.clients.session(&session.ok_or(NfsStat::OpNotInSession)?)?;
+                    session.callback_program = args.program;
+                    session.callbacks.cred = callback_cred(args.security.iter());
+                    Ok(())
+                });
+                self.push(reply, &ResOp::BackchannelCtl(done));
+            }
+            ArgOp::ReclaimComplete(one_file_system) => {
+                let done = self.reclaim_complete(state, one_file_system);
+                self.push(reply, &ResOp::ReclaimComplete(done));
+            }
+            ArgOp::SetClientId(args) => self.set_client_id(state, &args, reply),
+            ArgOp::SetClientIdConfirm(args) => {
+                let done = state.clients.confirm_client_id(&args, self.principal(), now);
+                let done = done.map(|done| state.replaced(done.removed));
+                v4.is_used();
+                self.push(reply, &ResOp::SetClientIdConfirm(done));
+            }
+            ArgOp::Renew(client) => {
+                let done = state.clients.renew(client, now);
+                self.push(reply, &ResOp::Renew(done));
+            }
+            other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
+        }
+    }
+
+    fn exchange_id(&self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
+        let done = state.clients.exchange_id(args, self.principal(), self.v4.now(), &state.states);
+        self.v4.is_used();
+        let server = self.v4.server();
+        let done = done.map(|done| {
+            state.replaced(done.removed);
+            let confirmed = if done.value.is_confirmed { exchange_flag::CONFIRMED } else { 0 };
+            ExchangeIdOk {
+                client: done.value.client,
+                sequence: done.value.sequence,
+                flags: exchange_flag::USE_NON_PNFS | confirmed,
+                protect: ProtectGiven::None(()),
+                // One server at all of its addresses: clients may trunk.
+                server: ServerOwner { minor_id: 0, major_id: Opaque(server) },
+                scope: Opaque(server),
+                implementation: None,
+            }
+        });
+        self.push(reply, &ResOp::ExchangeId(done));
+    }
+
+    fn create_session(&self, state: &mut V4State, args: &CreateSessionArgs<'_>) -> Result<CreateSessionOk, NfsStat> {
+        let (principal, now) = (self.principal(), self.v4.now());
+        let made = state.clients.create_session(args, principal, self.connection, now, &mut state.chance)?;
+        state.replaced(made.removed);
+        let session = state.clients.session(&made.value.session)?;
+        session.callbacks.minor = self.minor;
+        session.callbacks.cred = callback_cred(args.security.iter());
+        // Delegations may wait for a way back.
+        self.v4.recalls_wait();
+        Ok(made.value)
+    }
+
+    /// In its own session it ends the request (RFC 8881 18.37.3).
+    fn destroy_session(&mut self, state: &mut V4State, session: &SessionId) -> Result<(), NfsStat> {
+        let is_own = self.slot.ticket.as_ref().is_some_and(|ticket| ticket.session() == *session);
+        if is_own && !self.is_last {
+            return Err(NfsStat::NotOnlyOp);
+        }
+        state.clients.destroy_session(session, self.connection, self.slot.ticket.as_ref())
+    }
+
+    fn destroy_client(&self, state: &mut V4State, client: ClientId) -> Result<(), NfsStat> {
+        let owner = state.clients.destroy_client(client, &state.states)?;
+        state.states.end_client(client);
+        // The client is gone whether or not its record could be removed; nobody will reclaim by it.
+        let _ = state.grace.forget(&mut state.book, &owner);
+        Ok(())
+    }
+
+    /// Of one file system it says nothing that matters here: no file system moves (RFC 8881 18.51.3).
+    fn reclaim_complete(&self, state: &mut V4State, one_file_system: bool) -> Result<(), NfsStat> {
+        let client = self.client.ok_or(NfsStat::OpNotInSession)?;
+        if one_file_system {
+            return self.place().map(|_| ());
+        }
+        state.clients.reclaim_complete(client)?;
+        let owner = state.clients.owner(client).ok_or(NfsStat::StaleClientId)?.clone();
+        state.grace.completed(&mut state.book, &owner, self.v4.now()).map_err(|_| NfsStat::Delay)
+    }
+
+    fn set_client_id(&self, state: &mut V4State, args: &SetClientIdArgs<'_>, reply: &mut CompoundReply) {
+        let callback = CallbackPath {
+            program: args.callback.program,
+            netid: args.callback.location.netid.0.into(),
+            address: args.callback.location.address.0.into(),
+            ident: args.callback_ident,
+        };
+        let caller = (self.principal(), self.v4.now());
+        let client = &args.client;
+        let done = state.clients.set_client_id(
+            client.id.0,
+            client.verifier,
+            callback,
+            caller,
+            &state.states,
+            &mut state.chance,
+        );
+        self.v4.is_used();
+        match done {
+            Ok(done) => {
+                state.replaced(done.removed);
+                self.push(reply, &ResOp::SetClientId(DetailedResult::Ok(done.value)));
+            }
+            Err(SetClientIdRefusal::InUse(path)) => {
+                let other = NetAddr { netid: Opaque(&path.netid), address: Opaque(&path.address) };
+                self.push(reply, &ResOp::SetClientId(DetailedResult::Detailed(other)));
+            }
+            Err(SetClientIdRefusal::Status(status)) => {
+                self.push(reply, &ResOp::SetClientId(DetailedResult::Err(status)));
+            }
+        }
+    }
+
+    pub(super) async fn secinfo_no_name(&mut self, style: SecInfoStyle) -> Result<(), NfsStat> {
+        match style {
+            SecInfoStyle::Current => drop(self.place()?),
+            SecInfoStyle::Parent => drop::<Place>(self.parent_place().await?),
+        }
+        self.consume_place();
+        Ok(())
+    }
+}
