@@ -19,6 +19,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) webdav: RawWebdav,
     #[serde(default)]
+    pub(super) page: super::page::RawPage,
+    #[serde(default)]
     pub(super) sftp: RawSftp,
     #[serde(default)]
     pub(super) discovery: RawDiscovery,
@@ -235,6 +237,7 @@ pub(super) struct RawUser {
     pub(super) gid: Option<u32>,
     pub(super) groups: Option<Vec<u32>>,
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
+    pub(super) role: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
