@@ -171,6 +171,32 @@ pub struct Declared {
 }
 
 impl Declared {
+    /// Whether it changes something: the box, or what others may do with it. One that asks by GET changes nothing
+    /// (RFC 9110 9.2.1); any other method counts as a change.
+    pub fn changes(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    /// Whether the API over HTTPS has it: one answer to one request. Streams stay on the socket.
+    pub fn is_over_https(&self) -> bool {
+        self.caller != Caller::Invited && matches!(self.form, Form::Json | Form::Text)
+    }
+
+    /// Whether a request is for it.
+    pub fn matches(&self, method: &Method, path: &str) -> bool {
+        let (mut pattern, mut path) = (self.path.split('/'), path.split('/'));
+        self.method == *method
+            && loop {
+                match (pattern.next(), path.next()) {
+                    (None, None) => break true,
+                    (Some(part), Some(given)) if part.starts_with("{*") => break !given.is_empty(),
+                    (Some(part), Some(given)) if part.starts_with('{') && !given.is_empty() => {}
+                    (Some(part), Some(given)) if part == given => {}
+                    _ => break false,
+                }
+            }
+    }
+
     pub(crate) fn of<E: Endpoint>() -> Self {
         Self {
             name: E::NAME,

@@ -60,6 +60,8 @@ endpoints! { $
     GetInfo(): Owner Json GET "/v1/info", () => DaemonInfo;
     /// Says how the pools are, after a look at their disks.
     GetPools(): Owner Json GET "/v1/pools", () => Vec<PoolStatus>;
+    /// Says how the pools are as far as is known: looks at no disk and wakes none.
+    GetPoolsKnown(): Owner Json GET "/v1/pools/known", () => Vec<PoolStatus>;
     /// Lists the pools: those that are open, and those found on configured disks.
     ListPools(): Owner Json GET "/v1/pools/list", () => Vec<PoolListed>;
     /// Opens a pool on the disks named, and adds it to the configuration.
@@ -149,6 +151,8 @@ endpoints! { $
     GetUsers(): Owner Json GET "/v1/users", () => Vec<UserStatus>;
     /// Makes a user.
     AddUser(): Owner Json POST "/v1/users", UserAdd => UserAdded;
+    /// Changes what a user is.
+    SetUser(String): Owner Json PATCH "/v1/users/{name}", UserChange => UserStatus;
     /// Removes a user; files stay.
     RemoveUser(String): Owner Json DELETE "/v1/users/{name}", () => UserRemoved;
     /// Sets the password of a user.

@@ -31,7 +31,7 @@ pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
-    GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
+    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
     UserKey, UserKeysChange,
 };
 pub use replication::{

@@ -57,6 +57,34 @@ pub enum UserKeysChange {
     Remove(String),
 }
 
+/// How much of the API a token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApiScope {
+    /// Endpoints that change nothing.
+    Read,
+    /// All that is served over HTTPS.
+    Admin,
+}
+
+impl ApiScope {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl std::str::FromStr for ApiScope {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = [Self::Read, Self::Admin].into_iter().find(|scope| scope.word() == word);
+        found.ok_or_else(|| format!("'{word}' is not a scope: write read or admin"))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenCreate {
     pub user: String,
@@ -65,6 +93,9 @@ pub struct TokenCreate {
     /// The only share that it opens.
     pub share: Option<String>,
     pub read_only: bool,
+    /// It is for the API over HTTPS, and opens no share.
+    #[serde(default)]
+    pub scope: Option<ApiScope>,
     /// In seconds since 1970.
     pub expires_secs: Option<u64>,
 }
@@ -77,6 +108,9 @@ pub struct TokenStatus {
     /// The only share that it opens; absent: all of the user's.
     pub share: Option<String>,
     pub read_only: bool,
+    /// It is for the API over HTTPS, and opens no share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ApiScope>,
     pub created_secs: u64,
     pub expires_secs: Option<u64>,
     /// Its time is over.

@@ -51,12 +51,23 @@ pub struct Ready {
     /// The same over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webdavs: Option<WebdavEndpoint>,
+    /// `null` where the page is off.
+    #[serde(default)]
+    pub page: Option<PageEndpoint>,
     pub user: Option<String>,
     /// `null` when it was chosen by a person earlier: only its hash is kept.
     pub password: Option<String>,
     pub mount: Option<PathBuf>,
     /// The data folder, for `larder --data`.
     pub data: PathBuf,
+}
+
+/// Where the page is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PageEndpoint {
+    pub url: String,
+    /// The link of a first run; `null` once there is a pool.
+    pub setup: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +84,8 @@ pub struct DaemonInfo {
     pub webdav: Option<SocketAddr>,
     #[serde(default)]
     pub webdavs: Option<SocketAddr>,
+    #[serde(default)]
+    pub page: Option<SocketAddr>,
     pub memory_bytes: u64,
     pub pools: Vec<String>,
     /// The disks of each pool, as last known: answered without looking at any of them.
@@ -597,6 +610,47 @@ pub struct ShareStatus {
     pub action: Option<String>,
 }
 
+/// What a user is on the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UserRole {
+    /// Sees and changes everything.
+    Owner,
+    /// Sees and changes what is the user's own.
+    #[default]
+    User,
+    /// Sees everything and changes only what is the looker's own.
+    Looker,
+}
+
+impl UserRole {
+    pub const ALL: [Self; 3] = [Self::Owner, Self::User, Self::Looker];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::User => "user",
+            Self::Looker => "looker",
+        }
+    }
+}
+
+impl std::str::FromStr for UserRole {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|role| role.word() == word);
+        found.ok_or_else(|| format!("'{word}' is not a role: write owner, user or looker"))
+    }
+}
+
+/// Changes of a user; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UserChange {
+    pub role: Option<UserRole>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserStatus {
     pub name: String,
@@ -610,6 +664,9 @@ pub struct UserStatus {
     pub keys: usize,
     #[serde(default)]
     pub group_names: Vec<String>,
+    /// On the page.
+    #[serde(default)]
+    pub role: UserRole,
 }
 
 /// Carries a password: the socket is the only way it travels, and it is never logged.
@@ -619,6 +676,9 @@ pub struct UserAdd {
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub groups: Vec<u32>,
+    /// On the page [default: user].
+    #[serde(default)]
+    pub role: Option<UserRole>,
     pub password: String,
     /// Even as root, or with a password that anybody guesses.
     #[serde(default)]

@@ -357,7 +357,7 @@ pub(crate) fn user_list(users: &[UserStatus]) -> String {
     if users.is_empty() {
         return "no users".to_owned();
     }
-    let mut rows = vec![row(["NAME", "UID", "GID", "GROUPS", "KEYS", "PASSWORD"])];
+    let mut rows = vec![row(["NAME", "UID", "GID", "GROUPS", "ROLE", "KEYS", "PASSWORD"])];
     for u in users {
         let groups: Vec<String> = u.groups.iter().map(u32::to_string).collect();
         let groups = if u.group_names.is_empty() { groups.join(" ") } else { u.group_names.join(" ") };
@@ -367,9 +367,9 @@ pub(crate) fn user_list(users: &[UserStatus]) -> String {
             (false, _) => "none: keys alone",
         };
         let (uid, gid) = (u.uid.to_string(), u.gid.to_string());
-        rows.push(vec![u.name.clone(), uid, gid, groups, u.keys.to_string(), password.to_owned()]);
+        rows.push(vec![u.name.clone(), uid, gid, groups, u.role.word().to_owned(), u.keys.to_string(), password.to_owned()]);
     }
-    table(&rows, &[1, 2, 4])
+    table(&rows, &[1, 2, 5])
 }
 
 pub(crate) fn group_list(groups: &[GroupStatus]) -> String {
@@ -399,15 +399,20 @@ pub(crate) fn token_list(tokens: &[TokenStatus]) -> String {
     }
     let mut rows = vec![row(["ID", "USER", "NAME", "SHARE", "MAY", "CREATED", "UNTIL"])];
     for token in tokens {
-        let share = token.share.clone().unwrap_or("all".to_owned());
-        let may = if token.read_only { "read" } else { "read and write" };
+        let all = if token.scope.is_some() { "-" } else { "all" };
+        let share = token.share.clone().unwrap_or(all.to_owned());
+        let may = match token.scope {
+            Some(scope) => format!("API: {}", scope.word()),
+            None if token.read_only => "read".to_owned(),
+            None => "read and write".to_owned(),
+        };
         let at = |secs: u64| crate::times::local(secs.saturating_mul(1000));
         let end = match token.expires_secs {
             None => "revoked".to_owned(),
             Some(end) => format!("{}{}", at(end), if token.expired { " (over)" } else { "" }),
         };
         let (id, user, name) = (token.id.clone(), token.user.clone(), token.name.clone());
-        rows.push(vec![id, user, name, share, may.to_owned(), at(token.created_secs), end]);
+        rows.push(vec![id, user, name, share, may, at(token.created_secs), end]);
     }
     table(&rows, &[])
 }

@@ -67,6 +67,10 @@ pub(crate) fn text(
         }
         None => text.push_str("\nSFTP is off; for sftp, scp, sshfs and rclone: larder up --sftp :10022\n"),
     }
+    if let Some(page) = &ready.page {
+        let certificate = servers.webdavs_fingerprint().unwrap_or_default();
+        text.push_str(&page_text(&page.url, certificate));
+    }
     match (servers.webdavs_addr(), servers.webdav_addr()) {
         (Some(addr), _) => {
             let certificate = servers.webdavs_fingerprint().unwrap_or_default();
@@ -155,6 +159,11 @@ fn webdav_text(scheme: &str, about: &str, host: &str, port: u16, user: &str) -> 
         \x20 Linux     sudo mount -t davfs -o username={user} {url} /mnt\n\
         \x20 anywhere  curl -u {user} {url}\n"
     )
+}
+
+/// A browser asks whether the certificate may be trusted, and shows its fingerprint.
+fn page_text(url: &str, certificate: &str) -> String {
+    format!("\nPage (from loopback and private networks, unless larder.toml says otherwise)\n  browser   {url}\n            certificate {certificate}\n")
 }
 
 /// IPv6 addresses are bracketed where a colon follows.

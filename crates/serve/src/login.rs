@@ -3,7 +3,7 @@
 //! - `login.guessing_is_slow`: a refused password is answered after a delay that doubles with each
 //!   refusal of its address. After [`GUESSES_MAX`] of them within [`GUESSES_TIME`] the address is locked
 //!   out for [`LOCKED_TIME`]: its passwords are refused unseen, right or wrong. Keys are not guessed and
-//!   stay. SFTP, WebDAV and its pages have one table.
+//!   stay. SFTP, WebDAV, its pages and larder's page have one table.
 //! - `login.counted_first`: a password counts as wrong before it is hashed, and the count is given back
 //!   if it was right. Passwords that come at once are thus no more than those that come in turn.
 //! - `login.forgives_one_name`: a login forgives the guesses of its own name from its own address. A user
@@ -32,7 +32,7 @@ use crate::turns::{Turn, Turns, WAITING_OF_NETWORK_MAX};
 
 const GUESSES_MAX: u32 = 10;
 const GUESSES_TIME: Duration = Duration::from_secs(10 * 60);
-const LOCKED_TIME: Duration = Duration::from_secs(60);
+pub(crate) const LOCKED_TIME: Duration = Duration::from_secs(60);
 /// Of 200 bytes each.
 const NETWORKS_MAX: usize = 16_384;
 /// The longest password that is looked at.

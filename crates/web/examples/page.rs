@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let socket = Path::new(&data).join(larder_api::SOCKET_NAME);
     let client = larder_api::Client::connect(&socket).await?.ok_or("no larder answers there")?;
     let web =
-        Web::new(Arc::new(client), Arc::new(Trial), Arc::new(SystemClock::default()), Options { is_secure: false });
+        Web::new(Arc::new(client), Arc::new(Trial), Arc::new(SystemClock::default()), Options { is_secure: false, files: None });
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("http://{}/", listener.local_addr()?);
     loop {

@@ -11,11 +11,14 @@
 //!   share, user, disk or snapshot brings no code or style into a page.
 //! - `page.change_by_post`: a change needs POST, the session's second token (`browsers.token_on_each_change`), and a
 //!   browser that does not call the request one of another site. GET changes nothing.
+//! - `page.below_base`: each path of the page begins with [`BASE`], which no share is called. So the page, WebDAV and the
+//!   file view have one server and one port, and no name of a share hides a page.
 //! - `page.name_typed`: an act that destroys needs the name of its victim, typed.
 #![forbid(unsafe_code)]
 
 mod ask;
 pub mod asset;
+mod base;
 mod form;
 mod live;
 mod login;
@@ -24,11 +27,13 @@ mod pages;
 mod role;
 mod router;
 mod session;
+mod streams;
 mod text;
 mod visit;
 
 pub use ask::Ask;
+pub use base::BASE;
 pub use login::{LogIn, Refusal, Standing};
 pub use role::{Act, Role, may};
-pub use router::{Body, ROUTES, Route, Web};
+pub use router::{Body, Known, ROUTES, Route, Web, log_in_path};
 pub use visit::{Options, Peer};

@@ -1,9 +1,8 @@
 //! Fragments of a page as a stream of server-sent events (WHATWG HTML 9.2).
 //!
-//! - `live.wakes_nothing`: a stream asks the daemon for what it has in memory. It looks at disks only while a scrub
-//!   or a move works them.
+//! - `live.wakes_nothing`: a stream asks the daemon for what it has in memory, and looks at no disk.
 //! - `live.bounded`: a stream ends after [`STREAM_AGE_MAX`], with its session, and with its browser, which opens
-//!   another by itself.
+//!   another by itself. Their number is bounded (`streams.bounded`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +14,16 @@ use larder_api::Failure;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::session::Session;
 use crate::visit::{Answer, Outcome, Server, Visit};
 
 const STREAM_AGE_MAX: Duration = Duration::from_secs(600);
 /// A browser that is slower misses states in between, and no more.
 const EVENTS_MAX: usize = 4;
 
-/// The fragment now and when to look again. `None`: it is as it was.
+/// The fragment now, and when to look again.
 pub struct Look {
-    pub fragment: Option<String>,
+    pub fragment: String,
     pub again: Duration,
 }
 
@@ -36,7 +36,8 @@ pub trait Watch: Send + 'static {
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 pub fn stream(visit: &Visit<'_>, watch: impl Watch) -> Answer {
-    let Ok(permit) = visit.server.streams.clone().try_acquire_owned() else {
+    let session = visit.session.as_ref().map(Session::id).unwrap_or_default();
+    let Some(permit) = visit.server.streams.admit(visit.user(), session) else {
         return Ok(Outcome::Refused(StatusCode::SERVICE_UNAVAILABLE));
     };
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
@@ -47,6 +48,7 @@ pub fn stream(visit: &Visit<'_>, watch: impl Watch) -> Answer {
         tokio::select! {
             () = run(&server, &token, watch, &sender) => {}
             () = sender.closed() => {}
+            () = server.streams.over() => {}
         }
     });
     Ok(Outcome::Stream(receiver))
@@ -57,7 +59,7 @@ async fn run(server: &Arc<Server>, token: &str, mut watch: impl Watch, sender: &
     let mut before = String::new();
     while Instant::now() < end && server.find(token, false).is_some() {
         let (event, again) = match watch.look(server).await {
-            Ok(Look { fragment: Some(fragment), again }) if fragment != before => {
+            Ok(Look { fragment, again }) if fragment != before => {
                 let event = event(&fragment);
                 before = fragment;
                 (event, again)

@@ -17,7 +17,8 @@ use larder_api::{Failure, FailureKind};
 use larder_base::Clock;
 
 use crate::ask::Ask;
-use crate::form::{Form, encoded};
+use crate::base::BASE;
+use crate::form::Form;
 use crate::login::LogIn;
 use crate::pages::{account, care, explain, home, log_in, people, sharing, storage, volume};
 use crate::role::{Act, Role, may};
@@ -37,7 +38,7 @@ type Run = for<'a> fn(&'a Visit<'a>) -> BoxFuture<'a, Answer>;
 /// `role.decided_once`
 pub struct Route {
     pub method: Method,
-    /// Whole, or with `{name}` for its last part.
+    /// Behind [`BASE`]: whole, or with `{name}` for its last part.
     pub path: &'static str,
     pub act: Act,
     run: Run,
@@ -73,6 +74,7 @@ routes! {
 
     GET "/storage" SeeBox storage::page;
     GET "/storage/live" SeeBox storage::live;
+    POST "/storage/look" ChangeStorage storage::look;
     POST "/storage/scrub" ChangeStorage storage::scrub;
     POST "/storage/clear" ChangeStorage storage::clear;
     POST "/storage/create" ChangeStorage storage::create_volume;
@@ -94,6 +96,7 @@ routes! {
     POST "/sharing/remove" ChangeSharing sharing::remove;
     GET "/people" SeeBox people::page;
     POST "/people/add-user" ChangeSharing people::add_user;
+    POST "/people/set-role" ChangeSharing people::set_role;
     POST "/people/set-password" ChangeSharing people::set_password;
     POST "/people/remove-user" ChangeSharing people::remove_user;
     POST "/people/add-group" ChangeSharing people::add_group;
@@ -118,6 +121,14 @@ routes! {
     POST "/me/end-others" Own account::end_others;
 }
 
+/// Whoever sent a request, by its cookie.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub user: String,
+    /// The second token (`browsers.token_on_each_change`).
+    pub csrf: String,
+}
+
 /// The page, for any server of HTTP/1.1.
 #[derive(Clone)]
 pub struct Web(Arc<Server>);
@@ -125,6 +136,34 @@ pub struct Web(Arc<Server>);
 impl Web {
     pub fn new(ask: Arc<dyn Ask>, log_in: Arc<dyn LogIn>, clock: Arc<dyn Clock>, options: Options) -> Self {
         Self(Arc::new(Server::new(ask, log_in, clock, options)))
+    }
+
+    /// The person behind the session of a request. Other parts of the server take the page's log-in by it.
+    /// A `request` keeps it alive.
+    pub fn known(&self, headers: &HeaderMap, request: bool) -> Option<Known> {
+        let token = cookie(headers, self.cookie_name())?;
+        let (session, _) = self.0.find(&token, request)?;
+        Some(Known { user: session.user, csrf: session.csrf })
+    }
+
+    /// Sessions for a file: hashes of tokens, which open nothing (`browsers.survive_a_restart`).
+    pub fn sessions(&self) -> Vec<u8> {
+        self.0.sessions.written(self.0.now(), self.0.clock.now().secs)
+    }
+
+    /// Takes back the sessions of an earlier run. Damaged bytes are no sessions.
+    pub fn take_sessions(&self, bytes: &[u8]) {
+        self.0.sessions.read(bytes, self.0.now(), self.0.clock.now().secs);
+    }
+
+    /// Returns when sessions have begun or ended since it was called last.
+    pub async fn sessions_changed(&self) {
+        self.0.sessions.changed.notified().await;
+    }
+
+    /// Ends all streams: the server stops.
+    pub fn end_streams(&self) {
+        self.0.streams.end();
     }
 
     pub async fn answer<B>(&self, request: Request<B>, peer: Peer) -> Response<Body>
@@ -149,7 +188,7 @@ impl Web {
         let token = cookie(&parts.headers, self.cookie_name());
         let found = token.as_deref().and_then(|token| self.0.find(token, !parts.uri.path().ends_with("/live")));
         let (session, role) = found.map(|(session, standing)| (session, standing.role)).unzip();
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let path = parts.uri.path_and_query().map_or("/+/", |path| path.as_str()).to_owned();
         let query = parts.uri.query().unwrap_or_default();
         let mut visit = Visit {
             server: &self.0,
@@ -183,7 +222,8 @@ impl Web {
         B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
     {
         let method = if method == Method::HEAD { Method::GET } else { method };
-        let (route, param) = match route_of(&method, path) {
+        let below = path.strip_prefix(BASE).unwrap_or_default();
+        let (route, param) = match route_of(&method, below) {
             Ok(found) => found,
             Err((status, failure)) => return visit.failure(status, "Not found", failure),
         };
@@ -282,6 +322,11 @@ impl Web {
     }
 }
 
+/// The form for logging in, which leads to `path` of the same host afterwards.
+pub fn log_in_path(path: &str) -> String {
+    Local::with("/login", "next", path).path().to_owned()
+}
+
 fn route_of<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, &'a str), (StatusCode, Failure)> {
     let mut is_path = false;
     for route in ROUTES {
@@ -302,9 +347,7 @@ fn refused(visit: &Visit<'_>, route: &Route) -> Outcome {
     let is_page = route.method == Method::GET && !route.path.ends_with("/live");
     match visit.role {
         None if route.path.ends_with("/live") => Outcome::Refused(StatusCode::UNAUTHORIZED),
-        None if is_page && visit.path != "/" => {
-            Outcome::Go(Local::read(&format!("/login?next={}", encoded(&visit.path))).unwrap_or(Local::of("/login")))
-        }
+        None if is_page && route.path != "/" => Outcome::Go(Local::with("/login", "next", &visit.path)),
         None => Outcome::Go(Local::of("/login")),
         Some(Role::User) if route.path == "/" => Outcome::Go(Local::of("/me")),
         Some(role) => {

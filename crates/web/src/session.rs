@@ -1,10 +1,13 @@
-//! Sessions of browsers, in memory: they end with the daemon.
+//! Sessions of browsers, in memory.
 //!
 //! - `browsers.hashed`: the table has a hash of each token, never the token, so no look-up tells by its time how much
 //!   of a guess was right.
 //! - `browsers.bounded`: a session ends [`IDLE_MAX`] after its last request and [`AGE_MAX`] after its first, with its
 //!   user, and with its user's password. A user has at most [`OF_USER_MAX`], and there are at most [`SESSIONS_MAX`];
 //!   the longest idle goes first.
+//! - `browsers.survive_a_restart`: whoever serves the page keeps [`Sessions::written`] in a file and gives it back at
+//!   the next start, so a page that is open goes on. The file has no token and opens nothing; a user who is gone or has
+//!   another password by then has no session.
 //! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
 //! - `browsers.password_again`: a new password, key or token of a user's own needs the current password, so that a
 //!   browser left open gives nobody a lasting way in. Wrong ones count as guesses.
@@ -22,6 +25,8 @@ use larder_base::hex;
 use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::note::Note;
 
@@ -44,6 +49,13 @@ pub struct Session {
     pub generation: u64,
     /// The second token (`browsers.token_on_each_change`).
     pub csrf: String,
+}
+
+impl Session {
+    /// Names it, and opens nothing.
+    pub fn id(&self) -> String {
+        id_of(&self.key)
+    }
 }
 
 /// A session as its user sees it.
@@ -80,6 +92,21 @@ pub struct Sessions {
     all: Mutex<HashMap<Hash, Entry>>,
     /// Signs second tokens of browsers that have not logged in.
     key: hmac::Key,
+    /// Told when sessions begin or end.
+    pub changed: Notify,
+}
+
+/// A session in a file. Times are those of the wall.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    key: String,
+    user: String,
+    generation: u64,
+    csrf: String,
+    agent: String,
+    from: Option<IpAddr>,
+    began_secs: i64,
+    seen_secs: i64,
 }
 
 /// Random bytes that nobody can guess.
@@ -109,7 +136,7 @@ pub fn is_same(given: &str, right: &str) -> bool {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { all: Mutex::default(), key: hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>()) }
+        Self { all: Mutex::default(), key: hmac::Key::new(hmac::HMAC_SHA256, &secret::<32>()), changed: Notify::new() }
     }
 }
 
@@ -129,6 +156,7 @@ impl Sessions {
         let agent = agent.chars().take(AGENT_CHARS_MAX).collect();
         let user = user.to_owned();
         all.insert(hash(&token), Entry { user, generation, csrf, agent, from, began: now, seen: now, note: None });
+        self.changed.notify_one();
         token
     }
 
@@ -152,13 +180,16 @@ impl Sessions {
 
     pub fn end(&self, session: &Session) {
         self.all.lock().remove(&session.key);
+        self.changed.notify_one();
     }
 
     /// Ends the user's session of that id; whether there was one.
     pub fn end_id(&self, user: &str, id: &str) -> bool {
         let mut all = self.all.lock();
         let key = all.iter().find(|(key, entry)| entry.user == user && id_of(key) == id).map(|(key, _)| *key);
-        key.and_then(|key| all.remove(&key)).is_some()
+        let has_ended = key.and_then(|key| all.remove(&key)).is_some();
+        self.changed.notify_one();
+        has_ended
     }
 
     /// Ends all sessions of a user but one; returns how many.
@@ -166,6 +197,7 @@ impl Sessions {
         let mut all = self.all.lock();
         let before = all.len();
         all.retain(|key, entry| entry.user != user || stays.is_some_and(|stays| stays.key == *key));
+        self.changed.notify_one();
         before - all.len()
     }
 
@@ -173,6 +205,38 @@ impl Sessions {
     pub fn renew(&self, session: &Session, generation: u64) {
         if let Some(entry) = self.all.lock().get_mut(&session.key) {
             entry.generation = generation;
+        }
+        self.changed.notify_one();
+    }
+
+    /// All sessions as bytes of a file. `now` is of the monotonic clock, `secs` of the wall.
+    pub fn written(&self, now: Duration, secs: i64) -> Vec<u8> {
+        let at = |then: Duration| secs.saturating_sub(i64::try_from(now.saturating_sub(then).as_secs()).unwrap_or(0));
+        let kept = |(key, entry): (&Hash, &Entry)| Kept {
+            key: hex::encode(key),
+            user: entry.user.clone(),
+            generation: entry.generation,
+            csrf: entry.csrf.clone(),
+            agent: entry.agent.clone(),
+            from: entry.from,
+            began_secs: at(entry.began),
+            seen_secs: at(entry.seen),
+        };
+        let all: Vec<Kept> = self.all.lock().iter().filter(|(_, entry)| !entry.is_over(now)).map(kept).collect();
+        serde_json::to_vec(&all).unwrap_or_default()
+    }
+
+    /// Takes in what [`Sessions::written`] wrote in an earlier run.
+    pub fn read(&self, bytes: &[u8], now: Duration, secs: i64) {
+        let mut all = self.all.lock();
+        for kept in serde_json::from_slice::<Vec<Kept>>(bytes).unwrap_or_default().into_iter().take(SESSIONS_MAX) {
+            let age = |then: i64| Duration::from_secs(u64::try_from(secs.saturating_sub(then)).unwrap_or(0));
+            let (age, idle) = (age(kept.began_secs), age(kept.seen_secs));
+            let key = hex::decode(&kept.key).and_then(|key| Hash::try_from(key).ok());
+            let Some(key) = key.filter(|_| age < AGE_MAX && idle < IDLE_MAX) else { continue };
+            let Kept { user, generation, csrf, agent, from, .. } = kept;
+            let (began, seen) = (now.saturating_sub(age), now.saturating_sub(idle));
+            all.insert(key, Entry { user, generation, csrf, agent, from, began, seen, note: None });
         }
     }
 
@@ -257,6 +321,28 @@ mod tests {
             sessions.begin(&user.to_string(), 1, None, "", secs(200));
         }
         assert!(sessions.all.lock().len() <= SESSIONS_MAX);
+    }
+
+    #[test]
+    fn sessions_survive_a_restart_and_their_file_opens_nothing() {
+        let (before, after) = (Sessions::default(), Sessions::default());
+        let tokens = ["ann", "bob"].map(|user| before.begin(user, 7, None, "agent", secs(100)));
+        let csrf = before.find(&tokens[0], secs(200), true).unwrap().csrf;
+        let file = before.written(secs(300), 5000);
+        let text = String::from_utf8(file.clone()).unwrap();
+        assert!(!tokens.iter().any(|token| text.contains(token)));
+        let start = AGE_MAX;
+        after.read(&file, start, 5000 + 60);
+        let session = after.find(&tokens[0], start, false).unwrap();
+        assert_eq!((session.user.as_str(), session.generation, &session.csrf), ("ann", 7, &csrf));
+        assert_eq!(after.of_user(&session, start)[0].idle, secs(160), "it was idle before, and while nobody served");
+        assert!(after.find(&tokens[1], start + IDLE_MAX - secs(261), false).is_some());
+        assert!(after.find(&tokens[1], start + IDLE_MAX - secs(260), false).is_none());
+        let late = Sessions::default();
+        late.read(&file, start, 5000 + i64::try_from(AGE_MAX.as_secs()).unwrap());
+        late.read(b"[{\"key\":1}]", start, 0);
+        late.read(b"", start, 0);
+        assert!(late.all.lock().is_empty());
     }
 
     #[test]

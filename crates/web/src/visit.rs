@@ -9,24 +9,25 @@ use hyper::StatusCode;
 use larder_api::endpoint::{self, Param};
 use larder_api::{Failure, FailureKind};
 use larder_base::{Clock, hex};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::ask::{self, Ask};
 use crate::asset;
+use crate::base::BASE;
 use crate::form::{Form, encoded};
 use crate::login::{LogIn, Standing};
 use crate::note::Note;
 use crate::role::{Act, Role, may};
-use crate::session::{Session, Sessions, secret};
-
-/// Streams at once: more than that are watchers of a flood.
-const STREAMS_MAX: usize = 64;
+use crate::session::{AGE_MAX, Session, Sessions, secret};
+use crate::streams::Streams;
 
 /// How the page is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Over TLS: cookies are sent over TLS alone, and browsers are told to stay there.
     pub is_secure: bool,
+    /// The list of shares in the file view, where the same server has one.
+    pub files: Option<&'static str>,
 }
 
 /// The other end of a connection.
@@ -42,18 +43,22 @@ pub struct Server {
     pub clock: Arc<dyn Clock>,
     pub options: Options,
     pub sessions: Sessions,
-    pub streams: Arc<Semaphore>,
+    pub streams: Arc<Streams>,
 }
 
 impl Server {
     pub fn new(ask: Arc<dyn Ask>, log_in: Arc<dyn LogIn>, clock: Arc<dyn Clock>, options: Options) -> Self {
-        let streams = Arc::new(Semaphore::new(STREAMS_MAX));
-        Self { ask, log_in, clock, options, sessions: Sessions::default(), streams }
+        Self { ask, log_in, clock, options, sessions: Sessions::default(), streams: Arc::default() }
+    }
+
+    /// Monotonic, and later than each moment of a session of an earlier run.
+    pub fn now(&self) -> Duration {
+        AGE_MAX + self.clock.elapsed()
     }
 
     /// The session of a token and what its user is now. A session of a user who is gone, or of an older password, ends here.
     pub fn find(&self, token: &str, request: bool) -> Option<(Session, Standing)> {
-        let session = self.sessions.find(token, self.clock.elapsed(), request)?;
+        let session = self.sessions.find(token, self.now(), request)?;
         let standing = self.log_in.standing(&session.user);
         let Some(standing) = standing.filter(|standing| standing.generation == session.generation) else {
             self.sessions.end(&session);
@@ -91,7 +96,7 @@ impl Theme {
     }
 }
 
-/// A path of this page and nowhere else: no redirect leaves the host.
+/// A path of this host and nowhere else: no redirect leaves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local(String);
 
@@ -107,13 +112,14 @@ impl Local {
         is_fine.then(|| Self(text.to_owned()))
     }
 
+    /// A path of the page, without [`BASE`].
     pub fn of(path: &'static str) -> Self {
-        Self(path.to_owned())
+        Self(format!("{BASE}{path}"))
     }
 
-    /// `path?name=value`.
+    /// `path?name=value`, of a path without [`BASE`].
     pub fn with(path: &'static str, name: &'static str, value: &str) -> Self {
-        Self(format!("{path}?{name}={}", encoded(value)))
+        Self(format!("{BASE}{path}?{name}={}", encoded(value)))
     }
 
     pub fn path(&self) -> &str {
@@ -168,7 +174,7 @@ impl Visit<'_> {
     }
 
     pub fn now(&self) -> Duration {
-        self.server.clock.elapsed()
+        self.server.now()
     }
 
     /// Calls an endpoint.
@@ -235,6 +241,7 @@ impl Visit<'_> {
             theme: self.theme,
             path: self.path.clone(),
             note: self.note.clone(),
+            files: self.server.options.files,
         }
     }
 
@@ -270,6 +277,8 @@ pub struct Frame {
     pub theme: Theme,
     pub path: String,
     pub note: Option<Note>,
+    /// The file view.
+    pub files: Option<&'static str>,
 }
 
 impl Frame {
@@ -337,6 +346,6 @@ mod tests {
             assert_eq!(Local::read(foreign), None, "{foreign:?}");
         }
         assert_eq!(Local::read(&format!("/{}", "a".repeat(Local::BYTES_MAX))), None);
-        assert_eq!(Local::with("/volume", "name", "a/b&c=\r\n").path(), "/volume?name=a/b%26c%3D%0D%0A");
+        assert_eq!(Local::with("/volume", "name", "a/b&c=\r\n").path(), "/+/volume?name=a/b%26c%3D%0D%0A");
     }
 }

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
 use larder_base::SystemClock;
-use larder_web::{Act, Ask, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
+use larder_web::{Act, Ask, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
 use serde_json::{Value, json};
 
 /// A name with markup, an attribute's end, and marks that turn the text around them.
@@ -130,13 +130,18 @@ struct Browser {
     csrf: String,
 }
 
+/// The address of a path of the page.
+fn at(path: &str) -> String {
+    if path.starts_with(BASE) { path.to_owned() } else { format!("{BASE}{path}") }
+}
+
 impl Trial {
     fn new() -> Self {
         let daemon = Arc::new(Recorded::default());
         healthy(&daemon);
         let people = Arc::new(People::default());
         let web =
-            Web::new(daemon.clone(), people.clone(), Arc::new(SystemClock::default()), Options { is_secure: false });
+            Web::new(daemon.clone(), people.clone(), Arc::new(SystemClock::default()), Options { is_secure: false, files: None });
         Self { web, daemon, people }
     }
 
@@ -150,11 +155,11 @@ impl Trial {
     }
 
     async fn get(&self, browser: &Browser, path: &str) -> Seen {
-        self.send(Request::get(path), &browser.token, String::new()).await
+        self.send(Request::get(at(path)), &browser.token, String::new()).await
     }
 
     async fn post_raw(&self, token: &str, path: &str, body: String) -> Seen {
-        let request = Request::post(path).header("content-type", "application/x-www-form-urlencoded");
+        let request = Request::post(at(path)).header("content-type", "application/x-www-form-urlencoded");
         self.send(request, token, body).await
     }
 
@@ -229,7 +234,7 @@ fn healthy(daemon: &Recorded) {
     let info = json!({"pid": 7, "version": "0.1.0", "data": "/var/lib/larder", "uptime_secs": 90_000, "nfs": "0.0.0.0:2049",
         "smb": "0.0.0.0:445", "memory_bytes": 300u64 << 20, "pools": ["tank"]});
     daemon.set("GET /v1/info", info);
-    daemon.set("GET /v1/pools", json!([pool("ONLINE", &[disk("a", "ONLINE", 0), disk("b", "ONLINE", 0)])]));
+    daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 0), disk("b", "ONLINE", 0)])]));
     daemon.set(
         "GET /v1/pools/tank/scrub",
         json!({"pool": "tank", "scrub": null, "damage": {"files": [], "metadata": [], "more": 0}}),
@@ -364,7 +369,7 @@ async fn each_route_obeys_the_table_of_roles() {
             let browser = if name.is_empty() { Browser::default() } else { trial.log_in(name).await };
             let seen = match route.method {
                 Method::GET if route.path.ends_with("/live") => {
-                    let request = Request::get(route.path).header("cookie", format!("larder-page={}", browser.token));
+                    let request = Request::get(at(route.path)).header("cookie", format!("larder-page={}", browser.token));
                     let request = request.body(Full::new(Bytes::new())).unwrap();
                     let response = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await;
                     let expected = match role {
@@ -409,11 +414,11 @@ async fn changes_need_the_token_of_the_session() {
         let refused = trial.post_raw(&owner.token, "/storage/scrub", format!("csrf={csrf}{fields}")).await;
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{csrf}");
     }
-    let form = Request::post("/storage/scrub").header("content-type", "application/x-www-form-urlencoded");
+    let form = Request::post("/+/storage/scrub").header("content-type", "application/x-www-form-urlencoded");
     let cross = form.header("sec-fetch-site", "cross-site");
     let refused = trial.send(cross, &owner.token, format!("csrf={}{fields}", owner.csrf)).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
-    let text = Request::post("/storage/scrub").header("content-type", "text/plain");
+    let text = Request::post("/+/storage/scrub").header("content-type", "text/plain");
     let refused = trial.send(text, &owner.token, format!("csrf={}{fields}", owner.csrf)).await;
     assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let long = trial.post_raw(&owner.token, "/storage/scrub", "a".repeat(70_000)).await;
@@ -423,7 +428,7 @@ async fn changes_need_the_token_of_the_session() {
     assert!(trial.daemon.changes().is_empty());
 
     let done = trial.post(&owner, "/storage/scrub", &[("pool", "tank"), ("action", "start")]).await;
-    assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, "/storage"));
+    assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, "/+/storage"));
     assert_eq!(trial.daemon.changes(), [("POST /v1/pools/tank/scrub".to_owned(), json!({"action": "start"}))]);
     assert!(trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "the outcome is on the next page");
     assert!(!trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "and on no other");
@@ -479,18 +484,18 @@ async fn wrong_passwords_are_told_alike() {
 async fn redirects_stay_on_the_page() {
     let trial = Trial::new();
     let stranger = trial.get(&Browser::default(), "/volume?name=tank/files").await;
-    assert_eq!(stranger.header("location"), "/login?next=/volume%3Fname%3Dtank/files");
+    assert_eq!(stranger.header("location"), "/+/login?next=/%2B/volume%3Fname%3Dtank/files");
     for (next, to) in [
         ("/care", "/care"),
-        ("//evil.test", "/"),
-        ("/\\evil.test", "/"),
-        ("https://evil.test/", "/"),
-        ("javascript:1", "/"),
-        ("/a\r\nx: y", "/"),
-        ("/\tevil", "/"),
-        ("", "/"),
-        ("/login", "/"),
-        ("/logout", "/"),
+        ("//evil.test", "/+/"),
+        ("/\\evil.test", "/+/"),
+        ("https://evil.test/", "/+/"),
+        ("javascript:1", "/+/"),
+        ("/a\r\nx: y", "/+/"),
+        ("/\tevil", "/+/"),
+        ("", "/+/"),
+        ("/+/login", "/+/"),
+        ("/+/logout", "/+/"),
     ] {
         let form = trial.get(&Browser::default(), "/login").await;
         let before = Browser { token: form.cookie(), csrf: form.csrf() };
@@ -499,7 +504,7 @@ async fn redirects_stay_on_the_page() {
     }
     let owner = trial.log_in("owner").await;
     let chosen = trial.post(&owner, "/theme", &[("theme", "dark"), ("back", "//evil.test")]).await;
-    assert_eq!(chosen.header("location"), "/");
+    assert_eq!(chosen.header("location"), "/+/");
 }
 
 #[tokio::test]
@@ -518,7 +523,7 @@ async fn sessions_end_with_password_and_user() {
     let owner = trial.log_in("owner").await;
     let left = trial.post(&owner, "/logout", &[]).await;
     assert_eq!(left.cookie(), "");
-    assert_eq!(trial.get(&owner, "/").await.header("location"), "/login");
+    assert_eq!(trial.get(&owner, "/").await.header("location"), "/+/login");
 }
 
 #[tokio::test]
@@ -531,7 +536,7 @@ async fn users_touch_what_is_theirs_alone() {
     let page = trial.get(&ann, "/me").await.text;
     assert!(page.contains("t-ann") && !page.contains("t-bob") && page.contains("l-ann") && !page.contains("l-bob"));
     for hidden in ["/storage", "/people", "/care"] {
-        assert!(!page.contains(&format!("href=\"{hidden}\"")));
+        assert!(!page.contains(&format!("href=\"/+{hidden}\"")));
     }
     trial.post(&ann, "/me/revoke-token", &[("token", "t-bob")]).await;
     trial.post(&ann, "/me/revoke-link", &[("link", "l-bob")]).await;
@@ -610,7 +615,7 @@ async fn no_name_brings_markup_into_a_page() {
         "seconds_left": 7, "stuck": EVIL});
     evil_pool["damage"] =
         json!({"files": [{"volume": EVIL, "inode": 1, "paths": [EVIL], "ranges": []}], "metadata": [], "more": 2});
-    d.set("GET /v1/pools", json!([evil_pool]));
+    d.set("GET /v1/pools/known", json!([evil_pool]));
     let mut evil_share = share(EVIL);
     for field in ["volume", "folder", "fault", "action", "nfs_rule", "smb_rule"] {
         evil_share[field] = json!(EVIL);
@@ -702,7 +707,7 @@ async fn the_state_of_the_box_is_one_sentence() {
     let mut degraded = pool("DEGRADED", &[disk("a", "ONLINE", 0), disk("b", "MISSING", 4)]);
     degraded["status"] = json!("One disk is missing.");
     degraded["action"] = json!("larder pool replace tank /mnt/b NEW");
-    trial.daemon.set("GET /v1/pools", json!([degraded]));
+    trial.daemon.set("GET /v1/pools/known", json!([degraded]));
     let home = trial.get(&owner, "/").await.text;
     for text in [
         "1 thing needs your attention.",
@@ -721,7 +726,7 @@ async fn the_state_of_the_box_is_one_sentence() {
     working["moving"] = json!({"why": "resilvering /mnt/b", "objects": 40, "objects_done": 10,
         "moved_bytes": 1u64 << 30, "seconds": 60,
         "seconds_left": 180, "stuck": null});
-    trial.daemon.set("GET /v1/pools", json!([working]));
+    trial.daemon.set("GET /v1/pools/known", json!([working]));
     let storage = trial.get(&owner, "/storage").await.text;
     for text in [
         "Pause scrub",
@@ -734,7 +739,7 @@ async fn the_state_of_the_box_is_one_sentence() {
     }
     assert!(!storage.contains("Start scrub"));
 
-    for (path, answer) in [("/v1/pools", json!([])), ("/v1/volumes", json!([])), ("/v1/shares", json!([]))] {
+    for (path, answer) in [("/v1/pools/known", json!([])), ("/v1/volumes", json!([])), ("/v1/shares", json!([]))] {
         trial.daemon.set(&format!("GET {path}"), answer);
     }
     assert!(trial.get(&owner, "/").await.text.contains("There is no pool yet."));
@@ -762,7 +767,7 @@ async fn lookers_see_no_forms_of_the_box() {
         let forms: Vec<&str> = page.text.split("<form method=\"post\" action=\"").skip(1).collect();
         for form in forms {
             let action = form.split('"').next().unwrap();
-            assert!(["/logout", "/theme"].contains(&action), "{path} offers {action}");
+            assert!(["/+/logout", "/+/theme"].contains(&action), "{path} offers {action}");
         }
     }
 }
@@ -774,7 +779,7 @@ async fn forms_and_routes_meet() {
     let mut held = snapshot("monday", 1_700_000_000_000);
     held["holds"] = json!([{"reason": "keep"}]);
     trial.daemon.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": [held]}));
-    trial.daemon.set("GET /v1/pools", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
+    trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
     trial.daemon.set("GET /v1/tokens", json!([token("t", "owner")]));
     trial.daemon.set("GET /v1/links", json!([link("l", "owner")]));
     trial
@@ -782,7 +787,7 @@ async fn forms_and_routes_meet() {
         .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
-    let mut actions = std::collections::BTreeSet::from(["/login".to_owned()]);
+    let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);
     for path in PAGES {
         let page = trial.get(&owner, path).await.text;
         for form in page.split("<form ").skip(1) {
@@ -797,7 +802,7 @@ async fn forms_and_routes_meet() {
         }
     }
     let routes: std::collections::BTreeSet<String> =
-        ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| route.path.to_owned()).collect();
+        ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| at(route.path)).collect();
     assert_eq!(actions, routes);
 }
 
@@ -842,7 +847,7 @@ async fn a_thousand_snapshots_are_pages_of_a_hundred() {
     let owner = trial.log_in("owner").await;
     let page = trial.get(&owner, "/volume?name=tank/files").await.text;
     assert!(page.contains(">s0999<") && page.contains(">s0900<") && !page.contains(">s0899<"));
-    assert!(page.contains("/volume?name=tank/files&amp;skip=100") && page.len() < 128 << 10, "{} bytes", page.len());
+    assert!(page.contains("/+/volume?name=tank/files&amp;skip=100") && page.len() < 128 << 10, "{} bytes", page.len());
     let last = trial.get(&owner, "/volume?name=tank/files&skip=900").await.text;
     assert!(last.contains(">s0000<") && !last.contains("skip=1000"));
     let beyond = trial.get(&owner, &format!("/volume?name=tank/files&skip={}", u64::MAX)).await;
@@ -859,37 +864,35 @@ async fn assets_are_kept_for_good() {
     assert_eq!(style.header("cache-control"), "public, max-age=31536000, immutable");
     assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
     assert!(style.headers.get("set-cookie").is_none());
-    let again = trial.send(Request::get(path).header("if-none-match", style.header("etag")), "", String::new()).await;
+    let again = trial.send(Request::get(at(path)).header("if-none-match", style.header("etag")), "", String::new()).await;
     assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
-    let head = trial.send(Request::head(path), "", String::new()).await;
+    let head = trial.send(Request::head(at(path)), "", String::new()).await;
     assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
     let none = trial.get(&Browser::default(), "/assets/style.css").await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_look_at_disks_only_while_they_work() {
+async fn streams_tell_what_changes_and_look_at_no_disk() {
     let trial = Trial::new();
     let owner = trial.log_in("owner").await;
-    let request = Request::get("/storage/live").header("cookie", format!("larder-page={}", owner.token));
-    let request = request.body(Full::new(Bytes::new())).unwrap();
-    let response = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await;
+    let open = || {
+        let request = Request::get("/+/storage/live").header("cookie", format!("larder-page={}", owner.token));
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() })
+    };
+    let response = open().await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut body = response.into_body();
+    let mut events = Vec::new();
     for _ in 0..20 {
-        let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(&event[..], b":\n\n");
+        events.push(body.frame().await.unwrap().unwrap().into_data().unwrap());
     }
-    let looked = || trial.daemon.asked.lock().unwrap().iter().filter(|(key, _)| key == "GET /v1/pools").count();
-    assert_eq!(looked(), 0);
+    assert!(events[0].starts_with(b"data: ") && events[1..].iter().all(|event| &event[..] == b":\n\n"));
 
     let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0)]);
     working["scrub"] = scrub("running");
-    trial.daemon.set("GET /v1/pools", json!([working]));
-    trial.daemon.set(
-        "GET /v1/pools/tank/scrub",
-        json!({"pool": "tank", "scrub": scrub("running"), "damage": {"files": [], "metadata": [], "more": 0}}),
-    );
+    trial.daemon.set("GET /v1/pools/known", json!([working]));
     let event = loop {
         let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
         if event.starts_with(b"data: ") {
@@ -897,9 +900,29 @@ async fn streams_look_at_disks_only_while_they_work() {
         }
     };
     assert!(event.contains("Pause scrub") && event.ends_with("\n\n"));
+    let asked = trial.daemon.asked.lock().unwrap().clone();
+    assert!(!asked.iter().any(|(key, _)| key == "GET /v1/pools"), "that looks at disks");
+
+    // A session has few of them, each until it ends.
+    let others = [open().await, open().await, open().await];
+    assert!(others.iter().all(|other| other.status() == StatusCode::OK));
+    assert_eq!(open().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(others);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(open().await.status(), StatusCode::OK);
 
     // The stream ends with its session.
     trial.post(&owner, "/logout", &[]).await;
+    while let Some(frame) = body.frame().await {
+        frame.unwrap();
+    }
+    let owner = trial.log_in("owner").await;
+    let request = Request::get("/+/live").header("cookie", format!("larder-page={}", owner.token));
+    let request = request.body(Full::new(Bytes::new())).unwrap();
+    let mut body = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await.into_body();
+    body.frame().await.unwrap().unwrap();
+    // So it does with a server that stops.
+    trial.web.end_streams();
     while let Some(frame) = body.frame().await {
         frame.unwrap();
     }

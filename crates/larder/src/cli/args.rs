@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use larder_api::UserRole;
 use larder_base::units::ByteSize;
 
 use crate::config::{self, Squash};
@@ -48,6 +49,10 @@ pub(crate) struct UpArgs {
     /// The same without TLS, such as 127.0.0.1:10080: passwords are sent in clear [default: off]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) webdav: Option<String>,
+    /// Address of the page, over HTTPS, in the same forms, or off [default: 0.0.0.0:10443, or where --webdavs is; off if
+    /// that port is in use]. Private networks alone are answered, unless [page] in larder.toml says otherwise
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) page: Option<String>,
     /// Let --webdav answer other machines too
     #[arg(long)]
     pub(crate) insecure_http: bool,
@@ -743,11 +748,21 @@ pub(crate) enum UserCommand {
         /// Further groups
         #[arg(long = "group", value_name = "GID")]
         groups: Vec<u32>,
+        /// On the page: owner (all), looker (sees all) or user (the own files) [default: user]
+        #[arg(long)]
+        role: Option<UserRole>,
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
         /// Even as root (uid or group 0), or with a password that anybody guesses
         #[arg(long)]
         force: bool,
+    },
+    /// Change what a user is on the page
+    Set {
+        name: String,
+        /// owner sees and changes everything, looker sees it, user has the own files alone
+        #[arg(long, required = true)]
+        role: Option<UserRole>,
     },
     /// Set a user's password, and end the user's links and sessions
     Passwd {

@@ -86,6 +86,10 @@ on_files!(AddUser, |files, (), user| {
     })?;
     added.ok_or_else(|| Failure::internal("the user was not made"))
 });
+on_files!(SetUser, |files, name, change| {
+    let (_, after) = files.edit(|editor, config| people::set(editor, config, &name, &change))?;
+    people::changed(&name, &after, &files.secrets()?)
+});
 on_files!(SetPassword, |files, name, request| {
     people::fit_password(&request.password, request.force)?;
     files.secrets()?.set(&name, &request.password)?;

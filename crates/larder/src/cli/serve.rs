@@ -84,6 +84,7 @@ pub(super) async fn until_stopped(
     if let Some(listener) = daemon.servers.take_replication() {
         replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
     }
+    let page = daemon.serve_page();
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
     let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
     let replication = tokio::spawn(run_replication(daemon.clone()));
@@ -117,6 +118,7 @@ pub(super) async fn until_stopped(
     };
     tracing::info!("stopping");
     notify::tell("STOPPING=1\nSTATUS=writing what is not yet durable");
+    page.abort();
     schedule.abort();
     snapshots.abort();
     memory.abort();
@@ -204,6 +206,7 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
         sftp: sftp.map(|a| larder_api::SftpEndpoint { host: machine::host_local(a), port: a.port() }),
         webdav: webdav.map(|a| larder_api::WebdavEndpoint { host: machine::host_local(a), port: a.port() }),
         webdavs: webdavs.map(|a| larder_api::WebdavEndpoint { host: machine::host_local(a), port: a.port() }),
+        page: daemon.servers.page_url().map(|url| larder_api::PageEndpoint { url, setup: None }),
         user,
         password,
         mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),

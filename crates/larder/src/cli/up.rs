@@ -25,7 +25,7 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PoolConfig, REPLICATION_PORT,
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen, PoolConfig, REPLICATION_PORT,
     SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
     parse_networks,
 };
@@ -214,6 +214,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let sftp = parse(&args.sftp, SFTP_PORT)?;
     let webdav = parse(&args.webdav, WEBDAV_PORT)?;
     let webdavs = parse(&args.webdavs, WEBDAVS_PORT)?;
+    let page = args.page.as_ref().map(|text| PageListen::parse(text, host).map_err(Failure::invalid)).transpose()?;
     let insecure_http = args.insecure_http;
     let replication = parse(&args.replication, REPLICATION_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
@@ -230,6 +231,11 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.sftp = sftp.unwrap_or(at(config.listen.sftp));
         config.listen.webdav = webdav.unwrap_or(at(config.listen.webdav));
         config.listen.webdavs = webdavs.unwrap_or(at(config.listen.webdavs));
+        let said = page.or(config.page.listen);
+        config.page.listen = Some(match said.unwrap_or(PageListen::Usual(SocketAddr::new(host, PAGE_PORT))) {
+            PageListen::At(addr) if page.is_none() => PageListen::At(at(Some(addr)).unwrap_or(addr)),
+            said => said,
+        });
         config.webdav.insecure_http |= insecure_http;
         config.listen.replication = replication.unwrap_or(at(config.listen.replication));
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
@@ -308,6 +314,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         replicas: Vec::new(),
         next_uid: 0,
         webdav: Default::default(),
+        page: Default::default(),
         discovery: Default::default(),
         power: Default::default(),
     }

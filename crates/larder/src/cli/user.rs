@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use larder_api::endpoints::{AddUser, GetUsers, RemoveUser, SetPassword};
-use larder_api::{Failure, UserAdd, UserPassword};
+use larder_api::endpoints::{AddUser, GetUsers, RemoveUser, SetPassword, SetUser};
+use larder_api::{Failure, UserAdd, UserChange, UserPassword};
 
 use super::args::{Global, UserCommand};
 use super::people::People;
@@ -17,14 +17,18 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
     let people = People::of(global).await?;
     let out = global.out();
     match command {
-        UserCommand::Add { name, uid, gid, groups, password_file, force } => {
+        UserCommand::Add { name, uid, gid, groups, role, password_file, force } => {
             let password = password::ask(&name, password_file.as_deref())?;
-            let added = people.call(AddUser, (), UserAdd { name, uid, gid, groups, password, force }).await?;
+            let added = people.call(AddUser, (), UserAdd { name, uid, gid, groups, role, password, force }).await?;
             out.answer(&added, |added| {
                 let mut text = format!("made the user '{}' (uid {})\n", added.user.name, added.user.uid);
                 added.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
                 text
             })
+        }
+        UserCommand::Set { name, role } => {
+            let user = people.call(SetUser, &name, UserChange { role }).await?;
+            out.answer(&user, |user| format!("'{}' is {} on the page", user.name, user.role.word()))
         }
         UserCommand::Passwd { name, password_file, force, keep_links } => {
             // Before anybody types a password for nothing.

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, VolumeChange};
+use larder_api::{Failure, UserRole, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{
-    Config, GroupConfig, Listen, MountConfig, Network, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
+    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
     ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
 };
 
@@ -277,6 +277,11 @@ impl Editor {
         self.set_list("group", group, "members", members);
     }
 
+    pub(crate) fn set_role(&mut self, user: &str, role: UserRole) {
+        let Some(table) = self.tables("user").iter_mut().find(|t| text(t, "name") == Some(user)) else { return };
+        table.insert("role", value(role.word()));
+    }
+
     pub(crate) fn set_ssh_keys(&mut self, user: &str, keys: &[String]) {
         self.set_list("user", user, "ssh_keys", keys);
     }
@@ -402,6 +407,12 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
          # restart larder or send it SIGHUP (shares and users take effect at once). Passwords are kept elsewhere.\n\n",
     );
     text.push_str(&listen_text(&config.listen));
+    // The usual place stays unsaid.
+    match config.page.listen {
+        Some(PageListen::At(addr)) => text.push_str(&format!("\n[page]\nlisten = \"{addr}\"\n")),
+        Some(PageListen::Off) => text.push_str("\n[page]\nlisten = \"off\"\n"),
+        Some(PageListen::Usual(_)) | None => {}
+    }
     text.push_str(
         "\n[limits]\n# Caches and unwritten data of all volumes together; a quarter of RAM when not given.\n",
     );
@@ -546,6 +557,9 @@ fn user_table(user: &UserConfig) -> Table {
     }
     if !user.ssh_keys.is_empty() {
         table.insert("ssh_keys", value(user.ssh_keys.iter().collect::<Array>()));
+    }
+    if user.role != UserRole::default() {
+        table.insert("role", value(user.role.word()));
     }
     table
 }

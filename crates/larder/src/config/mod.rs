@@ -33,6 +33,7 @@ mod mount;
 mod names;
 pub(crate) mod nearest;
 mod overlap;
+mod page;
 pub(crate) mod power;
 mod raw;
 mod replicate;
@@ -50,6 +51,7 @@ pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
 use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
+pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
@@ -83,6 +85,7 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     pub(crate) listen: Listen,
     pub(crate) webdav: WebdavConfig,
+    pub(crate) page: PageConfig,
     /// Certificate authorities whose certificates let users in over SFTP: lines as in authorized_keys.
     pub(crate) ssh_ca_keys: Vec<String>,
     pub(crate) discovery: DiscoveryConfig,
@@ -489,6 +492,7 @@ impl Validator<'_> {
                     proxies.map(|text| self.at(text, parse_network(text.get_ref()))).collect::<Checked<_>>()?
                 },
             },
+            page: self.page(raw.page)?,
             discovery: DiscoveryConfig {
                 enabled: raw.discovery.enabled.unwrap_or(true),
                 name: self.optional(raw.discovery.name, check_label)?,
@@ -662,7 +666,8 @@ impl Validator<'_> {
         let gid = raw.gid.unwrap_or(raw.uid);
         let ssh_keys = self.keys::<AuthorizedKey>(raw.ssh_keys.unwrap_or_default())?;
         let groups = raw.groups.unwrap_or_default();
-        Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups, ssh_keys })
+        let role = self.optional(raw.role, str::parse)?.unwrap_or_default();
+        Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups, ssh_keys, role })
     }
 
     /// Lines of keys, each as it is written.

@@ -30,6 +30,8 @@ pub(super) struct RawConfig {
     pub(super) webdav: RawWebdav,
     /// Logins over SFTP.
     #[serde(default)]
+    pub(super) page: super::page::RawPage,
+    #[serde(default)]
     pub(super) sftp: RawSftp,
     /// How other machines find this one.
     #[serde(default)]
@@ -391,6 +393,7 @@ pub(super) struct RawUser {
     /// SFTP only: keys that let the user in, as in authorized_keys.
     #[schemars(extend("default" = [] as [u32; 0]))]
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
+    pub(super) role: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use larder_api::UserRole;
+
 use super::{Config, NOBODY};
 use crate::machine;
 
@@ -26,6 +28,8 @@ pub(crate) struct UserConfig {
     pub(crate) groups: Vec<u32>,
     /// Public keys that let the user in over SFTP: lines as in authorized_keys.
     pub(crate) ssh_keys: Vec<String>,
+    /// On the page.
+    pub(crate) role: UserRole,
 }
 
 /// The requested properties of a new user; larder chooses the missing ones.
@@ -34,19 +38,22 @@ pub(crate) struct NewUser {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) groups: Vec<u32>,
+    pub(crate) role: UserRole,
 }
 
-/// The first user, as `up` makes it: whoever runs larder.
+/// The first user, as `up` makes it: whoever runs larder, and owns the box on the page.
 pub(crate) fn first_user(name: &str) -> UserConfig {
     let (uid, gid) = machine::owner();
-    UserConfig { name: name.to_owned(), uid, gid, groups: Vec::new(), ssh_keys: Vec::new() }
+    let (groups, ssh_keys) = (Vec::new(), Vec::new());
+    UserConfig { name: name.to_owned(), uid, gid, groups, ssh_keys, role: UserRole::Owner }
 }
 
 /// A new user beside the present ones (`user.own_numbers`, `user.numbers_never_reused`).
 pub(crate) fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accounts) -> UserConfig {
     let uid = asked.uid.unwrap_or_else(|| free_id(name, config, host));
     let gid = asked.gid.unwrap_or(uid);
-    UserConfig { name: name.to_owned(), uid, gid, groups: asked.groups, ssh_keys: Vec::new() }
+    let NewUser { groups, role, .. } = asked;
+    UserConfig { name: name.to_owned(), uid, gid, groups, ssh_keys: Vec::new(), role }
 }
 
 /// The uid of the account of that name on this machine, if nobody here has it; else the next that is free.
@@ -221,6 +228,7 @@ mod tests {
             gid,
             groups: groups.to_vec(),
             ssh_keys: Vec::new(),
+            role: UserRole::User,
         };
         for (user, bad) in
             [(user(0, 5, &[]), true), (user(5, 0, &[]), true), (user(5, 5, &[7, 0]), true), (user(5, 5, &[7]), false)]

@@ -55,7 +55,8 @@ pub(crate) fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(),
     Ok(())
 }
 
-fn router(daemon: Arc<Daemon>) -> axum::Router {
+/// All endpoints of the socket.
+pub(crate) fn router(daemon: Arc<Daemon>) -> axum::Router {
     routes()
         .fallback(async || {
             Refusal(Failure::not_found("the daemon does not know this request: it is of another version"))
@@ -143,6 +144,7 @@ direct!(finishes: ScrubPool, CloneSnapshot, PromoteReplica);
 
 answers!(GetInfo, |daemon, (), ()| Ok(daemon.info()));
 answers!(GetPools, |daemon, (), ()| Ok(daemon.pool_statuses().await));
+answers!(GetPoolsKnown, |daemon, (), ()| Ok(daemon.known_pool_statuses().await));
 answers!(ListPools, |daemon, (), ()| Ok(daemon.pool_list().await));
 finishes!(ImportPool, |daemon, (), request| daemon.pool_import(request).await);
 finishes!(ExportPool, |daemon, name, request| daemon.pool_export(&name, request).await.map(done));
@@ -187,6 +189,7 @@ answers!(ExplainAccess, |daemon, (), request| daemon.explain(&request).await);
 
 answers!(GetUsers, |daemon, (), ()| Ok(daemon.users().await));
 finishes!(AddUser, |daemon, (), request| daemon.user_add(request).await);
+finishes!(SetUser, |daemon, name, change| daemon.user_set(&name, change).await);
 finishes!(RemoveUser, |daemon, name, ()| daemon.user_remove(&name).await);
 finishes!(SetPassword, |daemon, name, request| daemon.user_passwd(&name, &request).await);
 answers!(GetUserKeys, |daemon, name, ()| daemon.user_keys(&name).await);

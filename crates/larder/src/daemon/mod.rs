@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_api::{
@@ -35,6 +36,7 @@ pub(crate) mod bucket;
 mod closing;
 pub(crate) mod direct;
 mod discovery;
+mod entitled;
 pub(crate) mod erase;
 mod explain;
 mod explain_words;
@@ -55,6 +57,7 @@ mod mounted;
 mod mounts;
 mod owner_quotas;
 mod owners;
+pub(crate) mod page;
 mod passes;
 pub(crate) mod people;
 mod port_holder;
@@ -140,7 +143,7 @@ impl Daemon {
     ) -> Result<Daemon, Failure> {
         let servers = {
             let limits = (config.connections, config.strangers);
-            Servers::bind(&config.listen, &config.webdav, limits, folder.path()).await?
+            Servers::bind(&config.listen, (&config.webdav, &config.page), limits, folder.path()).await?
         };
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
@@ -168,6 +171,16 @@ impl Daemon {
 
     pub(crate) fn folder(&self) -> &DataFolder {
         &self.folder
+    }
+
+    /// Serves the page, where it has an address. The task keeps its sessions.
+    pub(crate) fn serve_page(self: &Arc<Self>) -> tokio::task::JoinHandle<()> {
+        let guest = self.servers.begin_page(api::router(Arc::clone(self)), self.folder.path());
+        tokio::spawn(async move {
+            if let Some(guest) = guest {
+                guest.keep_all_sessions().await;
+            }
+        })
     }
 
     /// Says where the API's socket is.
@@ -400,6 +413,7 @@ impl Daemon {
             sftp: self.servers.sftp_addr(),
             webdav: self.servers.webdav_addr(),
             webdavs: self.servers.webdavs_addr(),
+            page: self.servers.page_addr(),
             memory_bytes: self.memory.0,
             pools: self.storage.all().iter().map(|p| p.name.clone()).collect(),
             disks,
@@ -408,6 +422,11 @@ impl Daemon {
 
     pub(crate) async fn pool_statuses(&self) -> Vec<PoolStatus> {
         self.storage.look().await;
+        self.known_pool_statuses().await
+    }
+
+    /// Without a look at any disk.
+    pub(crate) async fn known_pool_statuses(&self) -> Vec<PoolStatus> {
         let state = self.state.lock().await;
         let mut list = self.storage.statuses().await;
         for (name, failure) in &state.pool_faults {
@@ -785,7 +804,9 @@ impl Daemon {
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
         self.announcer.stop().await;
+        self.servers.end_page_streams();
         serving.stop().await;
+        self.servers.end_page();
         self.servers.set_exports(Vec::new());
         if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {
             tracing::warn!("{failure}");

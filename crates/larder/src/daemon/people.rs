@@ -1,8 +1,8 @@
 //! Adding and removing users: with a daemon and without one alike.
 
 use larder_api::{
-    Failure, FailureKind, LinksEnded, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserPassword,
-    UserRemoved, UserStatus,
+    Failure, FailureKind, LinksEnded, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
+    UserPassword, UserRemoved, UserStatus,
 };
 
 use super::known::no_such_user;
@@ -19,6 +19,7 @@ pub(crate) fn user_status(user: &UserConfig, config: &Config, secrets: &Secrets)
         groups: config.gids_of(user),
         has_password: secrets.has(&user.name),
         keys: user.ssh_keys.len(),
+        role: user.role,
         group_names: config.groups.iter().filter(|g| Config::is_member(user, g)).map(|g| g.name.clone()).collect(),
     }
 }
@@ -45,7 +46,7 @@ fn plan(request: &UserAdd, config: &Config) -> Result<(UserConfig, Vec<String>),
             "'{name}' stands for other things in lists of users: choose another name"
         )));
     }
-    let asked = NewUser { uid: request.uid, gid: request.gid, groups: request.groups.clone() };
+    let asked = NewUser { uid: request.uid, gid: request.gid, groups: request.groups.clone(), role: request.role.unwrap_or_default() };
     let user = new_user(name, asked, config, &Accounts::of_machine());
     refuse(objection(&user).filter(|_| !request.force))?;
     fit_password(&request.password, request.force)?;
@@ -64,6 +65,21 @@ pub(crate) fn add(
     secrets.set(&user.name, &request.password)?;
     editor.add_user(&user);
     Ok(UserAdded { user: user_status(&user, config, secrets), notes })
+}
+
+/// Changes a user in the file.
+pub(crate) fn set(editor: &mut Editor, config: &Config, name: &str, change: &UserChange) -> Result<(), Failure> {
+    no_such_user(config, name)?;
+    if let Some(role) = change.role {
+        editor.set_role(name, role);
+    }
+    Ok(())
+}
+
+/// The user as the configuration has it now.
+pub(crate) fn changed(name: &str, config: &Config, secrets: &Secrets) -> Result<UserStatus, Failure> {
+    let user = config.users.iter().find(|user| user.name == name);
+    user.map(|user| user_status(user, config, secrets)).ok_or_else(|| Failure::not_found("the user is gone"))
 }
 
 /// The effect of removing `name`, by the configurations before and after it.
@@ -93,6 +109,13 @@ impl Daemon {
         state.tokens.remove_of(&request.name)?;
         self.save(&mut state, editor).await?;
         Ok(added)
+    }
+
+    pub(crate) async fn user_set(&self, name: &str, change: UserChange) -> Result<UserStatus, Failure> {
+        let mut state = self.state.lock().await;
+        let config = state.config.clone();
+        self.edit(&mut state, |editor| set(editor, &config, name, &change)).await?;
+        changed(name, &state.config, &state.secrets)
     }
 
     /// Sessions of browsers end with the password; links, too, unless they are to stay. Returns those that ended.

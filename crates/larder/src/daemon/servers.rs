@@ -19,13 +19,15 @@ use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
 use larder_serve::strangers::Budget;
 use larder_serve::token::Tokens;
-use larder_serve::web::{Tls, WebConfig, WebHandle, WebServer};
+use larder_serve::web::{Serves, Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Listen, WebdavConfig};
+use super::entitled::{Entitled, Entitlements};
+use super::page::{PageGuest, Surroundings};
+use crate::config::{Listen, PageConfig, PageListen, WebdavConfig};
 
 /// Requests in flight get this long to finish when the daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -37,6 +39,7 @@ pub(crate) struct Servers {
     web: Option<Web>,
     /// Taken when serving begins.
     replication: Option<(SocketAddr, Mutex<Option<TcpListener>>)>,
+    entitlements: Entitlements,
     /// Of connections without a right, at all doors.
     strangers: Arc<Budget>,
     shutdown: CancellationToken,
@@ -61,11 +64,20 @@ struct Sftp {
 struct Web {
     addr: Option<SocketAddr>,
     tls_addr: Option<SocketAddr>,
+    page: Option<Page>,
     /// Of the certificate.
     fingerprint: Option<String>,
     handle: WebHandle,
     /// Taken when serving begins.
     server: Mutex<Option<WebServer>>,
+}
+
+struct Page {
+    addr: SocketAddr,
+    tls: Arc<Tls>,
+    config: PageConfig,
+    has_files: bool,
+    guest: Mutex<Option<Arc<PageGuest>>>,
 }
 
 /// What the doors have in common.
@@ -86,7 +98,7 @@ impl Servers {
     /// Takes the ports (`servers.ports_first`).
     pub(crate) async fn bind(
         listen: &Listen,
-        webdav: &WebdavConfig,
+        (webdav, page): (&WebdavConfig, &PageConfig),
         (connections, strangers): (u32, ByteSize),
         folder: &Path,
     ) -> Result<Servers, Failure> {
@@ -107,16 +119,14 @@ impl Servers {
             Some(addr) => Some(bind_sftp(addr, &doors, folder).await?),
             None => None,
         };
-        let web = match (listen.webdav, listen.webdavs) {
-            (None, None) => None,
-            _ => Some(bind_web(listen, webdav, &doors, folder).await?),
-        };
+        let web = bind_web(listen, webdav, page, &doors, folder).await?;
         let replication = match listen.replication {
             Some(addr) => Some(bind_replication(addr).await?),
             None => None,
         };
         let Doors { strangers, .. } = doors;
-        Ok(Servers { nfs, smb, sftp, web, replication, strangers, shutdown: CancellationToken::new() })
+        let entitlements = Entitlements::default();
+        Ok(Servers { nfs, smb, sftp, web, replication, entitlements, strangers, shutdown: CancellationToken::new() })
     }
 
     /// What connections without a right may hold.
@@ -150,6 +160,59 @@ impl Servers {
 
     pub(crate) fn webdavs_addr(&self) -> Option<SocketAddr> {
         self.web.as_ref().and_then(|web| web.tls_addr)
+    }
+
+    fn page(&self) -> Option<(&Web, &Page)> {
+        self.web.as_ref().and_then(|web| Some((web, web.page.as_ref()?)))
+    }
+
+    pub(crate) fn page_addr(&self) -> Option<SocketAddr> {
+        self.page().map(|(_, page)| page.addr)
+    }
+
+    /// As a browser elsewhere reaches it.
+    pub(crate) fn page_url(&self) -> Option<String> {
+        let addr = self.page_addr()?;
+        Some(format!("https://{}/", SocketAddr::new(crate::machine::host_outward(addr).parse().ok()?, addr.port())))
+    }
+
+    /// Serves the page, which asks by `router`.
+    pub(crate) fn begin_page(&self, router: axum::Router, data: &Path) -> Option<Arc<PageGuest>> {
+        let (web, page) = self.page()?;
+        let around = Surroundings {
+            handle: web.handle.clone(),
+            entitlements: self.entitlements.clone(),
+            tls: Arc::clone(&page.tls),
+            config: page.config.clone(),
+            has_files: page.has_files,
+            data: data.to_owned(),
+        };
+        let guest = Arc::new(PageGuest::new(router, around));
+        web.handle.set_guest(Some(guest.clone()));
+        *page.guest.lock() = Some(Arc::clone(&guest));
+        Some(guest)
+    }
+
+    /// Nobody waits for streams of the page's while the servers stop.
+    pub(crate) fn end_page_streams(&self) {
+        let guest = self.page().and_then(|(_, page)| page.guest.lock().clone());
+        guest.inspect(|guest| guest.end_streams());
+    }
+
+    /// The page is over. It holds the daemon, by its router.
+    pub(crate) fn end_page(&self) {
+        let Some((web, page)) = self.page() else { return };
+        web.handle.set_guest(None);
+        if let Some(guest) = page.guest.lock().take()
+            && let Err(failure) = guest.keep_sessions()
+        {
+            tracing::warn!("sessions of the page end with this run: {}", failure.message);
+        }
+    }
+
+    /// What users and tokens may do on the page and by the API from now on.
+    pub(crate) fn set_entitled(&self, entitled: Entitled) {
+        self.entitlements.set(entitled);
     }
 
     /// The fingerprint of WebDAV's certificate.
@@ -337,7 +400,26 @@ async fn bind_sftp(addr: SocketAddr, doors: &Doors, folder: &Path) -> Result<Sft
     Ok(Sftp { addr: server.local_addr(), handle: server.handle(), fingerprint, server: Mutex::new(Some(server)) })
 }
 
-async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder: &Path) -> Result<Web, Failure> {
+/// The page's address, beside the one of WebDAV over TLS: an address that both have is bound once.
+fn page_place(page: Option<PageListen>, webdavs: Option<SocketAddr>) -> Option<SocketAddr> {
+    match (page?, webdavs) {
+        (PageListen::Off, _) => None,
+        (PageListen::Usual(_), Some(webdavs)) => Some(webdavs),
+        (PageListen::Usual(addr) | PageListen::At(addr), _) => Some(addr),
+    }
+}
+
+async fn bind_web(
+    listen: &Listen,
+    webdav: &WebdavConfig,
+    page: &PageConfig,
+    doors: &Doors,
+    folder: &Path,
+) -> Result<Option<Web>, Failure> {
+    let page_at = page_place(page.listen, listen.webdavs);
+    if listen.webdav.or(listen.webdavs).or(page_at).is_none() {
+        return Ok(None);
+    }
     let links = Some(folder.join(crate::folder::LINKS_NAME));
     let config = WebConfig {
         connections_max: doors.connections_max,
@@ -348,7 +430,7 @@ async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder:
         ..WebConfig::default()
     };
     let mut server = WebServer::new(config);
-    let (mut bound, mut tls_bound, mut fingerprint) = (None, None, None);
+    let (mut bound, mut tls_bound, mut page_bound) = (None, None, None);
     if let Some(addr) = listen.webdav {
         if !addr.ip().is_loopback() && !webdav.insecure_http {
             return Err(Failure::invalid(format!(
@@ -359,24 +441,54 @@ async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder:
                  under [webdav] in larder.toml, or say --insecure-http",
             ));
         }
-        bound = Some(server.listen(addr, None).await.map_err(|e| port_failure("WebDAV", "--webdav", addr, &e))?);
+        let serves = Serves { shares: true, guest: false };
+        let listened = server.listen(addr, None, serves).await;
+        bound = Some(listened.map_err(|e| port_failure("WebDAV", "--webdav", addr, &e))?);
     }
+    let tls = match listen.webdavs.or(page_at) {
+        Some(addr) => Some(certificate(addr, webdav, folder)?),
+        None => None,
+    };
+    let is_shared = page_at.is_some() && page_at == listen.webdavs;
     if let Some(addr) = listen.webdavs {
-        let tls = match &webdav.certificate {
-            Some((certificate, key)) => Tls::of_files(certificate, key),
-            None => Tls::load_or_create(folder, own_names(addr)),
-        };
-        let tls = tls.map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("no certificate for WebDAV: {error}")).action(
-                "mend or remove the file; without files named under [webdav] larder makes a certificate of its own",
-            )
-        })?;
-        fingerprint = Some(tls.fingerprint());
-        let tls = Some(Arc::new(tls));
-        tls_bound = Some(server.listen(addr, tls).await.map_err(|e| port_failure("WebDAV", "--webdavs", addr, &e))?);
+        let serves = Serves { shares: true, guest: is_shared };
+        let listened = server.listen(addr, tls.clone(), serves).await;
+        tls_bound = Some(listened.map_err(|e| port_failure("WebDAV", "--webdavs", addr, &e))?);
+        page_bound = tls_bound.filter(|_| is_shared);
     }
+    if let Some(addr) = page_at.filter(|_| !is_shared) {
+        let serves = Serves { shares: false, guest: true };
+        match server.listen(addr, tls.clone(), serves).await {
+            Ok(addr) => page_bound = Some(addr),
+            Err(error) if matches!(page.listen, Some(PageListen::Usual(_))) => tracing::warn!(
+                "the page is off, because its usual address {addr} cannot be had: {error}; choose another with: larder \
+                 up --page :PORT (or say --page off)"
+            ),
+            Err(error) => return Err(port_failure("the page", "--page", addr, &error)),
+        }
+    }
+    let fingerprint = tls.as_ref().map(|tls| tls.fingerprint());
+    let page = page_bound.zip(tls).map(|(addr, tls)| Page {
+        addr,
+        tls,
+        config: page.clone(),
+        has_files: is_shared,
+        guest: Mutex::default(),
+    });
     let handle = server.handle();
-    Ok(Web { addr: bound, tls_addr: tls_bound, fingerprint, handle, server: Mutex::new(Some(server)) })
+    Ok(Some(Web { addr: bound, tls_addr: tls_bound, page, fingerprint, handle, server: Mutex::new(Some(server)) }))
+}
+
+fn certificate(addr: SocketAddr, webdav: &WebdavConfig, folder: &Path) -> Result<Arc<Tls>, Failure> {
+    let tls = match &webdav.certificate {
+        Some((certificate, key)) => Tls::of_files(certificate, key),
+        None => Tls::load_or_create(folder, own_names(addr)),
+    };
+    tls.map(Arc::new).map_err(|error| {
+        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}")).action(
+            "mend or remove the file; without files named under [webdav] larder makes a certificate of its own",
+        )
+    })
 }
 
 /// By what names clients may reach this machine.

@@ -72,6 +72,7 @@ pub(super) async fn apply(
         tokens.for_doors(config),
         config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
     );
+    servers.set_entitled(tokens.entitled(config));
     servers.set_named_doors(door_users(config, secrets), sftp_shares, webdav_shares);
     if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {

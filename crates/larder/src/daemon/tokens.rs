@@ -10,12 +10,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use larder_api::{Failure, FailureKind, TokenCreate, TokenCreated, TokenStatus};
+use larder_api::{ApiScope, Failure, FailureKind, TokenCreate, TokenCreated, TokenStatus};
 use larder_base::hex;
 use larder_serve::token::{DoorToken, TokenKey, new_token};
 use serde::{Deserialize, Serialize};
 
 use super::Secrets;
+use super::entitled::{Entitled, may_have};
 use super::known::no_such_user;
 use crate::config::Config;
 use crate::config::edit::replace_file;
@@ -44,6 +45,9 @@ struct Token {
     share: Option<String>,
     #[serde(default)]
     read_only: bool,
+    /// It is for the API over HTTPS, and for no door.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<ApiScope>,
     created_secs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_secs: Option<u64>,
@@ -75,6 +79,23 @@ pub(crate) fn fuzz_file(data: &[u8]) {
     assert!(once.is_some_and(|once| serde_json::from_value::<TokensFile>(once).is_ok()));
 }
 
+/// Refuses a token of the API that would let nobody do anything (`entitled.bounded_by_role`).
+fn check_scope(config: &Config, request: &TokenCreate) -> Result<(), Failure> {
+    let Some(scope) = request.scope else { return Ok(()) };
+    if request.share.is_some() || request.read_only {
+        return Err(Failure::invalid("a token of the API opens no share").action("leave the share out, or the scope"));
+    }
+    let user = &request.user;
+    let role = config.users.iter().find(|one| one.name == *user).map(|one| one.role).unwrap_or_default();
+    if may_have(role, scope) {
+        return Ok(());
+    }
+    let (needed, scope) = (if scope == ApiScope::Admin { "an owner" } else { "an owner or a looker" }, scope.word());
+    let failure = Failure::invalid(format!("'{user}' is a {}, and a token of scope {scope} is for {needed}", role.word()));
+    let role = if scope == "admin" { "owner" } else { "looker" };
+    Err(failure.action(format!("larder user set {user} --role {role}")))
+}
+
 fn now_secs() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -87,6 +108,7 @@ impl Token {
             user: self.user.clone(),
             share: self.share.clone(),
             read_only: self.read_only,
+            scope: self.scope,
             created_secs: self.created_secs,
             expires_secs: self.expires_secs,
             expired: self.expires_secs.is_some_and(|end| end <= now_secs()),
@@ -131,12 +153,28 @@ impl Tokens {
         Ok(Tokens { key: TokenKey::new(&secrets.derive(HASHES)), file, all })
     }
 
-    pub(crate) fn for_doors(&self, config: &Config) -> larder_serve::token::Tokens {
-        let is_its = |token: &&Token| {
+    /// Those of users who are the ones they were made for.
+    fn live<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = &'a Token> {
+        self.all.iter().filter(|token| {
             let user = config.users.iter().find(|user| user.name == token.user);
             user.is_some_and(|user| token.uid.is_none_or(|uid| uid == user.uid))
-        };
-        larder_serve::token::Tokens::new(self.key.clone(), self.all.iter().filter(is_its).filter_map(Token::for_door))
+        })
+    }
+
+    /// A token of the API is for no door.
+    pub(crate) fn for_doors(&self, config: &Config) -> larder_serve::token::Tokens {
+        let tokens = self.live(config).filter(|token| token.scope.is_none());
+        larder_serve::token::Tokens::new(self.key.clone(), tokens.filter_map(Token::for_door))
+    }
+
+    /// What users and tokens may do on the page and by the API.
+    pub(crate) fn entitled(&self, config: &Config) -> Entitled {
+        let of_api = || self.live(config).filter(|token| token.scope.is_some());
+        Entitled {
+            roles: config.users.iter().map(|user| (user.name.clone(), user.role)).collect(),
+            tokens: larder_serve::token::Tokens::new(self.key.clone(), of_api().filter_map(Token::for_door)),
+            scopes: of_api().filter_map(|token| Some((token.id.clone(), token.scope?))).collect(),
+        }
     }
 
     pub(crate) fn list(&self) -> Vec<TokenStatus> {
@@ -149,6 +187,7 @@ impl Tokens {
             return Err(Failure::not_found(format!("there is no share '{share}'"))
                 .action("see which there are with: larder share list"));
         }
+        check_scope(config, request)?;
         let name = request.name.clone().unwrap_or_default();
         if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
             return Err(Failure::invalid(format!(
@@ -176,10 +215,10 @@ impl Tokens {
                 break id;
             }
         };
-        let TokenCreate { user, share, read_only, expires_secs, .. } = request.clone();
+        let TokenCreate { user, share, read_only, scope, expires_secs, .. } = request.clone();
         let hmac_sha256 = hex::encode(&tag);
         let uid = config.users.iter().find(|one| one.name == user).map(|one| one.uid);
-        let token = Token { id, name, user, uid, share, read_only, created_secs: now, expires_secs, hmac_sha256 };
+        let token = Token { id, name, user, uid, share, read_only, scope, created_secs: now, expires_secs, hmac_sha256 };
         let status = token.status();
         all.push(token);
         self.replace(all)?;
@@ -233,7 +272,7 @@ mod tests {
 
     fn request(user: &str, name: &str) -> TokenCreate {
         let name = Some(name.to_owned()).filter(|name| !name.is_empty());
-        TokenCreate { user: user.to_owned(), name, share: None, read_only: false, expires_secs: None }
+        TokenCreate { user: user.to_owned(), name, share: None, read_only: false, scope: None, expires_secs: None }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use rand::rngs::OsRng;
 
 use super::shared::Shared;
 use crate::door::shown;
-use crate::login::{DoorUser, PASSWORD_BYTES_MAX, Unseen, Verdict};
+use crate::login::{DoorUser, LOCKED_TIME, PASSWORD_BYTES_MAX, Unseen, Verdict};
 use crate::password::PasswordHash;
 use crate::strangers::network;
 
@@ -155,7 +155,7 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
         if let Some(user) = by_token(shared, address, None, given) {
             return Ok(user);
         }
-        refuse(shared, address, "a token", "no such token, or its time is over").await;
+        refuse(shared, "WebDAV", address, "a token", "no such token, or its time is over").await;
         return Err(Refused::Wrong);
     }
     let Some((name, given)) = credentials(header) else { return Err(Refused::Asked) };
@@ -180,9 +180,33 @@ pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> R
     Ok(user)
 }
 
+/// Reasons for which a password lets nobody in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordRefused {
+    /// The name or the password is wrong.
+    Wrong,
+    /// The address has guessed too often, or too many passwords wait: ask again after so long.
+    Wait(Duration),
+}
+
+/// The password of a user, for a guest on this server.
+pub async fn check_for_guest(
+    shared: &Shared,
+    address: IpAddr,
+    name: &str,
+    given: String,
+) -> Result<(), PasswordRefused> {
+    match verify_at("page", shared, address, name, given).await {
+        Ok(_) => Ok(()),
+        Err(Refused::LockedOut) => Err(PasswordRefused::Wait(LOCKED_TIME)),
+        Err(Refused::Asked | Refused::Wrong) => Err(PasswordRefused::Wrong),
+    }
+}
+
 /// Looks at a password at the price of a guess (`login.guessing_is_slow`). A wrong one is told the door, with `why`.
 async fn look(
     shared: &Shared,
+    door: &str,
     (address, name): (IpAddr, &str),
     hash: Option<PasswordHash>,
     given: String,
@@ -195,15 +219,16 @@ async fn look(
     };
     match seen {
         Ok(Verdict::Right) => return Ok(()),
-        Ok(Verdict::Wrong) => refuse(shared, address, name, why).await,
+        Ok(Verdict::Wrong) => refuse(shared, door, address, name, why).await,
         Ok(Verdict::Locks) => {
-            refuse(shared, address, name, "wrong password, and too many of them: locked out for a minute").await;
+            let why = "wrong password, and too many of them: locked out for a minute";
+            refuse(shared, door, address, name, why).await;
         }
         Err(unseen) => {
             if unseen == Unseen::LockedOut {
                 shared.stats.logins_locked_out.add(1);
             }
-            refuse(shared, address, name, unseen.why()).await;
+            refuse(shared, door, address, name, unseen.why()).await;
             return Err(Refused::LockedOut);
         }
     }
@@ -218,31 +243,41 @@ pub async fn verify_link(
     hash: Option<PasswordHash>,
     given: String,
 ) -> Result<(), Refused> {
-    look(shared, (address, name), hash, given, "wrong password").await
+    look(shared, "WebDAV", (address, name), hash, given, "wrong password").await
 }
 
 /// A name and a password, however they came.
 pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<DoorUser>, Refused> {
+    verify_at("WebDAV", shared, address, name, given).await
+}
+
+async fn verify_at(
+    door: &str,
+    shared: &Shared,
+    address: IpAddr,
+    name: &str,
+    given: String,
+) -> Result<Arc<DoorUser>, Refused> {
     let user = shared.user(name);
     let hash = user.as_ref().and_then(|user| user.password.clone());
     let why = match user.is_some() && hash.is_none() {
         true => format!(
-            "there is no password, or none that can be checked over WebDAV; set it (again) with: larder user passwd {}",
+            "there is no password, or none that can be checked here; set it (again) with: larder user passwd {}",
             shown(name)
         ),
         false => "wrong name or password".to_owned(),
     };
-    look(shared, (address, name), hash, given, &why).await?;
+    look(shared, door, (address, name), hash, given, &why).await?;
     let user = user.ok_or(Refused::Wrong)?;
     shared.stats.logins.add(1);
-    shared.door.came_in(address, || format!("WebDAV: '{}' from {address} logged in", user.name));
+    shared.door.came_in(address, || format!("{door}: '{}' from {address} logged in", user.name));
     Ok(user)
 }
 
-async fn refuse(shared: &Shared, address: IpAddr, name: &str, why: &str) {
+async fn refuse(shared: &Shared, door: &str, address: IpAddr, name: &str, why: &str) {
     shared.stats.logins_refused.add(1);
     let name = shown(name);
-    let wait = shared.door.refused(address, || format!("WebDAV: '{name}' from {address} was refused: {why}"));
+    let wait = shared.door.refused(address, || format!("{door}: '{name}' from {address} was refused: {why}"));
     tokio::time::sleep(wait).await;
 }
 

@@ -20,6 +20,7 @@ use super::shared::Shared;
 use crate::login::DoorUser;
 use crate::tree::{Room, Spot, View};
 
+/// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub type Answer = Result<Response<Body>, Fail>;
 

@@ -2,7 +2,7 @@
 //!
 //! Layers, each a file: `wire` is the byte stream, `service` takes a request apart, `auth` finds its user, `context`
 //! is one request and its conditions (`conditions`); methods are in `get`, `put`, `props`, `moves` and `lock_ops`.
-//! `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the
+//! `guest` is a page and an API of another crate's on the same connections. `upload` makes files that become visible at their end, `locks` keeps what clients have locked, `dead` the
 //! properties that clients make up, `path` and `xml` are the codecs. `browser` is the file view for browsers.
 //!
 //! - `web.no_own_rules`: opens and permissions are those of the volume and its file service. Locks of
@@ -22,6 +22,7 @@ mod dead;
 mod deep;
 mod fail;
 mod get;
+mod guest;
 mod kinds;
 mod lock_ops;
 mod locks;
@@ -40,11 +41,11 @@ mod wire;
 mod xml;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use hyper::server::conn::http1;
@@ -59,11 +60,13 @@ use crate::door;
 use crate::login::DoorUser;
 use crate::share::DoorShare;
 use crate::strangers::{STRANGER_TIME, Stranger};
-use crate::token::Tokens;
+use crate::token::{DoorToken, Tokens};
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
 pub use browser::links::{Link, Links, Which};
+pub use auth::PasswordRefused;
 pub use config::WebConfig;
+pub use guest::{Guest, GuestBody, GuestUser, Serves};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};
@@ -78,8 +81,14 @@ const READ_BYTES_MAX: usize = 512 << 10;
 
 /// A server that is not yet serving.
 pub struct WebServer {
-    listeners: Vec<(TcpListener, Option<Arc<Tls>>)>,
+    listeners: Vec<Listener>,
     shared: Arc<Shared>,
+}
+
+struct Listener {
+    socket: TcpListener,
+    tls: Option<Arc<Tls>>,
+    serves: Serves,
 }
 
 /// A running server's controls.
@@ -104,6 +113,26 @@ impl WebHandle {
         self.shared.set_shares(shares);
     }
 
+    /// Lets the guest answer for its paths; `None`: nobody does any more.
+    pub fn set_guest(&self, guest: Option<Arc<dyn Guest>>) {
+        self.shared.set_guest(guest);
+    }
+
+    /// Looks at a password for the guest, at the price of a guess (`login.guessing_is_slow`).
+    pub async fn check_password(&self, name: &str, given: String, from: IpAddr) -> Result<(), PasswordRefused> {
+        auth::check_for_guest(&self.shared, from, name, given).await
+    }
+
+    /// The user of that name, as requests see it.
+    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
+        self.shared.user(name)
+    }
+
+    /// The token that `text` is, unless its time is over.
+    pub fn token(&self, text: &str) -> Option<Arc<DoorToken>> {
+        self.shared.tokens().find(text, SystemTime::now())
+    }
+
     /// The links that users made.
     pub fn links(&self) -> &Links {
         &self.shared.links
@@ -123,10 +152,15 @@ impl WebServer {
 
     /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
     /// [`WebServer::serve`]. Returns the address that is bound.
-    pub async fn listen(&mut self, addr: SocketAddr, tls: Option<Arc<Tls>>) -> io::Result<SocketAddr> {
-        let listener = door::listen(addr)?;
-        let bound = listener.local_addr()?;
-        self.listeners.push((listener, tls));
+    pub async fn listen(
+        &mut self,
+        addr: SocketAddr,
+        tls: Option<Arc<Tls>>,
+        serves: Serves,
+    ) -> io::Result<SocketAddr> {
+        let socket = door::listen(addr)?;
+        let bound = socket.local_addr()?;
+        self.listeners.push(Listener { socket, tls, serves });
         Ok(bound)
     }
 
@@ -139,12 +173,12 @@ impl WebServer {
     pub fn serve(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let tracker = TaskTracker::new();
-            let accepting = self.listeners.iter().map(|(listener, tls)| {
-                let (tls, shared, tracker, shutdown) = (tls.clone(), &self.shared, &tracker, &shutdown);
+            let accepting = self.listeners.iter().map(|listener| {
+                let (shared, tracker, shutdown) = (&self.shared, &tracker, &shutdown);
                 async move {
                     loop {
-                        match listener.accept().await {
-                            Ok((socket, peer)) => admit(socket, peer, tls.clone(), shared, tracker, shutdown),
+                        match listener.socket.accept().await {
+                            Ok((socket, peer)) => admit(socket, peer, listener, shared, tracker, shutdown),
                             Err(error) => {
                                 // Out of file descriptors, or a client that was gone already: haste helps neither.
                                 tracing::warn!(%error, "a connection could not be accepted");
@@ -173,13 +207,20 @@ impl WebServer {
 fn admit(
     socket: TcpStream,
     peer: SocketAddr,
-    tls: Option<Arc<Tls>>,
+    listener: &Listener,
     shared: &Arc<Shared>,
     tracker: &TaskTracker,
     shutdown: &CancellationToken,
 ) {
     let stats = &shared.stats;
     stats.connections_accepted.add(1);
+    let (tls, serves) = (listener.tls.clone(), listener.serves);
+    if !serves.shares && !shared.guest().is_some_and(|guest| guest.lets_in(peer.ip().to_canonical())) {
+        stats.connections_refused.add(1);
+        let address = peer.ip().to_canonical();
+        shared.door.refused(address, || format!("page: a connection from {address} was refused: it is no network of the page's"));
+        return;
+    }
     let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;
     let Some(stranger) = shared.strangers.admit_newest(peer.ip(), is_full) else {
         stats.connections_refused.add(1);
@@ -194,7 +235,7 @@ fn admit(
     let open = Counted(Arc::clone(shared));
     let shutdown = shutdown.clone();
     let Some(tls) = tls else {
-        tracker.spawn(serve_one(socket, peer, stranger, open, false, shutdown));
+        tracker.spawn(serve_one(socket, peer, stranger, open, Way { tls: false, serves }, shutdown));
         return;
     };
     tracker.spawn(async move {
@@ -216,7 +257,7 @@ fn admit(
         match shaken {
             Ok(Ok(stream)) => {
                 pace.end();
-                serve_one(stream, peer, stranger, open, true, shutdown).await;
+                serve_one(stream, peer, stranger, open, Way { tls: true, serves }, shutdown).await;
             }
             failed => {
                 open.0.stats.connections_dropped.add(1);
@@ -235,20 +276,28 @@ impl Drop for Counted {
     }
 }
 
+/// How a connection came.
+#[derive(Clone, Copy)]
+struct Way {
+    tls: bool,
+    serves: Serves,
+}
+
 async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: SocketAddr,
     stranger: Stranger,
     open: Counted,
-    tls: bool,
+    way: Way,
     shutdown: CancellationToken,
 ) {
     let shared = Arc::clone(&open.0);
     let evicted = stranger.evicted();
+    let Way { tls, serves } = way;
     let arrivals = Arc::new(Arrivals::new(stranger, tls));
     let known = arrivals.known();
     let address = peer.ip().to_canonical();
-    let client = Peer { shared: Arc::clone(&shared), address, tls, arrivals: Arc::clone(&arrivals) };
+    let client = Peer { shared: Arc::clone(&shared), address, tls, serves, arrivals: Arc::clone(&arrivals) };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

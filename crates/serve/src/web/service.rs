@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::auth::{self, Refused};
 use super::context::{Answer, Body, Context, status, xml as xml_answer};
 use super::fail::Fail;
+use super::guest::{Guest, Serves};
 use super::path::Place;
 use super::shared::{Op, Shared};
 use super::wire::Arrivals;
@@ -42,6 +43,7 @@ pub struct Peer {
     pub shared: Arc<Shared>,
     pub address: IpAddr,
     pub tls: bool,
+    pub serves: Serves,
     pub arrivals: Arc<Arrivals>,
 }
 
@@ -116,6 +118,13 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     // RFC 9112 3.2.
     if parts.version == Version::HTTP_11 && parts.headers.get_all(header::HOST).iter().count() != 1 {
         return Err(Fail::bad_request("the Host header is missing or there are several"));
+    }
+    let guest = peer.shared.guest().filter(|_| peer.serves.guest);
+    if let Some(guest) = guest.filter(|guest| is_for(&**guest, &peer, &parts)) {
+        return by_guest(&*guest, &peer, parts, body).await;
+    }
+    if !peer.serves.shares {
+        return Err(Fail::new(StatusCode::NOT_FOUND, "no share is served at this address: see docs/webdav.md"));
     }
     if browser::is_public(parts.uri.path()) {
         let body =
@@ -196,6 +205,31 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     }
 }
 
+/// Whether the guest answers: its own paths, and a browser that names none. `/?shares` is the file view's.
+fn is_for(guest: &dyn Guest, peer: &Peer, parts: &hyper::http::request::Parts) -> bool {
+    let is_top = parts.uri.path() == "/" && parts.uri.query().is_none();
+    let is_own = guest.has(parts.uri.path(), &|name| peer.serves.shares && peer.shared.has_share(name));
+    is_own || (is_top && (!peer.serves.shares || browser::wants_page(&parts.method, &parts.headers)))
+}
+
+/// `guest.same_walls`
+async fn by_guest(
+    guest: &dyn Guest,
+    peer: &Peer,
+    parts: hyper::http::request::Parts,
+    body: &mut Incoming,
+) -> Answer {
+    if !guest.lets_in(peer.address) {
+        return Err(Fail::forbidden("this address is in no network that the page answers"));
+    }
+    let is_known = guest.knows(&parts);
+    if is_known {
+        peer.arrivals.admit();
+    }
+    let bytes = read_short(body, if is_known { FORM_BYTES_MAX } else { PUBLIC_FORM_BYTES_MAX }).await?;
+    Ok(guest.answer(parts, Bytes::from(bytes), peer.address).await)
+}
+
 /// Who asks: by credentials in the request, or by a session. A browser with neither is sent to the page where people log
 /// in; other clients are asked for credentials.
 async fn who(
@@ -207,8 +241,13 @@ async fn who(
         if let Some((user, session)) = browser::session(&peer.shared, &parts.headers) {
             return Ok((user, Some(session)));
         }
+        let guest = peer.shared.guest().filter(|_| peer.serves.guest);
+        let guest = guest.as_deref();
+        if let Some((user, session)) = guest.and_then(|guest| browser::guest_session(&peer.shared, guest, &parts.headers)) {
+            return Ok((user, Some(session)));
+        }
         if browser::wants_page(&parts.method, &parts.headers) {
-            return Err(Box::new(browser::to_login(parts)));
+            return Err(Box::new(browser::to_login(parts, guest)));
         }
     }
     match auth::log_in(&peer.shared, peer.address, credentials).await {

@@ -13,6 +13,7 @@ use super::browser::links::Links;
 use super::browser::sessions::Sessions;
 use super::browser::uploads::Uploads;
 use super::config::WebConfig;
+use super::guest::Guest;
 use super::locks::Locks;
 use super::places::{ArchiveKey, Places, Walks};
 use crate::door::Door;
@@ -84,6 +85,7 @@ pub struct Shared {
     users: RwLock<Arc<Users>>,
     tokens: RwLock<Arc<Tokens>>,
     shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
+    guest: RwLock<Option<Arc<dyn Guest>>>,
 }
 
 impl Shared {
@@ -105,6 +107,7 @@ impl Shared {
             users: RwLock::default(),
             tokens: RwLock::default(),
             shares: RwLock::default(),
+            guest: RwLock::default(),
         }
     }
 
@@ -128,6 +131,18 @@ impl Shared {
             self.locks.forget(state.share.name.as_bytes());
             self.uploads.forget_share(state);
         }
+    }
+
+    pub fn guest(&self) -> Option<Arc<dyn Guest>> {
+        self.guest.read().clone()
+    }
+
+    pub fn set_guest(&self, guest: Option<Arc<dyn Guest>>) {
+        *self.guest.write() = guest;
+    }
+
+    pub fn has_share(&self, name: &str) -> bool {
+        self.shares.read().iter().any(|state| state.share.name.eq_ignore_ascii_case(name))
     }
 
     pub fn tokens(&self) -> Arc<Tokens> {

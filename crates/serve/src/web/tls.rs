@@ -20,7 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs as provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::ParsedCertificate;
 
 use super::civil::civil;
 
@@ -57,18 +59,23 @@ pub struct Tls {
 }
 
 struct Current {
-    acceptor: TlsAcceptor,
-    fingerprint: String,
+    loaded: Loaded,
     stamps: [Option<SystemTime>; 2],
     checked: Instant,
+}
+
+/// What a certificate and its key are good for.
+struct Loaded {
+    acceptor: TlsAcceptor,
+    fingerprint: String,
+    leaf: CertificateDer<'static>,
 }
 
 impl Tls {
     /// Uses the files of the owner: a chain of certificates and the key of the first one, both in PEM.
     pub fn of_files(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
         let stamps = [stamp(certificate), stamp(key)];
-        let (acceptor, fingerprint) = load(certificate, key)?;
-        let current = Current { acceptor, fingerprint, stamps, checked: Instant::now() };
+        let current = Current { loaded: load(certificate, key)?, stamps, checked: Instant::now() };
         Ok(Tls { certificate: certificate.to_owned(), key: key.to_owned(), current: Mutex::new(current) })
     }
 
@@ -83,7 +90,15 @@ impl Tls {
 
     /// SHA-256 of the certificate, as browsers and curl show it.
     pub fn fingerprint(&self) -> String {
-        self.current.lock().fingerprint.clone()
+        self.current.lock().loaded.fingerprint.clone()
+    }
+
+    /// Whether the certificate is for a host of this name.
+    pub fn is_for(&self, host: &str) -> bool {
+        let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
+        let current = self.current.lock();
+        let leaf = ParsedCertificate::try_from(&current.loaded.leaf);
+        leaf.is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
     }
 
     /// What shakes hands with the next client (`tls.changed_files_are_read`).
@@ -94,16 +109,16 @@ impl Tls {
             let stamps = [stamp(&self.certificate), stamp(&self.key)];
             if stamps != current.stamps {
                 match load(&self.certificate, &self.key) {
-                    Ok((acceptor, fingerprint)) => {
-                        tracing::info!("WebDAV: the certificate was read anew: {fingerprint}");
-                        (current.acceptor, current.fingerprint) = (acceptor, fingerprint);
+                    Ok(loaded) => {
+                        tracing::info!("WebDAV: the certificate was read anew: {}", loaded.fingerprint);
+                        current.loaded = loaded;
                     }
                     Err(error) => tracing::warn!("WebDAV: the changed certificate is not used: {error}"),
                 }
                 current.stamps = stamps;
             }
         }
-        current.acceptor.clone()
+        current.loaded.acceptor.clone()
     }
 }
 
@@ -119,12 +134,13 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(failed)
 }
 
-fn load(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, String), TlsError> {
+fn load(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     let unusable = |path: &Path, reason: String| TlsError::Unusable { path: path.to_owned(), reason };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate)?)
         .collect::<Result<_, _>>()
         .map_err(|e| unusable(certificate, e.to_string()))?;
     let first = chain.first().ok_or_else(|| unusable(certificate, "it has no certificate in PEM".to_owned()))?;
+    let leaf = first.clone();
     let hash = digest::digest(&digest::SHA256, first);
     let pairs: Vec<String> = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| unusable(key, e.to_string()))?;
@@ -135,7 +151,7 @@ fn load(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, String), TlsErro
         .with_single_cert(chain, private)
         .map_err(|e| unusable(key, e.to_string()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((TlsAcceptor::from(Arc::new(config)), pairs.join(":")))
+    Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint: pairs.join(":"), leaf })
 }
 
 fn create(certificate: &Path, key: &Path, names: Vec<String>) -> Result<(), TlsError> {
@@ -184,6 +200,7 @@ mod tests {
         let names = || vec!["nas".to_owned(), "192.168.1.2".to_owned(), "::1".to_owned()];
         let made = Tls::load_or_create(folder.path(), names()).unwrap();
         assert_eq!(made.fingerprint().len(), 95);
+        assert!(made.is_for("nas") && made.is_for("192.168.1.2") && !made.is_for("evil.test") && !made.is_for(""));
         let again = Tls::load_or_create(folder.path(), names()).unwrap();
         assert_eq!(made.fingerprint(), again.fingerprint());
         for (name, mode) in [("webdav_certificate.pem", 0o644), ("webdav_key.pem", 0o600)] {

@@ -1,10 +1,10 @@
 //! The first page: one sentence, and the box as a picture.
 
 use askama::Template;
-use larder_api::endpoints::{GetInfo, GetPools, GetReplications, GetShares, GetSnapshotSchedules};
+use larder_api::endpoints::{GetInfo, GetPoolsKnown, GetReplications, GetShares, GetSnapshotSchedules};
 use larder_api::{DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
 
-use super::pools::{Level, PoolView, PoolWatch, is_busy};
+use super::pools::{Level, PoolView, PoolWatch};
 use crate::live;
 use crate::text::{counted, duration, percent, size};
 use crate::visit::{Answer, Frame, Visit, page as show, rendered};
@@ -39,7 +39,6 @@ pub struct Door {
 struct HomePage {
     frame: Frame,
     overview: String,
-    busy: bool,
     doors: Vec<Door>,
     shares: Vec<String>,
     version: String,
@@ -49,7 +48,7 @@ struct HomePage {
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
     let info = visit.ask(GetInfo).await?;
-    let pools = visit.ask(GetPools).await?;
+    let pools = visit.ask(GetPoolsKnown).await?;
     let shares = visit.ask(GetShares).await?;
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?;
@@ -57,7 +56,6 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     show(&HomePage {
         frame: visit.frame("home", "Home"),
         overview: rendered(&overview(&pools, others))?,
-        busy: is_busy(&pools),
         doors: doors(&info),
         shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
         version: info.version,
@@ -74,7 +72,7 @@ pub async fn live(visit: &Visit<'_>) -> Answer {
     let draw = move |pools: &[PoolStatus]| -> Result<String, Failure> {
         rendered(&overview(pools, concerns(&shares, &schedules, &replications)))
     };
-    live::stream(visit, PoolWatch::new(visit.query.is_checked("busy"), draw))
+    live::stream(visit, PoolWatch::new(draw))
 }
 
 fn doors(info: &DaemonInfo) -> Vec<Door> {
@@ -101,7 +99,7 @@ fn concerns(
             title: format!("The share {} is not served", share.name),
             text: fault.clone(),
             action: share.action.iter().cloned().collect(),
-            href: "/sharing",
+            href: "/+/sharing",
             link: "Open shares",
         });
     }
@@ -112,7 +110,7 @@ fn concerns(
             title: format!("Snapshots of {}/{} are behind", schedule.pool, schedule.volume),
             text: fault.clone(),
             action: Vec::new(),
-            href: "/care",
+            href: "/+/care",
             link: "Open care",
         });
     }
@@ -127,7 +125,7 @@ fn concerns(
             title: format!("The replica of {} on {} is behind", one.volume, one.to),
             text,
             action: Vec::new(),
-            href: "/care",
+            href: "/+/care",
             link: "Open care",
         });
     }
@@ -145,7 +143,7 @@ fn overview(pools: &[PoolStatus], others: Vec<Concern>) -> Overview {
         ),
         text: pool.status.clone().unwrap_or_default(),
         action: pool.action.clone(),
-        href: "/storage",
+        href: "/+/storage",
         link: "Open storage",
     });
     let concerns: Vec<Concern> = of_pools.chain(others).collect();

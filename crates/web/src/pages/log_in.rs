@@ -86,5 +86,5 @@ fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal
 
 /// A page to go to, never the form itself.
 fn next(text: &str) -> Local {
-    Local::read(text).filter(|local| !local.path().starts_with("/log")).unwrap_or(Local::of("/"))
+    Local::read(text).filter(|local| !local.path().starts_with("/+/log")).unwrap_or(Local::of("/"))
 }

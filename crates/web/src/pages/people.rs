@@ -3,9 +3,9 @@
 use askama::Template;
 use larder_api::endpoints::{
     AddGroup, AddUser, ChangeGroup, GetGroups, GetLinks, GetTokens, GetUsers, RemoveGroup, RemoveUser, RevokeLink,
-    RevokeToken, SetPassword,
+    RevokeToken, SetPassword, SetUser,
 };
-use larder_api::{Failure, GroupAdd, GroupChange, UserAdd, UserPassword, UserStatus};
+use larder_api::{Failure, GroupAdd, GroupChange, UserAdd, UserChange, UserPassword, UserRole, UserStatus};
 
 use super::tokens::{self, LinkView, TokenView};
 use crate::note::Note;
@@ -17,12 +17,13 @@ pub struct UserView {
     pub groups: String,
     pub has_password: bool,
     pub keys: usize,
+    pub role: &'static str,
 }
 
 impl UserView {
     fn of(user: &UserStatus) -> Self {
         let groups = user.group_names.join(", ");
-        Self { name: user.name.clone(), uid: user.uid, groups, has_password: user.has_password, keys: user.keys }
+        Self { name: user.name.clone(), uid: user.uid, groups, has_password: user.has_password, keys: user.keys, role: user.role.word() }
     }
 }
 
@@ -82,10 +83,30 @@ fn nobody(shares: &[String]) -> Vec<String> {
 pub async fn add_user(visit: &Visit<'_>) -> Answer {
     let change = async {
         let name = visit.required("name", "the name of the user")?;
+        let role = Some(role(visit)?);
         let request =
-            UserAdd { name, uid: None, gid: None, groups: Vec::new(), password: password(visit)?, force: false };
+            UserAdd { name, uid: None, gid: None, groups: Vec::new(), role, password: password(visit)?, force: false };
         let added = visit.call(AddUser, (), &request).await?;
         Ok(Note::done(format!("The user {} is there.", added.user.name)).with(added.notes))
+    };
+    back(visit, change.await)
+}
+
+/// The role that a form names.
+fn role(visit: &Visit<'_>) -> Result<UserRole, Failure> {
+    visit.form.filled("role").map_or(Ok(UserRole::User), |word| word.parse().map_err(Failure::invalid))
+}
+
+pub async fn set_role(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let name = visit.required("user", "the user")?;
+        let role = role(visit)?;
+        if name == visit.user() && role != UserRole::Owner {
+            let failure = Failure::invalid("nobody takes the own ownership away here: the box would be without an owner");
+            return Err(failure.action("make somebody else owner, who can do it"));
+        }
+        let user = visit.call(SetUser, &name, &UserChange { role: Some(role) }).await?;
+        Ok(Note::done(format!("{} is {} now.", user.name, user.role.word())))
     };
     back(visit, change.await)
 }

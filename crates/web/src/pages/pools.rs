@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use larder_api::endpoints::{GetInfo, GetPoolScrub, GetPools};
-use larder_api::{Damage, DiskStatus, Failure, PoolMoving, PoolScrub, PoolStatus, ScrubStatus};
+use larder_api::endpoints::GetPoolsKnown;
+use larder_api::{Damage, DiskStatus, Failure, PoolMoving, PoolStatus, ScrubStatus};
 
 use crate::ask;
 use crate::live::{Look, Watch};
@@ -221,7 +221,7 @@ impl PoolView {
     }
 }
 
-/// Whether disks are at work, so that a look wakes none.
+/// Whether disks are at work, so that a state does not last.
 pub fn is_busy(pools: &[PoolStatus]) -> bool {
     pools.iter().any(|pool| {
         let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.phase == "running");
@@ -235,38 +235,20 @@ const CALM: Duration = Duration::from_secs(15);
 
 type Draw = Box<dyn Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync>;
 
-/// Draws the pools anew while a scrub, a repair or a move runs, and once after it (`live.wakes_nothing`).
+/// Draws the pools anew as they change (`live.wakes_nothing`).
 pub struct PoolWatch {
     draw: Draw,
-    scrubs: Option<Vec<PoolScrub>>,
-    is_busy: bool,
 }
 
 impl PoolWatch {
-    /// `is_busy`: disks were at work when the page was made.
-    pub fn new(is_busy: bool, draw: impl Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync + 'static) -> Self {
-        Self { draw: Box::new(draw), scrubs: None, is_busy }
+    pub fn new(draw: impl Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync + 'static) -> Self {
+        Self { draw: Box::new(draw) }
     }
 
     async fn look(&mut self, server: &Arc<Server>) -> Result<Look, Failure> {
-        let info = ask::call(&*server.ask, GetInfo, (), None).await?;
-        let mut scrubs = Vec::new();
-        for pool in &info.pools {
-            // A pool that does not open has no scrub.
-            if let Ok(scrub) = ask::call(&*server.ask, GetPoolScrub, pool, None).await {
-                scrubs.push(scrub);
-            }
-        }
-        let runs = scrubs.iter().any(|pool| pool.scrub.as_ref().is_some_and(|scrub| scrub.phase == "running"));
-        let has_changed = self.scrubs.as_ref().is_some_and(|before| *before != scrubs);
-        self.scrubs = Some(scrubs);
-        if !runs && !has_changed && !self.is_busy {
-            return Ok(Look { fragment: None, again: CALM });
-        }
-        let pools = ask::call(&*server.ask, GetPools, (), None).await?;
-        self.is_busy = runs || is_busy(&pools);
-        let again = if self.is_busy { BUSY } else { CALM };
-        Ok(Look { fragment: Some((self.draw)(&pools)?), again })
+        let pools = ask::call(&*server.ask, GetPoolsKnown, (), None).await?;
+        let again = if is_busy(&pools) { BUSY } else { CALM };
+        Ok(Look { fragment: (self.draw)(&pools)?, again })
     }
 }
 

@@ -1,12 +1,11 @@
 //! Pools with their disks, and volumes.
 
 use askama::Template;
-use larder_api::endpoints::{ClearPool, CreateVolume, GetPools, GetVolumes, ScrubPool};
+use larder_api::endpoints::{ClearPool, CreateVolume, GetPools, GetPoolsKnown, GetVolumes, ScrubPool};
 use larder_api::{Failure, PoolStatus, ScrubRequest, VolumeChange, VolumeCreate, VolumeStatus};
 use larder_base::units::ByteSize;
 
-use super::pools::{PoolView, PoolWatch, is_busy};
-use crate::form::encoded;
+use super::pools::{PoolView, PoolWatch};
 use crate::live;
 use crate::note::Note;
 use crate::role::Act;
@@ -36,7 +35,7 @@ impl VolumeView {
         let name = format!("{}/{}", volume.pool, volume.name);
         let or_dash = |bytes: Option<u64>| bytes.map_or_else(|| "\u{2013}".to_owned(), size);
         Self {
-            href: format!("/volume?name={}", encoded(&name)),
+            href: Local::with("/volume", "name", &name).path().to_owned(),
             name,
             used: or_dash(volume.used_bytes),
             stored: or_dash(volume.stored_bytes),
@@ -61,18 +60,16 @@ pub fn traits(volume: &VolumeStatus) -> Vec<String> {
 struct StoragePage {
     frame: Frame,
     pools: String,
-    busy: bool,
     pool_names: Vec<String>,
     volumes: Vec<VolumeView>,
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
-    let pools = visit.ask(GetPools).await?;
+    let pools = visit.ask(GetPoolsKnown).await?;
     let volumes = visit.ask(GetVolumes).await?;
     let frame = visit.frame("storage", "Storage");
     show(&StoragePage {
         pools: drawn(&pools, &frame.csrf, frame.changes_storage())?,
-        busy: is_busy(&pools),
         frame,
         pool_names: pools.iter().map(|pool| pool.name.clone()).collect(),
         volumes: volumes.iter().map(VolumeView::of).collect(),
@@ -86,7 +83,13 @@ fn drawn(pools: &[PoolStatus], csrf: &str, changes: bool) -> Result<String, Fail
 pub async fn live(visit: &Visit<'_>) -> Answer {
     let csrf = visit.session.as_ref().map(|session| session.csrf.clone()).unwrap_or_default();
     let changes = visit.may(Act::ChangeStorage);
-    live::stream(visit, PoolWatch::new(visit.query.is_checked("busy"), move |pools| drawn(pools, &csrf, changes)))
+    live::stream(visit, PoolWatch::new(move |pools| drawn(pools, &csrf, changes)))
+}
+
+/// What is shown is known from memory; this looks at the disks, and wakes those that sleep.
+pub async fn look(visit: &Visit<'_>) -> Answer {
+    let looked = visit.ask(GetPools).await.map(|_| Note::done("The disks were looked at."));
+    visit.back(Local::of("/storage"), looked)
 }
 
 pub async fn scrub(visit: &Visit<'_>) -> Answer {

@@ -25,7 +25,11 @@ impl TokenView {
             id: token.id.clone(),
             name: token.name.clone(),
             user: token.user.clone(),
-            opens: if token.read_only { format!("{share}, read only") } else { share },
+            opens: match token.scope {
+                Some(scope) => format!("the API, {}", scope.word()),
+                None if token.read_only => format!("{share}, read only"),
+                None => share,
+            },
             created: Moment::of_secs(token.created_secs),
             expires: token.expires_secs.map(Moment::of_secs),
             expired: token.expired,
@@ -77,6 +81,7 @@ pub async fn create(visit: &Visit<'_>, user: String, section: &'static str, back
             name: visit.form.filled("name"),
             share: visit.form.filled("share"),
             read_only: visit.form.is_checked("read_only"),
+            scope: None,
             expires_secs: days.map(|days| now + u64::from(days) * 86_400),
         };
         visit.call(CreateToken, (), &request).await

@@ -10,6 +10,7 @@ use larder_api::{
 };
 
 use super::storage::{size_of, traits};
+use crate::base::BASE;
 use crate::form::encoded;
 use crate::note::Note;
 use crate::text::{Moment, grouped, size};
@@ -36,7 +37,7 @@ impl SnapshotView {
         let until = |secs: Option<i64>| secs.map(|secs| Moment::of_ms(secs.saturating_mul(1000)));
         Self {
             name: snapshot.name.clone(),
-            href: format!("/snapshot?volume={}&name={}", encoded(volume), encoded(&snapshot.name)),
+            href: format!("{BASE}/snapshot?volume={}&name={}", encoded(volume), encoded(&snapshot.name)),
             at: Moment::of_ms_unsigned(snapshot.created_ms),
             used: size(snapshot.used_bytes),
             referenced: size(snapshot.referenced_bytes),

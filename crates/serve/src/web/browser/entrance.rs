@@ -16,6 +16,7 @@ use super::super::auth::{self, Refused};
 use super::super::conditions::text;
 use super::super::context::{Answer, Body};
 use super::super::fail::Fail;
+use super::super::guest::Guest;
 use super::super::path::Place;
 use super::super::shared::Shared;
 use super::form::{Form, cookies};
@@ -44,6 +45,13 @@ pub fn session(shared: &Shared, headers: &HeaderMap) -> Option<(Arc<DoorUser>, S
     })
 }
 
+/// The session of somebody who logged in at the guest's, with its user.
+pub fn guest_session(shared: &Shared, guest: &dyn Guest, headers: &HeaderMap) -> Option<(Arc<DoorUser>, Session)> {
+    let known = guest.user(headers)?;
+    let user = shared.user(&known.name)?;
+    Some((user, Session::of_guest(known)))
+}
+
 /// Whether the client is a person's browser: programs do not ask for HTML.
 pub fn wants_page(method: &Method, headers: &HeaderMap) -> bool {
     let reads = method == Method::GET || method == Method::HEAD;
@@ -68,10 +76,13 @@ pub fn check_origin(headers: &HeaderMap) -> Result<(), Fail> {
 }
 
 /// To the page that asks for name and password, and back to here afterwards.
-pub fn to_login(parts: &Parts) -> Response<Body> {
+pub fn to_login(parts: &Parts, guest: Option<&dyn Guest>) -> Response<Body> {
     let mut to = String::new();
     let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
     super::super::path::push_escaped(&mut to, here.as_bytes());
+    if let Some(guest) = guest {
+        return redirect(&guest.log_in_path(here));
+    }
     redirect(&if here == "/" { format!("{OWN}login") } else { format!("{OWN}login?to={to}") })
 }
 

@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use super::super::context::Body;
 use super::super::fail::Fail;
 use super::super::path::name;
+use super::sessions::Session;
 use super::html::{OWN, Page, escaped, icon, shown};
 use super::visit::Visit;
 
@@ -27,14 +28,16 @@ pub fn crumbs(visit: &Visit) -> String {
 }
 
 /// The menu of a user who has a session.
-pub fn user_menu(name: &str, csrf: &str) -> String {
-    if csrf.is_empty() {
-        return String::new();
-    }
+pub fn user_menu(name: &str, session: Option<&Session>) -> String {
+    let Some(Session { csrf, guest, .. }) = session else { return String::new() };
+    let own = format!("{OWN}logout");
+    let log_out = guest.map_or(own.as_str(), |guest| guest.log_out);
+    let home = guest.map(|guest| format!("<a href=\"{}\">{} Account</a>", guest.home, icon("share")));
+    let home = home.unwrap_or_default();
     format!(
         "<details class=\"menu user\"><summary aria-label=\"Menu of {0}\"><span class=\"face\" aria-hidden=\"true\">{1}</span>\
-         </summary><div class=\"sheet\"><p class=\"who\">{0}</p><a href=\"{OWN}links\">{2} My links</a>\
-         <form method=\"post\" action=\"{OWN}logout\"><input type=\"hidden\" name=\"csrf\" value=\"{csrf}\">\
+         </summary><div class=\"sheet\"><p class=\"who\">{0}</p>{home}<a href=\"{OWN}links\">{2} My links</a>\
+         <form method=\"post\" action=\"{log_out}\"><input type=\"hidden\" name=\"csrf\" value=\"{csrf}\">\
          <button>{3} Log out</button></form></div></details>",
         escaped(name),
         escaped(&name.chars().next().unwrap_or('?').to_uppercase().to_string()),
@@ -46,7 +49,7 @@ pub fn user_menu(name: &str, csrf: &str) -> String {
 pub fn tools(visit: &Visit) -> String {
     match visit.link {
         Some(_) => String::new(),
-        None => user_menu(&visit.context.user.name, &visit.csrf()),
+        None => user_menu(&visit.context.user.name, visit.session.as_ref()),
     }
 }
 

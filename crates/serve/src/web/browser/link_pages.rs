@@ -124,10 +124,10 @@ pub fn list(context: &Context, session: Option<&Session>) -> Response<Body> {
     }
     Page {
         title: "My links".to_owned(),
-        head: "<nav class=\"crumbs\" aria-label=\"Path\"><ol><li><a href=\"/\">Shares</a></li>\
+        head: "<nav class=\"crumbs\" aria-label=\"Path\"><ol><li><a href=\"/?shares\">Shares</a></li>\
                <li><span aria-current=\"page\">My links</span></li></ol></nav>"
             .to_owned(),
-        tools: user_menu(&context.user.name, &csrf),
+        tools: user_menu(&context.user.name, session),
         main,
         csrf,
         ..Page::default()

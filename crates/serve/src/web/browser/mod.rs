@@ -34,7 +34,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use larder_volume::{Attr, FileKind, FsError};
 
-pub use entrance::{check_origin, session, to_login, wants_page};
+pub use entrance::{check_origin, guest_session, session, to_login, wants_page};
 pub use html::OWN;
 
 use super::conditions::text;
@@ -187,11 +187,11 @@ pub async fn get(context: Context, session: Option<Session>, query: &str) -> Ans
     let is_page = text(&context.headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html"));
     let is_head = context.method == Method::HEAD;
     let user = context.user.name.clone();
-    let csrf = session.as_ref().map(|session| session.csrf.clone()).unwrap_or_default();
+    let own = session.clone();
     let visit = Visit { context, query: Form::parse(query.as_bytes()), session, link: None };
     match page(visit).await {
         Err(fail) if is_page && fail.status != StatusCode::NOT_MODIFIED => {
-            Ok(failure(&fail, frame::user_menu(&user, &csrf), is_head))
+            Ok(failure(&fail, frame::user_menu(&user, own.as_ref()), is_head))
         }
         answer => answer,
     }
@@ -295,7 +295,7 @@ pub async fn post(context: Context, session: Option<Session>, query: &str, tls: 
         Err(fail) => Err(fail),
     };
     match done {
-        Err(fail) if is_page => Ok(failure(&fail, frame::user_menu(&user, ""), false)),
+        Err(fail) if is_page => Ok(failure(&fail, frame::user_menu(&user, None), false)),
         done => done,
     }
 }

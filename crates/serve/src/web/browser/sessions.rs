@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
+use super::super::guest::GuestUser;
 use crate::password::PasswordHash;
 
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -57,9 +58,25 @@ pub struct Session {
     pub who: Who,
     /// The second token (`sessions.token_on_each_change`).
     pub csrf: String,
+    /// Of the guest, where the user logged in there.
+    pub guest: Option<GuestPaths>,
+}
+
+/// Pages of the guest for one of its sessions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct GuestPaths {
+    pub home: &'static str,
+    pub log_out: &'static str,
 }
 
 impl Session {
+    /// A session that the guest keeps; this table has no entry of it.
+    pub fn of_guest(user: GuestUser) -> Self {
+        let GuestUser { name, csrf, home, log_out } = user;
+        let guest = Some(GuestPaths { home, log_out });
+        Session { key: hash(&csrf), who: Who::User { name, password: None }, csrf, guest }
+    }
+
     pub fn allows_change(&self, given: Option<&str>) -> bool {
         given.is_some_and(|given| verify_slices_are_equal(given.as_bytes(), self.csrf.as_bytes()).is_ok())
     }
@@ -132,7 +149,7 @@ impl Sessions {
         }
         let entry = all.get_mut(&key)?;
         entry.seen = now;
-        Some(Session { key, who: entry.who.clone(), csrf: entry.csrf.clone() })
+        Some(Session { key, who: entry.who.clone(), csrf: entry.csrf.clone(), guest: None })
     }
 
     pub fn end(&self, session: &Session) {

@@ -17,6 +17,9 @@ use crate::tree::{Room, Spot};
 /// The name under which each directory shows its past.
 pub const SNAPSHOTS: &[u8] = b".snapshots";
 
+/// The list of shares, where `/` is a page of the guest's.
+const SHARES: &str = "/?shares";
+
 pub struct Visit {
     pub context: Context,
     pub query: Form,
@@ -48,7 +51,11 @@ impl Visit {
 
     /// The URL of a path, as this visitor reaches it.
     pub fn href(&self, path: &[u8], is_folder: bool) -> String {
-        let Some(link) = &self.link else { return href(path, is_folder) };
+        let Some(link) = &self.link else {
+            // A browser that asks for `/` alone may be the guest's.
+            let is_shared = path.is_empty() && self.context.shared.guest().is_some();
+            return if is_shared { SHARES.to_owned() } else { href(path, is_folder) };
+        };
         let below = path.strip_prefix(&link.base[..]).unwrap_or_default();
         let below = href(below.strip_prefix(b"/").unwrap_or(below), is_folder);
         // What the link itself leads to has no slash of its own, so that the pages' relative URLs hold.

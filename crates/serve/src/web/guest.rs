@@ -1,0 +1,57 @@
+//! A guest: pages and an API that are not of this crate, on this server's connections.
+//!
+//! - `guest.same_walls`: a guest's requests come through the limits of this door: strangers, handshakes, heads, bodies,
+//!   silence. Without a right a client sends at most a log-in form.
+//! - `guest.own_paths`: paths of the guest are no paths of shares, so neither hides the other.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use hyper::Response;
+use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+
+pub use super::context::Body as GuestBody;
+
+/// What one address serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serves {
+    /// WebDAV, and the file view.
+    pub shares: bool,
+    /// The guest.
+    pub guest: bool,
+}
+
+/// A user who has logged in at the guest's.
+pub struct GuestUser {
+    /// The name of the user.
+    pub name: String,
+    /// The token that a change by this session carries.
+    pub csrf: String,
+    /// The page of the user's own.
+    pub home: &'static str,
+    /// The address of the form that ends the session.
+    pub log_out: &'static str,
+}
+
+/// The other side: who answers for such paths.
+pub trait Guest: Send + Sync + 'static {
+    /// Whether clients at this address may come in.
+    fn lets_in(&self, from: IpAddr) -> bool;
+
+    /// Whether it answers for a path. `has_share`: whether a share has a name.
+    fn has(&self, path: &str, has_share: &dyn Fn(&str) -> bool) -> bool;
+
+    /// Whether the client shows a right, so that it is no stranger any more and may send a longer body.
+    fn knows(&self, head: &Parts) -> bool;
+
+    /// The user that a session of the guest's lets in here.
+    fn user(&self, headers: &HeaderMap) -> Option<GuestUser>;
+
+    /// The path that a browser without a session is sent to, to come back to `path` afterwards.
+    fn log_in_path(&self, path: &str) -> String;
+
+    /// Answers a request.
+    fn answer(&self, head: Parts, body: Bytes, from: IpAddr) -> BoxFuture<'_, Response<GuestBody>>;
+}
