@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod disks;
 pub mod endpoint;
 pub mod endpoints;
 mod explain;
@@ -15,11 +16,16 @@ mod keys;
 pub mod openapi;
 mod people;
 mod replication;
+mod setup;
 mod snapshots;
 mod socket;
 mod types;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
+pub use disks::{
+    DiskFound, DiskNote, DisksFound, FolderFound, LayoutPreview, LayoutSpeed, LayoutsPreview, LayoutsRequest,
+    PoolOnDisks, PreviewedDisk, SpeedRange,
+};
 pub use explain::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
 };
@@ -32,6 +38,10 @@ pub use people::{
 };
 pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
+};
+pub use setup::{
+    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupNfs, SetupPlan, SetupProgress, SetupSecure,
+    SetupServed,
 };
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,

@@ -371,7 +371,7 @@ async fn bind_web(listen: &Listen, webdav: &WebdavConfig, doors: &Doors, folder:
 }
 
 /// By what names clients may reach this machine.
-fn own_names(addr: SocketAddr) -> Vec<String> {
+pub(crate) fn own_names(addr: SocketAddr) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
