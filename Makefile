@@ -108,7 +108,7 @@ install:
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build
-	@exec $(LARDER) up $(ARGS)
+	@exec $(LARDER) up --trial $(ARGS)
 
 test: packages-test check-cargo
 	./.ci/suites

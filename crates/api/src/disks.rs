@@ -83,6 +83,8 @@ pub struct FolderFound {
     pub notes: Vec<DiskNote>,
     /// The reason why it cannot become one.
     pub refused: Option<String>,
+    /// The pool that it is a disk of, with all folders that its label names.
+    pub pool: Option<PoolOnDisks>,
 }
 
 /// Disks for a new pool.

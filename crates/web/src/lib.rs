@@ -24,6 +24,7 @@ mod pages;
 mod role;
 mod router;
 mod session;
+mod setup;
 mod text;
 mod visit;
 
@@ -31,4 +32,5 @@ pub use ask::Ask;
 pub use login::{LogIn, Refusal, Standing};
 pub use role::{Act, Role, may};
 pub use router::{Body, ROUTES, Route, Web};
+pub use setup::{SetUp, Setup};
 pub use visit::{Options, Peer};

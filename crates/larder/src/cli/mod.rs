@@ -35,6 +35,7 @@ mod replicate;
 mod scrub;
 mod sealing;
 mod serve;
+mod setup;
 mod share;
 pub(crate) mod snap;
 mod store;

@@ -43,7 +43,7 @@ pub(crate) mod user;
 
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
-use names::check_label;
+pub(crate) use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};

@@ -195,7 +195,10 @@ pub(crate) fn folder_at(machine: &Machine, path: &Path) -> FolderFound {
     let report = report(machine, there);
     let notes = notes(&report, &["missing"]);
     let refused = notes.iter().find(|note| note.level == Level::Refuse.word()).map(|note| note.text.clone());
-    let refused = refused.or_else(|| refused_folder(machine, path));
+    let pool =
+        if machine.is_live() { Pool::scan(&[path.to_owned()]).into_iter().next().map(pool_of_label) } else { None };
+    let of_pool = pool.as_ref().map(|pool| format!("it is a disk of the pool '{}'", pool.name));
+    let refused = of_pool.or(refused).or_else(|| refused_folder(machine, path));
     let report = report.as_ref();
     let space = report.and_then(|report| report.space);
     FolderFound {
@@ -207,7 +210,14 @@ pub(crate) fn folder_at(machine: &Machine, path: &Path) -> FolderFound {
         disks: report.iter().flat_map(|report| &report.devices).map(|entry| entry.device.title()).collect(),
         notes,
         refused,
+        pool,
     }
+}
+
+/// By the label of one disk the others are where they were last seen.
+fn pool_of_label(found: FoundPool) -> PoolOnDisks {
+    let folders = found.disks.iter().map(|disk| disk.path.clone()).collect();
+    PoolOnDisks { folders, missing: 0, ..pool(found) }
 }
 
 fn refused_folder(machine: &Machine, path: &Path) -> Option<String> {

@@ -86,8 +86,16 @@ impl Tls {
         self.current.lock().fingerprint.clone()
     }
 
+    /// SHA-256 of the public key in base64, as curl pins it (RFC 7469, 2.4).
+    pub fn pin(&self) -> Option<String> {
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key).ok()?).ok()?;
+        let pair = rcgen::KeyPair::try_from(&key).ok()?;
+        let hash = digest::digest(&digest::SHA256, &rcgen::PublicKeyData::subject_public_key_info(&pair));
+        Some(Base64::encode_string(hash.as_ref()))
+    }
+
     /// What shakes hands with the next client (`tls.changed_files_are_read`).
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub fn acceptor(&self) -> TlsAcceptor {
         let mut current = self.current.lock();
         if current.checked.elapsed() >= CHECK_EVERY {
             current.checked = Instant::now();
