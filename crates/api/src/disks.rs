@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The disks of the machine, the folders that could become disks of a pool, and the pools that are on them. No disk was
-/// woken for it.
+/// asked for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DisksFound {
     pub disks: Vec<DiskFound>,

@@ -1,7 +1,7 @@
 //! Disks for a pool that is yet to be made: what there is, and what each layout would make of it.
 //!
-//! - `disks.wakes_none`: [`found`] reads what the kernel and udev know, and labels on filesystems that are mounted. It
-//!   asks no disk.
+//! - `disks.none_asked`: [`found`] reads what the kernel and udev know. Of a filesystem that is mounted it reads the
+//!   names in one folder and a label; a disk that is not mounted stays asleep.
 //! - `disks.system_never_offered`: a disk that the machine starts from, or that anything uses, is refused.
 //! - `disks.data_never_proposed`: a disk is proposed only if udev looked and found nothing on it.
 

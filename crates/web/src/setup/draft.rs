@@ -57,6 +57,13 @@ impl Draft {
         Self { named: folders.clone(), folders, layout, names, has_chosen: true, ..Self::default() }
     }
 
+    /// After a failure: the disks of the plan as far as it came.
+    pub fn remain(&mut self, plan: SetupPlan) {
+        self.named.clone_from(&plan.folders);
+        self.folders = plan.folders;
+        self.devices = plan.devices.into_iter().map(|device| device.path).collect();
+    }
+
     pub fn is_chosen(&self, folder: &Path) -> bool {
         self.folders.iter().any(|chosen| chosen == folder)
     }
@@ -260,6 +267,9 @@ mod tests {
             assert!(draft.password.is_empty());
         }
         draft.take_password(&Form::read(b"password=Pantry-Shelf-42&again=Pantry-Shelf-42").unwrap()).unwrap();
+        draft.devices = vec!["/dev/sdb".into()];
+        draft.remain(SetupPlan { folders: vec!["/mnt/larder-1/larder".into()], ..SetupPlan::default() });
+        assert!(draft.devices.is_empty() && draft.is_chosen(Path::new("/mnt/larder-1/larder")));
         let plan = draft.plan(|_| None);
         assert_eq!(plan.password, "Pantry-Shelf-42");
         assert!(!format!("{plan:?}").contains("Pantry"));

@@ -11,6 +11,7 @@
 
 mod draft;
 mod link;
+mod outcome;
 mod password;
 mod steps;
 mod views;
@@ -37,6 +38,7 @@ use crate::session::is_same;
 use crate::visit::{Frame, Local, Options, Peer, Theme, new_nonce};
 use draft::Draft;
 use link::{Link, Standing};
+use outcome::Outcome;
 
 /// The work behind the pages.
 pub trait SetUp: Ask {
@@ -99,17 +101,6 @@ struct Step<'a> {
     path: &'a str,
     form: Form,
 }
-
-/// What is answered.
-enum Outcome {
-    Page(StatusCode, String),
-    Go(&'static str),
-    /// With a cookie.
-    Enter(&'static str, String),
-    Asset(&'static asset::Asset),
-}
-
-type Answer = Result<Outcome, Failure>;
 
 impl Setup {
     /// The router, and the token of its link: `/setup/TOKEN`.

@@ -7,8 +7,9 @@ use larder_api::endpoints::{GetDisks, PreviewLayouts};
 use larder_api::{DisksFound, Failure, SetupProgress};
 
 use super::draft::Draft;
+use super::outcome::{Answer, Outcome};
 use super::ways::host_of;
-use super::{Answer, Outcome, Step, views};
+use super::{Step, views};
 use crate::ask;
 use crate::note::Note;
 use crate::visit::Frame;
@@ -79,6 +80,10 @@ impl Step<'_> {
     }
 
     async fn choose_disks(&self) -> Answer {
+        // A folder that was written and not yet added is meant, too.
+        if !self.form.text("path").is_empty() {
+            return self.add_folder().await;
+        }
         let found = self.found().await?;
         let mut draft = self.draft();
         draft.choose(&self.form, &found);
@@ -98,12 +103,9 @@ impl Step<'_> {
     async fn add_folder(&self) -> Answer {
         let text = self.form.text("path");
         let mut draft = self.draft();
-        // The boxes of the other form are lost with a step like this: what was chosen before stays.
-        if !draft.has_chosen {
-            let found = self.found().await?;
-            draft.devices =
-                found.disks.iter().filter(|one| draft.is_chosen_device(one)).map(|one| one.device.clone()).collect();
-        }
+        // The boxes come with the name.
+        draft.choose(&self.form, &self.found().await?);
+        self.keep(draft.clone());
         if text.is_empty() {
             return self.back(
                 "/disks",
@@ -250,6 +252,9 @@ impl Step<'_> {
             let mut draft = self.draft();
             draft.password.clear();
             // Disks that were made ready are folders now.
+            if let Some(plan) = self.inner.task.unfinished() {
+                draft.remain(plan);
+            }
             self.keep(draft);
             let to = match failed.step.as_str() {
                 "disks" => "/disks",

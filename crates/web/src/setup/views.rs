@@ -11,8 +11,8 @@ use larder_api::{
 };
 
 use super::draft::{Draft, Names};
+use super::outcome::{Answer, Outcome};
 use super::ways::{System, Way, ways};
-use super::{Answer, Outcome};
 use crate::text::{counted, percent, size};
 use crate::visit::{Frame, rendered};
 
@@ -310,16 +310,30 @@ impl LayoutView {
 
 pub fn layouts(frame: Frame, draft: &Draft, preview: &LayoutsPreview) -> Answer {
     let possible: Vec<LayoutPreview> = preview.layouts.iter().filter(|one| one.refused.is_none()).cloned().collect();
+    // What is true of all of them is said once, above.
+    let common = |warning: &String| possible.iter().all(|one| one.warnings.contains(warning));
+    let warnings: Vec<String> =
+        possible.iter().take(1).flat_map(|one| &one.warnings).filter(|w| common(w)).cloned().collect();
+    let possible: Vec<LayoutPreview> = possible
+        .iter()
+        .map(|one| {
+            let own = one.warnings.iter().filter(|warning| !warnings.contains(warning)).cloned().collect();
+            LayoutPreview { warnings: own, ..one.clone() }
+        })
+        .collect();
     let views = possible.iter().map(|one| LayoutView::of(one, preview.disks.len(), draft, &possible)).collect();
     let refused =
         preview.layouts.iter().filter_map(|one| Some((words_of(&one.layout).0.to_owned(), one.refused.clone()?)));
-    let total = preview.disks.iter().map(|disk| disk.size_bytes).sum();
+    // Two folders of one filesystem have its size once.
+    let total = possible.first().map_or(0, |one| one.raw_bytes);
+    let notes = preview.notes.iter().map(NoteView::of);
+    let warnings = warnings.into_iter().map(|text| NoteView { class: "warn", text });
     show(&LayoutPage {
         frame,
         disks: format!("{}, {} in all", counted(preview.disks.len(), "disk", "disks"), size(total)),
         layouts: views,
         refused: refused.collect(),
-        notes: preview.notes.iter().map(NoteView::of).collect(),
+        notes: notes.chain(warnings).collect(),
         source: possible.iter().find_map(|one| one.speed.as_ref()).map(|speed| speed.source.clone()),
     })
 }
