@@ -120,7 +120,7 @@ test-deb: deb
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build
-	@exec $(LARDER) up $(ARGS)
+	@exec $(LARDER) up --trial $(ARGS)
 
 test: packages-test check-cargo
 	./.ci/suites

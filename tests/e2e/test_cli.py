@@ -67,8 +67,8 @@ def test_first_run_second_run(folder):
 
 
 def test_default_disks_and_a_generated_password(folder):
-    """`larder up` without a word: three folders, a password that is shown once and never kept in clear."""
-    command = [binary(), "up", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--json"]
+    """`larder up --trial`: three folders, a password that is shown once and never kept in clear."""
+    command = [binary(), "up", "--trial", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--json"]
 
     def once():
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -94,7 +94,7 @@ def test_default_disks_and_a_generated_password(folder):
 def test_what_a_person_sees(folder):
     """Commands to copy for every system, on a terminal or not."""
     process = subprocess.Popen(
-        [binary(), "up", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE,
+        [binary(), "up", "--trial", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT)
     try:
         text = lines_until(process.stdout, "Ctrl-C")

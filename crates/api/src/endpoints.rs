@@ -85,6 +85,11 @@ endpoints! { $
     /// Gives up changes that a journal had acknowledged and that never reached the bucket of a store.
     ForgetLost(String): Owner Json POST "/v1/stores/{name}/forget", () => Done;
 
+    /// Lists the disks of the machine and the folders that a pool could be made of. Asks no disk.
+    GetDisks(): Owner Json GET "/v1/disks", () => DisksFound;
+    /// Says what each layout would make of disks: room, survivable failures, speed. Changes nothing.
+    PreviewLayouts(): Owner Json POST "/v1/layouts", LayoutsRequest => LayoutsPreview;
+
     /// Lists the volumes of all pools and stores.
     GetVolumes(): Owner Json GET "/v1/volumes", () => Vec<VolumeStatus>;
     /// Makes a volume, and shares it where that is asked for.

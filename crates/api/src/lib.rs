@@ -7,6 +7,7 @@
 
 mod client;
 mod config;
+mod disks;
 pub mod endpoint;
 pub mod endpoints;
 mod explain;
@@ -16,6 +17,7 @@ mod keys;
 pub mod openapi;
 mod people;
 mod replication;
+mod setup;
 mod snapshots;
 mod socket;
 mod types;
@@ -24,6 +26,10 @@ pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use config::{
     CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigKey, ConfigPlan, ConfigText,
 };
+pub use disks::{
+    DiskFound, DiskNote, DisksFound, FolderFound, LayoutPreview, LayoutSpeed, LayoutsPreview, LayoutsRequest,
+    PoolOnDisks, PreviewedDisk, SpeedRange,
+};
 pub use explain::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, ExplainedReason, Explanation, ReasonEffect,
 };
@@ -31,11 +37,15 @@ pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
-    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
-    UserKey, UserKeysChange,
+    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated,
+    TokenStatus, UserKey, UserKeysChange,
 };
 pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
+};
+pub use setup::{
+    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupNfs, SetupPlan, SetupProgress, SetupSecure,
+    SetupServed,
 };
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,

@@ -11,6 +11,9 @@ mod allocator;
 mod cli;
 mod config;
 mod daemon;
+#[cfg(test)]
+#[path = "../../facts/src/machine/fixture.rs"]
+mod fixture;
 mod folder;
 #[cfg(test)]
 mod fuzz;
@@ -24,6 +27,8 @@ mod times;
 mod welcome;
 
 use cli::command::{Cli, Command};
+#[cfg(test)]
+use larder_facts::Machine;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Wiping = allocator::Wiping;

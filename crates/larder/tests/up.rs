@@ -85,7 +85,7 @@ fn refused(folder: &Path, args: &[&str], words: &[&str]) {
 fn first_run_commands_second_run() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let first = Up::start(folder, &[]);
+    let first = Up::start(folder, &["--trial"]);
     assert_eq!(first.ready["pid"], first.child.id());
     assert_eq!(first.ready["nfs"]["export"], "/files");
     assert_eq!(first.ready["smb"]["share"], "files");
@@ -166,7 +166,9 @@ fn what_is_wrong_is_named_and_nothing_is_made() {
     refused(folder, &with(&["--memory", "1M"]), &["64.0 MiB"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().to_string();
-    refused(folder, &["up", "--nfs", &port, "--smb", "127.0.0.1:0"], &[&port, "in use", "--nfs"]);
+    refused(folder, &["up", "--trial", "--nfs", &port, "--smb", "127.0.0.1:0"], &[&port, "in use", "--nfs"]);
+    refused(folder, &["up", "--setup", "off"], &["no configuration", "larder up DIR"]);
+    refused(folder, &["up", "--setup", &port], &[&port, "in use", "--setup"]);
     for made in ["b", "c", "larder-data/disk1", "larder-data/larder.toml"] {
         assert!(!folder.join(made).exists(), "{made} was made");
     }

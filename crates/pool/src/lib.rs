@@ -57,7 +57,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use change::create::{CreateOptions, Plan, PlannedDisk};
+pub use change::create::{CreateOptions, Plan, PlannedDisk, Room};
 pub use change::disks::{Change, ChangePlan, Worth};
 pub use change::mover::Moving;
 pub use error::PoolError;

@@ -232,6 +232,16 @@ impl Gate {
         Ok(if self.wrong(address, Instant::now()) { Verdict::Locks } else { Verdict::Wrong })
     }
 
+    /// Counts a guess at a secret that needs no hash, such as a link, before it is looked at; `false`: it is not looked at.
+    pub fn counts(&self, address: IpAddr, name: &str) -> bool {
+        self.count(address, name, Instant::now()).is_ok()
+    }
+
+    /// It was right after all.
+    pub fn forgives(&self, address: IpAddr, name: &str) {
+        self.right(address, name);
+    }
+
     /// Counts a password as wrong before it is looked at.
     fn count(&self, address: IpAddr, name: &str, now: Instant) -> Result<(), Unseen> {
         let (mut all, network) = (self.guesses.lock(), network(address));

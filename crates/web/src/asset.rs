@@ -40,6 +40,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     vec![
         asset("style", "css", "text/css; charset=utf-8", include_bytes!("../assets/style.css")),
+        asset("setup", "css", "text/css; charset=utf-8", include_bytes!("../assets/setup.css")),
         asset("script", "js", SCRIPT, include_bytes!("../assets/script.js")),
         asset("htmx", "js", SCRIPT, include_bytes!("../assets/vendor/htmx-4.0.1.min.js")),
         asset("hx-sse", "js", SCRIPT, include_bytes!("../assets/vendor/hx-sse-4.0.1.min.js")),

@@ -27,6 +27,11 @@ impl Form {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
+    /// All fields of that name, as boxes of one group send them.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
     /// A field without blanks at its ends; empty where it is absent.
     pub fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default().trim()

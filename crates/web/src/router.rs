@@ -357,7 +357,7 @@ fn refused(visit: &Visit<'_>, route: &Route) -> Outcome {
     }
 }
 
-async fn read<B>(headers: &HeaderMap, body: B) -> Result<Form, (StatusCode, Failure)>
+pub(crate) async fn read<B>(headers: &HeaderMap, body: B) -> Result<Form, (StatusCode, Failure)>
 where
     B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
 {
@@ -397,42 +397,42 @@ fn title_of(kind: FailureKind) -> &'static str {
     }
 }
 
-fn text_of(headers: &HeaderMap, name: HeaderName) -> &str {
+pub(crate) fn text_of(headers: &HeaderMap, name: HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(crate) fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
 }
 
-fn full(bytes: Bytes) -> Body {
+pub(crate) fn full(bytes: Bytes) -> Body {
     Full::new(bytes).boxed_unsync()
 }
 
-fn html(status: StatusCode, text: String) -> Response<Body> {
+pub(crate) fn html(status: StatusCode, text: String) -> Response<Body> {
     let mut response = Response::new(full(Bytes::from(text)));
     *response.status_mut() = status;
     set(&mut response, header::CONTENT_TYPE, "text/html; charset=utf-8");
     response
 }
 
-fn redirect(to: &Local) -> Response<Body> {
+pub(crate) fn redirect(to: &Local) -> Response<Body> {
     let mut response = Response::new(full(Bytes::new()));
     *response.status_mut() = StatusCode::SEE_OTHER;
     set(&mut response, header::LOCATION, to.path());
     response
 }
 
-fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
+pub(crate) fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
 }
 
 /// What every answer says to a browser.
-fn protect(response: &mut Response<Body>, nonce: &str, is_secure: bool) {
+pub(crate) fn protect(response: &mut Response<Body>, nonce: &str, is_secure: bool) {
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self'; connect-src 'self'; \
          form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

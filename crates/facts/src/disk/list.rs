@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::check::system_disks;
+use super::contents::{Contents, contents};
 use super::usage;
 use crate::Machine;
 use crate::machine::{BlockDevice, whole_devices};
@@ -15,6 +16,8 @@ pub struct Listed {
     /// Mounts and holders; empty: nothing uses it now (there may be data on it).
     pub used: Vec<String>,
     pub partitions: Vec<String>,
+    /// What udev found on it.
+    pub contents: Contents,
 }
 
 /// Whole disks. No disk is asked, so that none wakes up.
@@ -26,6 +29,7 @@ pub fn list(machine: &Machine) -> Vec<Listed> {
             system: system.contains(&device.name),
             used: usage::busy(machine, &device).iter().map(|b| b.text().to_owned()).collect(),
             partitions: device.partitions(machine),
+            contents: contents(machine, &device),
             device,
         })
         .collect()

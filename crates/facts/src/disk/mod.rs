@@ -13,12 +13,14 @@
 //!   with its serial number if the disk is not empty (`prepare.serial_typed`).
 
 mod check;
+mod contents;
 mod flush;
 mod fstab;
 mod known;
 mod list;
 mod prepare;
 mod report;
+mod room;
 mod rules;
 mod usage;
 
@@ -26,8 +28,10 @@ mod usage;
 mod tests;
 
 pub use check::{CheckOptions, check};
+pub use contents::{Contents, contents};
 pub use flush::{FlushRate, measure_flushes};
 pub use list::{Listed, list};
 pub use prepare::{Prepare, PrepareError, PrepareOptions, Prepared};
 pub use report::{CheckReport, DeviceReport, DiskReport, Finding, Level, Space, Unknown};
+pub use room::{FilesystemFound, filesystems};
 pub use usage::{Use, uses};

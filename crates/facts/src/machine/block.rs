@@ -251,16 +251,21 @@ fn medium(name: &str, bus: Bus, rotational: Option<bool>, hidden: bool) -> Mediu
 }
 
 /// Properties that udev found, kept in `/run/udev/data`.
-struct Udev(Vec<(String, String)>);
+pub(crate) struct Udev(Vec<(String, String)>);
 
 impl Udev {
-    fn read(machine: &Machine, number: &str) -> Self {
+    pub(crate) fn read(machine: &Machine, number: &str) -> Self {
         let text = machine.read(format!("/run/udev/data/b{number}")).unwrap_or_default();
         let properties = text.lines().filter_map(|line| line.strip_prefix("E:")?.split_once('='));
         Self(properties.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect())
     }
 
-    fn get(&self, key: &str) -> Option<String> {
+    /// Whether udev looked at the device; without it nothing is known.
+    pub(crate) fn has_looked(machine: &Machine, number: &str) -> bool {
+        machine.exists(format!("/run/udev/data/b{number}"))
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<String> {
         self.0.iter().find(|(k, value)| k == key && !value.is_empty()).map(|(_, value)| value.clone())
     }
 }

@@ -21,6 +21,7 @@ mod tool;
 mod zfs;
 mod zpool;
 
+pub(crate) use block::Udev;
 pub use block::{BlockDevice, Bus, Curtain, Medium, Serial, WriteCache, whole_devices};
 pub use layers::MEMORY_FILESYSTEMS;
 pub use layers::{Arrangement, Below};

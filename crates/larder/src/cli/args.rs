@@ -19,15 +19,22 @@ pub(crate) struct Global {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct UpArgs {
-    /// One folder per disk, each empty or of an existing pool [default: disk1 disk2 disk3 in the data folder]
+    /// One folder per disk, each empty or of an existing pool. Without them the first run is set up in a browser, by a
+    /// link that is printed
     #[arg(value_name = "DIR")]
     pub(crate) disks: Vec<PathBuf>,
     /// stripe, mirror, mirror3, raidz1, raidz2 or raidz3; only used when the pool is made [default: raidz1, with
     /// two disks mirror, with one stripe]
     #[arg(long)]
     pub(crate) layout: Option<larder_pool::Layout>,
+    /// Make three folders disk1, disk2 and disk3 in the data folder, to try larder out
+    #[arg(long, conflicts_with = "disks")]
+    pub(crate) trial: bool,
+    /// The address of the pages of a first run without folders, ADDR:PORT or :PORT [default: 0.0.0.0:10444]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) setup: Option<String>,
     /// The name of the pool, when it is made
     #[arg(long, default_value = "tank", value_parser = name_parser)]
     pub(crate) name: String,

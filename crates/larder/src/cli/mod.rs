@@ -36,6 +36,7 @@ mod replicate;
 mod scrub;
 mod sealing;
 mod serve;
+mod setup;
 mod share;
 pub(crate) mod snap;
 mod store;

@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use larder_api::endpoints::{ClearPool, ExportPool, GetInfo, GetPools, ImportPool, ListPools, RenamePool};
-use larder_api::{Done, Failure, FailureKind, PoolImport, PoolListed, PoolRename, PoolStatus, TakeAway, VolumeStatus};
+use larder_api::{
+    Done, Failure, FailureKind, LayoutSpeed, LayoutsPreview, LayoutsRequest, PoolImport, PoolListed, PoolRename,
+    PoolStatus, SpeedRange, TakeAway, VolumeStatus,
+};
 use larder_base::units::ByteSize;
+use larder_facts::Machine;
+use larder_measure::doctor::{What, rate_words};
 use larder_pool::{CreateOptions, Layout, OpenOptions, Plan, Pool};
 
 use super::args::{Disks, Global, PoolCommand};
@@ -13,6 +18,7 @@ use super::change;
 use super::reach::{Backend, Outcome, Target, absolute, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
+use crate::daemon::disks;
 use crate::daemon::last_lives::Remembered;
 use crate::daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 use crate::folder::{self, DataFolder};
@@ -77,9 +83,13 @@ async fn create(
     check_free(here.as_ref(), &name, &disks).await?;
     // Before the layout: who comes from zpool names devices, and no layout.
     super::place::no_devices(&disks)?;
+    if layout.is_none() && dry_run {
+        return preview(global, disks);
+    }
     let layout = layout.ok_or_else(|| {
         Failure::invalid(format!("pool '{name}' has no layout")).action(
-            "choose one with --layout: mirror (2 copies), mirror3, raidz1, raidz2, raidz3 (1 to 3 disks may fail) or stripe (none may)",
+            "choose one with --layout: mirror (2 copies), mirror3, raidz1, raidz2, raidz3 (1 to 3 disks may fail) or stripe (none may); \
+             what each gives: --dry-run",
         )
     })?;
     let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
@@ -100,6 +110,45 @@ async fn create(
         let serve = if here.is_some() { "larder pool import" } else { "larder up" };
         format!("{tree}\nnext: serve it with: {serve} {}", dirs.join(" "))
     })
+}
+
+/// What each layout would make of the disks.
+fn preview(global: &Global, folders: Vec<PathBuf>) -> Result<(), Failure> {
+    let request = LayoutsRequest { folders, devices: Vec::new() };
+    let preview = disks::layouts(&Machine::this(), &request)?;
+    global.out().answer(&preview, preview_text)
+}
+
+fn preview_text(preview: &LayoutsPreview) -> String {
+    let header = ["LAYOUT", "USABLE", "MAY FAIL", "READS", "WRITES", "RANDOM READS"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let mut refused = String::new();
+    for one in &preview.layouts {
+        if let Some(why) = &one.refused {
+            refused.push_str(&format!("{} is not possible: {why}\n", one.layout));
+            continue;
+        }
+        let up_to = |range: fn(&LayoutSpeed) -> SpeedRange, of| {
+            one.speed
+                .as_ref()
+                .map_or("not known".to_owned(), |speed| format!("up to {}", rate_words(range(speed).high, of)))
+        };
+        rows.push(vec![
+            one.layout.clone(),
+            ByteSize(one.usable_bytes).to_string(),
+            one.failures_survived.to_string(),
+            up_to(|speed| speed.read, What::Read),
+            up_to(|speed| speed.write, What::Write),
+            up_to(|speed| speed.random_read, What::RandomRead),
+        ]);
+    }
+    let mut text = render::table(&rows, &[1, 2]);
+    text.push_str(&format!("\n{refused}"));
+    if let Some(speed) = preview.layouts.iter().find_map(|one| one.speed.as_ref()) {
+        text.push_str(&format!("speed: {}\n", speed.source));
+    }
+    text.push_str("nothing was changed: this was a dry run; make one with --layout");
+    text
 }
 
 /// Refuses a name that a pool or store has here.

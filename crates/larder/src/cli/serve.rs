@@ -21,11 +21,16 @@ use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
 
 pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure> {
+    let is_named = args.config.is_some();
     let file = match args.config {
         Some(file) => file,
         None => global.data_named().unwrap_or_else(|| PathBuf::from(folder::DEFAULT)).join(folder::CONFIG_NAME),
     };
     let file = absolute(&file)?;
+    // A service after its installation. A file that was named and is missing is a fault: its disk may be away.
+    if !is_named && !file.exists() {
+        return super::up::set_up(global).await;
+    }
     let mut config = Config::load(&file)?;
     if let Some(data) = global.data_named() {
         config.data = absolute(&data)?;
@@ -153,19 +158,19 @@ async fn reload(daemon: &Daemon) {
 /// Signals closer together than this are one.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-enum Word {
+pub(super) enum Word {
     Stop,
     Reload,
 }
 
-struct Signals {
+pub(super) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(super) fn new() -> Result<Signals, Failure> {
         let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
@@ -174,7 +179,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Word {
+    pub(super) async fn next(&mut self) -> Word {
         tokio::select! {
             _ = self.interrupt.recv() => Word::Stop,
             _ = self.terminate.recv() => Word::Stop,

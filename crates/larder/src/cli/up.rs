@@ -1,7 +1,7 @@
 //! `larder up`: from folders to a NAS in one command, again and again.
 //!
 //! The first run makes the pool, a volume, a share and a user, and writes larder.toml into the data
-//! folder; later runs read it. Every step looks first for the result of an earlier run, so the next run
+//! folder; later runs read it. Without folders, a person says in a browser what to make (`setup`). Every step looks first for the result of an earlier run, so the next run
 //! finishes one that was interrupted. Options of later runs hold for that run.
 //!
 //! - `up.looks_first`: nothing is made before this process has the ports and has looked at every
@@ -13,23 +13,26 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
+use clap::Parser;
+use larder_api::{Failure, FailureKind, MountRequest, Ready, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, FoundPool, LastLives, Layout, OpenOptions, Pool};
 
 use super::args::{Global, UpArgs};
+use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
-use super::{password, place};
+use super::{password, place, setup};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen, PoolConfig, REPLICATION_PORT,
-    SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
-    parse_networks,
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen,
+    PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT,
+    WEBDAVS_PORT, parse_listen, parse_networks,
 };
 use crate::daemon::bucket::this_machine;
+use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
 use crate::daemon::people::fit_password;
 use crate::daemon::standby::stand_by;
@@ -59,6 +62,15 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
         same_disks(config, &disks, &data)?;
         same_store(config, &args, &data)?;
     }
+    let is_named = first && (args.trial || !args.disks.is_empty() || args.store.is_some());
+    if let Some(dir) = &args.mount {
+        look_at_mount(dir)?;
+    }
+    // Nobody says what to serve: a person says it in a browser.
+    if first && !is_named {
+        drop(overrides(&args)?);
+        return setup::run(global, args, &data).await;
+    }
     let overrides = overrides(&args)?;
     let mut config = match known {
         Some(config) => config,
@@ -68,16 +80,13 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     if first && !config.pools.is_empty() {
         look_at_disks(&args, &config, global.json)?;
     }
-    if let Some(dir) = &args.mount {
-        look_at_mount(dir)?;
-    }
 
     let folder = DataFolder::claim(&data)?;
     // Who says --force does not wait for the owner.
     let stood_by = if args.force { None } else { stand_by(&config, &folder).await? };
     let file = folder.path().join(folder::CONFIG_NAME);
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
-    let served = serve(global, &args, &daemon, config, first).await;
+    let served = serve(global, &args, &daemon, config, first.then(Wishes::default).as_ref()).await;
     drop(stood_by);
     match served {
         Ok((user, password)) => {
@@ -90,28 +99,83 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     }
 }
 
-/// Opens or makes everything; afterwards larder.toml says what is there.
+/// `larder up` without a word, for a service that finds no configuration.
+pub(super) async fn set_up(global: &Global) -> Result<(), Failure> {
+    let parsed = Cli::try_parse_from(["larder", "up"]).map_err(|e| Failure::internal(e.to_string()))?;
+    let Command::Up(args) = parsed.command else { return Err(Failure::internal("'larder up' is another command")) };
+    run(global, *args).await
+}
+
+/// What a first run makes beside what the options say.
+pub(super) struct Wishes {
+    /// In place of one from a file, or a generated one.
+    pub(super) password: Option<String>,
+    /// The name of the first share.
+    pub(super) share: Option<String>,
+    pub(super) snapshots: Option<SnapshotCounts>,
+    pub(super) box_name: Option<String>,
+    /// Told before each step, by its number in [`STEPS`].
+    pub(super) steps: Box<dyn Fn(usize) + Send + Sync>,
+}
+
+/// The steps of a first run, as [`Wishes::steps`] counts them.
+pub(super) const STEPS: [&str; 3] = ["Make the pool", "Make the share and the user", "Open the doors"];
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { password: None, share: None, snapshots: None, box_name: None, steps: Box::new(|_| {}) }
+    }
+}
+
+/// A first run on folders that a person chose: everything that [`run`] does before it serves.
+pub(super) async fn make(
+    global: &Global,
+    args: &UpArgs,
+    folder: DataFolder,
+    wishes: &Wishes,
+) -> Result<(Daemon, String, Option<String>), Failure> {
+    let overrides = overrides(args)?;
+    let mut config = fresh(args, folder.path(), args.disks.clone());
+    overrides(&mut config);
+    config.discovery.name.clone_from(&wishes.box_name);
+    look_at_disks(args, &config, global.json)?;
+    let file = folder.path().join(folder::CONFIG_NAME);
+    let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
+    match serve(global, args, &daemon, config, Some(wishes)).await {
+        Ok((user, password)) => Ok((daemon, user, password)),
+        Err(failure) => {
+            let _ = daemon.storage.close().await;
+            Err(failure)
+        }
+    }
+}
+
+/// Opens or makes everything; afterwards larder.toml says what is there. `wishes`: of a first run.
 async fn serve(
     global: &Global,
     args: &UpArgs,
     daemon: &Daemon,
     mut config: Config,
-    first: bool,
+    wishes: Option<&Wishes>,
 ) -> Result<(String, Option<String>), Failure> {
-    let given = args.password_file.as_deref().map(password::read_or_make).transpose()?;
+    let given = match wishes.and_then(|wishes| wishes.password.clone()) {
+        Some(password) => Some(password),
+        None => args.password_file.as_deref().map(password::read_or_make).transpose()?,
+    };
     let of_file = |failure: Failure| match &args.password_file {
         Some(file) => Failure { message: format!("{}: {}", file.display(), failure.message), ..failure },
         None => failure,
     };
     // Before anything is made (`up.looks_first`).
-    if let (true, Some(password)) = (first, &given) {
+    if let (Some(_), Some(password)) = (wishes, &given) {
         fit_password(password, false).map_err(|failure| of_file(Failure { action: None, ..failure }))?;
     }
     let name = match &args.user {
         Some(name) => name.clone(),
         None => config.users.first().map_or(USER.to_owned(), |u| u.name.clone()),
     };
-    if first {
+    if let Some(wishes) = wishes {
+        (wishes.steps)(0);
         let memory = args.memory.unwrap_or_else(machine::memory_default);
         let memory = ByteSize(memory.0 / (config.pools.len() + config.stores.len()).max(1) as u64);
         for store in &config.stores {
@@ -124,13 +188,15 @@ async fn serve(
             pool.name = opened.name.clone();
             daemon.adopt(opened);
         }
-        complete(&mut config, daemon, &name).await?;
+        (wishes.steps)(1);
+        complete(&mut config, daemon, &name, wishes).await?;
         share_options(args)?(&mut config);
         // The password comes before the file (`up.file_last`), so that a user in the file can log
         // in.
         let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
         edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
+        (wishes.steps)(2);
         daemon.reload().await?;
         return Ok((name, told));
     }
@@ -321,11 +387,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
 }
 
 fn layout(args: &UpArgs, disks: usize) -> Layout {
-    args.layout.unwrap_or(match disks {
-        1 => Layout::Stripe,
-        2 => Layout::Mirror2,
-        _ => Layout::Raidz1,
-    })
+    args.layout.unwrap_or_else(|| layout_default(disks))
 }
 
 fn create_options(args: &UpArgs, pool: &PoolConfig) -> CreateOptions {
@@ -379,6 +441,15 @@ fn no_strangers(disks: &[PathBuf], found: &[FoundPool]) -> Result<(), Failure> {
     let (name, show) = (&pool.name, shell::word(stranger));
     Err(Failure::invalid(format!("{} is no disk of the pool '{name}', which the others belong to", stranger.display()))
         .action(format!("leave it out; to make it one, when larder is running: larder pool add {name} {show}")))
+}
+
+/// The checks of a person's folders before anything is made: as [`look_at_disks`], for folders that are no pool's.
+pub(super) fn look_at_new(disks: &[PathBuf]) -> Result<(), Failure> {
+    no_addresses(disks)?;
+    place::no_devices(disks)?;
+    no_disk_twice(disks)?;
+    place::fit(disks, false)?;
+    disks.iter().try_for_each(|disk| writable(disk))
 }
 
 /// Said before anything about room: a read-only filesystem has none either.
@@ -463,7 +534,7 @@ async fn open_or_create(
 }
 
 /// A volume, shares of all volumes, and the user: what is missing from a first run.
-async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<(), Failure> {
+async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wishes) -> Result<(), Failure> {
     config.users.push(first_user(user));
     let mut pools = daemon.storage.all();
     pools.sort_by_key(|pool| !pool.has_disks());
@@ -485,11 +556,17 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
             if !pool.is_read_only() && at < own {
-                config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
+                let snapshots = wishes.snapshots.clone();
+                config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots });
             }
             // A pool and a bucket side by side have a volume of the same name each.
             let is_taken = config.shares.iter().any(|share| share.name.eq_ignore_ascii_case(&volume));
-            let share = if is_taken { format!("{}-{volume}", pool.name) } else { volume };
+            let wished = wishes.share.clone().filter(|_| config.shares.is_empty());
+            let share = match wished {
+                Some(share) => share,
+                None if is_taken => format!("{}-{volume}", pool.name),
+                None => volume,
+            };
             let share = default_share(&share, Some(name), config);
             config.shares.push(share);
         }
@@ -498,7 +575,7 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
 }
 
 /// Mounts, and tells scripts or people that everything is there.
-async fn greet(
+pub(super) async fn greet(
     global: &Global,
     args: &UpArgs,
     daemon: &Daemon,

@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, UserRole, VolumeChange};
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+use larder_api::{Failure, SnapshotCounts, UserRole, VolumeChange};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
 use super::{
-    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
-    ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
+    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
+    Schedule, ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
 };
 
 /// The file's text, being edited.
@@ -435,7 +435,15 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
     for volume in &config.volumes {
         let mut table = Table::new();
         table.insert("name", value(volume.name.to_string()));
+        if let Some(kept) = &volume.snapshots {
+            table.insert("snapshots", value(counts_table(kept)));
+        }
         volumes.push(table);
+    }
+    if let Some(name) = &config.discovery.name {
+        let mut table = Table::new();
+        table.insert("name", value(name));
+        document.insert("discovery", Item::Table(table));
     }
     if !config.pools.is_empty() {
         document.insert("pool", Item::ArrayOfTables(pools));
@@ -446,6 +454,11 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
     text.push('\n');
     text.push_str(&document.to_string());
     text
+}
+
+fn counts_table(kept: &SnapshotCounts) -> InlineTable {
+    let kinds = [("hourly", kept.hourly), ("daily", kept.daily), ("weekly", kept.weekly), ("monthly", kept.monthly)];
+    kinds.into_iter().filter(|(_, count)| *count > 0).map(|(kind, count)| (kind, i64::from(count))).collect()
 }
 
 fn listen_text(listen: &Listen) -> String {

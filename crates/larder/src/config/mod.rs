@@ -49,7 +49,7 @@ pub(crate) mod user;
 
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
-use names::check_label;
+pub(crate) use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};

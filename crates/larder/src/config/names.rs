@@ -27,7 +27,7 @@ impl VolumeName {
 }
 
 /// A name of this machine as DNS has it, without a domain.
-pub(super) fn check_label(name: &str) -> Result<String, String> {
+pub(crate) fn check_label(name: &str) -> Result<String, String> {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || name.len() > 63 || name.starts_with('-') || name.ends_with('-') || !name.chars().all(inner) {
         return Err(format!("'{name}' is not a name of a machine: write 1 to 63 letters, digits and '-'"));

@@ -154,6 +154,9 @@ answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name))?
 finishes!(DestroyPool, |daemon, name, request| daemon.pool_destroy(&name, request).await);
 finishes!(ForgetLost, |daemon, name, ()| daemon.storage.pool(Some(&name))?.forget_lost().await.map(done));
 
+answers!(GetDisks, |_daemon, (), ()| super::disks::answer_found().await);
+answers!(PreviewLayouts, |_daemon, (), request| super::disks::answer_layouts(request).await);
+
 finishes!(CreateVolume, |daemon, (), request| daemon.volume_create(request).await);
 finishes!(SetVolume, |daemon, name, change| daemon.volume_set(&name, change).await);
 finishes!(DestroyVolume, |daemon, name, request| daemon.volume_destroy(&name, request).await.map(done));

@@ -485,14 +485,13 @@ fn certificate(addr: SocketAddr, webdav: &WebdavConfig, folder: &Path) -> Result
         None => Tls::load_or_create(folder, own_names(addr)),
     };
     tls.map(Arc::new).map_err(|error| {
-        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}")).action(
-            "mend or remove the file; without files named under [webdav] larder makes a certificate of its own",
-        )
+        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}"))
+            .action("mend or remove the file; without files named under [webdav] larder makes a certificate of its own")
     })
 }
 
 /// By what names clients may reach this machine.
-fn own_names(addr: SocketAddr) -> Vec<String> {
+pub(crate) fn own_names(addr: SocketAddr) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));

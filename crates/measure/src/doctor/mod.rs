@@ -18,6 +18,7 @@ mod findings;
 mod fix;
 pub(crate) mod from_bench;
 mod goals;
+mod kinds;
 mod questions;
 mod sentences;
 pub mod text;
@@ -26,6 +27,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use crate::describe::limits::DiskKind;
 pub use crate::describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, Shape, What};
 pub use crate::reason::{
     Basis, Confidence, Cost, End, Evidence, Misfit, Mode, Property, Remedy, ResourceId, ResourceKind, Stage, Use,
@@ -38,5 +40,6 @@ pub use examples::{Example, Examples, examples};
 pub use findings::{Change, Gain, Notice, notices};
 pub use fix::{Done, FixError, Fixer, Undone};
 pub use goals::ToldGoal;
+pub use kinds::{KindRates, kind_name, kind_of, kind_rates};
 pub use questions::Question;
 pub use words::{bytes_words, rate_words};

@@ -99,6 +99,26 @@ pub struct PlannedDisk {
     pub filesystem_shared: bool,
 }
 
+/// A directory that may become a disk, or is yet to be one: the room of its filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The directory.
+    pub path: PathBuf,
+    /// Rooms of one filesystem have the same number here, and fail together.
+    pub filesystem: u64,
+    /// The size of the filesystem, in bytes.
+    pub total_bytes: u64,
+    /// The bytes that are free.
+    pub free_bytes: u64,
+}
+
+impl From<&Candidate> for Room {
+    fn from(candidate: &Candidate) -> Self {
+        let DiskSpace { total_bytes, free_bytes, filesystem } = candidate.space;
+        Self { path: candidate.path.clone(), filesystem, total_bytes, free_bytes }
+    }
+}
+
 /// A directory that may become a disk of a pool.
 pub struct Candidate {
     pub path: PathBuf,
@@ -141,6 +161,25 @@ impl Pool {
         Ok(examine(options, false)?.0)
     }
 
+    /// The room of a directory that may become a disk. Refuses what [`Pool::create`] would refuse, and changes nothing.
+    pub fn room(path: &Path) -> Result<Room, PoolError> {
+        let found = candidate(&FileDisks, path, false)?;
+        check_empty(&found, &|_| false)?;
+        Ok(Room::from(&found))
+    }
+
+    /// Describes the pool that a layout would make of rooms, some of which may be of disks without a filesystem yet.
+    pub fn foresee(layout: Layout, rooms: &[Room]) -> Result<Plan, PoolError> {
+        let options = CreateOptions::new("pool", layout, rooms.iter().map(|room| room.path.clone()).collect());
+        check_count(&options)?;
+        check_same_path(&options.disks)?;
+        if let Some(small) = rooms.iter().find(|room| room.free_bytes < DISK_BYTES_MIN) {
+            let (path, room) = (small.path.clone(), small.free_bytes);
+            return Err(PoolError::TooSmall { path, room, need: DISK_BYTES_MIN });
+        }
+        Ok(plan_of(&options, width_of(&options)?, rooms))
+    }
+
     /// Makes a pool out of empty directories and opens it. Directories that do not exist are made.
     pub async fn create(options: CreateOptions) -> Result<Self, PoolError> {
         let opener = options.opener.clone();
@@ -156,21 +195,26 @@ impl Pool {
 /// All checks; with `make` missing directories are created.
 fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>), PoolError> {
     check_name(&options.name)?;
-    let count = options.disks.len();
-    let layout = options.layout;
-    if count < layout.disks_min() {
-        return Err(PoolError::TooFewDisks { layout: layout.to_string(), need: layout.disks_min(), have: count });
-    }
-    if count > DISKS_MAX {
-        return Err(PoolError::TooManyDisks { have: count });
-    }
+    check_count(options)?;
     let width = width_of(options)?;
     check_same_path(&options.disks)?;
     let candidates: Vec<Candidate> =
         options.disks.iter().map(|path| candidate(&*options.opener, path, make)).collect::<Result<_, _>>()?;
     check_identities(&candidates)?;
     candidates.iter().try_for_each(|candidate| check_empty(candidate, &|_| false))?;
-    Ok((plan_of(options, width, &candidates), candidates))
+    let rooms: Vec<Room> = candidates.iter().map(Room::from).collect();
+    Ok((plan_of(options, width, &rooms), candidates))
+}
+
+fn check_count(options: &CreateOptions) -> Result<(), PoolError> {
+    let (layout, have) = (options.layout, options.disks.len());
+    if have < layout.disks_min() {
+        return Err(PoolError::TooFewDisks { layout: layout.to_string(), need: layout.disks_min(), have });
+    }
+    if have > DISKS_MAX {
+        return Err(PoolError::TooManyDisks { have });
+    }
+    Ok(())
 }
 
 pub fn check_name(name: &str) -> Result<(), PoolError> {
@@ -276,27 +320,25 @@ fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
     }
 }
 
-fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan {
+fn plan_of(options: &CreateOptions, width: u8, rooms: &[Room]) -> Plan {
     let layout = options.layout;
-    let sharing = |disk: &Candidate| {
-        candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
-    };
+    let sharing = |disk: &Room| rooms.iter().filter(|other| other.filesystem == disk.filesystem).count().max(1) as u64;
     // The part of the journal that is there most of the time. The journal may become longer, as any
     // other data.
-    let journal = Journal::usual_bytes(journal_bytes(options, candidates));
-    let free = |disk: &Candidate| {
-        let share = disk.space.free_bytes / sharing(disk);
-        share.saturating_sub(reserve_soft(disk.space.total_bytes / sharing(disk))).saturating_sub(journal)
+    let journal = Journal::usual_bytes(journal_bytes(options, rooms));
+    let free = |disk: &Room| {
+        let share = disk.free_bytes / sharing(disk);
+        share.saturating_sub(reserve_soft(disk.total_bytes / sharing(disk))).saturating_sub(journal)
     };
-    let frees: Vec<u64> = candidates.iter().map(free).collect();
-    let (usable_bytes, used) = placement::fill(layout, width, &frees, candidates.len());
-    let (data, parity) = layout.shape(width, candidates.len());
-    let disks: Vec<PlannedDisk> = candidates
+    let frees: Vec<u64> = rooms.iter().map(free).collect();
+    let (usable_bytes, used) = placement::fill(layout, width, &frees, rooms.len());
+    let (data, parity) = layout.shape(width, rooms.len());
+    let disks: Vec<PlannedDisk> = rooms
         .iter()
         .zip(&used)
         .map(|(disk, used)| PlannedDisk {
             path: disk.path.clone(),
-            size_bytes: disk.space.total_bytes / sharing(disk),
+            size_bytes: disk.total_bytes / sharing(disk),
             used_bytes: *used,
             filesystem_shared: sharing(disk) > 1,
         })
@@ -339,8 +381,8 @@ fn warnings(layout: Layout, disks: &[PlannedDisk], frees: &[u64]) -> Vec<String>
     warnings
 }
 
-fn journal_bytes(options: &CreateOptions, candidates: &[Candidate]) -> u64 {
-    let smallest = candidates.iter().map(|disk| disk.space.free_bytes).min().unwrap_or(0);
+fn journal_bytes(options: &CreateOptions, rooms: &[Room]) -> u64 {
+    let smallest = rooms.iter().map(|disk| disk.free_bytes).min().unwrap_or(0);
     options.journal_bytes.unwrap_or_else(|| Journal::size_default(smallest))
 }
 
@@ -363,7 +405,7 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         history: Vec::new(),
         members: ids.iter().zip(&candidates).map(|(id, disk)| Member::new(*id, absolute(&disk.path))).collect(),
         journal: ids.iter().take(copies).copied().collect(),
-        journal_bytes: journal_bytes(options, &candidates),
+        journal_bytes: journal_bytes(options, &candidates.iter().map(Room::from).collect::<Vec<_>>()),
         settled: 0,
         journal_batch: 0,
         unproven: false,

@@ -18,9 +18,9 @@ use larder_base::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::aws_lc_rs as provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::ParsedCertificate;
 
@@ -101,8 +101,16 @@ impl Tls {
         leaf.is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
     }
 
+    /// SHA-256 of the public key in base64, as curl pins it (RFC 7469, 2.4).
+    pub fn pin(&self) -> Option<String> {
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key).ok()?).ok()?;
+        let pair = rcgen::KeyPair::try_from(&key).ok()?;
+        let hash = digest::digest(&digest::SHA256, &rcgen::PublicKeyData::subject_public_key_info(&pair));
+        Some(Base64::encode_string(hash.as_ref()))
+    }
+
     /// What shakes hands with the next client (`tls.changed_files_are_read`).
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub fn acceptor(&self) -> TlsAcceptor {
         let mut current = self.current.lock();
         if current.checked.elapsed() >= CHECK_EVERY {
             current.checked = Instant::now();

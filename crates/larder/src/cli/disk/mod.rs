@@ -195,7 +195,7 @@ fn asked(plan: &Prepare) -> Result<Option<String>, Failure> {
 }
 
 /// The error, and the way out.
-fn failure(error: &PrepareError) -> Failure {
+pub(super) fn failure(error: &PrepareError) -> Failure {
     let message = error.to_string();
     match error {
         PrepareError::Invalid(_) => Failure::invalid(message),

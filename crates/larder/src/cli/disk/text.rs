@@ -1,7 +1,7 @@
 //! Disks for people to read. Pure: values in, text out.
 
 use larder_base::units::ByteSize;
-use larder_facts::disk::{CheckReport, DiskReport, Finding, Level, Listed, Prepare, Prepared};
+use larder_facts::disk::{CheckReport, Contents, DiskReport, Finding, Level, Listed, Prepare, Prepared};
 
 use crate::render::table;
 
@@ -9,7 +9,7 @@ pub(super) fn list(disks: &[Listed]) -> String {
     if disks.is_empty() {
         return "no disks".to_owned();
     }
-    let header = ["DEVICE", "BUS", "KIND", "MODEL", "SERIAL", "USED", "SIZE"];
+    let header = ["DEVICE", "BUS", "KIND", "MODEL", "SERIAL", "USED", "HOLDS", "SIZE"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for disk in disks {
         let device = &disk.device;
@@ -21,10 +21,19 @@ pub(super) fn list(disks: &[Listed]) -> String {
             device.model.clone().unwrap_or_else(dash),
             device.serial.as_ref().map_or_else(dash, |s| s.text.clone()),
             used(disk),
+            holds(&disk.contents),
             ByteSize(device.size_bytes).to_string(),
         ]);
     }
-    table(&rows, &[6])
+    table(&rows, &[7])
+}
+
+fn holds(contents: &Contents) -> String {
+    match contents {
+        Contents::Empty => "nothing".to_owned(),
+        Contents::Holds(phrases) => phrases.join(", "),
+        Contents::Unknown => "not known".to_owned(),
+    }
 }
 
 fn used(disk: &Listed) -> String {

@@ -1,0 +1,124 @@
+//! The first run: what a person chose for a new box, and how far its making is.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// A new box.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupPlan {
+    /// Folders that become disks of the pool.
+    pub folders: Vec<PathBuf>,
+    /// Whole disks that are erased for it.
+    pub devices: Vec<SetupDevice>,
+    pub layout: String,
+    /// The name that people see in their network; empty: the machine's.
+    pub box_name: String,
+    pub user: String,
+    /// Never kept in a file.
+    #[serde(skip)]
+    pub password: String,
+    pub share: String,
+    /// Automatic snapshots by the usual schedule.
+    pub snapshots: bool,
+    pub doors: SetupDoors,
+}
+
+/// Without its password.
+impl fmt::Debug for SetupPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetupPlan")
+            .field("folders", &self.folders)
+            .field("devices", &self.devices)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupDevice {
+    pub path: PathBuf,
+    /// What a person typed so that it may be erased.
+    pub typed: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupDoors {
+    pub smb: bool,
+    pub webdav: bool,
+    pub sftp: bool,
+    pub nfs: bool,
+    /// A machine that NFS trusts beside this one.
+    pub nfs_from: Option<IpAddr>,
+}
+
+/// What a plan would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupCheck {
+    /// Sentences in the order of the deeds.
+    pub deeds: Vec<String>,
+    pub erased: Vec<SetupErased>,
+}
+
+/// A disk that would be erased.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupErased {
+    pub device: PathBuf,
+    pub title: String,
+    /// What would be lost; empty where nothing is.
+    pub holds: Vec<String>,
+    /// To be typed where something is lost.
+    pub token: String,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupProgress {
+    pub steps: Vec<String>,
+    /// Steps that are done; the next one is under way.
+    pub done: usize,
+    pub failure: Option<SetupFailure>,
+    /// Everything is served.
+    pub served: Option<SetupServed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupFailure {
+    /// The step where it can be mended: `disks`, `names` or `review`.
+    pub step: String,
+    pub failure: Failure,
+}
+
+/// What is needed to reach the new box.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupServed {
+    /// The address by which others reach it.
+    pub host: String,
+    pub user: String,
+    pub share: String,
+    pub smb_port: Option<u16>,
+    pub nfs: Option<SetupNfs>,
+    pub sftp: Option<SetupSecure>,
+    pub webdavs: Option<SetupSecure>,
+    /// The public key of the certificate, as curl pins it.
+    pub pin: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupNfs {
+    pub port: u16,
+    pub export: String,
+    /// The machine that it trusts beside this one.
+    pub from: Option<IpAddr>,
+}
+
+/// A door with a key that clients are shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupSecure {
+    pub port: u16,
+    pub fingerprint: String,
+}
