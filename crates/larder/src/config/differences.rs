@@ -14,8 +14,8 @@ use toml_edit::{DocumentMut, Item, TableLike};
 use super::power::PowerConfig;
 use super::schema::with_defaults;
 use super::{
-    Config, DiscoveryConfig, GroupConfig, Listen, MountConfig, Network, PoolConfig, ReplicaConfig, ReplicateConfig,
-    ShareConfig, StoreConfig, UserConfig, VolumeConfig, WebdavConfig,
+    Config, DiscoveryConfig, GroupConfig, Listen, MountConfig, Network, PageConfig, PoolConfig, ReplicaConfig,
+    ReplicateConfig, ShareConfig, StoreConfig, UserConfig, VolumeConfig, WebdavConfig,
 };
 
 /// In the order in which they are shown.
@@ -25,6 +25,7 @@ enum Kind {
     Limits,
     Metrics,
     Webdav,
+    Page,
     Sftp,
     Discovery,
     Pool,
@@ -46,6 +47,7 @@ impl Kind {
             Self::Limits => "limits",
             Self::Metrics => "metrics",
             Self::Webdav => "webdav",
+            Self::Page => "page",
             Self::Sftp => "sftp",
             Self::Discovery => "discovery",
             Self::Pool => "pool",
@@ -76,6 +78,7 @@ enum Part<'a> {
     Limits(Option<ByteSize>, u32, ByteSize),
     Metrics(Option<std::net::SocketAddr>),
     Webdav(&'a WebdavConfig),
+    Page(&'a PageConfig),
     Sftp(&'a [String]),
     Discovery(&'a DiscoveryConfig),
     Pool(&'a PoolConfig),
@@ -100,6 +103,7 @@ fn parts(config: &Config) -> Parts<'_> {
         ((Kind::Limits, String::new()), Part::Limits(config.memory, config.connections, config.strangers)),
         ((Kind::Metrics, String::new()), Part::Metrics(config.listen.metrics)),
         ((Kind::Webdav, String::new()), Part::Webdav(&config.webdav)),
+        ((Kind::Page, String::new()), Part::Page(&config.page)),
         ((Kind::Sftp, String::new()), Part::Sftp(&config.ssh_ca_keys)),
         ((Kind::Discovery, String::new()), Part::Discovery(&config.discovery)),
         ((Kind::Power, String::new()), Part::Power(&config.power)),
@@ -154,7 +158,10 @@ pub(crate) fn differences(
                 _ => Vec::new(),
             },
             interrupts: interrupts(was, is),
-            at_next_start: matches!(kind, Kind::Listen | Kind::Limits | Kind::Metrics | Kind::Webdav | Kind::Store),
+            at_next_start: matches!(
+                kind,
+                Kind::Listen | Kind::Limits | Kind::Metrics | Kind::Webdav | Kind::Page | Kind::Store
+            ),
             refused: refusal(was, is),
         };
         if difference.refused.is_some() {

@@ -2,18 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
+use super::spanned::Spanned;
 use super::{Checked, Network, Validator, parse_listen, parse_networks, private_networks};
 
 pub(crate) const PAGE_PORT: u16 = 10443;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPage {
+    /// ADDRESS:PORT, a port alone, or "off". Beside WebDAV over TLS on port 10443 when absent.
     listen: Option<Spanned<String>>,
+    /// Networks and addresses whose machines may use it; loopback and private networks when absent.
     networks: Option<Vec<Spanned<String>>>,
+    /// Further names of this machine, as browsers are told.
     #[serde(default)]
     hosts: Vec<Spanned<String>>,
 }

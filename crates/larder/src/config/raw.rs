@@ -28,9 +28,10 @@ pub(super) struct RawConfig {
     /// How WebDAV is kept from eavesdroppers.
     #[serde(default)]
     pub(super) webdav: RawWebdav,
-    /// Logins over SFTP.
+    /// larder in a browser.
     #[serde(default)]
     pub(super) page: super::page::RawPage,
+    /// Logins over SFTP.
     #[serde(default)]
     pub(super) sftp: RawSftp,
     /// How other machines find this one.

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 
 use crate::ask::Ask;
 use crate::asset;
+use crate::base::BASE;
 use crate::form::Form;
 use crate::note::Note;
 use crate::router::{Body, cookie, full, html, protect, read, redirect, set, text_of};
@@ -135,7 +136,7 @@ impl Setup {
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let path = parts.uri.path();
         let inner = &*self.0;
-        if let Some(name) = path.strip_prefix("/assets/") {
+        if let Some(name) = path.strip_prefix(BASE).and_then(|path| path.strip_prefix(asset::FOLDER)) {
             return match asset::find(name) {
                 Some(asset) if method == Method::GET => Outcome::Asset(asset),
                 _ => inner.closed(nonce, StatusCode::NOT_FOUND, "Not found", "There is no such page.", ""),
@@ -283,6 +284,7 @@ impl Inner {
             theme: Theme::Auto,
             path: "/".to_owned(),
             note: None,
+            files: None,
         }
     }
 

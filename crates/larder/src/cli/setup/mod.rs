@@ -70,7 +70,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
         None => Front::open_near((host, PORT).into(), &data)?,
     };
     let (task, mut orders) = Task::new(&data, global.json);
-    let options = Options { is_secure: true };
+    let options = Options { is_secure: true, files: None };
     let (setup, token) = Setup::new(task.clone(), Arc::new(SystemClock::default()), options);
     announce(global, &front, &token, &data)?;
     let stop = CancellationToken::new();
