@@ -297,8 +297,8 @@ mod tests {
         };
         let user = |uid: u32| format!("[[user]]\nname = \"u{uid}\"\nuid = {uid}\n");
         check(&user(1004), &user(1004), &user(1004));
-        check(&user(1004), "# mine\n[listen]\n", "# mine\nnext_uid = 1005\n[listen]\n");
-        check(&(user(1004) + &user(1007)), "# mine\n[listen]\n", "# mine\nnext_uid = 1008\n[listen]\n");
+        check(&user(1004), "# mine\n[listen]\n", "# mine\nnext_uid = 1005\n\n[listen]\n");
+        check(&(user(1004) + &user(1007)), "# mine\n[listen]\n", "# mine\nnext_uid = 1008\n\n[listen]\n");
         check("next_uid = 1009\n", &user(1001), &format!("next_uid = 1009\n{}", user(1001)));
         check("next_uid = 1009\n", "next_uid = 1010\n", "next_uid = 1010\n");
         check("[[group]]\nname = \"g\"\ngid = 1500\n", "next_uid = 1010 # so\n", "next_uid = 1501 # so\n");
