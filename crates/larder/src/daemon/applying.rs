@@ -1,8 +1,10 @@
 //! A configuration that becomes the daemon's own, as a whole or not at all.
 //!
 //! - `apply.whole_or_not`: everything that can fail is tried before the file is replaced: shares are looked up, volumes
-//!   made and set, mounts taken away and made. The first failure takes back what was done; file and daemon are as before.
-//! - `apply.as_planned`: an application names the state of the file that its plan was made for, and is refused for another.
+//!   made and set, mounts taken away and made. The first failure takes back what was done; file and daemon are as
+//!   before.
+//! - `apply.as_planned`: an application names the state of the file that its plan was made for, and is refused for
+//!   another.
 //! - `apply.numbers_stay_used`: `next_uid` never falls, and covers users and groups that a file leaves out
 //!   (`user.numbers_never_reused`).
 
