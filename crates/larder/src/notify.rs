@@ -1,7 +1,8 @@
 //! What larder tells the service manager that started it, as sd_notify(3) describes: ready, alive, stopping.
 //!
-//! - `notify.alive_means_scheduled`: the watchdog is fed by a task of the runtime that serves. When its threads all hang, it is
-//!   not, and systemd starts larder anew. A disk that hangs is no reason: its calls wait on threads of their own.
+//! - `notify.alive_means_scheduled`: the watchdog is fed by a task of the runtime that serves. When its threads all
+//!   hang, it is not, and systemd starts larder anew. A disk that hangs is no reason: its calls wait on threads of
+//!   their own.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,9 @@
 //! What changes between two configurations: entry by entry, whom it interrupts, and what no file changes.
 //!
-//! - `differences.by_meaning`: entries are compared as they are understood. "64K" and "65536 B" are no difference, nor is a
-//!   default that is written out.
-//! - `differences.access_is_of_the_share`: whoever loses access to a share by a change of a group or user is named at the share.
+//! - `differences.by_meaning`: entries are compared as they are understood. "64K" and "65536 B" are no difference,
+//!   nor is a default that is written out.
+//! - `differences.access_is_of_the_share`: whoever loses access to a share by a change of a group or user is named at
+//!   the share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

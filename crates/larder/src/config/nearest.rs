@@ -42,7 +42,8 @@ fn mistakes(a: &[char], b: &[char]) -> usize {
     table[cell(a.len(), b.len())]
 }
 
-/// A complaint of the parser about keys, in words for people: "unknown field `valume`, expected one of `name`, `volume`".
+/// A complaint of the parser about keys, in words for people: "unknown field `valume`, expected one of `name`,
+/// `volume`".
 pub(super) fn plainly(complaint: &str) -> String {
     if let Some(rest) = complaint.strip_prefix("missing field `") {
         return format!("the key `{}` is missing", rest.trim_end_matches('`'));

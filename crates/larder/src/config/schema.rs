@@ -1,7 +1,8 @@
 //! The JSON schema of the file, made from its types, and the file with its defaults written out.
 //!
-//! - `schema.defaults_are_true`: a default that the schema names is what the file means without that key. So a file with its
-//!   defaults written out means the same. A default that depends on something else is in words and not in the schema.
+//! - `schema.defaults_are_true`: a default that the schema names is what the file means without that key. So a file
+//!   with its defaults written out means the same. A default that depends on something else is in words and not in
+//!   the schema.
 
 use larder_api::Failure;
 use schemars::generate::SchemaSettings;

@@ -1,4 +1,5 @@
-//! How many automatic snapshots of a volume are kept: `snapshots = { hourly = 24, daily = 30, weekly = 8, monthly = 12 }`.
+//! How many automatic snapshots of a volume are kept: `snapshots = { hourly = 24, daily = 30, weekly = 8, monthly =
+//! 12 }`.
 
 use larder_api::SnapshotCounts;
 use schemars::JsonSchema;

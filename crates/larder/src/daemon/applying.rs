@@ -1,8 +1,10 @@
 //! A configuration that becomes the daemon's own, as a whole or not at all.
 //!
 //! - `apply.whole_or_not`: everything that can fail is tried before the file is replaced: shares are looked up, volumes
-//!   made and set, mounts taken away and made. The first failure takes back what was done; file and daemon are as before.
-//! - `apply.as_planned`: an application names the state of the file that its plan was made for, and is refused for another.
+//!   made and set, mounts taken away and made. The first failure takes back what was done; file and daemon are as
+//!   before.
+//! - `apply.as_planned`: an application names the state of the file that its plan was made for, and is refused for
+//!   another.
 //! - `apply.numbers_stay_used`: `next_uid` never falls, and covers users and groups that a file leaves out
 //!   (`user.numbers_never_reused`).
 
@@ -297,8 +299,8 @@ mod tests {
         };
         let user = |uid: u32| format!("[[user]]\nname = \"u{uid}\"\nuid = {uid}\n");
         check(&user(1004), &user(1004), &user(1004));
-        check(&user(1004), "# mine\n[listen]\n", "# mine\nnext_uid = 1005\n[listen]\n");
-        check(&(user(1004) + &user(1007)), "# mine\n[listen]\n", "# mine\nnext_uid = 1008\n[listen]\n");
+        check(&user(1004), "# mine\n[listen]\n", "# mine\nnext_uid = 1005\n\n[listen]\n");
+        check(&(user(1004) + &user(1007)), "# mine\n[listen]\n", "# mine\nnext_uid = 1008\n\n[listen]\n");
         check("next_uid = 1009\n", &user(1001), &format!("next_uid = 1009\n{}", user(1001)));
         check("next_uid = 1009\n", "next_uid = 1010\n", "next_uid = 1010\n");
         check("[[group]]\nname = \"g\"\ngid = 1500\n", "next_uid = 1010 # so\n", "next_uid = 1501 # so\n");

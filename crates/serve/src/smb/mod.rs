@@ -19,6 +19,7 @@
 //!   against POSIX permissions. See [`rights`].
 //! - `smb.nt_hash_only`: a password is known by its NT hash alone, and the hash is sealed on disk.
 //!   See [`secret`].
+//! - `smb.others_stay`: when a user comes, goes or gets other rights on a share, the connections of the other users stay.
 
 mod feed;
 #[cfg(any(test, fuzzing))]
