@@ -187,7 +187,7 @@ pub async fn run(mut call: Call4) -> Reply {
     let data: Vec<Bytes> = segments.collect();
     if run.slot.ticket.is_some() {
         let is_short = bytes - results_at <= CACHED_REPLY_BYTES_MAX as usize;
-        let kept = is_short.then(|| [&[head.clone()], data.as_slice()].concat().concat());
+        let kept = is_short.then(|| [std::slice::from_ref(&head), data.as_slice()].concat().concat());
         run.slot.finish(kept.as_deref().and_then(|whole| whole.get(results_at..)));
     }
     let head = Vec::from(head);

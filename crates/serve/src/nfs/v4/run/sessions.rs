@@ -110,6 +110,10 @@ impl<'m> Run<'m> {
     }
 
     fn exchange_id(&self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
+        // RFC 7862 14.1 defines it.
+        if self.minor < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+            return self.push(reply, &ResOp::ExchangeId(Err(NfsStat::Inval)));
+        }
         let done = state.clients.exchange_id(args, self.principal(), self.v4.now(), &state.states);
         self.v4.is_used();
         let server = self.v4.server();
