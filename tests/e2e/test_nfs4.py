@@ -665,6 +665,30 @@ def test_clients_take_back_what_they_had_after_a_crash(folder):
         daemon.end()
 
 
+def test_what_was_held_of_a_share_goes_with_it(folder):
+    daemon = make(folder, extra=["--squash", "none"]).start()
+    try:
+        path = [daemon.export.strip("/"), "f"]
+        with connect(daemon) as nfs, connect(daemon) as other:
+            held = nfs.open(path, access=BOTH, deny=BOTH, create=UNCHECKED)
+            nfs.lock(held, WRITE_LOCK)
+            with refused("SHARE_DENIED"):
+                other.open(path, access=READ)
+            daemon.run("share", "remove", daemon.share, check=True)
+            with refused("STALE"):
+                nfs.read(held, 0, 1)
+            with refused("NOENT"):
+                other.handle(path)
+            daemon.run("share", "add", daemon.share, "--volume", "files", "--squash", "none", check=True)
+            with refused("BAD_STATEID"):
+                nfs.read(held, 0, 1)
+            mine = other.open(path, access=BOTH, deny=BOTH)
+            other.lock(mine, WRITE_LOCK)
+        assert daemon.stop() == 0 and "panicked" not in daemon.log()
+    finally:
+        daemon.end()
+
+
 def test_a_server_without_clients_has_no_grace(folder):
     daemon = make(folder).start()
     try:

@@ -267,7 +267,9 @@ impl Session {
                 return reply(w);
             }
         }
-        if !self.shared.exports().admit(self.peer()) {
+        // A connection goes on whose share is gone for a moment or for good: its handles say which.
+        let goes_on = self.admitted || self.shared.is_pausing();
+        if !goes_on && !self.shared.exports().admit(self.peer()) {
             too_weak(&mut w, xid);
             let client = self.client;
             let why = || format!("NFS: {client} may not use NFSv4: no share is open to it; {}", self.way_out());

@@ -133,6 +133,12 @@ impl Shared {
         self.paused.read().is_some_and(|paused| paused.as_bytes() == volume) || is_gone()
     }
 
+    /// Whether clients of some volume are asked to wait.
+    pub fn is_pausing(&self) -> bool {
+        let now = Instant::now();
+        self.paused.read().is_some() || self.gone.read().iter().any(|(_, until)| *until > now)
+    }
+
     pub fn exports(&self) -> Arc<Exports> {
         Arc::clone(&self.exports.read())
     }
