@@ -1,4 +1,5 @@
-//! The NFS server: version 3 (RFC 1813) with MOUNT, and version 4 (`v4`), on the same TCP port; a portmapper on request.
+//! The NFS server: version 3 (RFC 1813) with MOUNT, and version 4 (`v4`), on the same TCP port; a portmapper on
+//! request.
 //!
 //! Layers, each a file or folder: `xdr` and `rpc` are the pure codec, `record` and `outbox` the two
 //! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out

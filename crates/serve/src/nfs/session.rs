@@ -251,8 +251,8 @@ impl Session {
         }
     }
 
-    /// Version 4: NULL and COMPOUND. Handles of all exports may be in one request, so only the machine is judged here: one that no
-    /// export is open to has nothing to say, and makes no state.
+    /// Version 4: NULL and COMPOUND. Handles of all exports may be in one request, so only the machine is judged here:
+    /// one that no export is open to has nothing to say, and makes no state.
     fn nfs4(&mut self, (xid, procedure): (u32, u32), args_at: usize, message: Message, mut w: Writer) -> Next {
         const NULL: u32 = 0;
         const COMPOUND: u32 = 1;

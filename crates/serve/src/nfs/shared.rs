@@ -34,8 +34,8 @@ pub struct NfsConfig {
     pub total_bytes_max: usize,
     /// The address at which to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
     pub portmapper: Option<SocketAddr>,
-    /// The file in which clients of version 4 are recorded, so that they take back what they had after a restart. Without one
-    /// they cannot.
+    /// The file in which clients of version 4 are recorded, so that they take back what they had after a restart.
+    /// Without one they cannot.
     pub client_book: Option<PathBuf>,
     /// How long calls under way may take to finish at shutdown.
     pub drain_secs: u64,
