@@ -20,6 +20,7 @@ from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
 import nfs3
+import nfs4
 from conftest import client, make
 from waiting import wait_for
 
@@ -115,8 +116,10 @@ def doors(tmp_path_factory):
         daemon.run("mount", mnt, check=True)
     os.chmod(daemon.mounts[0], 0o777)
     daemon.nfs = client(daemon)
+    daemon.nfs4 = nfs4.Nfs4("127.0.0.1", daemon.nfs_port).session()
     yield daemon
     daemon.nfs.close()
+    daemon.nfs4.close()
     assert daemon.stop() == 0, daemon.log()[-4000:]
     assert "panicked" not in daemon.log()
 
@@ -198,7 +201,33 @@ class OtherShare:
         self.opened(lambda file: self.connection.writeFile(self.tree, file, data, 0))
 
 
-DOORS = pytest.mark.parametrize("door", [Nfs, Mount, OtherShare])
+class Nfs4:
+    """A client of NFSv4.1 that opens what it uses."""
+
+    def __init__(self, doors, name):
+        self.nfs, self.path = doors.nfs4, [doors.share, name]
+
+    def opened(self, access, act):
+        file = self.nfs.open(self.path, access=access)
+        try:
+            return act(file)
+        finally:
+            self.nfs.close_file(file)
+
+    def read(self):
+        return self.opened(nfs4.READ, lambda file: self.nfs.read(file, 0, 100).data)
+
+    def size(self):
+        return self.nfs.attr(self.path).size
+
+    def append(self, data):
+        self.opened(nfs4.WRITE, lambda file: self.nfs.write(file, self.size(), data))
+
+    def overwrite(self, data):
+        self.opened(nfs4.WRITE, lambda file: self.nfs.write(file, 0, data))
+
+
+DOORS = pytest.mark.parametrize("door", [Nfs, Nfs4, Mount, OtherShare])
 
 
 @DOORS
@@ -233,11 +262,13 @@ def test_a_write_comes_after_what_a_client_keeps(doors, keeper, name, door):
     assert other.read() == b"KEPT to itself"
 
 
-@pytest.mark.parametrize("door", ["nfs", "mount"])
+@pytest.mark.parametrize("door", ["nfs", "nfs4", "mount"])
 def test_who_removes_asks_first(doors, keeper, name, door):
     keeper.keep(0, b"kept to itself")
     if door == "nfs":
         while_asked(keeper, lambda: doors.nfs.remove(doors.nfs.root, name.encode()))
+    elif door == "nfs4":
+        while_asked(keeper, lambda: doors.nfs4.remove([doors.share, name]))
     else:
         while_asked(keeper, lambda: os.unlink(doors.mounts[0] / name))
     assert not (doors.mounts[0] / name).exists()

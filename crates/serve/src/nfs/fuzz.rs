@@ -35,8 +35,8 @@ fn receive(stream: &[u8], step: usize) -> (Vec<usize>, bool) {
         loop {
             match receiver.next() {
                 Ok(Some(message)) => {
-                    let length =
-                        message.head.len() + message.tail.iter().flatten().map(|chunk| chunk.len()).sum::<usize>();
+                    let payload = message.tail.iter().flatten().map(|chunk| chunk.len()).sum::<usize>();
+                    let length = message.head.len() + payload + message.after.len();
                     assert!(length <= MESSAGE_BYTES_MAX);
                     messages.push(length);
                 }

@@ -1,14 +1,15 @@
-//! The NFS version 3 server (RFC 1813) with MOUNT on the same TCP port, and a portmapper on request.
+//! The NFS server: version 3 (RFC 1813) with MOUNT, and version 4 (`v4`), on the same TCP port; a portmapper on
+//! request.
 //!
 //! Layers, each a file or folder: `xdr` and `rpc` are the pure codec, `record` and `outbox` the two
 //! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out
-//! the procedures on a [`larder_files::Files`], `drc` remembers answers that must not be given twice.
+//! the procedures of version 3 on a [`larder_files::Files`], `drc` remembers answers that must not be given twice.
 //!
 //! - `nfs.volume_answers_first`: no reply leaves before the volume has answered, so the volume's
 //!   contract decides a reply's durability.
 //! - `nfs.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
 //!   believed, all memory is bounded.
-//! - `nfs.no_client_state`: the server keeps no state about clients that matters. Handles, cookies
+//! - `nfs.no_client_state`: the server keeps no state about clients of version 3 that matters. Handles, cookies
 //!   and exclusive creates survive a restart. Only the write verifier changes, to say that unstable
 //!   writes may be lost.
 

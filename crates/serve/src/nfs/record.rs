@@ -43,8 +43,8 @@ const EMPTY_FRAGMENTS_MAX: u32 = 16;
 const _: () =
     assert!(HEAD_BYTES_MAX < LARGE_BYTES && LARGE_BYTES + 4 <= BUFFER_BYTES && BETWEEN_BYTES > HEAD_BYTES_MAX);
 
-/// One call as it came. `tail`, where there is one, is the payload of a WRITE. Nothing but padding follows it in version 3; in
-/// version 4 it stands among other operations, and `after` is the rest of the message.
+/// One call as it came. `tail`, where there is one, is the payload of a WRITE. Nothing but padding follows it in
+/// version 3; in version 4 it stands among other operations, and `after` is the rest of the message.
 #[derive(Debug)]
 pub struct Message {
     pub head: Bytes,

@@ -251,8 +251,8 @@ impl Session {
         }
     }
 
-    /// Version 4: NULL and COMPOUND. Handles of all exports may be in one request, so only the machine is judged here: one that no
-    /// export is open to has nothing to say, and makes no state.
+    /// Version 4: NULL and COMPOUND. Handles of all exports may be in one request, so only the machine is judged here:
+    /// one that no export is open to has nothing to say, and makes no state.
     fn nfs4(&mut self, (xid, procedure): (u32, u32), args_at: usize, message: Message, mut w: Writer) -> Next {
         const NULL: u32 = 0;
         const COMPOUND: u32 = 1;
@@ -267,7 +267,9 @@ impl Session {
                 return reply(w);
             }
         }
-        if !self.shared.exports().admit(self.peer()) {
+        // A connection goes on whose share is gone for a moment or for good: its handles say which.
+        let goes_on = self.admitted || self.shared.is_pausing();
+        if !goes_on && !self.shared.exports().admit(self.peer()) {
             too_weak(&mut w, xid);
             let client = self.client;
             let why = || format!("NFS: {client} may not use NFSv4: no share is open to it; {}", self.way_out());

@@ -34,8 +34,8 @@ pub struct NfsConfig {
     pub total_bytes_max: usize,
     /// The address at which to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
     pub portmapper: Option<SocketAddr>,
-    /// The file in which clients of version 4 are recorded, so that they take back what they had after a restart. Without one
-    /// they cannot.
+    /// The file in which clients of version 4 are recorded, so that they take back what they had after a restart.
+    /// Without one they cannot.
     pub client_book: Option<PathBuf>,
     /// How long calls under way may take to finish at shutdown.
     pub drain_secs: u64,
@@ -131,6 +131,12 @@ impl Shared {
             self.gone.read().iter().any(|(gone, until)| gone.as_bytes() == volume && *until > now)
         };
         self.paused.read().is_some_and(|paused| paused.as_bytes() == volume) || is_gone()
+    }
+
+    /// Whether clients of some volume are asked to wait.
+    pub fn is_pausing(&self) -> bool {
+        let now = Instant::now();
+        self.paused.read().is_some() || self.gone.read().iter().any(|(_, until)| *until > now)
     }
 
     pub fn exports(&self) -> Arc<Exports> {

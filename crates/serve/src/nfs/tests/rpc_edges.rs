@@ -16,11 +16,15 @@ async fn calls_to_nothing_are_refused_as_the_rfc_says() {
     let server = Server::start().await;
     let mut c = server.mounted().await;
     assert_eq!(c.rpc(100_227, 3, 0, b"").await.accept, 1, "PROG_UNAVAIL");
-    for (prog, vers, low) in [(NFS_PROGRAM, 4, 3u32), (NFS_PROGRAM, 2, 3), (MOUNT_PROGRAM, 4, 1)] {
+    let cases = [(NFS_PROGRAM, 5, 3u32, 4u32), (NFS_PROGRAM, 2, 3, 4), (MOUNT_PROGRAM, 4, 1, 3)];
+    for (prog, vers, low, high) in cases {
         let answer = c.rpc(prog, vers, 0, b"").await;
         assert_eq!(answer.accept, 2, "PROG_MISMATCH");
-        assert_eq!(answer.body, [low.to_be_bytes(), 3u32.to_be_bytes()].concat());
+        assert_eq!(answer.body, [low.to_be_bytes(), high.to_be_bytes()].concat());
     }
+    assert_eq!(c.rpc(NFS_PROGRAM, 4, 0, b"").await.accept, 0, "version 4 has NULL and COMPOUND");
+    assert_eq!(c.rpc(NFS_PROGRAM, 4, 2, b"").await.accept, 3, "PROC_UNAVAIL");
+    assert_eq!(c.rpc(NFS_PROGRAM, 4, 1, b"").await.accept, 4, "GARBAGE_ARGS");
     assert_eq!(c.rpc(NFS_PROGRAM, 3, 22, b"").await.accept, 3, "PROC_UNAVAIL");
     assert_eq!(c.rpc(MOUNT_PROGRAM, 3, 6, b"").await.accept, 3);
     c.cred = None;
@@ -160,7 +164,7 @@ async fn the_portmapper_knows_the_port() {
         assert_eq!(answer.status(), u32::from(port));
     }
     assert_eq!(c.rpc(PORTMAP_PROGRAM, 4, 3, b"").await.accept, 2);
-    assert_eq!(c.rpc(PORTMAP_PROGRAM, 2, 4, b"").await.body.len(), 6 * 20 + 4);
+    assert_eq!(c.rpc(PORTMAP_PROGRAM, 2, 4, b"").await.body.len(), 7 * 20 + 4);
     assert_eq!(c.rpc(NFS_PROGRAM, 3, 0, b"").await.accept, 1, "files are served elsewhere");
 
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -1,6 +1,7 @@
 //! Calls of the server to a client, over the connection that the client has made (RFC 8881 2.10.3.1).
 //!
-//! - `backchannel.bounded`: a connection carries [`CALLS_MAX`] calls at a time. A further one fails at once and is sent later.
+//! - `backchannel.bounded`: a connection carries [`CALLS_MAX`] calls at a time. A further one fails at once and is
+//!   sent later.
 //! - `backchannel.ends_with_connection`: the end of the connection ends the waits for answers, with nothing.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +31,8 @@ pub struct BackChannel {
 }
 
 impl BackChannel {
-    /// Queues a call, which `encode` makes for its xid. The answer comes whole, from its xid on; an error if the connection ends.
+    /// Queues a call, which `encode` makes for its xid. The answer comes whole, from its xid on; an error if the
+    /// connection ends.
     pub fn call(&self, encode: impl FnOnce(u32) -> Vec<u8>) -> Option<oneshot::Receiver<Bytes>> {
         let mut calls = self.calls.lock();
         calls.awaited.retain(|_, answer| !answer.is_closed());

@@ -9,8 +9,8 @@
 //! checksum 0123456789abcdef       of all lines before it
 //! ```
 //!
-//! - `clientbook.replaced_whole`: each change writes the file anew, flushes it and takes the place of the one before. Changes are as
-//!   rare as clients.
+//! - `clientbook.replaced_whole`: each change writes the file anew, flushes it and takes the place of the one before.
+//!   Changes are as rare as clients.
 //! - `clientbook.damage_is_said`: a file that does not read is put aside with a warning. Its clients reclaim nothing.
 
 use std::collections::BTreeSet;
@@ -55,8 +55,8 @@ impl ClientBook {
                 let aside = path.with_extension("damaged");
                 tracing::warn!(
                     file = %shell::word(path), %error, aside = %shell::word(&aside),
-                    "the record of NFSv4 clients does not read and is put aside: clients from before this start cannot take \
-                     back their locks"
+                    "the record of NFSv4 clients does not read and is put aside: clients from before this start \
+                     cannot take back their locks"
                 );
                 if let Err(error) = std::fs::rename(path, &aside) {
                     tracing::warn!(file = %shell::word(path), %error, "it could not be put aside");
@@ -85,7 +85,8 @@ impl ReclaimRecords for ClientBook {
             if !std::mem::replace(&mut self.has_failed, true) {
                 tracing::warn!(
                     file = %shell::word(path), %error,
-                    "the record of NFSv4 clients cannot be written: clients that open files over NFSv4 wait until it can"
+                    "the record of NFSv4 clients cannot be written: clients that open files over NFSv4 wait until it \
+                     can"
                 );
             }
             return Err(BookFailed);

@@ -1,9 +1,9 @@
 //! The table that all doors share, as version 4 asks it.
 //!
-//! - `doortable.open_holds_inode`: each open and each delegation keeps an [`Open`] of the file service, so the inode lives, other
-//!   doors see it, and dropping it leaves nothing behind.
-//! - `doortable.exports_only`: volumes without an export are forgotten at once, with all states in them: a client that says
-//!   nothing keeps no volume open.
+//! - `doortable.open_holds_inode`: each open and each delegation keeps an [`Open`] of the file service, so the inode
+//!   lives, other doors see it, and dropping it leaves nothing behind.
+//! - `doortable.exports_only`: volumes without an export are forgotten at once, with all states in them: a client that
+//!   says nothing keeps no volume open.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -54,8 +54,8 @@ pub struct DoorTable {
 }
 
 impl DoorTable {
-    /// Takes the volumes of these services in place of those before. Returns the numbers of the ones that are gone, whose states
-    /// the caller ends before it calls [`DoorTable::forget`].
+    /// Takes the volumes of these services in place of those before. Returns the numbers of the ones that are gone,
+    /// whose states the caller ends before it calls [`DoorTable::forget`].
     pub fn set_trees<'f>(&mut self, exported: impl Iterator<Item = &'f Files>, v4: &Weak<NfsV4>) -> Vec<u64> {
         let mut kept = HashSet::new();
         for files in exported {
@@ -88,8 +88,8 @@ impl DoorTable {
         self.numbers.get(&files.id()).map(|volume| FileKey { volume: *volume, inode: ino.0 })
     }
 
-    /// The one that other doors have to ask from now on, until [`DoorTable::is_asked`]. Registering takes the lock under which it is
-    /// asked, so it is done without ours.
+    /// The one that other doors have to ask from now on, until [`DoorTable::is_asked`]. Registering takes the lock
+    /// under which it is asked, so it is done without ours.
     pub fn to_be_asked(&self, files: &Files) -> Option<(u64, Weak<dyn Holder>)> {
         let volume = self.numbers.get(&files.id())?;
         let exported = self.trees.get(volume).filter(|exported| !exported.is_asked)?;

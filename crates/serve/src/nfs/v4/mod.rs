@@ -1,10 +1,13 @@
 //! NFS version 4: minor versions 0 (RFC 7530), 1 (RFC 8881) and 2 (RFC 7862), with extended attributes (RFC 8276).
 //!
-//! The part that needs no I/O. `wire` and the files that use it are the codec of COMPOUND and CB_COMPOUND; `clients` and
-//! `slots` are client records and sessions; `state` are stateids, opens, locks and delegations; `grace` is
-//! the time after a restart. A clock and a source of random numbers are passed in, nothing waits, and no lock exists:
-//! the owner of these values decides how they are shared.
-// Nothing calls these yet: the connection's side follows, and then this line goes.
+//! The first half needs no I/O. `wire` and the files that use it are the codec of COMPOUND and CB_COMPOUND; `clients`
+//! and `slots` are client records and sessions; `state` are stateids, opens, locks and delegations; `grace` is the
+//! time after a restart. A clock and a source of random numbers are passed in, nothing waits, and no lock exists: the
+//! owner of these values decides how they are shared.
+//!
+//! The second half is the server: `server` owns the state under one lock, `run` carries out requests on files,
+//! `door_table` is the table of all doors, `recalls` calls clients back, and `client_book` outlives a crash.
+// The codec is that of the whole protocol, for clients in tests as well: the server sends and asks for less.
 #![allow(dead_code)]
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 

@@ -1,5 +1,5 @@
-//! File handles of version 4: those of version 3 for whatever lies in an export, and handles of the pseudo file system above all
-//! exports (RFC 7530 7, RFC 8881 7).
+//! File handles of version 4: those of version 3 for whatever lies in an export, and handles of the pseudo file system
+//! above all exports (RFC 7530 7, RFC 8881 7).
 //!
 //! ```text
 //!   "/"  pseudo          fsid of its own, read-only
@@ -8,8 +8,8 @@
 //!         +-- films
 //! ```
 //!
-//! - `place.shown_by_network`: a machine sees the exports that are open to its network, and the pseudo directories above them. Names
-//!   of others do not exist for it.
+//! - `place.shown_by_network`: a machine sees the exports that are open to its network, and the pseudo directories
+//!   above them. Names of others do not exist for it.
 //! - `place.every_handle_judged`: each handle in a request is checked and its export's rule is applied, as in version 3
 //!   (`export.every_call`).
 

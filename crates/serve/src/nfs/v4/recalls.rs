@@ -1,11 +1,11 @@
 //! Delegations of other clients and their recall (RFC 8881 10.2, 20.2).
 //!
-//! - `recalls.reads_alone`: clients are granted delegations to read. Those cache data, attributes and opens, and send nothing back, so
-//!   a recall ends as soon as the client has heard of it.
-//! - `recalls.before_the_change`: a change by another client is answered with NFS4ERR_DELAY until the delegations of the file have
-//!   ended; other doors wait for the same ([`Holder`]).
-//! - `recalls.by_whoever_is_bound`: a recall goes over the connection that is bound at the time. One that a connection took to its end
-//!   is sent again by the next.
+//! - `recalls.reads_alone`: clients are granted delegations to read. Those cache data, attributes and opens, and send
+//!   nothing back, so a recall ends as soon as the client has heard of it.
+//! - `recalls.before_the_change`: a change by another client is answered with NFS4ERR_DELAY until the delegations of
+//!   the file have ended; other doors wait for the same ([`Holder`]).
+//! - `recalls.by_whoever_is_bound`: a recall goes over the connection that is bound at the time. One that a connection
+//!   took to its end is sent again by the next.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,7 +36,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often recalls under way are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The program of call-backs is of version 1 (RFC 5665 aside, RFC 8881 20), and has the procedures NULL and CB_COMPOUND.
+/// The program of call-backs is of version 1 (RFC 5665 aside, RFC 8881 20), and has the procedures NULL and
+/// CB_COMPOUND.
 const CB_VERSION: u32 = 1;
 const CB_COMPOUND: u32 = 1;
 
@@ -85,7 +86,8 @@ impl NfsV4 {
         }
     }
 
-    /// Whether somebody has to be asked about a name's end. Silent clients are asked for nothing and lose what they hold.
+    /// Whether somebody has to be asked about a name's end. Silent clients are asked for nothing and lose what they
+    /// hold.
     fn holds_or_is_silent(&self, file: FileKey) -> bool {
         let mut state = self.lock();
         if state.end_silent(file, None, self.now()) {
@@ -166,8 +168,8 @@ impl NfsV4 {
         match verdict {
             // It returns the delegation now; its time runs.
             Some(NfsStat::Ok) => {}
-            // `recalls.by_whoever_is_bound`: also where the client does not know yet what it was granted, since the reply to its
-            // OPEN was overtaken. It is asked again.
+            // `recalls.by_whoever_is_bound`: also where the client does not know yet what it was granted, since the
+            // reply to its OPEN was overtaken. It is asked again.
             _ => state.states.recall_lost(&one.recall.stateid),
         }
         drop(state);

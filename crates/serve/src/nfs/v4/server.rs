@@ -1,9 +1,9 @@
 //! The state that clients of version 4 have at this server, in one place under one lock.
 //!
-//! - `server.lock_waits_for_nobody`: the lock is held for looks into memory alone, and for the durable record of a client that opens
-//!   something first. No file, client or call-back is waited for under it.
-//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without any the
-//!   sweeper sleeps.
+//! - `server.lock_waits_for_nobody`: the lock is held for looks into memory alone, and for the durable record of a
+//!   client that opens something first. No file, client or call-back is waited for under it.
+//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without
+//!   any the sweeper sleeps.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! Attributes of files as clients see and set them.
 //!
-//! - `shown.supported_by_minor`: each minor version is told of the attributes that it knows. Any other is refused when set and left
-//!   out when asked for.
-//! - `shown.numbers_as_owners`: owners are numbers in decimal (RFC 7530 5.9), with AUTH_SYS the only names that both sides know.
+//! - `shown.supported_by_minor`: each minor version is told of the attributes that it knows. Any other is refused when
+//!   set and left out when asked for.
+//! - `shown.numbers_as_owners`: owners are numbers in decimal (RFC 7530 5.9), with AUTH_SYS the only names that both
+//!   sides know.
 
 use std::sync::LazyLock;
 
@@ -32,7 +33,8 @@ const READABLE: [u32; 45] = [
     number::RDATTR_ERROR, number::ACLSUPPORT, number::CANSETTIME, number::CASE_INSENSITIVE, number::CASE_PRESERVING,
     number::CHOWN_RESTRICTED, number::FILEHANDLE, number::FILEID, number::FILES_AVAIL, number::FILES_FREE,
     number::FILES_TOTAL, number::HOMOGENEOUS, number::MAXFILESIZE, number::MAXLINK, number::MAXNAME, number::MAXREAD,
-    number::MAXWRITE, number::MODE, number::NO_TRUNC, number::NUMLINKS, number::OWNER, number::OWNER_GROUP, number::RAWDEV,
+    number::MAXWRITE, number::MODE, number::NO_TRUNC, number::NUMLINKS, number::OWNER, number::OWNER_GROUP,
+    number::RAWDEV,
     number::SPACE_AVAIL, number::SPACE_FREE, number::SPACE_TOTAL, number::SPACE_USED, number::TIME_ACCESS,
     number::TIME_CREATE, number::TIME_DELTA, number::TIME_METADATA, number::TIME_MODIFY, number::MOUNTED_ON_FILEID,
     number::SUPPATTR_EXCLCREAT,

@@ -76,8 +76,8 @@ impl<'m> Run<'m> {
         Ok(Right { opened_by })
     }
 
-    /// The current object as a regular file for which the stateid, and one of `masks` or its open, let the caller do this. Its
-    /// owner always passes: a client may hold an open whose mode was changed behind it.
+    /// The current object as a regular file for which the stateid, and one of `masks` or its open, let the caller do
+    /// this. Its owner always passes: a client may hold an open whose mode was changed behind it.
     pub(super) async fn file_for(
         &self,
         stateid: StateId,

@@ -1,4 +1,5 @@
-//! READDIR (RFC 8881 18.23). Cookies and verifiers are those of version 3 (see `ops/list.rs`): stable for the life of an entry.
+//! READDIR (RFC 8881 18.23). Cookies and verifiers are those of version 3 (see `ops/list.rs`): stable for the life of
+//! an entry.
 
 use larder_volume::{DirEntry, Listing};
 

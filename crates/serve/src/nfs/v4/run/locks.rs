@@ -1,5 +1,5 @@
-//! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER, TEST_STATEID, FREE_STATEID (RFC 8881 18.10 to 18.12, 18.38, 18.48; RFC 7530 16.37),
-//! and the order of an owner's requests in NFSv4.0.
+//! LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER, TEST_STATEID, FREE_STATEID (RFC 8881 18.10 to 18.12, 18.38, 18.48; RFC 7530
+//! 16.37), and the order of an owner's requests in NFSv4.0.
 
 use super::super::compound::CompoundReply;
 use super::super::file_table::{ByteRange, FileKey};

@@ -1,6 +1,7 @@
 //! Carries out a COMPOUND (RFC 7530 15.2, RFC 8881 16.2), operation by operation.
 //!
-//! - `run.slot_always_finishes`: a request that was begun in a slot ends it, with its reply or, if its future is dropped, without.
+//! - `run.slot_always_finishes`: a request that was begun in a slot ends it, with its reply or, if its future is
+//!   dropped, without.
 //! - `run.results_after_files`: a result is written only after the file service has answered, as in version 3
 //!   (`ops.reply_after_volume`).
 //! - `run.bounded_reply`: a reply grows to the session's bound and no further: the operation that exceeds it fails.
@@ -187,7 +188,7 @@ pub async fn run(mut call: Call4) -> Reply {
     let data: Vec<Bytes> = segments.collect();
     if run.slot.ticket.is_some() {
         let is_short = bytes - results_at <= CACHED_REPLY_BYTES_MAX as usize;
-        let kept = is_short.then(|| [&[head.clone()], data.as_slice()].concat().concat());
+        let kept = is_short.then(|| [std::slice::from_ref(&head), data.as_slice()].concat().concat());
         run.slot.finish(kept.as_deref().and_then(|whole| whole.get(results_at..)));
     }
     let head = Vec::from(head);
@@ -235,7 +236,8 @@ impl<'m> Run<'m> {
         None
     }
 
-    /// The first operation of a request with sessions (RFC 8881 2.10.2.1): SEQUENCE, or one that needs no session and stands alone.
+    /// The first operation of a request with sessions (RFC 8881 2.10.2.1): SEQUENCE, or one that needs no session and
+    /// stands alone.
     fn begin(
         &mut self,
         compound: &mut Compound<'m>,

@@ -16,7 +16,7 @@ use super::super::door_table::HeldOpen;
 use super::super::file_table::ShareBits;
 use super::super::ops::{
     ArgOp, CloseArgs, CreateHow, DelegationKind, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation,
-    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp,
+    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp, WhyNoDelegation, WhyNoDelegationKind,
 };
 use super::super::place::{Object, Place};
 use super::super::shown::to_set;
@@ -187,13 +187,20 @@ impl<'m> Run<'m> {
 
     /// A delegation to read, where the client can be reached and nobody changes the file (`recalls.reads_alone`).
     async fn delegate(&self, args: &OpenArgs<'_>, target: &Target) -> OpenDelegation<'static> {
-        let wish = args.access & WANT_MASK;
-        let is_wanted = self.minor > 0 && !matches!(wish, WANT_NO_DELEGATION | WANT_CANCEL);
+        let why = |why| OpenDelegation::NoneExt(WhyNoDelegation { why, comes_back: false });
+        if self.minor == 0 {
+            return OpenDelegation::None(());
+        }
+        match args.access & WANT_MASK {
+            WANT_NO_DELEGATION => return why(WhyNoDelegationKind::NotWanted),
+            WANT_CANCEL => return why(WhyNoDelegationKind::Cancelled),
+            _ => {}
+        }
         let is_taking = matches!(
             args.claim,
             OpenClaim::Null(_) | OpenClaim::Handle(()) | OpenClaim::Previous(DelegationKind::Read)
         );
-        if !is_wanted || !is_taking || args.access & ACCESS_BOTH != u32::from(ShareBits::READ.number()) {
+        if !is_taking || args.access & ACCESS_BOTH != u32::from(ShareBits::READ.number()) {
             return OpenDelegation::None(());
         }
         match self.try_delegate(target).await {
@@ -209,9 +216,7 @@ impl<'m> Run<'m> {
 
     async fn try_delegate(&self, target: &Target) -> Option<StateId> {
         let (object, client) = (&target.object, self.client?);
-        if self.v4.lock().clients.back_channel(client).is_none() {
-            return None;
-        }
+        self.v4.lock().clients.back_channel(client)?;
         let open = object.files().open_judged(object.id, Uses::NOTHING).await.ok()?;
         let now = self.v4.now();
         let mut state = self.v4.lock();
@@ -410,14 +415,13 @@ impl<'m> Run<'m> {
     }
 
     fn close(&mut self, args: &CloseArgs) -> Result<StateId, NfsStat> {
-        let closed = self.with_open(args.stateid, |run, state, stateid, object| {
+        self.with_open(args.stateid, |run, state, stateid, object| {
             let file = Self::key(state, object.files(), object.id.ino)?;
             state.states.close(stateid, file, run.by())?;
             // RFC 8881 18.2.4: nothing can be done with what comes back.
             let again = StateId { seqid: stateids::next_seqid(stateid.seqid), ..*stateid };
             Ok(if run.minor == 0 { again } else { stateids::INVALID })
-        });
-        closed
+        })
     }
 
     fn with_open(

@@ -1,5 +1,5 @@
-//! Clients and sessions: EXCHANGE_ID and its kin (RFC 8881 18.33 to 18.37, 18.46, 18.50, 18.51), SETCLIENTID and its kin
-//! (RFC 7530 16.33, 16.34, 16.29).
+//! Clients and sessions: EXCHANGE_ID and its kin (RFC 8881 18.33 to 18.37, 18.46, 18.50, 18.51), SETCLIENTID and its
+//! kin (RFC 7530 16.33, 16.34, 16.29).
 
 use super::super::clients::{CallbackPath, Principal, SetClientIdRefusal, exchange_flag};
 use super::super::compound::CompoundReply;
@@ -19,8 +19,8 @@ use crate::nfs::rpc::Auth;
 const CB_PATH_DOWN: u32 = 1;
 const RECALLABLE_STATE_REVOKED: u32 = 0x40;
 
-/// The first way that a client offers to name ourselves to it: call-backs with AUTH_NONE are refused by Linux where AUTH_SYS was
-/// offered. The body of AUTH_SYS as the client gave it.
+/// The first way that a client offers to name ourselves to it: call-backs with AUTH_NONE are refused by Linux where
+/// AUTH_SYS was offered. The body of AUTH_SYS as the client gave it.
 fn callback_cred<'a>(offered: impl Iterator<Item = CallbackSec<'a>>) -> Option<Box<[u8]>> {
     for security in offered {
         if let CallbackSec::Sys(parms) = security {
@@ -110,6 +110,10 @@ impl<'m> Run<'m> {
     }
 
     fn exchange_id(&self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
+        // RFC 7862 14.1 defines it.
+        if self.minor < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+            return self.push(reply, &ResOp::ExchangeId(Err(NfsStat::Inval)));
+        }
         let done = state.clients.exchange_id(args, self.principal(), self.v4.now(), &state.states);
         self.v4.is_used();
         let server = self.v4.server();

@@ -91,8 +91,8 @@ impl<'m> Run<'m> {
         Ok(ChangeInfo { atomic: false, before, after: object.resolve().await?.change })
     }
 
-    /// Names in their order, the cookie behind them, and whether they are the last. A cookie is a count: the list is short, and
-    /// clients read it at once.
+    /// Names in their order, the cookie behind them, and whether they are the last. A cookie is a count: the list is
+    /// short, and clients read it at once.
     async fn list_xattrs(&self, args: &ListXattrsArgs) -> Result<(Vec<Bytes>, u64, bool), NfsStat> {
         let object = self.with_xattrs(false).await?;
         let names = object.files().listxattr(&object.cred, object.id.ino).await.map_err(|error| stat_of(&error))?;
