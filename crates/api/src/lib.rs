@@ -27,8 +27,8 @@ pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use people::{
-    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated, TokenStatus,
-    UserKey, UserKeysChange,
+    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated,
+    TokenStatus, UserKey, UserKeysChange,
 };
 pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,

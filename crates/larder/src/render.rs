@@ -367,7 +367,15 @@ pub(crate) fn user_list(users: &[UserStatus]) -> String {
             (false, _) => "none: keys alone",
         };
         let (uid, gid) = (u.uid.to_string(), u.gid.to_string());
-        rows.push(vec![u.name.clone(), uid, gid, groups, u.role.word().to_owned(), u.keys.to_string(), password.to_owned()]);
+        rows.push(vec![
+            u.name.clone(),
+            uid,
+            gid,
+            groups,
+            u.role.word().to_owned(),
+            u.keys.to_string(),
+            password.to_owned(),
+        ]);
     }
     table(&rows, &[1, 2, 5])
 }

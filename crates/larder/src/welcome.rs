@@ -163,7 +163,9 @@ fn webdav_text(scheme: &str, about: &str, host: &str, port: u16, user: &str) -> 
 
 /// A browser asks whether the certificate may be trusted, and shows its fingerprint.
 fn page_text(url: &str, certificate: &str) -> String {
-    format!("\nPage (from loopback and private networks, unless larder.toml says otherwise)\n  browser   {url}\n            certificate {certificate}\n")
+    format!(
+        "\nPage (from loopback and private networks, unless larder.toml says otherwise)\n  browser   {url}\n            certificate {certificate}\n"
+    )
 }
 
 /// IPv6 addresses are bracketed where a colon follows.

@@ -44,8 +44,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port: u16 = args.next().map_or(Ok(0), |port| port.parse())?;
     let socket = Path::new(&data).join(larder_api::SOCKET_NAME);
     let client = larder_api::Client::connect(&socket).await?.ok_or("no larder answers there")?;
-    let web =
-        Web::new(Arc::new(client), Arc::new(Trial), Arc::new(SystemClock::default()), Options { is_secure: false, files: None });
+    let web = Web::new(
+        Arc::new(client),
+        Arc::new(Trial),
+        Arc::new(SystemClock::default()),
+        Options { is_secure: false, files: None },
+    );
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("http://{}/", listener.local_addr()?);
     loop {

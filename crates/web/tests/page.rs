@@ -140,8 +140,12 @@ impl Trial {
         let daemon = Arc::new(Recorded::default());
         healthy(&daemon);
         let people = Arc::new(People::default());
-        let web =
-            Web::new(daemon.clone(), people.clone(), Arc::new(SystemClock::default()), Options { is_secure: false, files: None });
+        let web = Web::new(
+            daemon.clone(),
+            people.clone(),
+            Arc::new(SystemClock::default()),
+            Options { is_secure: false, files: None },
+        );
         Self { web, daemon, people }
     }
 
@@ -369,7 +373,8 @@ async fn each_route_obeys_the_table_of_roles() {
             let browser = if name.is_empty() { Browser::default() } else { trial.log_in(name).await };
             let seen = match route.method {
                 Method::GET if route.path.ends_with("/live") => {
-                    let request = Request::get(at(route.path)).header("cookie", format!("larder-page={}", browser.token));
+                    let request =
+                        Request::get(at(route.path)).header("cookie", format!("larder-page={}", browser.token));
                     let request = request.body(Full::new(Bytes::new())).unwrap();
                     let response = trial.web.answer(request, Peer { addr: Ipv4Addr::LOCALHOST.into() }).await;
                     let expected = match role {
@@ -864,7 +869,8 @@ async fn assets_are_kept_for_good() {
     assert_eq!(style.header("cache-control"), "public, max-age=31536000, immutable");
     assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
     assert!(style.headers.get("set-cookie").is_none());
-    let again = trial.send(Request::get(at(path)).header("if-none-match", style.header("etag")), "", String::new()).await;
+    let again =
+        trial.send(Request::get(at(path)).header("if-none-match", style.header("etag")), "", String::new()).await;
     assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
     let head = trial.send(Request::head(at(path)), "", String::new()).await;
     assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));

@@ -25,9 +25,9 @@ use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen, PoolConfig, REPLICATION_PORT,
-    SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT, WEBDAVS_PORT, parse_listen,
-    parse_networks,
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen,
+    PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT,
+    WEBDAVS_PORT, parse_listen, parse_networks,
 };
 use crate::daemon::bucket::this_machine;
 use crate::daemon::last_lives::Remembered;

@@ -12,8 +12,8 @@ use larder_api::{Failure, UserRole, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use super::{
-    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig, Schedule,
-    ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
+    Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
+    Schedule, ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
 };
 
 /// The file's text, being edited.

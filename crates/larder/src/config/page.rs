@@ -54,7 +54,9 @@ fn check_host(name: &str) -> Result<String, String> {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     match is_name {
         true => Ok(name.trim_end_matches('.').to_ascii_lowercase()),
-        false => Err(format!("'{name}' is not the name of a host: write it as in nas.example.org, without port or https://")),
+        false => {
+            Err(format!("'{name}' is not the name of a host: write it as in nas.example.org, without port or https://"))
+        }
     }
 }
 
@@ -65,7 +67,8 @@ impl Validator<'_> {
         let networks = match raw.networks {
             None => private_networks(),
             Some(words) => {
-                let parsed = words.iter().map(|word| self.at(word, parse_networks(std::slice::from_ref(word.get_ref()))));
+                let parsed =
+                    words.iter().map(|word| self.at(word, parse_networks(std::slice::from_ref(word.get_ref()))));
                 parsed.collect::<Checked<Vec<_>>>()?.concat()
             }
         };
@@ -94,7 +97,10 @@ mod tests {
         let text = "[page]\nlisten = \"127.0.0.1:8443\"\nnetworks = [\"private\", \"203.0.113.0/24\"]\nhosts = [\"NAS.example.org\"]";
         let said = parsed(text).unwrap();
         assert_eq!(said.listen, Some(PageListen::At("127.0.0.1:8443".parse().unwrap())));
-        assert_eq!((said.networks.len(), said.hosts), (private_networks().len() + 1, vec!["nas.example.org".to_owned()]));
+        assert_eq!(
+            (said.networks.len(), said.hosts),
+            (private_networks().len() + 1, vec!["nas.example.org".to_owned()])
+        );
         for (text, why) in [
             ("[page]\nlisten = \"nowhere\"", "2:10"),
             ("[page]\nnetworks = [\"10.0.0.0/99\"]", "2:13"),

@@ -181,7 +181,14 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     assert_eq!(Config::load(&file).unwrap(), moved);
 
     let mut editor = edit::Editor::open(&file).unwrap();
-    editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5], ssh_keys: vec![], role: Default::default() });
+    editor.add_user(&UserConfig {
+        name: "bob".into(),
+        uid: 1001,
+        gid: 100,
+        groups: vec![5],
+        ssh_keys: vec![],
+        role: Default::default(),
+    });
     let volume = VolumeName::parse("tank/files").unwrap();
     let mount = MountConfig {
         dir: "/srv/files".into(),
@@ -206,7 +213,14 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
 
     // An edit that makes the file invalid leaves it as it was.
     let mut editor = edit::Editor::open(&file).unwrap();
-    editor.add_user(&UserConfig { name: "bob".into(), uid: 1, gid: 1, groups: vec![], ssh_keys: vec![], role: Default::default() });
+    editor.add_user(&UserConfig {
+        name: "bob".into(),
+        uid: 1,
+        gid: 1,
+        groups: vec![],
+        ssh_keys: vec![],
+        role: Default::default(),
+    });
     assert!(editor.save().is_err());
     assert_eq!(Config::load(&file).unwrap(), after);
 }

@@ -420,18 +420,14 @@ impl Daemon {
 
     pub(crate) async fn pool_statuses(&self) -> Vec<PoolStatus> {
         self.storage.look().await;
-        self.known_pool_statuses().await
+        let state = self.state.lock().await;
+        with_faults(self.storage.statuses().await, &state)
     }
 
-    /// Without a look at any disk.
+    /// From memory: no disk is looked at.
     pub(crate) async fn known_pool_statuses(&self) -> Vec<PoolStatus> {
         let state = self.state.lock().await;
-        let mut list = self.storage.statuses().await;
-        for (name, failure) in &state.pool_faults {
-            let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
-            list.push(translate::unavailable_pool(name, &disks, failure));
-        }
-        list
+        with_faults(self.storage.known_statuses(), &state)
     }
 
     pub(crate) async fn pool_list(&self) -> Vec<PoolListed> {
@@ -812,6 +808,15 @@ impl Daemon {
         self.mounts.remove_of(|_| true).await;
         self.storage.close().await
     }
+}
+
+/// Pools that could not be opened beside those that are.
+fn with_faults(mut list: Vec<PoolStatus>, state: &State) -> Vec<PoolStatus> {
+    for (name, failure) in &state.pool_faults {
+        let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
+        list.push(translate::unavailable_pool(name, &disks, failure));
+    }
+    list
 }
 
 /// Opens a pool with its volumes.

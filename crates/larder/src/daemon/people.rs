@@ -46,7 +46,12 @@ fn plan(request: &UserAdd, config: &Config) -> Result<(UserConfig, Vec<String>),
             "'{name}' stands for other things in lists of users: choose another name"
         )));
     }
-    let asked = NewUser { uid: request.uid, gid: request.gid, groups: request.groups.clone(), role: request.role.unwrap_or_default() };
+    let asked = NewUser {
+        uid: request.uid,
+        gid: request.gid,
+        groups: request.groups.clone(),
+        role: request.role.unwrap_or_default(),
+    };
     let user = new_user(name, asked, config, &Accounts::of_machine());
     refuse(objection(&user).filter(|_| !request.force))?;
     fit_password(&request.password, request.force)?;

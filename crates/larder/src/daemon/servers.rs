@@ -458,6 +458,9 @@ async fn bind_web(
             Err(error) => return Err(port_failure("the page", "--page", addr, &error)),
         }
     }
+    if bound.or(tls_bound).or(page_bound).is_none() {
+        return Ok(None);
+    }
     let fingerprint = tls.as_ref().map(|tls| tls.fingerprint());
     let page = page_bound.zip(tls).map(|(addr, tls)| Page {
         addr,
@@ -476,9 +479,8 @@ fn certificate(addr: SocketAddr, webdav: &WebdavConfig, folder: &Path) -> Result
         None => Tls::load_or_create(folder, own_names(addr)),
     };
     tls.map(Arc::new).map_err(|error| {
-        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}")).action(
-            "mend or remove the file; without files named under [webdav] larder makes a certificate of its own",
-        )
+        Failure::new(FailureKind::Unavailable, format!("no certificate for HTTPS: {error}"))
+            .action("mend or remove the file; without files named under [webdav] larder makes a certificate of its own")
     })
 }
 

@@ -91,7 +91,8 @@ fn check_scope(config: &Config, request: &TokenCreate) -> Result<(), Failure> {
         return Ok(());
     }
     let (needed, scope) = (if scope == ApiScope::Admin { "an owner" } else { "an owner or a looker" }, scope.word());
-    let failure = Failure::invalid(format!("'{user}' is a {}, and a token of scope {scope} is for {needed}", role.word()));
+    let failure =
+        Failure::invalid(format!("'{user}' is a {}, and a token of scope {scope} is for {needed}", role.word()));
     let role = if scope == "admin" { "owner" } else { "looker" };
     Err(failure.action(format!("larder user set {user} --role {role}")))
 }
@@ -218,7 +219,8 @@ impl Tokens {
         let TokenCreate { user, share, read_only, scope, expires_secs, .. } = request.clone();
         let hmac_sha256 = hex::encode(&tag);
         let uid = config.users.iter().find(|one| one.name == user).map(|one| one.uid);
-        let token = Token { id, name, user, uid, share, read_only, scope, created_secs: now, expires_secs, hmac_sha256 };
+        let token =
+            Token { id, name, user, uid, share, read_only, scope, created_secs: now, expires_secs, hmac_sha256 };
         let status = token.status();
         all.push(token);
         self.replace(all)?;

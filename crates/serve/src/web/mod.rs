@@ -61,10 +61,10 @@ use crate::login::DoorUser;
 use crate::share::DoorShare;
 use crate::strangers::{STRANGER_TIME, Stranger};
 use crate::token::{DoorToken, Tokens};
+pub use auth::PasswordRefused;
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
 pub use browser::links::{Link, Links, Which};
-pub use auth::PasswordRefused;
 pub use config::WebConfig;
 pub use guest::{Guest, GuestBody, GuestUser, Serves};
 use service::Peer;
@@ -152,12 +152,7 @@ impl WebServer {
 
     /// Binds `addr` (port 0 takes a free one), so that a port in use is reported here. Nothing is answered before
     /// [`WebServer::serve`]. Returns the address that is bound.
-    pub async fn listen(
-        &mut self,
-        addr: SocketAddr,
-        tls: Option<Arc<Tls>>,
-        serves: Serves,
-    ) -> io::Result<SocketAddr> {
+    pub async fn listen(&mut self, addr: SocketAddr, tls: Option<Arc<Tls>>, serves: Serves) -> io::Result<SocketAddr> {
         let socket = door::listen(addr)?;
         let bound = socket.local_addr()?;
         self.listeners.push(Listener { socket, tls, serves });
@@ -218,7 +213,9 @@ fn admit(
     if !serves.shares && !shared.guest().is_some_and(|guest| guest.lets_in(peer.ip().to_canonical())) {
         stats.connections_refused.add(1);
         let address = peer.ip().to_canonical();
-        shared.door.refused(address, || format!("page: a connection from {address} was refused: it is no network of the page's"));
+        shared.door.refused(address, || {
+            format!("page: a connection from {address} was refused: it is no network of the page's")
+        });
         return;
     }
     let is_full = stats.connections_open.load(Relaxed) >= shared.config.connections_max;

@@ -213,12 +213,7 @@ fn is_for(guest: &dyn Guest, peer: &Peer, parts: &hyper::http::request::Parts) -
 }
 
 /// `guest.same_walls`
-async fn by_guest(
-    guest: &dyn Guest,
-    peer: &Peer,
-    parts: hyper::http::request::Parts,
-    body: &mut Incoming,
-) -> Answer {
+async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::Parts, body: &mut Incoming) -> Answer {
     if !guest.lets_in(peer.address) {
         return Err(Fail::forbidden("this address is in no network that the page answers"));
     }
@@ -243,7 +238,9 @@ async fn who(
         }
         let guest = peer.shared.guest().filter(|_| peer.serves.guest);
         let guest = guest.as_deref();
-        if let Some((user, session)) = guest.and_then(|guest| browser::guest_session(&peer.shared, guest, &parts.headers)) {
+        if let Some((user, session)) =
+            guest.and_then(|guest| browser::guest_session(&peer.shared, guest, &parts.headers))
+        {
             return Ok((user, Some(session)));
         }
         if browser::wants_page(&parts.method, &parts.headers) {

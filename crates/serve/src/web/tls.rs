@@ -18,9 +18,9 @@ use larder_base::Timestamp;
 use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::aws_lc_rs as provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::ParsedCertificate;
 

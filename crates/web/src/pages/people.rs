@@ -23,7 +23,14 @@ pub struct UserView {
 impl UserView {
     fn of(user: &UserStatus) -> Self {
         let groups = user.group_names.join(", ");
-        Self { name: user.name.clone(), uid: user.uid, groups, has_password: user.has_password, keys: user.keys, role: user.role.word() }
+        Self {
+            name: user.name.clone(),
+            uid: user.uid,
+            groups,
+            has_password: user.has_password,
+            keys: user.keys,
+            role: user.role.word(),
+        }
     }
 }
 
@@ -102,7 +109,8 @@ pub async fn set_role(visit: &Visit<'_>) -> Answer {
         let name = visit.required("user", "the user")?;
         let role = role(visit)?;
         if name == visit.user() && role != UserRole::Owner {
-            let failure = Failure::invalid("nobody takes the own ownership away here: the box would be without an owner");
+            let failure =
+                Failure::invalid("nobody takes the own ownership away here: the box would be without an owner");
             return Err(failure.action("make somebody else owner, who can do it"));
         }
         let user = visit.call(SetUser, &name, &UserChange { role: Some(role) }).await?;

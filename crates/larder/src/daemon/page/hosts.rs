@@ -67,7 +67,18 @@ mod tests {
         ] {
             assert!(hosts.has(fine, certified), "{fine}");
         }
-        for strange in ["", "evil.test", "evil.test:10443", "nas.evil.test", "nas:1@evil.test", "[", "]:", "nas:x", "ä", "1.2.3.4.evil"] {
+        for strange in [
+            "",
+            "evil.test",
+            "evil.test:10443",
+            "nas.evil.test",
+            "nas:1@evil.test",
+            "[",
+            "]:",
+            "nas:x",
+            "ä",
+            "1.2.3.4.evil",
+        ] {
             assert!(!hosts.has(strange, certified), "{strange}");
         }
     }

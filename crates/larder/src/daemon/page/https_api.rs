@@ -29,9 +29,8 @@ static ENDPOINTS: LazyLock<Vec<Declared>> = LazyLock::new(larder_api::endpoints:
 
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
     let mut document = larder_api::openapi::document();
-    document["info"]["description"] = json!(
-        "The API of larder's daemon over HTTPS. Endpoints that stream are on its socket alone. See docs/api.md."
-    );
+    document["info"]["description"] =
+        json!("The API of larder's daemon over HTTPS. Endpoints that stream are on its socket alone. See docs/api.md.");
     document["servers"] = json!([{ "url": ROOT }]);
     document["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
     document["security"] = json!([{ "token": [] }]);
@@ -56,7 +55,8 @@ pub(super) fn grant(headers: &HeaderMap, entitled: &Entitled) -> Option<Grant> {
 fn admit(grant: Option<&Grant>, method: &Method, path: &str) -> Result<(), (StatusCode, Failure)> {
     let Some(grant) = grant else {
         let failure = Failure::new(FailureKind::Denied, "this needs a token of the API, one that has not ended");
-        let failure = failure.action("make one: larder token create USER --scope read; send it as: Authorization: Bearer TOKEN");
+        let failure =
+            failure.action("make one: larder token create USER --scope read; send it as: Authorization: Bearer TOKEN");
         return Err((StatusCode::UNAUTHORIZED, failure));
     };
     let found = ENDPOINTS.iter().find(|one| one.matches(method, path));
@@ -65,11 +65,15 @@ fn admit(grant: Option<&Grant>, method: &Method, path: &str) -> Result<(), (Stat
         return Err((StatusCode::NOT_FOUND, failure.action(format!("see which there are at {ROOT}{SCHEMA}"))));
     };
     if !endpoint.is_over_https() {
-        let failure = Failure::new(FailureKind::Denied, format!("{} streams, and is on the daemon's socket alone", endpoint.name));
+        let failure = Failure::new(
+            FailureKind::Denied,
+            format!("{} streams, and is on the daemon's socket alone", endpoint.name),
+        );
         return Err((StatusCode::FORBIDDEN, failure));
     }
     if grant.scope == ApiScope::Read && endpoint.changes() {
-        let failure = Failure::new(FailureKind::Denied, format!("a token of scope read changes nothing: {} may", endpoint.name));
+        let failure =
+            Failure::new(FailureKind::Denied, format!("a token of scope read changes nothing: {} may", endpoint.name));
         let failure = failure.action(format!("larder token create {} --scope admin", grant.user));
         return Err((StatusCode::FORBIDDEN, failure));
     }
@@ -132,7 +136,12 @@ mod tests {
             let expected = |is_open| if is_open { StatusCode::OK } else { StatusCode::FORBIDDEN };
             let reads = one.method == Method::GET && one.is_over_https();
             assert_eq!(status(Some(ApiScope::Read), &one.method, &path), expected(reads), "{}", one.name);
-            assert_eq!(status(Some(ApiScope::Admin), &one.method, &path), expected(one.is_over_https()), "{}", one.name);
+            assert_eq!(
+                status(Some(ApiScope::Admin), &one.method, &path),
+                expected(one.is_over_https()),
+                "{}",
+                one.name
+            );
         }
         let read = |method: &Method, path: &str| status(Some(ApiScope::Read), method, path);
         assert_eq!(read(&Method::GET, "/v1/pools"), StatusCode::OK);
@@ -146,7 +155,9 @@ mod tests {
     fn the_schema_has_what_is_served() {
         let document: serde_json::Value = serde_json::from_slice(&DOCUMENT).unwrap();
         let paths = document["paths"].as_object().unwrap();
-        assert!(paths.contains_key("/v1/info") && !paths.contains_key("/v1/send/{name}") && !paths.contains_key("/v1/pair"));
+        assert!(
+            paths.contains_key("/v1/info") && !paths.contains_key("/v1/send/{name}") && !paths.contains_key("/v1/pair")
+        );
         let receive = paths["/v1/receive/{name}"].as_object().unwrap();
         assert!(receive.contains_key("get") && !receive.contains_key("post"));
     }

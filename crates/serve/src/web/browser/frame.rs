@@ -6,8 +6,8 @@ use hyper::StatusCode;
 use super::super::context::Body;
 use super::super::fail::Fail;
 use super::super::path::name;
-use super::sessions::Session;
 use super::html::{OWN, Page, escaped, icon, shown};
+use super::sessions::Session;
 use super::visit::Visit;
 
 pub fn crumbs(visit: &Visit) -> String {
