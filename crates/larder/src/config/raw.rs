@@ -19,7 +19,7 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) webdav: RawWebdav,
     #[serde(default)]
-    pub(super) page: super::page::RawPage,
+    pub(super) page: RawPage,
     #[serde(default)]
     pub(super) sftp: RawSftp,
     #[serde(default)]
@@ -81,6 +81,15 @@ pub(super) struct RawWebdav {
     pub(super) insecure_http: bool,
     #[serde(default)]
     pub(super) trusted_proxies: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPage {
+    pub(super) listen: Option<Spanned<String>>,
+    pub(super) networks: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

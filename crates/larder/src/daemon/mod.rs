@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use larder_api::{
@@ -169,16 +168,6 @@ impl Daemon {
 
     pub(crate) fn folder(&self) -> &DataFolder {
         &self.folder
-    }
-
-    /// Serves the page, where it has an address. The task keeps its sessions.
-    pub(crate) fn serve_page(self: &Arc<Self>) -> tokio::task::JoinHandle<()> {
-        let guest = self.servers.begin_page(api::router(Arc::clone(self)), self.folder.path());
-        tokio::spawn(async move {
-            if let Some(guest) = guest {
-                guest.keep_all_sessions().await;
-            }
-        })
     }
 
     /// Says where the API's socket is.
