@@ -41,19 +41,22 @@ return found;"""
 class Browser:
     def __init__(self, downloads):
         options = webdriver.ChromeOptions()
-        for switch in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"]:
+        for switch in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars", "ignore-certificate-errors"]:
             options.add_argument(f"--{switch}")
         options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
 
     def open(self, path, size=WIDE, dark=False, scripts=True):
+        self.visit(f"file://{path}", size, dark, scripts)
+
+    def visit(self, url, size=WIDE, dark=False, scripts=True):
         cdp = self.driver.execute_cdp_cmd
         cdp("Emulation.setDeviceMetricsOverride", {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False})
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         cdp("Emulation.setEmulatedMedia", {"media": "", "features": [theme]})
         cdp("Emulation.setScriptExecutionDisabled", {"value": not scripts})
-        self.driver.get(f"file://{path}")
+        self.driver.get(url)
 
     def boxes(self, selector):
         """Id and rectangle on the page of all that are shown, as the browser's layout has them."""

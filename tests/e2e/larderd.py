@@ -66,10 +66,12 @@ class Larder:
             self.password_file.chmod(0o600)
 
     def command(self):
+        # Its usual port is one, and tests run side by side.
+        page = [] if any(word in self.extra for word in ("--page", "--webdavs")) else ["--page", "off"]
         return [
             self.program, "up", *map(str, self.disks), "--layout", self.layout, "--data", str(self.data),
             "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0", "--user", "keeper",
-            "--password-file", str(self.password_file), "--json", *self.extra,
+            "--password-file", str(self.password_file), "--json", *page, *self.extra,
         ]
 
     def start(self, timeout_s=60, env=None):

@@ -89,7 +89,12 @@ pub(super) async fn until_stopped(
     if let Some(listener) = daemon.servers.take_replication() {
         replication::machines::listen(daemon.clone(), listener, api_stop.clone())?;
     }
-    let page = daemon.serve_page();
+    let page = daemon.servers.begin_page(api::router(daemon.clone()), daemon.folder().path());
+    let page = tokio::spawn(async move {
+        if let Some(page) = page {
+            page.keep_all_sessions().await;
+        }
+    });
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
     let snapshots = tokio::spawn(run_snapshot_schedule(daemon.clone()));
     let replication = tokio::spawn(run_replication(daemon.clone()));

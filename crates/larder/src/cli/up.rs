@@ -27,9 +27,9 @@ use super::{password, place, setup};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageListen,
-    PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName, WEBDAV_PORT,
-    WEBDAVS_PORT, parse_listen, parse_networks,
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
+    PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName,
+    WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
 use crate::daemon::bucket::this_machine;
 use crate::daemon::disks::layout_default;
@@ -280,7 +280,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let sftp = parse(&args.sftp, SFTP_PORT)?;
     let webdav = parse(&args.webdav, WEBDAV_PORT)?;
     let webdavs = parse(&args.webdavs, WEBDAVS_PORT)?;
-    let page = args.page.as_ref().map(|text| PageListen::parse(text, host).map_err(Failure::invalid)).transpose()?;
+    let page = args.page.as_ref().map(|text| parse_page_listen(text, host).map_err(Failure::invalid)).transpose()?;
     let insecure_http = args.insecure_http;
     let replication = parse(&args.replication, REPLICATION_PORT)?;
     let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
@@ -380,7 +380,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         replicas: Vec::new(),
         next_uid: 0,
         webdav: Default::default(),
-        page: Default::default(),
+        page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new() },
         discovery: Default::default(),
         power: Default::default(),
     }

@@ -287,6 +287,11 @@ pub(crate) fn parse_listen(text: &str, host: IpAddr, port: u16) -> Result<Option
     })
 }
 
+/// The place of the page, as it is typed.
+pub(crate) fn parse_page_listen(text: &str, host: IpAddr) -> Result<PageListen, String> {
+    Ok(parse_listen(text, host, PAGE_PORT)?.map_or(PageListen::Off, PageListen::At))
+}
+
 pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
     text.parse().map_err(|e: larder_serve::nfs::BadNetwork| e.to_string())
 }
@@ -563,6 +568,22 @@ impl Validator<'_> {
         self.no_name_twice("group", config.groups.iter().map(|g| g.name.to_lowercase()), &places.group)?;
         self.no_name_twice("user", config.users.iter().map(|u| u.name.to_lowercase()), &places.user)?;
         Ok(config)
+    }
+
+    fn page(&self, raw: raw::RawPage) -> Checked<PageConfig> {
+        let any = IpAddr::from([0, 0, 0, 0]);
+        let listen = self.optional(raw.listen, |text| parse_page_listen(text, any))?;
+        let networks = match raw.networks {
+            None => private_networks(),
+            Some(words) => {
+                let networks =
+                    words.iter().map(|word| self.at(word, parse_networks(std::slice::from_ref(word.get_ref()))));
+                networks.collect::<Checked<Vec<_>>>()?.concat()
+            }
+        };
+        let hosts =
+            raw.hosts.iter().map(|host| self.at(host, page::check_host(host.get_ref()))).collect::<Checked<_>>()?;
+        Ok(PageConfig { listen, networks, hosts })
     }
 
     fn pool(&self, raw: raw::RawPool, folder: &Path) -> Checked<PoolConfig> {

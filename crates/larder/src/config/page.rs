@@ -1,26 +1,10 @@
 //! The page: where it is served, to whom, and by what names.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use super::spanned::Spanned;
-use super::{Checked, Network, Validator, parse_listen, parse_networks, private_networks};
+use larder_serve::nfs::Network;
 
 pub(crate) const PAGE_PORT: u16 = 10443;
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawPage {
-    /// ADDRESS:PORT, a port alone, or "off". Beside WebDAV over TLS on port 10443 when absent.
-    listen: Option<Spanned<String>>,
-    /// Networks and addresses whose machines may use it; loopback and private networks when absent.
-    networks: Option<Vec<Spanned<String>>>,
-    /// Further names of this machine, as browsers are told.
-    #[serde(default)]
-    hosts: Vec<Spanned<String>>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageConfig {
@@ -40,21 +24,8 @@ pub(crate) enum PageListen {
     Usual(SocketAddr),
 }
 
-impl Default for PageConfig {
-    fn default() -> Self {
-        Self { listen: None, networks: private_networks(), hosts: Vec::new() }
-    }
-}
-
-impl PageListen {
-    /// As it is typed.
-    pub(crate) fn parse(text: &str, host: IpAddr) -> Result<Self, String> {
-        Ok(parse_listen(text, host, PAGE_PORT)?.map_or(Self::Off, Self::At))
-    }
-}
-
 /// A name as the header Host has it, without a port.
-fn check_host(name: &str) -> Result<String, String> {
+pub(super) fn check_host(name: &str) -> Result<String, String> {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     match is_name {
         true => Ok(name.trim_end_matches('.').to_ascii_lowercase()),
@@ -64,29 +35,12 @@ fn check_host(name: &str) -> Result<String, String> {
     }
 }
 
-impl Validator<'_> {
-    pub(super) fn page(&self, raw: RawPage) -> Checked<PageConfig> {
-        let any = IpAddr::from([0, 0, 0, 0]);
-        let listen = self.optional(raw.listen, |text| PageListen::parse(text, any))?;
-        let networks = match raw.networks {
-            None => private_networks(),
-            Some(words) => {
-                let parsed =
-                    words.iter().map(|word| self.at(word, parse_networks(std::slice::from_ref(word.get_ref()))));
-                parsed.collect::<Checked<Vec<_>>>()?.concat()
-            }
-        };
-        let hosts = raw.hosts.iter().map(|host| self.at(host, check_host(host.get_ref()))).collect::<Checked<_>>()?;
-        Ok(PageConfig { listen, networks, hosts })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use super::super::Config;
+    use super::super::{Config, private_networks};
     use super::*;
 
     fn parsed(text: &str) -> Result<PageConfig, String> {

@@ -30,7 +30,7 @@ pub(super) struct RawConfig {
     pub(super) webdav: RawWebdav,
     /// larder in a browser.
     #[serde(default)]
-    pub(super) page: super::page::RawPage,
+    pub(super) page: RawPage,
     /// Logins over SFTP.
     #[serde(default)]
     pub(super) sftp: RawSftp,
@@ -129,6 +129,18 @@ pub(super) struct RawWebdav {
     /// Proxies whose X-Forwarded-For or Forwarded is believed.
     #[serde(default)]
     pub(super) trusted_proxies: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPage {
+    /// ADDRESS:PORT, a port alone, or "off". Beside WebDAV over TLS on port 10443 when absent.
+    pub(super) listen: Option<Spanned<String>>,
+    /// Networks and addresses whose machines may use it; loopback and private networks when absent.
+    pub(super) networks: Option<Vec<Spanned<String>>>,
+    /// Further names of this machine, as browsers are told.
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use larder_api::{
@@ -172,16 +171,6 @@ impl Daemon {
 
     pub(crate) fn folder(&self) -> &DataFolder {
         &self.folder
-    }
-
-    /// Serves the page, where it has an address. The task keeps its sessions.
-    pub(crate) fn serve_page(self: &Arc<Self>) -> tokio::task::JoinHandle<()> {
-        let guest = self.servers.begin_page(api::router(Arc::clone(self)), self.folder.path());
-        tokio::spawn(async move {
-            if let Some(guest) = guest {
-                guest.keep_all_sessions().await;
-            }
-        })
     }
 
     /// Says where the API's socket is.
@@ -423,18 +412,14 @@ impl Daemon {
 
     pub(crate) async fn pool_statuses(&self) -> Vec<PoolStatus> {
         self.storage.look().await;
-        self.known_pool_statuses().await
+        let state = self.state.lock().await;
+        with_faults(self.storage.statuses().await, &state)
     }
 
-    /// Without a look at any disk.
+    /// From memory: no disk is looked at.
     pub(crate) async fn known_pool_statuses(&self) -> Vec<PoolStatus> {
         let state = self.state.lock().await;
-        let mut list = self.storage.statuses().await;
-        for (name, failure) in &state.pool_faults {
-            let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
-            list.push(translate::unavailable_pool(name, &disks, failure));
-        }
-        list
+        with_faults(self.storage.known_statuses(), &state)
     }
 
     pub(crate) async fn pool_list(&self) -> Vec<PoolListed> {
@@ -815,6 +800,15 @@ impl Daemon {
         self.mounts.remove_of(|_| true).await;
         self.storage.close().await
     }
+}
+
+/// Pools that could not be opened beside those that are.
+fn with_faults(mut list: Vec<PoolStatus>, state: &State) -> Vec<PoolStatus> {
+    for (name, failure) in &state.pool_faults {
+        let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
+        list.push(translate::unavailable_pool(name, &disks, failure));
+    }
+    list
 }
 
 /// Opens a pool with its volumes.

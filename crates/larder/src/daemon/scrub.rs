@@ -83,6 +83,21 @@ impl OpenPool {
     /// The status, with the files that have lost data.
     pub(crate) async fn status_with_damage(&self) -> PoolStatus {
         let (damage, unused) = self.damage().await;
+        self.told(damage, unused)
+    }
+
+    /// The same from memory: it reads nothing, so damaged objects are counted as files, and none has a name.
+    pub(crate) fn known_status(&self) -> PoolStatus {
+        let Some(pool) = self.disk_pool() else { return self.status() };
+        let (damaged, more) = pool.damage();
+        let (out, out_more) = pool.out_of_reach();
+        let out_of_reach = out.len() as u64 + out_more;
+        let others = damaged.iter().filter(|one| out.iter().all(|other| other.object != one.object)).count() as u64;
+        let more = more + others + out_of_reach;
+        self.told(Damage { files: Vec::new(), metadata: Vec::new(), more, out_of_reach }, 0)
+    }
+
+    fn told(&self, damage: Damage, unused: u64) -> PoolStatus {
         let mut status = self.status();
         status.scrub = status.scrub.map(|scrub| without(unused, scrub));
         if damage.count() > 0 && damage.out_of_reach > 0 {

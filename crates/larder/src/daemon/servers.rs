@@ -467,6 +467,9 @@ async fn bind_web(
             Err(error) => return Err(port_failure("the page", "--page", addr, &error)),
         }
     }
+    if bound.or(tls_bound).or(page_bound).is_none() {
+        return Ok(None);
+    }
     let fingerprint = tls.as_ref().map(|tls| tls.fingerprint());
     let page = page_bound.zip(tls).map(|(addr, tls)| Page {
         addr,

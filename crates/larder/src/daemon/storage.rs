@@ -728,6 +728,11 @@ impl Storage {
         list
     }
 
+    /// Without a read of any disk.
+    pub(crate) fn known_statuses(&self) -> Vec<PoolStatus> {
+        self.all().iter().map(|pool| pool.known_status()).collect()
+    }
+
     pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
         let mut list = Vec::new();
         for pool in self.all() {

@@ -4,15 +4,18 @@
 //!   silence. Without a right a client sends at most a log-in form.
 //! - `guest.own_paths`: paths of the guest are no paths of shares, so neither hides the other.
 
+use std::io;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::Response;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 
-pub use super::context::Body as GuestBody;
+/// The body of an answer.
+pub type GuestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// What one address serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
