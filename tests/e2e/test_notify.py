@@ -1,5 +1,6 @@
 """A watch of a whole tree over SMB hears of changes at any depth, whichever door makes them."""
 
+import io
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from test_webdav import Dav
 
 ADDED, REMOVED, MODIFIED, OLD_NAME, NEW_NAME = 1, 2, 3, 4, 5
 NAMES = 3
+LAST_WRITE = 0x10
 TREE = 1
 ENUM_DIR = 0x10C
 LIST = 0x0010_0001
@@ -25,8 +27,8 @@ LIST = 0x0010_0001
 class Watcher:
     """Watches a folder. Each answer is asked for before what is to be heard happens."""
 
-    def __init__(self, daemon, share, path, tree=True):
-        self.tree, self.changes = tree, []
+    def __init__(self, daemon, share, path, tree=True, kinds=NAMES):
+        self.tree, self.kinds = tree, kinds
         self.connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=daemon.smb_port, preferredDialect=smb2.SMB2_DIALECT_30, timeout=20)
         self.connection.login(daemon.user, daemon.password)
         self.low = self.connection.getSMBServer()
@@ -38,7 +40,7 @@ class Watcher:
         packet = self.low.SMB_PACKET()
         packet["Command"], packet["TreeID"] = smb2.SMB2_CHANGE_NOTIFY, self.share
         body = smb2.SMB2ChangeNotify()
-        body["Flags"], body["OutputBufferLength"], body["FileID"], body["CompletionFilter"] = TREE * self.tree, 65536, self.dir, NAMES
+        body["Flags"], body["OutputBufferLength"], body["FileID"], body["CompletionFilter"] = TREE * self.tree, 65536, self.dir, self.kinds
         packet["Data"] = body
         self.asked = self.low.sendSMB(packet)
 
@@ -243,3 +245,43 @@ def test_a_watch_of_a_tree_hears_of_another_share(volume, place):
 
 def test_a_watch_of_a_tree_of_the_host_hears_of_doors(host, place):
     heard_by_all_means(host, place, ByNfs, "nfs")
+
+
+def test_what_another_share_writes_is_heard_by_its_name_in_order(volume, place):
+    volume.run("share", "add", "third", "--volume", "files", check=True)
+    deep(volume, "written")
+    watcher = Watcher(volume, "third", "written", kinds=NAMES | LAST_WRITE)
+    low = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=volume.smb_port)
+    low.login(volume.user, volume.password)
+    low.putFile(volume.share, "written\\a\\b\\File", io.BytesIO(b"data").read)
+    assert watcher.hear(2) == [(ADDED, "a/b/File"), (MODIFIED, "a/b/File")]
+    # The names of others do not overtake it, and it has the name that is stored.
+    low.putFile(volume.share, "written\\a\\b\\FILE", io.BytesIO(b"more").read)
+    (volume.local / "written/c/next").touch()
+    assert watcher.hear(3) == [(MODIFIED, "a/b/File"), (MODIFIED, "a/b/File"), (ADDED, "c/next")]
+    low.close()
+    watcher.end()
+
+
+def test_a_folder_of_the_host_tells_each_change_once_whoever_makes_it(host, place):
+    deep(host, "mixed")
+    nfs, programs = ByNfs(host, place, "mixed"), ByPrograms(host, place, "mixed")
+    watchers = [Watcher(host, host.share, "mixed", tree=tree) for tree in (False, True)]
+    low = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=host.smb_port)
+    low.login(host.user, host.password)
+    wanted = []
+    for n in range(5):
+        low.createDirectory(host.share, f"mixed\\smb{n}")
+        programs.make_folder("", f"program{n}")
+        nfs.make_folder("", f"nfs{n}")
+        wanted += [(ADDED, f"smb{n}"), (ADDED, f"program{n}"), (ADDED, f"nfs{n}")]
+        low.rename(host.share, f"mixed\\program{n}", f"mixed\\renamed{n}")
+        programs.rename("", f"smb{n}", f"moved{n}")
+        wanted += [(OLD_NAME, f"program{n}"), (NEW_NAME, f"renamed{n}"), (OLD_NAME, f"smb{n}"), (NEW_NAME, f"moved{n}")]
+        (host.local / f"mixed/nfs{n}").rmdir()
+        low.deleteDirectory(host.share, f"mixed\\moved{n}")
+        wanted += [(REMOVED, f"nfs{n}"), (REMOVED, f"moved{n}")]
+    for watcher in watchers:
+        assert watcher.hear(len(wanted)) == wanted
+        watcher.end()
+    low.close()

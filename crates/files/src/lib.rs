@@ -46,15 +46,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use larder_volume::{
-    AccessTimes, Answers, Cred, Event, HandleKey, Ino, Keeper, StatFs, Volume, Witness, WriteVerifier,
+    AccessTimes, Answers, Aspects, Attr, Cred, Event, HandleKey, Ino, Keeper, StatFs, Volume, Witness, WriteVerifier,
 };
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use bin::Bin;
 use folder::Folder;
-pub use folder::{HostChange, HostChangeKind, HostWatch};
+pub use folder::HostWatch;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -226,6 +227,23 @@ impl Files {
         self.tree.events()
     }
 
+    /// As [`Files::events`], and how many of [`Files::events_sent`] the reader has seen.
+    pub fn follow(&self) -> (broadcast::Receiver<Event>, Witness, watch::Receiver<u64>) {
+        self.tree.channel().follow()
+    }
+
+    /// How many events were sent.
+    pub fn events_sent(&self) -> u64 {
+        self.tree.channel().sent()
+    }
+
+    /// Tells all doors of `what` changed of the entry `name` of `dir`, as this door's own protocol has it told
+    /// ([`Event::Modified`]).
+    pub fn announce_modified(&self, dir: Ino, name: Bytes, attr: &Attr, what: Aspects) {
+        let (origin, ino, kind) = (self.origin(), attr.id.ino, attr.kind);
+        self.tree.channel().send(|| Event::Modified { origin, dir, name, ino, kind, what });
+    }
+
     /// As [`Files::events`], for a cache that others wait for (`files.caches_before_answer`).
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
         self.tree.witness()
@@ -259,8 +277,8 @@ impl Files {
         self.shared.opens.writers()
     }
 
-    /// Watches a directory for changes by other programs of the host as well, which no door makes. `None` in a volume, where
-    /// there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
+    /// Has changes of a directory's entries by other programs of the host, which no door makes, among the events, until the
+    /// result is dropped. `None` in a volume, where there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
     pub async fn watch_host(&self, dir: Ino) -> larder_volume::FsResult<Option<HostWatch>> {
         match &self.tree {
             Tree::Volume(_) => Ok(None),

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures::future::Either;
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
-    AccessMask, AccessTimes, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, FileId, FileKind, FsError,
-    FsResult, Grounds, Ino, Keeper, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo,
-    Stability, StatFs, Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
+    AccessMask, AccessTimes, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, Events, FileId, FileKind,
+    FsError, FsResult, Grounds, Ino, Keeper, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr,
+    SnapshotInfo, Stability, StatFs, Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
 };
 use tokio::sync::broadcast;
 
@@ -71,6 +71,7 @@ forward_now! {
     fn verifier() -> WriteVerifier;
     fn statfs(cred: &Cred) -> StatFs;
     fn events() -> broadcast::Receiver<Event>;
+    fn channel() -> &Events;
     fn witness() -> (broadcast::Receiver<Event>, Witness);
     fn snapshots() -> Vec<SnapshotInfo>;
     fn snapshot_seconds(dir: Ino) -> Vec<i64>;

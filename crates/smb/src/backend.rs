@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use std::time::SystemTime;
 
 use crate::error::{SmbError, SmbResult};
+use crate::files::Watches;
 use crate::moment::Moment;
 use crate::path::SmbPath;
 use crate::security::SecurityDescriptor;
@@ -339,6 +340,19 @@ pub trait ShareBackend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The watched directories of the store behind the share. The backend tells them of each change of names, whoever makes it,
+    /// while a [`Handle::watch`] is kept. The default tells of nothing.
+    fn watches(&self) -> Watches {
+        Watches::default()
+    }
+
+    /// The entry at `path` has new contents or attributes: the FILE_NOTIFY_CHANGE_* bits `what`. The backend tells
+    /// [`watches`](Self::watches) of it among the changes of names, in order. Called only while somebody watches.
+    async fn modified(&self, _path: &SmbPath, _what: u32) {}
+
+    /// Returns once [`watches`](Self::watches) have been told of every change that was answered before.
+    async fn settle_notices(&self) {}
+
     /// Static capabilities. TREE_CONNECT clamps access to read-only when
     /// `is_read_only` is set.
     fn capabilities(&self) -> BackendCapabilities;
@@ -550,79 +564,16 @@ pub trait Handle: Send + Sync {
         Ok(self.list_dir(None).await?.is_empty())
     }
 
-    /// Watch this directory for changes to its entries made by anyone,
-    /// including outside the server, and with `tree` for changes anywhere
-    /// below it. The server asks one open of a watched directory, once with
-    /// `tree` and once without, and shares the watch among every watch of
-    /// that directory and kind; it may outlive the handle, and is dropped
-    /// with the last of them. The default returns `Ok(None)`: the server
-    /// then reports only the changes made through it.
-    async fn watch(&self, _tree: bool) -> SmbResult<Option<Box<dyn DirWatch>>> {
-        Ok(None)
+    /// Before a first CHANGE_NOTIFY on this directory: the backend tells [`ShareBackend::watches`] of changes of its entries, and
+    /// of all below it, whoever makes them, as long as the result is kept. It has told of those before, as in
+    /// [`ShareBackend::settle_notices`]. The default tells of nothing.
+    async fn watch(&self) -> Watching {
+        Box::new(())
     }
 }
 
-/// What a backend saw happen to an entry of a watched directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DirChangeKind {
-    /// The entry appeared.
-    Added,
-    /// The entry went away.
-    Removed,
-    /// The entry was renamed within its directory from `from`, which names
-    /// it as [`DirChange::name`] does.
-    Renamed { from: String },
-    /// The entry's contents were written.
-    Modified,
-    /// The entry's attributes or times changed.
-    AttributesChanged,
-    /// Changes were lost; the client has to list the directory again.
-    Lost,
-    /// The watched directory itself was renamed or moved. Changes to its
-    /// entries keep coming.
-    Moved,
-    /// The watched directory itself was deleted. No change follows.
-    Deleted,
-}
-
-/// A change to an entry of a watched directory, as the backend saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DirChange {
-    /// Name of the entry in the directory; for a change below it, in a watch
-    /// of the tree, the path with backslashes. Empty for
-    /// [`DirChangeKind::Lost`], [`DirChangeKind::Moved`] and
-    /// [`DirChangeKind::Deleted`].
-    pub name: String,
-    /// What happened to the entry.
-    pub kind: DirChangeKind,
-    /// The entry is a directory.
-    pub is_directory: bool,
-}
-
-impl DirChange {
-    /// A change of `kind` to the entry `name`, a directory when
-    /// `is_directory`.
-    pub fn new(name: impl Into<String>, kind: DirChangeKind, is_directory: bool) -> Self {
-        Self { name: name.into(), kind, is_directory }
-    }
-}
-
-/// Changes to the entries of one directory, from [`Handle::watch`].
-#[async_trait]
-pub trait DirWatch: Send {
-    /// The next changes, in the order they happened; `None` once the watch
-    /// has stopped. A watch that stops without [`DirChangeKind::Deleted`]
-    /// may have lost changes, and the server asks for a new one. The server
-    /// leaves out names it cannot use, and takes a rename from or to one as
-    /// the addition or removal of the other name.
-    ///
-    /// Must be cancel-safe: the server may drop the future before it
-    /// completes, and changes it had not returned must come with the next
-    /// call.
-    async fn next(&mut self) -> Option<Vec<DirChange>>;
-}
+/// Keeps a backend telling of changes, until it is dropped.
+pub type Watching = Box<dyn Send + Sync>;
 
 /// Backend for the synthetic IPC$ share. `open`, `unlink` and `rename`
 /// return [`SmbError::NotSupported`].

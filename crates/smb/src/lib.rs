@@ -53,14 +53,14 @@ mod wildcard;
 pub use access_mask::Access;
 pub use admission::{Admission, AdmissionObserver, StrangerAccount, StrangerLedger};
 pub use backend::{
-    BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
-    Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
+    BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenAction, OpenIntent,
+    OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
 };
 pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use config::{ConfigError, ConfigHandle};
 pub use error::{SmbError, SmbResult};
-pub use files::{OpenFiles, OutsideAccess};
+pub use files::{Above, Notice, NoticeKind, Observed, OpenFiles, OutsideAccess, Watches};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};
 pub use moment::Moment;
 pub use path::SmbPath;

@@ -7,7 +7,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::access_mask::Access;
 use crate::backend::ShareBackend;
-use crate::files::{FileTable, OpenFiles, WatchTable, WatchedShare};
+use crate::files::{FileTable, OpenFiles, Watches};
 use crate::path::SmbPath;
 use crate::proto::auth::ntlm::Identity;
 
@@ -156,8 +156,8 @@ pub struct ShareBindings {
     pub(crate) files: Arc<FileTable>,
     /// Held while a name is looked up and used, and exclusively by a rename.
     renames: RwLock<()>,
-    /// The directories clients watch for changes, on any connection.
-    pub(crate) watches: WatchTable,
+    /// The directories of the share's store that clients watch, on any connection.
+    pub(crate) watches: Watches,
 }
 
 impl ShareBindings {
@@ -171,7 +171,7 @@ impl ShareBindings {
     }
 
     fn new(share: Share, is_ipc: bool) -> Arc<Self> {
-        let watches = WatchTable::new(share.backend.capabilities().case_sensitive);
+        let watches = share.backend.watches();
         Arc::new(Self {
             name: share.name,
             backend: share.backend,
@@ -197,8 +197,7 @@ impl ShareBindings {
     }
 
     /// Serializes renames on the share: a rename holds this while it checks
-    /// the target, renames in the backend, moves the open names and the
-    /// change notification watches, and reports the rename.
+    /// the target, renames in the backend and moves the open names.
     pub(crate) async fn rename_lock(&self) -> RwLockWriteGuard<'_, ()> {
         self.renames.write().await
     }
@@ -209,20 +208,18 @@ impl ShareBindings {
     }
 
     /// Keeps renames out while a CREATE runs from its first backend call
-    /// until its open is in the table, while a delete calls the backend and
-    /// reports the removal, and while a CHANGE_NOTIFY arms a watch. Each
-    /// then uses, and reports, the path the entry has on the share.
+    /// until its open is in the table, while a delete calls the backend, and
+    /// while a modification is told. Each then uses the path the entry has on
+    /// the share.
     pub(crate) async fn names_lock(&self) -> RwLockReadGuard<'_, ()> {
         self.renames.read().await
     }
-}
 
-impl WatchedShare for ShareBindings {
-    fn watches(&self) -> &WatchTable {
-        &self.watches
-    }
-
-    fn open_to_change(&self, paths: &[SmbPath]) -> Vec<bool> {
-        self.files.open_to_change(self, paths)
+    /// Tells those who watch of new contents or attributes of the entry at
+    /// `path`: the FILE_NOTIFY_CHANGE_* bits `what`.
+    pub(crate) async fn modified(&self, path: &SmbPath, what: u32) {
+        if !self.watches.is_empty() {
+            self.backend.modified(path, what).await;
+        }
     }
 }

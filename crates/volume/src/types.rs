@@ -437,7 +437,7 @@ pub enum Event {
         dir: Ino,
         /// The name that is gone.
         name: Bytes,
-        /// The inode that it led to; it may have other names.
+        /// The inode that it led to; it may have other names. 0 if nobody knows: another program of the host took the name.
         ino: Ino,
         /// The type of that inode.
         kind: FileKind,
@@ -459,6 +459,53 @@ pub enum Event {
         /// Its type.
         kind: FileKind,
     },
+    /// An entry's data or attributes changed, told by a door that knows the name that its client used. It comes beside
+    /// [`Event::Attr`] and [`Event::Data`], which know no name, and when the door's protocol has others hear of it.
+    Modified {
+        /// The tag of the handle that made the change.
+        origin: u32,
+        /// The directory.
+        dir: Ino,
+        /// The entry's name.
+        name: Bytes,
+        /// The inode that it leads to.
+        ino: Ino,
+        /// Its type.
+        kind: FileKind,
+        /// What changed of it.
+        what: Aspects,
+    },
+    /// Changes were made of which no event tells.
+    Lost {
+        /// The tag of the handle that would have told of them.
+        origin: u32,
+    },
+}
+
+impl Event {
+    /// The tag of the handle that made the change.
+    pub fn origin(&self) -> u32 {
+        match self {
+            Event::Attr { origin, .. }
+            | Event::Data { origin, .. }
+            | Event::Added { origin, .. }
+            | Event::Removed { origin, .. }
+            | Event::Renamed { origin, .. }
+            | Event::Modified { origin, .. }
+            | Event::Lost { origin } => *origin,
+        }
+    }
+}
+
+/// What changed of an inode. The bits are FILE_NOTIFY_CHANGE_* (MS-SMB2 2.2.35), so that nobody converts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aspects(pub u32);
+
+impl Aspects {
+    /// Owner, mode, times or attributes, which of them is not known.
+    pub const ATTRIBUTES: Aspects = Aspects(0x4);
+    /// The data: size, time of the last write, and attributes for those who ask for no times.
+    pub const DATA: Aspects = Aspects(0x8 | 0x10 | 0x4);
 }
 
 /// When a read moves an access time.

@@ -12,7 +12,7 @@ use crate::keepers::Keeper;
 use crate::meta::Ticket;
 use crate::state::State;
 use crate::types::*;
-use crate::witness::Witness;
+use crate::witness::{Events, Witness};
 
 /// An open volume. Cheap to clone; all clones are one volume. Operations are linearizable per
 /// inode. Dropping a future cancels the wait, never half of the change.
@@ -86,6 +86,11 @@ impl Volume {
     /// must drop its cache.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.state.events.subscribe()
+    }
+
+    /// The channel of the events.
+    pub fn channel(&self) -> &Events {
+        &self.state.events
     }
 
     /// Registers a cache that must be correct when a change by another handle is answered

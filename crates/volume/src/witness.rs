@@ -80,9 +80,26 @@ impl Events {
     /// A cache that changes wait for, of the handle `origin`.
     pub fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();
-        let (tell, seen) = watch::channel(*sent);
+        let (events, witness, seen) = self.follow_from(*sent);
         self.watched.lock().push(Watched { origin, seen, given_up: Arc::default() });
-        (self.sender.subscribe(), Witness { seen: *sent, tell })
+        (events, witness)
+    }
+
+    /// Events from now on for a reader that no change waits for, and how many of all events it has seen
+    /// ([`Events::sent`]).
+    pub fn follow(&self) -> (broadcast::Receiver<Event>, Witness, watch::Receiver<u64>) {
+        let sent = self.sent.lock();
+        self.follow_from(*sent)
+    }
+
+    fn follow_from(&self, sent: u64) -> (broadcast::Receiver<Event>, Witness, watch::Receiver<u64>) {
+        let (tell, seen) = watch::channel(sent);
+        (self.sender.subscribe(), Witness { seen: sent, tell }, seen)
+    }
+
+    /// How many events were sent to anybody.
+    pub fn sent(&self) -> u64 {
+        *self.sent.lock()
     }
 
     /// Waits for the caches of all handles but `by`, for each no longer than `timeout`.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::Folder;
 use super::host::{Node, bears_user, by_number, failed};
+use super::notify::Own;
 use super::numbers::is_stream;
 use crate::posix_acl::{self, Expressed};
 
@@ -117,6 +118,7 @@ impl Folder {
             let node = folder.host.node(ino)?;
             folder.host.admit()?;
             folder.check_set(&node, &cred, &SetAttr { size: None, mode: Some(node.attr.mode), ..set })?;
+            let _own = folder.host.notices.own(&[Own::Changes(ino)]);
             let Some(acl) = acl else {
                 put_lists(&node, [None, None])?;
                 let set = SetAttr { size: None, guard_ctime: None, mode: set.mode.or(Some(node.attr.mode)), ..set };
@@ -179,6 +181,7 @@ impl Folder {
     /// Carries out a change that was judged, and makes it durable.
     fn set(&self, cred: &Cred, node: Node, set: SetAttr) -> FsResult<Changed> {
         let before = node.attr;
+        let own = self.host.notices.own(&[Own::Changes(node.ino())]);
         if let Some(size) = set.size {
             self.resize(cred, &node, size)?;
         }
@@ -191,6 +194,7 @@ impl Folder {
         }
         let is_marked = self.set_dos(&node, set.dos, set.btime)?;
         set_times(&node, set.atime, set.mtime)?;
+        drop(own);
         let is_change = is_marked
             || set.size.is_some()
             || set.mode.is_some()

@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::host::{Node, failed};
+use super::notify::Own;
 use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
@@ -86,6 +87,7 @@ impl Folder {
         let before = node.attr;
         let file = host.data(&node, true)?;
         if len > 0 {
+            let _own = host.notices.own(&[Own::Changes(ino)]);
             self.clear_suid(cred, &node)?;
             write_all(&file, offset, data)?;
         }
@@ -145,8 +147,10 @@ impl Folder {
             let node = folder.host.node(ino)?;
             folder.host.admit()?;
             let file = folder.host.data(&node, true)?;
+            let own = folder.host.notices.own(&[Own::Changes(ino)]);
             folder.clear_suid(&cred, &node)?;
             rustix::fs::fallocate(&file, flags, offset, len).map_err(failed)?;
+            drop(own);
             if folder.is_durable() {
                 folder.host.flushed(rustix::fs::fsync(&file))?;
             }

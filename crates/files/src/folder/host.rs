@@ -99,7 +99,7 @@ pub(super) struct Host {
     unflushed: Mutex<HashMap<Ino, Arc<OwnedFd>>>,
     /// Of appends, by number.
     pub(super) turns: [Mutex<()>; LOCKS],
-    pub(super) events: Events,
+    pub(super) events: Arc<Events>,
     pub(super) verifier: WriteVerifier,
     poison: OnceLock<Arc<str>>,
     pub(super) workers: Arc<Semaphore>,
@@ -157,6 +157,7 @@ impl Host {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         let number = u64::from(device.0) << 32 | u64::from(device.1);
         let random = uuid::Uuid::new_v4().into_bytes();
+        let events = Arc::new(Events::new(EVENTS_MAX));
         let mut verifier = [0; 8];
         verifier.copy_from_slice(&random[8..]);
         Ok(Host {
@@ -171,11 +172,11 @@ impl Host {
             is_sweeping: AtomicBool::new(false),
             folded: Mutex::default(),
             streams: Mutex::default(),
-            notices: Arc::default(),
+            notices: Notices::new(events.clone()),
             has_xattrs: !matches!(xattr(top, b"user.DOSATTRIB", 256), Err(Errno::OPNOTSUPP)),
             unflushed: Mutex::default(),
             turns: std::array::from_fn(|_| Mutex::default()),
-            events: Events::new(EVENTS_MAX),
+            events,
             verifier: WriteVerifier(verifier),
             poison: OnceLock::new(),
             workers: Arc::new(Semaphore::new(WORKERS)),

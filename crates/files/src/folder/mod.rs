@@ -47,14 +47,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use larder_volume::{
-    AccessTimes, Answers, Cred, Event, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier,
+    AccessTimes, Answers, Cred, Event, Events, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier,
 };
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::broadcast;
 
 use host::{Host, failed};
-pub use notify::{HostChange, HostChangeKind, HostWatch};
+pub use notify::HostWatch;
 
 /// The folders of one filesystem of the host, as a handle of one door.
 #[derive(Clone)]
@@ -171,6 +171,10 @@ impl Folder {
         self.host.events.subscribe()
     }
 
+    pub(crate) fn channel(&self) -> &Events {
+        &self.host.events
+    }
+
     pub(crate) fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
         self.host.events.witness(self.origin)
     }
@@ -191,11 +195,11 @@ impl Folder {
         self.run(|folder| folder.host.flush_all()).await
     }
 
-    /// Changes that other programs of the host make in `dir`.
+    /// Tells of changes that other programs of the host make in `dir`, as events.
     pub(crate) async fn watch(&self, dir: Ino) -> FsResult<HostWatch> {
         self.run(move |folder| {
             let dir = folder.host.node(dir)?.directory()?;
-            folder.host.notices.watch(&dir.fd)
+            folder.host.notices.watch(dir.ino(), &dir.fd)
         })
         .await
     }

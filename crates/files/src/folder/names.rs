@@ -23,6 +23,7 @@ use rustix::time::ClockId;
 use super::attrs::{DEFAULT_LIST, set_times};
 use super::host::{Node, by_number, failed};
 use super::identity::{self, Identity, acting, without_umask};
+use super::notify::Own;
 use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
@@ -289,7 +290,7 @@ impl Folder {
         Ok((made, is_proven))
     }
 
-    /// After a name came: durable, and others hear of it.
+    /// After a name came: durable.
     fn come(&self, dir: &Node, name: &[u8], before: Attr, node: Node) -> FsResult<(Attr, Changed)> {
         let kind = node.attr.kind;
         self.host.remember(dir.ino(), name, &node.attr);
@@ -297,8 +298,6 @@ impl Folder {
             self.host.flush(&node)?;
         }
         let after = self.named(dir)?;
-        let event = || Event::Added { origin: self.origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
-        self.host.events.send(event);
         Ok((self.shown(&node), Changed { before: PreAttr::of(&before), after }))
     }
 
@@ -313,14 +312,20 @@ impl Folder {
         set: &SetAttr,
     ) -> FsResult<(Node, bool)> {
         let birth = Birth::of(parent, cred, made, set)?;
+        let _own = self.host.notices.own(&[Own::Comes(dir.ino(), name)]);
         if matches!(made, Made::File) {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
             let open = || rustix::fs::openat(&dir.fd, name, flags, birth.mode());
             let fd = without_umask(|| acting(birth.identity.as_ref(), open))?.map_err(failed)?;
+            self.send_added(dir, name, FileKind::File);
             let node = self.node_of(fd)?;
+            let (ino, kind) = (node.ino(), FileKind::File);
             let dressed = self.dressed_file(dir, node, &birth, set).inspect_err(|_| {
                 // It is empty, and no answer named it.
+                let _own = self.host.notices.own(&[Own::Goes(dir.ino(), name)]);
                 let _ = acting(birth.identity.as_ref(), || rustix::fs::unlinkat(&dir.fd, name, AtFlags::empty()));
+                let (origin, dir, name) = (self.origin, dir.ino(), Bytes::copy_from_slice(name));
+                self.host.events.send(|| Event::Removed { origin, dir, name, ino, kind });
             });
             return Ok((dressed?, true));
         }
@@ -338,6 +343,7 @@ impl Folder {
             }
         };
         without_umask(|| acting(birth.identity.as_ref(), call))?.map_err(failed)?;
+        self.send_added(dir, name, made.kind());
         let node = self.host.child(dir, name).map_err(|error| match error {
             FsError::NotFound => exchanged(),
             error => error,
@@ -422,9 +428,8 @@ impl Folder {
         Ok((node, is_proven))
     }
 
-    /// After a change of its names: durable, and no folded names are left. Returns the directory's attributes.
+    /// After a change of its names, which others have heard of: durable. Returns the directory's attributes.
     fn named(&self, dir: &Node) -> FsResult<Attr> {
-        self.host.folded.lock().forget(dir.ino());
         self.flush_names(&[dir])?;
         self.host.again(dir)
     }
@@ -446,7 +451,11 @@ impl Folder {
             }
             folder.may_link(&node, &cred)?;
             let before = folder.host.again(&dir)?;
-            acting(Identity::of(&cred)?.as_ref(), || folder.link_to(&node, &dir, &name))??;
+            {
+                let _own = folder.host.notices.own(&[Own::Comes(dir.ino(), &name)]);
+                acting(Identity::of(&cred)?.as_ref(), || folder.link_to(&node, &dir, &name))??;
+                folder.send_added(&dir, &name, node.attr.kind);
+            }
             folder.linked(node, &dir, &name, before)
         })
         .await
@@ -473,9 +482,7 @@ impl Folder {
         node.attr = self.host.again(&node)?;
         self.host.remember(dir.ino(), name, &node.attr);
         let after = self.named(dir)?;
-        let (origin, kind, ino) = (self.origin, node.attr.kind, node.ino());
-        let event = || Event::Added { origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
-        self.host.events.send(event);
+        let (origin, ino) = (self.origin, node.ino());
         self.host.events.send(|| Event::Attr { origin, ino });
         Ok((node.attr, Changed { before: PreAttr::of(&before), after }))
     }
@@ -534,6 +541,9 @@ impl Folder {
             // The owner of a file without a name may be another: that of the file that it replaces.
             let linking = identity.as_ref().filter(|_| node.attr.nlink > 0);
             let beside = format!(".larder-{}", uuid::Uuid::new_v4().simple());
+            let at = dir.ino();
+            let own = [Own::Passes(at, beside.as_bytes()), Own::Comes(at, &name), Own::Goes(at, &name)];
+            let own = host.notices.own(&own);
             acting(linking, || folder.link_to(&node, &dir, beside.as_bytes()))??;
             let taken = acting(identity.as_ref(), || match (&identity, over) {
                 (None, Some(over)) => folder.take_name(&dir, &beside, &name, over),
@@ -544,6 +554,8 @@ impl Folder {
                 return Err(error);
             }
             folder.send_removed(&dir, &name, &victim);
+            folder.send_added(&dir, &name, node.attr.kind);
+            drop(own);
             folder.linked(node, &dir, &name, before)
         })
         .await
@@ -585,10 +597,8 @@ impl Folder {
                 return Err(FsError::IsDirectory);
             }
             let before = folder.host.again(&dir)?;
-            let unlink = || rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::empty());
-            acting(Identity::of(&cred)?.as_ref(), unlink)?.map_err(failed)?;
+            let attr = folder.take_away(&cred, &dir, &name, &victim)?;
             let after = folder.named(&dir)?;
-            let attr = folder.send_removed(&dir, &name, &victim);
             Ok((attr, Changed { before: PreAttr::of(&before), after }))
         })
         .await
@@ -612,13 +622,20 @@ impl Folder {
                 return Err(FsError::Busy("the folder is shared under a name of its own"));
             }
             let before = folder.host.again(&dir)?;
-            let unlink = || rustix::fs::unlinkat(&dir.fd, &name[..], AtFlags::REMOVEDIR);
-            acting(Identity::of(&cred)?.as_ref(), unlink)?.map_err(failed)?;
+            folder.take_away(&cred, &dir, &name, &victim)?;
             let after = folder.named(&dir)?;
-            folder.send_removed(&dir, &name, &victim);
             Ok(Changed { before: PreAttr::of(&before), after })
         })
         .await
+    }
+
+    /// Returns the attributes of what lost the name.
+    fn take_away(&self, cred: &Cred, dir: &Node, name: &[u8], victim: &Node) -> FsResult<Attr> {
+        let _own = self.host.notices.own(&[Own::Goes(dir.ino(), name)]);
+        let flags = if victim.is_dir() { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let unlink = || rustix::fs::unlinkat(&dir.fd, name, flags);
+        acting(Identity::of(cred)?.as_ref(), unlink)?.map_err(failed)?;
+        Ok(self.send_removed(dir, name, victim))
     }
 
     /// What a name leads to, if `cred` may remove it.
@@ -631,8 +648,17 @@ impl Folder {
         Ok(victim)
     }
 
-    /// Returns the attributes of what lost the name.
+    /// Others hear of a name before it is flushed: another program may change it next, and its notice must not overtake this
+    /// one.
+    fn send_added(&self, dir: &Node, name: &[u8], kind: FileKind) {
+        self.host.folded.lock().forget(dir.ino());
+        let event = || Event::Added { origin: self.origin, dir: dir.ino(), name: Bytes::copy_from_slice(name), kind };
+        self.host.events.send(event);
+    }
+
+    /// As [`Folder::send_added`]. Returns the attributes of what lost the name.
     fn send_removed(&self, dir: &Node, name: &[u8], victim: &Node) -> Attr {
+        self.host.folded.lock().forget(dir.ino());
         let attr = self.host.again(victim).unwrap_or(Attr { nlink: 0, ..victim.attr });
         if attr.nlink == 0 {
             self.host.forget(victim.ino());
@@ -799,6 +825,14 @@ impl Folder {
         let host = &self.host;
         let before = (host.again(from)?, host.again(to)?);
         let rename = || rustix::fs::renameat_with(&from.fd, from_name, &to.fd, to_name, flags);
+        let own = [
+            Own::Goes(from.ino(), from_name),
+            Own::Comes(to.ino(), to_name),
+            Own::Goes(to.ino(), to_name),
+            Own::Comes(from.ino(), from_name),
+        ];
+        let exchanges = flags.contains(RenameFlags::EXCHANGE);
+        let own = host.notices.own(if exchanges { &own } else { &own[..2] });
         acting(Identity::of(cred)?.as_ref(), rename)?.map_err(|error| match error {
             Errno::INVAL if !flags.is_empty() && !source.is_dir() => FsError::Refused(
                 "the host's filesystem knows no renaming without replacing (RENAME_NOREPLACE) and no exchange of names"
@@ -806,11 +840,9 @@ impl Folder {
             ),
             error => failed(error),
         })?;
-        // Where it is now first: a crash between the two flushes leaves both names, or the new one.
-        let after_to = self.named(to)?;
-        let after_from = if from.ino() == to.ino() { after_to } else { self.named(from)? };
+        [from, to].iter().for_each(|dir| host.folded.lock().forget(dir.ino()));
         host.remember(to.ino(), to_name, &source.attr);
-        let exchanged = target.filter(|_| flags.contains(RenameFlags::EXCHANGE));
+        let exchanged = target.filter(|_| exchanges);
         if let Some(target) = exchanged {
             host.remember(from.ino(), from_name, &target.attr);
         } else if let Some(target) = target {
@@ -831,6 +863,10 @@ impl Folder {
         if let Some(target) = exchanged {
             moved(target, (to, to_name), (from, from_name));
         }
+        drop(own);
+        // Where it is now first: a crash between the two flushes leaves both names, or the new one.
+        let after_to = self.named(to)?;
+        let after_from = if from.ino() == to.ino() { after_to } else { self.named(from)? };
         let changed = |before: Attr, after| Changed { before: PreAttr::of(&before), after };
         Ok((changed(before.0, after_from), changed(before.1, after_to)))
     }

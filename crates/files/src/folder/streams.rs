@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use super::host::{Host, Node, bears_user, by_number, failed};
 use super::kernel::{user_attributes, xattr};
+use super::notify::Own;
 use super::numbers::Stream;
 use super::{Folder, OpenFile};
 
@@ -239,6 +240,7 @@ impl Folder {
     }
 
     fn take(&self, node: &Node, attribute: &Bytes) -> FsResult<()> {
+        let _own = self.host.notices.own(&[Own::Changes(node.ino())]);
         match rustix::fs::removexattr(by_number(node.fd.as_fd()), &attribute[..]) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(error) => return Err(failed(error)),
@@ -283,6 +285,7 @@ impl Folder {
         if size >= VALUE_BYTES_MAX {
             return Err(no_room());
         }
+        let _own = host.notices.own(&[Own::Changes(node.ino())]);
         put(&node, &attribute, vec![0; size], XattrFlags::CREATE)?;
         self.stream_changed(&node, None)?;
         let attr = host.stream_attr(&node, &attribute, size)?;
@@ -325,6 +328,7 @@ impl Folder {
         }
         let data = content(&node, &source.attribute)?.ok_or(FsError::NotFound)?;
         let flags = if mode == RenameMode::NoReplace { XattrFlags::CREATE } else { XattrFlags::empty() };
+        let _own = host.notices.own(&[Own::Changes(node.ino())]);
         put(&node, &target, data, flags)?;
         let stream = |attribute: &Bytes| Stream { owner: node.attr.id, attribute: Some(attribute.clone()) };
         host.streams.lock().renamed(&stream(&source.attribute), stream(&target));
@@ -348,7 +352,9 @@ impl Folder {
         let before = PreAttr::of(&host.stream_attr(&node, &attribute, data.len())?);
         edit(&mut data)?;
         let size = data.len();
+        let own = host.notices.own(&[Own::Changes(node.ino())]);
         put(&node, &attribute, data, XattrFlags::REPLACE)?;
+        drop(own);
         if is_stable {
             host.flush(&node)?;
         }

@@ -698,65 +698,129 @@ async fn streams_are_files_of_a_directory_of_their_own() {
     }
 }
 
+/// What is told until the name `end` comes, without what no name is known of: by whom, what, and of which name.
+async fn told(events: &mut broadcast::Receiver<Event>, end: &str) -> Vec<(u32, &'static str, String)> {
+    let mut all = Vec::new();
+    loop {
+        let event = tokio::time::timeout(Duration::from_secs(10), events.recv()).await;
+        let event = event.unwrap_or_else(|_| panic!("'{end}' is not heard, but {all:?}")).unwrap();
+        let origin = event.origin();
+        let (what, name) = match event {
+            Event::Added { name, .. } if name == end => return all,
+            Event::Added { name, .. } => ("added", name),
+            Event::Removed { name, .. } => ("removed", name),
+            Event::Renamed { to_name, .. } => ("renamed", to_name),
+            Event::Modified { name, what: larder_volume::Aspects::DATA, .. } => ("data", name),
+            Event::Modified { name, .. } => ("attributes", name),
+            Event::Lost { .. } => ("lost", Bytes::new()),
+            Event::Attr { .. } | Event::Data { .. } => continue,
+        };
+        all.push((origin, what, String::from_utf8(name.to_vec()).unwrap()));
+    }
+}
+
 #[tokio::test]
-async fn changes_by_other_programs_are_heard() {
+async fn changes_by_other_programs_are_events() {
+    const BY_HOST: u32 = notify::HOST;
     let f = Fixture::new(tempfile::tempdir().unwrap());
-    let mut watches =
+    let mut events = f.files.events();
+    std::fs::write(f.path("unheard"), "").unwrap();
+    let watches =
         [f.files.watch_host(f.top).await.unwrap().unwrap(), f.files.watch_host(f.top).await.unwrap().unwrap()];
+    let wanted = async |events: &mut _, end: &str, wanted: &[(&'static str, &str)]| {
+        std::fs::write(f.path(end), "").unwrap();
+        let wanted: Vec<_> = wanted.iter().map(|(what, name)| (BY_HOST, *what, (*name).to_owned())).collect();
+        assert_eq!(told(events, end).await, wanted);
+    };
     std::fs::write(f.path("a"), "1").unwrap();
+    wanted(&mut events, "1", &[("added", "a"), ("data", "a")]).await;
     std::fs::rename(f.path("a"), f.path("b")).unwrap();
     std::fs::create_dir(f.path("d")).unwrap();
     std::fs::rename(f.path("b"), f.path("d/b")).unwrap();
     std::fs::set_permissions(f.path("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    wanted(&mut events, "2", &[("renamed", "b"), ("added", "d"), ("removed", "b"), ("attributes", "d")]).await;
     std::fs::remove_dir_all(f.path("d")).unwrap();
-    let heard = async |watch: &mut crate::HostWatch| {
-        let mut all = Vec::new();
-        while !all
-            .iter()
-            .any(|change: &crate::HostChange| change.kind == crate::HostChangeKind::Removed && change.name == "d")
-        {
-            all.extend(tokio::time::timeout(Duration::from_secs(10), watch.next()).await.unwrap());
-        }
-        all.into_iter().map(|change| (change.kind, change.name, change.is_directory)).collect::<Vec<_>>()
-    };
-    use crate::HostChangeKind::{Added, Attributes, Data, Removed, Renamed};
-    let wanted = [
-        (Added, Bytes::from("a"), false),
-        (Data, Bytes::from("a"), false),
-        (Renamed { from: Bytes::from("a") }, Bytes::from("b"), false),
-        (Added, Bytes::from("d"), true),
-        (Removed, Bytes::from("b"), false),
-        (Attributes, Bytes::from("d"), true),
-        (Removed, Bytes::from("d"), true),
-    ];
-    for watch in &mut watches {
-        assert_eq!(heard(watch).await, wanted);
-    }
+    wanted(&mut events, "3", &[("removed", "d")]).await;
     // The last watch takes the descriptor along, and the next one begins anew.
     drop(watches);
-    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
-    std::fs::write(f.path("late"), "").unwrap();
-    assert_eq!(watch.next().await[0].name, "late");
+    std::fs::write(f.path("unheard, too"), "").unwrap();
+    let _watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    wanted(&mut events, "4", &[]).await;
     let file = f.create(f.top, "file").await.id.ino;
     assert!(matches!(f.files.watch_host(file).await, Err(FsError::NotDirectory)));
 }
 
-#[tokio::test]
-async fn a_watcher_that_does_not_keep_up_hears_that_changes_are_lost() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_by_doors_are_told_once_and_by_their_doors_while_others_change_the_folder() {
+    const DOOR: u32 = 7;
+    const NAMES: usize = 60;
     let f = Fixture::new(tempfile::tempdir().unwrap());
-    let mut watch = f.files.watch_host(f.top).await.unwrap().unwrap();
-    for n in 0..5000 {
-        std::fs::write(f.path(&format!("f{n}")), "").unwrap();
-        if n % 100 == 0 {
-            tokio::task::yield_now().await;
-        }
+    let files = f.files.for_door(DOOR);
+    let mut events = f.files.events();
+    let _watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    let other = {
+        let place = f.dir.path().to_owned();
+        std::thread::spawn(move || {
+            for n in 0..NAMES {
+                let (made, moved) = (place.join(format!("other{n}")), place.join(format!("others{n}")));
+                std::fs::write(&made, "1").unwrap();
+                std::fs::rename(made, &moved).unwrap();
+                std::fs::remove_file(moved).unwrap();
+            }
+        })
+    };
+    let (root, top) = (Cred::root(), f.top);
+    let mut heard = Vec::new();
+    for n in 0..NAMES {
+        let [made, moved] = [format!("own{n}"), format!("owns{n}")];
+        let ino = f.create(top, &made).await.id.ino;
+        files.write(&root, ino, 0, vec![Bytes::from("data")], Stability::Unstable).await.unwrap();
+        let set = SetAttr { mode: Some(0o600), size: Some(1), ..SetAttr::default() };
+        files.setattr(&root, ino, set).await.unwrap();
+        files.setxattr(&root, ino, b"user.x", b"1", XattrMode::Set).await.unwrap();
+        files.rename(&root, top, made.as_bytes(), top, moved.as_bytes(), RenameMode::Replace).await.unwrap();
+        files.link(&root, ino, top, made.as_bytes()).await.unwrap();
+        files.unlink(&root, top, made.as_bytes()).await.unwrap();
+        let dir = files.mkdir(&root, top, b"dir", SetAttr::default()).await.unwrap().0.id.ino;
+        files.rename(&root, top, moved.as_bytes(), dir, b"in", RenameMode::Replace).await.unwrap();
+        files.unlink(&root, dir, b"in").await.unwrap();
+        files.rmdir(&root, top, b"dir").await.unwrap();
+        let end = format!("end{n}");
+        std::fs::write(f.path(&end), "").unwrap();
+        heard.extend(told(&mut events, &end).await);
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let changes = watch.next().await;
-    assert!(
-        changes.len() <= 4097 && changes[0].kind == crate::HostChangeKind::Lost,
-        "{} {:?}",
-        changes.len(),
-        changes[0]
-    );
+    other.join().unwrap();
+    std::fs::write(f.path("end"), "").unwrap();
+    heard.extend(told(&mut events, "end").await);
+    let by = |origin: &dyn Fn(u32) -> bool, what: &str, name: &str| {
+        heard.iter().filter(|(by, kind, of)| origin(*by) && *kind == what && of.starts_with(name)).count()
+    };
+    let (anybody, host) = (|_: u32| true, |by: u32| by == notify::HOST);
+    assert!(!heard.iter().any(|(by, _, name)| host(*by) && (name.starts_with("own") || name == "dir")), "{heard:?}");
+    // `Fixture::create` is another door than the rest.
+    let counts = ["added", "removed", "renamed"].map(|what| by(&anybody, what, "own"));
+    assert_eq!(counts, [2 * NAMES, NAMES, NAMES], "{heard:?}");
+    // A rename that was read in halves is a removal and an addition.
+    let [added, removed, renamed] = ["added", "removed", "renamed"].map(|what| by(&host, what, "other"));
+    assert_eq!((added + renamed, removed + renamed), (2 * NAMES, 2 * NAMES), "{heard:?}");
+    assert_eq!(by(&|by| by == DOOR, "removed", "dir"), NAMES);
+    assert_eq!(by(&anybody, "lost", ""), 0);
+}
+
+#[tokio::test]
+async fn a_queue_of_the_kernel_that_overflows_is_told() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    let _watch = f.files.watch_host(f.top).await.unwrap().unwrap();
+    let mut events = f.files.events();
+    let max: usize = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    // Nobody reads meanwhile: this thread is the only one.
+    for n in 0..max / 2 + 10 {
+        std::fs::write(f.path(&format!("f{n}")), "").unwrap();
+        std::fs::remove_file(f.path(&format!("f{n}"))).unwrap();
+    }
+    let mut is_lost = false;
+    while !is_lost {
+        let event = tokio::time::timeout(Duration::from_secs(10), events.recv()).await.unwrap();
+        is_lost = matches!(event, Ok(Event::Lost { .. }));
+    }
 }

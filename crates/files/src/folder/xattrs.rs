@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::Folder;
 use super::host::{bears_user, by_number, failed};
 use super::kernel::{user_attributes, xattr};
+use super::notify::Own;
 use super::{dos, streams};
 
 const S_ISVTX: u32 = 0o1000;
@@ -98,7 +99,9 @@ impl Folder {
                 return Err(FsError::NotPermitted);
             }
             judge::require(&object, &cred, ACCESS_WRITE)?;
+            let own = folder.host.notices.own(&[Own::Changes(ino)]);
             change(&by_number(node.fd.as_fd())).map_err(failed)?;
+            drop(own);
             if folder.is_durable() {
                 folder.host.flush(&node)?;
             }

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_files::{Open, Uses};
 use larder_smb::{
-    DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
-    SmbResult, StreamInfo,
+    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
+    SmbResult, StreamInfo, Watching,
 };
 use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
@@ -280,8 +280,8 @@ impl Handle for FileHandle {
         Ok(listing.entries.is_empty())
     }
 
-    async fn watch(&self, tree: bool) -> SmbResult<Option<Box<dyn DirWatch>>> {
-        Ok(Some(self.core.feed.watch(self.ino, tree).await))
+    async fn watch(&self) -> Watching {
+        self.core.door.notices.watch(self.ino).await
     }
 }
 

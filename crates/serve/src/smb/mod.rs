@@ -27,6 +27,7 @@ pub mod fuzz;
 mod handle;
 mod interfaces;
 mod names;
+mod notices;
 mod people;
 mod rights;
 pub mod secret;
@@ -38,9 +39,7 @@ mod streams;
 mod tests;
 mod times;
 mod tree;
-mod tree_feed;
 mod volume_door;
-mod watchers;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

@@ -22,9 +22,11 @@ use bytes::Bytes;
 use larder_files::{Files, Uses};
 use larder_smb::{
     BackendCapabilities, Handle, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend,
-    SmbError, SmbPath, SmbResult, VolumeInfo,
+    SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
 };
-use larder_volume::{Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
+use larder_volume::{
+    Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
+};
 
 use crate::nfs::Network;
 use crate::share::is_within;
@@ -548,6 +550,21 @@ impl ShareBackend for Tree {
             }
         }
         Ok(())
+    }
+
+    fn watches(&self) -> Watches {
+        self.core.door.notices.watches.clone()
+    }
+
+    async fn modified(&self, path: &SmbPath, what: u32) {
+        let Ok(Some((dir, name))) = self.parent(path).await else { return };
+        if let Ok((attr, stored)) = self.core.find_stored(&self.who, dir.id.ino, name).await {
+            self.core.files.announce_modified(dir.id.ino, stored, &attr, Aspects(what));
+        }
+    }
+
+    async fn settle_notices(&self) {
+        self.core.door.notices.settle().await;
     }
 
     fn admits(&self, address: Option<IpAddr>) -> bool {

@@ -15,11 +15,14 @@ use larder_smb::{OpenFiles, OutsideAccess};
 use larder_volume::Ino;
 use parking_lot::{Mutex, RwLock};
 
+use super::notices::Notices;
+
 /// Events of the volume carry who caused them: each share is somebody else, so that watchers of one hear of another.
 static NEXT_ORIGIN: AtomicU32 = AtomicU32::new(u32::from_be_bytes(*b"SMB\0"));
 
 pub struct VolumeDoor {
     pub open_files: OpenFiles,
+    pub notices: Arc<Notices>,
     /// As the door: its shares are parts of it.
     files: Files,
     /// Of its shares.
@@ -38,7 +41,8 @@ impl VolumeDoors {
         all.retain(|_, door| door.strong_count() > 0);
         let door = all.get(&files.id()).and_then(Weak::upgrade).unwrap_or_else(|| {
             let files = files.for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
-            let door = Arc::new(VolumeDoor { open_files: OpenFiles::default(), files, origins: RwLock::default() });
+            let (open_files, notices) = (OpenFiles::default(), Notices::new(&files));
+            let door = Arc::new(VolumeDoor { open_files, notices, files, origins: RwLock::default() });
             let holder: Weak<dyn Holder> = Arc::downgrade(&door) as _;
             door.files.add_holder(holder);
             all.insert(door.files.id(), Arc::downgrade(&door));

@@ -346,8 +346,6 @@ pub struct Open {
     pub(crate) watch: Option<WatchReg>,
     /// A WRITE through the open changed the file; its close reports that.
     pub(crate) wrote: AtomicBool,
-    /// The CREATE that made the open created or overwrote the file.
-    pub(crate) created: bool,
     /// CreateAction of the response to that CREATE.
     pub(crate) create_action: u32,
     /// FileDispositionInformation through the open marked its directory

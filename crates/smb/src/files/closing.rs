@@ -6,61 +6,13 @@ use std::sync::atomic::Ordering;
 use tokio::sync::RwLock;
 use tracing::debug;
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::backend::{FileInfo, Handle};
 use crate::conn::state::Open;
 use crate::ntstatus;
-use crate::proto::messages::change_notify::FILE_ACTION_MODIFIED;
 
 use super::durable::DurableTable;
 use super::file_ref::FileRef;
 use super::watch::CONTENT_CHANGED;
-use super::watch_table::Change;
-
-/// What a closing open did to its file: whether its close reports new
-/// contents, and which of the backend's reports of the close it hides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closing {
-    /// The open could not write the file's data.
-    ReadOnly,
-    /// The open could write the file's data, or created or overwrote it,
-    /// and wrote nothing.
-    Unwritten,
-    /// The open sets times it fixed again as it closes.
-    RestoresTimes,
-    /// A WRITE through the open changed the file.
-    Wrote,
-}
-
-impl Closing {
-    /// How `open` closes; `restores_times` when the close sets the times
-    /// the open fixed again. The share's watches are told before the close
-    /// touches the file, so the backend's reports of it are left out
-    /// whenever they arrive.
-    pub(crate) fn announce(open: &Open, restores_times: bool) -> Self {
-        let fixed = open.fixed_times;
-        let closing = if open.wrote.load(Ordering::Acquire) {
-            Self::Wrote
-        } else if restores_times && (fixed.last_access_time.is_some() || fixed.last_write_time.is_some()) {
-            Self::RestoresTimes
-        } else if !open.is_directory
-            && (open.created || open.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0)
-        {
-            Self::Unwritten
-        } else {
-            Self::ReadOnly
-        };
-        if let Some(file) = &open.file {
-            let watches = &file.share().watches;
-            match closing {
-                Self::ReadOnly => {}
-                Self::Unwritten => watches.closed(&file.path()),
-                Self::RestoresTimes | Self::Wrote => watches.touch(&file.path()),
-            }
-        }
-        closing
-    }
-}
 
 impl Drop for Open {
     /// An open dropped without a CLOSE closes on the current runtime as a
@@ -73,9 +25,9 @@ impl Drop for Open {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let closing = Closing::announce(self, false);
+        let wrote = self.wrote.load(Ordering::Acquire);
         let file = self.file.take();
-        runtime.spawn(finish_close(handle, file, self.delete_on_close, self.is_directory, closing));
+        runtime.spawn(finish_close(handle, file, self.delete_on_close, self.is_directory, wrote));
     }
 }
 
@@ -92,7 +44,7 @@ pub(crate) async fn close_open(open_arc: &Arc<RwLock<Open>>, want_attrs: bool) -
     // the close reports anything (MS-SMB2 3.3.5.10). CLOSE takes the watch
     // out first and ends it once its response is queued.
     drop(open.watch.take());
-    let closing = Closing::announce(&open, true);
+    let wrote = open.wrote.load(Ordering::Acquire);
     open.restore_fixed_times().await;
     let handle = open.handle.take()?;
     let info = if want_attrs { handle.stat().await.ok() } else { None };
@@ -101,7 +53,7 @@ pub(crate) async fn close_open(open_arc: &Arc<RwLock<Open>>, want_attrs: bool) -
     let delete_on_close = open.delete_on_close;
     let is_directory = open.is_directory;
     drop(open);
-    finish_close(handle, file, delete_on_close, is_directory, closing).await;
+    finish_close(handle, file, delete_on_close, is_directory, wrote).await;
     info
 }
 
@@ -118,9 +70,8 @@ pub(crate) async fn finish_close(
     file: Option<FileRef>,
     delete_on_close: bool,
     is_directory: bool,
-    closing: Closing,
+    wrote: bool,
 ) {
-    let wrote = closing == Closing::Wrote;
     let share = file.as_ref().map(|f| Arc::clone(f.share()));
     // A directory is checked for entries and marked with no CREATE or
     // rename running, so it is still empty when it becomes delete-pending.
@@ -136,10 +87,8 @@ pub(crate) async fn finish_close(
     let (Some(file), Some(share)) = (file, &share) else {
         return;
     };
-    // A directory that stays delete-pending, open elsewhere, ends its
-    // watches under each of its names, as FileDispositionInformation would.
     let marks_deleted = delete_on_close && is_directory;
-    let marked = if marks_deleted { file.open_paths() } else { Vec::new() };
+    let dir = file.index();
     // The name is read and reported with no rename in between, when anyone
     // on the share may hear it.
     let names =
@@ -154,16 +103,12 @@ pub(crate) async fn finish_close(
         }
         None => {
             if wrote && (names.is_some() || exclusive.is_some()) {
-                share.watches.report(&[Change {
-                    path: &path,
-                    action: FILE_ACTION_MODIFIED,
-                    filter: CONTENT_CHANGED,
-                    seen: true,
-                }]);
+                share.modified(&path, CONTENT_CHANGED).await;
                 share.files.entry_changed(share, &path, spared);
             }
-            for path in &marked {
-                share.watches.end_at(path, ntstatus::STATUS_DELETE_PENDING);
+            // It stays delete-pending, open elsewhere, as FileDispositionInformation would leave it.
+            if marks_deleted {
+                share.watches.end(dir, ntstatus::STATUS_DELETE_PENDING);
             }
         }
     }
@@ -249,7 +194,6 @@ mod tests {
             durable: None,
             watch: None,
             wrote: Default::default(),
-            created: false,
             create_action: 1,
             marked_deleted: Default::default(),
             begun: None,

@@ -764,7 +764,6 @@ mod tests {
                 durable: Some(reg),
                 watch: None,
                 wrote: Default::default(),
-                created: false,
                 create_action: 1,
                 marked_deleted: Default::default(),
                 begun: None,

@@ -440,19 +440,6 @@ impl FileRef {
         self.node.state().entry(self.id).map(|e| e.name.path.clone()).unwrap_or_default()
     }
 
-    /// The names the opens of this file have on its share, each once: every
-    /// path a watch of it can be armed under.
-    pub(crate) fn open_paths(&self) -> Vec<SmbPath> {
-        let state = self.node.state();
-        let mut paths: Vec<SmbPath> = Vec::new();
-        for path in state.opens.iter().filter_map(|e| e.name.on(&self.share)) {
-            if !paths.contains(path) {
-                paths.push(path.clone());
-            }
-        }
-        paths
-    }
-
     /// True if this is an entry for the file `info` describes, reached
     /// through `path`.
     pub(crate) fn is_for(&self, info: &FileInfo, path: &SmbPath) -> bool {
@@ -462,11 +449,6 @@ impl FileRef {
     /// The backend's file id, `0` if it has none.
     pub(crate) fn index(&self) -> u64 {
         self.node.state().key.index()
-    }
-
-    /// True if the backend's file id `file_index` is this file's.
-    pub(crate) fn has_index(&self, file_index: u64) -> bool {
-        file_index != 0 && self.node.state().key == FileKey::Index(file_index)
     }
 
     /// Whether the file is delete-pending (MS-FSA Link.IsDeleted).
@@ -632,11 +614,10 @@ impl FileRef {
             return Some(pending);
         }
         if let Some(name) = state.delete_pending.clone() {
-            let is_directory = state.is_directory;
             drop(state);
             drop(files);
             let node = Arc::clone(&self.node);
-            return Some(PendingDelete { node, name, is_directory, spared: self.parent_lease });
+            return Some(PendingDelete { node, name, spared: self.parent_lease });
         }
         let key = state.key.clone();
         drop(state);

@@ -4,7 +4,6 @@ mod closing;
 mod directories;
 mod durable;
 mod file_ref;
-mod host_reports;
 mod lease;
 mod leases;
 mod pending_delete;
@@ -18,7 +17,6 @@ mod watch_table;
 pub(crate) use closing::{close_open, close_opens, end_opens};
 pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
 pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
-pub(crate) use host_reports::WatchedShare;
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
@@ -32,4 +30,5 @@ pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
 pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyBudget};
-pub(crate) use watch_table::{Change, WatchReg, WatchTable};
+pub(crate) use watch_table::WatchReg;
+pub use watch_table::{Above, Notice, NoticeKind, Observed, Watches};

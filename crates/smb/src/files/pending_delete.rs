@@ -6,13 +6,9 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::error::SmbError;
-use crate::proto::messages::change_notify::{
-    FILE_ACTION_REMOVED, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
-};
 
 use super::lease::LeaseId;
 use super::table::{FileKey, FileNode, FileTable, Named};
-use super::watch_table::Change;
 
 impl FileTable {
     /// The file `base`, if it is closed and waits to be deleted for nothing
@@ -29,7 +25,7 @@ impl FileTable {
         let node = files.get(&FileKey::Index(base))?;
         let state = node.state();
         let name = state.delete_pending.clone().filter(|_| state.opens.is_empty())?;
-        Some(PendingDelete { node: Arc::clone(node), name, is_directory: state.is_directory, spared: None })
+        Some(PendingDelete { node: Arc::clone(node), name, spared: None })
     }
 }
 
@@ -38,14 +34,12 @@ impl FileTable {
 pub(crate) struct PendingDelete {
     pub(super) node: Arc<FileNode>,
     pub(super) name: Named,
-    pub(super) is_directory: bool,
     /// The directory's lease that the last open named (`dirlease.own_parent_key`).
     pub(super) spared: Option<LeaseId>,
 }
 
 impl PendingDelete {
-    /// Removes the file from the share, reports the removal to the share's
-    /// watchers (MS-FSA 2.1.5.5), then frees its name in the table. A
+    /// Removes the file from the share, then frees its name in the table. A
     /// failed delete does not fail the close (MS-SMB2 3.3.4.17); a
     /// directory that gained entries stays (MS-FSA 2.1.5.5).
     pub(crate) async fn run(self) {
@@ -60,14 +54,8 @@ impl PendingDelete {
             }
             return;
         }
-        let filter = if self.is_directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
-        let removed = [Change { path: &path, action: FILE_ACTION_REMOVED, filter, seen: true }];
-        let expected = share.watches.expect(&removed, None);
         match share.backend.unlink_opened(&path, file_index).await {
-            Ok(()) => {
-                expected.report(&share.watches, &removed);
-                share.files.entry_changed(share, &path, self.spared);
-            }
+            Ok(()) => share.files.entry_changed(share, &path, self.spared),
             Err(SmbError::NotEmpty) => {
                 debug!(path = %path, "delete-on-close skipped a non-empty directory");
             }

@@ -4,15 +4,13 @@
 //! open: sharing modes (2.1.5.1.2.2), the delete-pending flag (2.1.5.15.3),
 //! byte-range locks (2.1.5.8) and leases (MS-SMB2 3.3.1.4).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tracing::debug;
 
-use crate::access_mask::{
-    DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA,
-};
+use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::FileInfo;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
@@ -696,27 +694,6 @@ impl FileTable {
         self.files().values().any(|node| {
             node.state().opens.iter().any(|e| !e.waiting && e.sharing.access & DELETE != 0 && e.name.is(share, path))
         })
-    }
-
-    /// For each of `paths`, whether an open on the share that may write
-    /// the file's data or attributes currently has it as its name. The
-    /// opens are looked at once for all of them.
-    pub(crate) fn open_to_change(&self, share: &ShareBindings, paths: &[SmbPath]) -> Vec<bool> {
-        if paths.is_empty() {
-            return Vec::new();
-        }
-        let case_sensitive = case_sensitive(share);
-        let mut open = HashSet::new();
-        for node in self.files().values() {
-            for entry in &node.state().opens {
-                if entry.sharing.access & (WRITE_ACCESS | FILE_WRITE_ATTRIBUTES) != 0
-                    && let Some(path) = entry.name.on(share)
-                {
-                    open.insert(path_key(path, case_sensitive));
-                }
-            }
-        }
-        paths.iter().map(|path| open.contains(&path_key(path, case_sensitive))).collect()
     }
 
     /// True if the file named `path` is delete-pending.

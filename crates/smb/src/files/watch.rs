@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::path::{SmbPath, folded};
 use crate::proto::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE, entries_len, push_entry,
 };
@@ -90,15 +89,10 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Key of the directory made of `components`: backslash-joined, lowercased
-/// unless the backend is case-sensitive, empty for the root.
-pub(super) fn dir_key(components: &[String], case_sensitive: bool) -> String {
-    let joined = components.join("\\");
-    if case_sensitive { joined } else { folded(&joined) }
-}
-
 /// One open's watch (MS-FSA ChangeNotifyEntry).
 pub(crate) struct Watch {
+    /// The watched directory (`watch.by_inode`).
+    pub(super) dir: u64,
     /// CompletionFilter of the first request, invalid bits dropped.
     pub(super) filter: u32,
     /// SMB2_WATCH_TREE was set on the first request.
@@ -114,8 +108,6 @@ pub(crate) struct Watch {
 }
 
 pub(super) struct WatchState {
-    /// The watched directory.
-    pub(super) dir: SmbPath,
     /// Encoded entries, each padded to 4 bytes.
     pub(super) entries: Vec<u8>,
     /// Offset of the last entry in `entries`.
@@ -126,8 +118,7 @@ pub(super) struct WatchState {
     pub(super) overflow: bool,
     /// Set once the watch is removed.
     pub(super) end: Option<u32>,
-    /// The directory was deleted outside the server, which ended the watch
-    /// for good.
+    /// The directory is deleted, which ended the watch for good.
     pub(super) gone: bool,
     /// Tickets of the waiting requests, oldest first.
     pub(super) queue: VecDeque<u64>,
@@ -138,22 +129,16 @@ impl Watch {
     /// A watch of `dir` with the first request's `filter`, `tree` flag and
     /// OutputBufferLength `len`, counted against `budget`. `None` when the
     /// connection already holds [`MAX_WATCHES_PER_CONNECTION`].
-    pub(super) fn new(
-        dir: SmbPath,
-        filter: u32,
-        tree: bool,
-        len: u32,
-        budget: &Arc<NotifyBudget>,
-    ) -> Option<Arc<Self>> {
+    pub(super) fn new(dir: u64, filter: u32, tree: bool, len: u32, budget: &Arc<NotifyBudget>) -> Option<Arc<Self>> {
         if !budget.take_watch() {
             return None;
         }
         Some(Arc::new(Self {
+            dir,
             filter,
             tree,
             limit: len.min(MAX_NOTIFY_BUFFER),
             state: Mutex::new(WatchState {
-                dir,
                 entries: Vec::new(),
                 last: None,
                 nested: false,

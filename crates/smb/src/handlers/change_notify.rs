@@ -37,6 +37,8 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
         return done(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let share = Arc::clone(&tree.read().await.share);
+    // The answer has every change that was answered before.
+    share.backend.settle_notices().await;
     let mut open = open_arc.write().await;
     if !open.is_directory {
         return done(ntstatus::STATUS_INVALID_PARAMETER);
@@ -51,40 +53,23 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
     if open.marked_deleted.load(Ordering::Acquire) || open.delete_on_close || open.delete_pending() {
         return done(ntstatus::STATUS_DELETE_PENDING);
     }
-    // Arming reads the open's name, so no rename may run until the watch
-    // is in the table under it. The lock comes before the open's, as a
-    // rename takes them.
-    let names = if open.watch.as_ref().is_none_or(WatchReg::ended) {
-        drop(open);
-        let names = share.names_lock().await;
-        open = open_arc.write().await;
-        Some(names)
-    } else {
-        None
-    };
     let tree_flag = req.flags & ChangeNotifyRequest::FLAG_WATCH_TREE != 0;
     // MS-SMB2 3.3.1.3: the first request fixes the filter, WATCH_TREE and
     // buffer size; later requests take what the watch buffered.
     // A watch its directory's deletion ended is replaced once the mark is
-    // cleared (MS-FSA 2.1.5.11).
-    // A watch that ended while this request held the open stays: the
-    // request takes its end. So does one whose directory was deleted
-    // outside the server.
+    // cleared (MS-FSA 2.1.5.11), but not if the directory is gone.
     let watch = match &open.watch {
-        Some(reg) if !reg.ended() || names.is_none() || reg.gone() => Arc::clone(reg.watch()),
+        Some(reg) if !reg.ended() || reg.gone() => Arc::clone(reg.watch()),
         _ => {
             // Closed while this request waited for the open.
-            let Some(dir) = open.path() else {
+            let (Some(handle), Some(file)) = (open.handle.as_deref(), &open.file) else {
                 return done(ntstatus::STATUS_FILE_CLOSED);
             };
-            let Some(reg) = WatchReg::arm(
-                &share,
-                dir,
-                req.completion_filter & FILE_NOTIFY_VALID_MASK,
-                tree_flag,
-                req.output_buffer_length,
-                &conn.notify_budget,
-            ) else {
+            let watching = handle.watch().await;
+            let filter = req.completion_filter & FILE_NOTIFY_VALID_MASK;
+            let (dir, len) = (file.index(), req.output_buffer_length);
+            let armed = WatchReg::arm(&share.watches, watching, dir, filter, tree_flag, len, &conn.notify_budget);
+            let Some(reg) = armed else {
                 warn!("too many change notification watches on the connection");
                 return done(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
             };
@@ -98,13 +83,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
             watch
         }
     };
-    // Each request asks again for the backend's reports of the directory,
-    // in case they stopped.
-    if let Some(handle) = open.handle.as_deref() {
-        share.watches.listen(&share, &watch, handle).await;
-    }
     drop(open);
-    drop(names);
 
     let ticket = watch.enqueue(req.output_buffer_length, tree_flag);
     let mut changed = watch.subscribe();

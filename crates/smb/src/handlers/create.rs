@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
-use crate::proto::messages::change_notify::{
-    FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
-};
 use crate::proto::messages::{CreateContext, CreateRequest, DurableResponse, FileId, OplockLevel};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -24,8 +21,8 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
-    Begun, BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, LeaseId, LeaseRef, LeaseRequest, LeaseState,
-    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
+    Begun, BreakWait, CONTENT_CHANGED, Durability, FileRef, LeaseId, LeaseRef, LeaseRequest, LeaseState, LeaseVersion,
+    MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::apple;
 use crate::handlers::create_contexts::{
@@ -765,7 +762,6 @@ async fn attempt(
         begun: begun.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
         watch: None,
         wrote: Default::default(),
-        created: action != OpenAction::Opened,
         create_action,
         marked_deleted: Default::default(),
         position: Default::default(),
@@ -808,11 +804,9 @@ async fn attempt(
 }
 
 /// Opens `path` on the backend with `opts` and tells the watchers of
-/// `share` when that created or overwrote it (MS-FSA 2.1.5.1.1,
-/// 2.1.5.1.2). The report goes out right after the backend call, so a
-/// CREATE that then waits for a lease break, or fails, reports the change
-/// it made once. A creation is noted before the call, so the backend's own
-/// report of it is left out whenever it arrives.
+/// `share` when that overwrote it (MS-FSA 2.1.5.1.2), right after the backend
+/// call, so a CREATE that then waits for a lease break, or fails, tells of the
+/// change it made once. The backend tells of a creation.
 async fn open_reported(
     share: &ShareBindings,
     backend: &dyn ShareBackend,
@@ -820,18 +814,9 @@ async fn open_reported(
     opts: OpenOptions,
     parent_lease: Option<LeaseId>,
 ) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
-    let names = if opts.directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
-    let added = [Change { path, action: FILE_ACTION_ADDED, filter: names, seen: true }];
-    // A stream is not an entry of the directory.
-    let may_create = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate) && path.stream().is_none();
-    let expected = may_create.then(|| share.watches.expect(&added, None));
     let opened = backend.open(path, opts).await;
-    match (&opened, expected) {
-        (Ok((_, OpenAction::Created)), Some(expected)) => expected.report(&share.watches, &added),
-        (Ok((_, OpenAction::Overwritten)), _) => {
-            share.watches.report(&[Change { path, action: FILE_ACTION_MODIFIED, filter: CONTENT_CHANGED, seen: true }])
-        }
-        _ => {}
+    if let Ok((_, OpenAction::Overwritten)) = &opened {
+        share.modified(path, CONTENT_CHANGED).await;
     }
     if let Ok((_, OpenAction::Created | OpenAction::Overwritten)) = &opened {
         share.files.entry_changed(share, path, parent_lease);

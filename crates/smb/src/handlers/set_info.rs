@@ -8,23 +8,20 @@ use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
 use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::backend::{
-    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, OpenOptions, ShareBackend,
-    VALID_SET_ATTRIBUTES,
+    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, ShareBackend, VALID_SET_ATTRIBUTES,
 };
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
-use crate::files::{BreakWait, CONTENT_CHANGED, Change, MAX_BREAK_WAIT, Trigger};
+use crate::files::{BreakWait, CONTENT_CHANGED, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
-use crate::path::{SmbPath, folded, same_path};
+use crate::path::{SmbPath, same_path};
 use crate::proto::messages::FileId;
 use crate::proto::messages::change_notify::{
-    FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
-    FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
-    FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_ACCESS,
+    FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
     FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
 use crate::security::{Parts, SecurityDescriptor};
@@ -196,14 +193,11 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
                 return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
             }
             let delete = buffer[0] != 0;
-            // A directory is marked and its watches ended under one name,
-            // with no rename in between.
-            let is_directory = open_arc.read().await.is_directory;
-            let names = if delete && is_directory { Some(share.names_lock().await) } else { None };
             let open = open_arc.read().await;
             let result = set_disposition(&open, delete).await;
-            if result.is_ok() && names.is_some() {
-                end_watches_of_deleted(&share, &open);
+            // Whichever open armed it, every watch of the directory ends (MS-FSA 2.1.5.15.3).
+            if let (Ok(()), true, true, Some(file)) = (&result, delete, open.is_directory, &open.file) {
+                share.watches.end(file.index(), ntstatus::STATUS_DELETE_PENDING);
             }
             result
         }
@@ -286,17 +280,14 @@ async fn link(
     if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(share, to) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let added = [Change { path: to, action: FILE_ACTION_ADDED, filter: FILE_NOTIFY_CHANGE_FILE_NAME, seen: true }];
-    let expected = share.watches.expect(&added, None);
     let made = backend.link(&from, file_index, to, replace).await;
     made.map_err(|e| e.to_nt_status())?;
-    expected.report(&share.watches, &added);
     share.files.entry_changed(share, to, spared);
     Ok(())
 }
 
-/// Reports a change through `open_arc` that matches the filter bits
-/// `filter`, if any, as MODIFIED, when anybody may hear of it. The open's
+/// Tells of a change through `open_arc` that matches the filter bits
+/// `filter`, if any, when anybody may hear of it. The open's
 /// name is read under the share's names lock, taken with the open
 /// unlocked, so it is current.
 async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter: u32) {
@@ -307,7 +298,7 @@ async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter:
     let open = open_arc.read().await;
     if let Some(file) = &open.file {
         let path = file.path();
-        share.watches.report(&[Change { path: &path, action: FILE_ACTION_MODIFIED, filter, seen: true }]);
+        share.modified(&path, filter).await;
         file.entry_changed(&path);
     }
 }
@@ -434,21 +425,6 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     if to.stream().is_some() {
         return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
     }
-    // An entry already at the new name, the renamed one itself when only
-    // the case changes, is reported by its name as stored. It is looked up
-    // only when someone watches it, and before the rename lock, so CREATEs
-    // and deletes on the share do not wait for it; one that changes
-    // meanwhile is reported as it was.
-    let may_exist = |from: &SmbPath| {
-        (rename.replace || same_path(from, to, case_sensitive)) && !same_name(from, to, case_sensitive)
-    };
-    let named = open_arc.read().await.path();
-    let replaced = match named {
-        Some(from) if may_exist(&from) && share.watches.watching(to) => {
-            stored_entry(backend.as_ref(), to, case_sensitive).await
-        }
-        _ => None,
-    };
     let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
     let Some(file) = open.file.as_ref() else {
@@ -488,24 +464,15 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     }
     file.break_leases(Trigger::Handle);
     let spared = file.parent_lease();
-    let replaced = replaced.filter(|_| may_exist(&from));
-    // Renaming one link of a file over another removes the source link.
-    let links = replaced.as_ref().is_some_and(|entry| file.has_index(entry.file_index))
-        && !same_path(&from, to, case_sensitive);
     drop(open);
-    let changes = rename_changes(&from, to, is_directory, replaced, links, case_sensitive);
-    let changes: Vec<Change<'_>> = changes
-        .iter()
-        .map(|(path, action, filter, seen)| Change { path, action: *action, filter: *filter, seen: *seen })
-        .collect();
-    let expected = share.watches.expect(&changes, is_directory.then_some(&from));
     let result = match backend.rename(&from, to, rename.replace).await {
         Ok(()) => {
             share.files.rename_paths(&share, &from, to);
-            if is_directory {
-                share.watches.rename(&from, to);
+            // The directory the entry lands in has a new write time, which Windows reports as a change of that directory.
+            let into = to.parent().filter(|into| !into.is_root() && !same_name(&from, to, case_sensitive));
+            if let Some(into) = into {
+                share.modified(&into, FILE_NOTIFY_CHANGE_LAST_WRITE).await;
             }
-            expected.report(&share.watches, &changes);
             share.files.entry_changed(&share, &from, spared);
             share.files.entry_changed(&share, to, spared);
             Ok(())
@@ -543,106 +510,11 @@ async fn rename_stream(
     Ok(())
 }
 
-/// An entry as its directory lists it: its name as stored, and whether it
-/// is a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct StoredEntry {
-    name: String,
-    is_directory: bool,
-    /// The backend's file id, `0` if it has none.
-    file_index: u64,
-}
-
-/// The entry `path` names: on a case-sensitive backend, found by opening
-/// it, so it is stored as `path` spells it; otherwise looked up in a
-/// listing of its directory.
-async fn stored_entry(backend: &dyn ShareBackend, path: &SmbPath, case_sensitive: bool) -> Option<StoredEntry> {
-    let name = path.file_name()?;
-    if case_sensitive {
-        let (handle, _) = backend.open(path, OpenOptions::default()).await.ok()?;
-        let info = handle.stat().await;
-        let _ = handle.close().await;
-        let info = info.ok()?;
-        return Some(StoredEntry {
-            name: name.to_string(),
-            is_directory: info.is_directory,
-            file_index: info.file_index,
-        });
-    }
-    let opts = OpenOptions { directory: true, ..OpenOptions::default() };
-    let (handle, _) = backend.open(&path.parent()?, opts).await.ok()?;
-    let entries = handle.list_dir(Some(name)).await;
-    let _ = handle.close().await;
-    entries.ok()?.into_iter().find(|e| folded(&e.info.name) == folded(name)).map(|e| StoredEntry {
-        name: e.info.name,
-        is_directory: e.info.is_directory,
-        file_index: e.info.file_index,
-    })
-}
-
 /// True if renaming `from` to `to` keeps the directory and spells the name
 /// exactly as before.
 fn same_name(from: &SmbPath, to: &SmbPath, case_sensitive: bool) -> bool {
     let parent = |path: &SmbPath| path.parent().unwrap_or_default();
     same_path(&parent(from), &parent(to), case_sensitive) && from.file_name() == to.file_name()
-}
-
-/// The changes renaming `from` to `to` reports, as (path, action, filter,
-/// seen) in order (MS-FSA 2.1.5.15.12). An entry already at the new name, which
-/// the rename replaced, or the renamed entry itself when only the case of
-/// its name changes, is REMOVED first under its name as stored (`stored`).
-/// This follows Windows; MS-FSA instead reports a replaced target spelled
-/// as stored as MODIFIED. Then a rename within one directory is
-/// RENAMED_OLD_NAME and RENAMED_NEW_NAME, one into another directory
-/// REMOVED and ADDED, and the directory the entry lands in is MODIFIED
-/// under LAST_WRITE. A rename to the same name, or to the stored name of
-/// the renamed entry, reports nothing. `seen` tells which of these a
-/// backend that reports changes sees itself: not the removal of the
-/// replaced entry, and when `links` names two links of one file, which the
-/// backend renames by removing the source, not the new name either.
-fn rename_changes(
-    from: &SmbPath,
-    to: &SmbPath,
-    is_directory: bool,
-    stored: Option<StoredEntry>,
-    links: bool,
-    case_sensitive: bool,
-) -> Vec<(SmbPath, u32, u32, bool)> {
-    if same_name(from, to, case_sensitive) {
-        return Vec::new();
-    }
-    // Renaming an entry to its own name as stored changes nothing, however
-    // the open spelled it.
-    if same_path(from, to, case_sensitive)
-        && stored.as_ref().is_some_and(|entry| to.file_name() == Some(entry.name.as_str()))
-    {
-        return Vec::new();
-    }
-    let kind = |directory| {
-        if directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME }
-    };
-    let parent = |path: &SmbPath| path.parent().unwrap_or_default();
-    let mut changes = Vec::with_capacity(3);
-    if let Some(entry) = stored
-        && let Ok(path) = parent(to).join(&entry.name)
-    {
-        changes.push((path, FILE_ACTION_REMOVED, kind(entry.is_directory), false));
-    }
-    let (old, new) = if same_path(&parent(from), &parent(to), case_sensitive) {
-        (FILE_ACTION_RENAMED_OLD_NAME, FILE_ACTION_RENAMED_NEW_NAME)
-    } else {
-        (FILE_ACTION_REMOVED, FILE_ACTION_ADDED)
-    };
-    let filter = kind(is_directory);
-    changes.push((from.clone(), old, filter, true));
-    changes.push((to.clone(), new, filter, !links));
-    // The directory the entry lands in has a new write time, which Windows
-    // reports as a change of that directory.
-    let into = parent(to);
-    if !into.is_root() {
-        changes.push((into, FILE_ACTION_MODIFIED, FILE_NOTIFY_CHANGE_LAST_WRITE, true));
-    }
-    changes
 }
 
 /// FileBasicInformation (MS-FSA 2.1.5.15.2, MS-FSCC 2.4.7). A time of 0
@@ -775,18 +647,6 @@ async fn set_disposition(open: &Open, delete: bool) -> Result<(), u32> {
     Ok(())
 }
 
-/// Ends every watch of the directory `open` just marked for deletion,
-/// whichever open armed it and under whichever of the directory's names,
-/// with STATUS_DELETE_PENDING (MS-FSA 2.1.5.15.3). The caller holds the
-/// share's names lock.
-fn end_watches_of_deleted(share: &ShareBindings, open: &Open) {
-    if let Some(file) = &open.file {
-        for path in file.open_paths() {
-            share.watches.end_at(&path, ntstatus::STATUS_DELETE_PENDING);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -910,7 +770,6 @@ mod tests {
                 durable: None,
                 watch: None,
                 wrote: Default::default(),
-                created: false,
                 create_action: 1,
                 marked_deleted: Default::default(),
                 begun: None,
@@ -950,139 +809,5 @@ mod tests {
         assert_eq!(renames.load(Ordering::SeqCst), 2);
         assert!(share.files.path_is_open(&share, &"d\\g".parse().unwrap()));
         assert!(share.files.path_is_open(&share, &"i".parse().unwrap()));
-    }
-
-    fn p(s: &str) -> SmbPath {
-        s.parse().unwrap()
-    }
-
-    /// (action, path) of each change renaming `from` to `to` reports.
-    fn changes(from: &str, to: &str, is_directory: bool, replaced: Option<(&str, bool)>) -> Vec<(u32, String, u32)> {
-        let replaced =
-            replaced.map(|(name, is_directory)| StoredEntry { name: name.to_string(), is_directory, file_index: 0 });
-        rename_changes(&p(from), &p(to), is_directory, replaced, false, false)
-            .into_iter()
-            .map(|(path, action, filter, _)| (action, path.display_backslash(), filter))
-            .collect()
-    }
-
-    #[test]
-    fn a_backend_sees_neither_a_replaced_entry_go_nor_a_link_renamed_over_another() {
-        let stored = || Some(StoredEntry { name: "b".to_string(), is_directory: false, file_index: 7 });
-        let seen = |links| {
-            rename_changes(&p("a"), &p("b"), false, stored(), links, false)
-                .into_iter()
-                .map(|(path, action, _, seen)| (action, path.display_backslash(), seen))
-                .collect::<Vec<_>>()
-        };
-        let s = |x: &str| x.to_string();
-        assert_eq!(
-            seen(false),
-            [
-                (FILE_ACTION_REMOVED, s("b"), false),
-                (FILE_ACTION_RENAMED_OLD_NAME, s("a"), true),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("b"), true),
-            ]
-        );
-        assert_eq!(
-            seen(true),
-            [
-                (FILE_ACTION_REMOVED, s("b"), false),
-                (FILE_ACTION_RENAMED_OLD_NAME, s("a"), true),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("b"), false),
-            ]
-        );
-    }
-
-    const FILE: u32 = FILE_NOTIFY_CHANGE_FILE_NAME;
-    const DIR: u32 = FILE_NOTIFY_CHANGE_DIR_NAME;
-    const LAST_WRITE: u32 = FILE_NOTIFY_CHANGE_LAST_WRITE;
-
-    #[test]
-    fn renames_report_by_directory_and_kind() {
-        let s = |x: &str| x.to_string();
-        assert_eq!(
-            changes("d\\a", "D\\b", false, None),
-            [
-                (FILE_ACTION_RENAMED_OLD_NAME, s("d\\a"), FILE),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("D\\b"), FILE),
-                (FILE_ACTION_MODIFIED, s("D"), LAST_WRITE),
-            ]
-        );
-        assert_eq!(
-            changes("d\\a", "e\\a", true, None),
-            [
-                (FILE_ACTION_REMOVED, s("d\\a"), DIR),
-                (FILE_ACTION_ADDED, s("e\\a"), DIR),
-                (FILE_ACTION_MODIFIED, s("e"), LAST_WRITE),
-            ]
-        );
-        // A change of case only is a rename within the directory.
-        assert_eq!(
-            changes("d\\a", "d\\A", false, None),
-            [
-                (FILE_ACTION_RENAMED_OLD_NAME, s("d\\a"), FILE),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("d\\A"), FILE),
-                (FILE_ACTION_MODIFIED, s("d"), LAST_WRITE),
-            ]
-        );
-        // The same name in the same directory, however the directory is
-        // spelled, reports nothing.
-        assert!(changes("d\\a", "d\\a", false, None).is_empty());
-        assert!(changes("d\\a", "D\\a", false, None).is_empty());
-    }
-
-    #[test]
-    fn a_rename_into_the_share_root_modifies_no_directory() {
-        let s = |x: &str| x.to_string();
-        assert_eq!(
-            changes("d\\a", "a", false, None),
-            [(FILE_ACTION_REMOVED, s("d\\a"), FILE), (FILE_ACTION_ADDED, s("a"), FILE),]
-        );
-    }
-
-    #[test]
-    fn an_entry_at_the_new_name_is_removed_first_under_its_stored_name() {
-        let s = |x: &str| x.to_string();
-        let stored = Some(("t", false));
-        assert_eq!(
-            changes("d\\a", "d\\t", false, stored),
-            [
-                (FILE_ACTION_REMOVED, s("d\\t"), FILE),
-                (FILE_ACTION_RENAMED_OLD_NAME, s("d\\a"), FILE),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("d\\t"), FILE),
-                (FILE_ACTION_MODIFIED, s("d"), LAST_WRITE),
-            ]
-        );
-        assert_eq!(
-            changes("d\\a", "d\\T", false, stored),
-            [
-                (FILE_ACTION_REMOVED, s("d\\t"), FILE),
-                (FILE_ACTION_RENAMED_OLD_NAME, s("d\\a"), FILE),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("d\\T"), FILE),
-                (FILE_ACTION_MODIFIED, s("d"), LAST_WRITE),
-            ]
-        );
-        assert_eq!(
-            changes("d\\a", "e\\t", true, stored),
-            [
-                (FILE_ACTION_REMOVED, s("e\\t"), FILE),
-                (FILE_ACTION_REMOVED, s("d\\a"), DIR),
-                (FILE_ACTION_ADDED, s("e\\t"), DIR),
-                (FILE_ACTION_MODIFIED, s("e"), LAST_WRITE),
-            ]
-        );
-        // An open spelled differently from the stored name renamed to it.
-        assert!(changes("d\\X", "d\\x", false, Some(("x", false))).is_empty());
-        // A change of case finds the renamed file itself.
-        assert_eq!(
-            changes("d\\x", "d\\X", false, Some(("x", false))),
-            [
-                (FILE_ACTION_REMOVED, s("d\\x"), FILE),
-                (FILE_ACTION_RENAMED_OLD_NAME, s("d\\x"), FILE),
-                (FILE_ACTION_RENAMED_NEW_NAME, s("d\\X"), FILE),
-                (FILE_ACTION_MODIFIED, s("d"), LAST_WRITE),
-            ]
-        );
     }
 }

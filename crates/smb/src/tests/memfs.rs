@@ -5,29 +5,43 @@ use crate::backend::{
     BackendCapabilities, DirEntry, FileInfo, FileTimes, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend,
 };
 use crate::error::{SmbError, SmbResult};
+use crate::files::{Above, Notice, NoticeKind, Watches};
 use crate::path::SmbPath;
 use async_trait::async_trait;
 use bytes::Bytes;
 
 /// In-memory backend for unit tests. Files and directories are keyed by
-/// backslash-joined path. Clones share the same files.
+/// backslash-joined path; directories have numbers. It tells of changes as it
+/// makes them. Clones share the same files.
 #[derive(Clone)]
 pub struct MemFsBackend {
     inner: std::sync::Arc<Mutex<MemInner>>,
+    watches: Watches,
 }
 
 #[derive(Default)]
 struct MemInner {
     files: HashMap<String, Vec<u8>>,
-    /// All directories present (always includes "" for the root). Each
-    /// directory is keyed by canonical path string.
-    dirs: HashMap<String, ()>,
+    /// All directories present (always includes "" for the root), by
+    /// canonical path string, with their numbers. Two spellings of a name are
+    /// one directory to those who watch it.
+    dirs: HashMap<String, u64>,
+    last_number: u64,
     /// Times set on entries: creation, access, write and change.
     times: HashMap<String, [u64; 4]>,
     /// Entries marked read-only.
     read_only: std::collections::HashSet<String>,
     /// Handles opened and not yet closed.
     open_handles: usize,
+}
+
+impl MemInner {
+    fn make_dir(&mut self, key: &str) {
+        let same = self.dirs.iter().find(|(other, _)| other.to_lowercase() == key.to_lowercase());
+        let number = same.map(|(_, number)| *number);
+        self.last_number += 1;
+        self.dirs.insert(key.to_string(), number.unwrap_or(self.last_number));
+    }
 }
 
 impl Default for MemFsBackend {
@@ -39,8 +53,21 @@ impl Default for MemFsBackend {
 impl MemFsBackend {
     pub fn new() -> Self {
         let mut inner = MemInner::default();
-        inner.dirs.insert(String::new(), ());
-        Self { inner: std::sync::Arc::new(Mutex::new(inner)) }
+        inner.make_dir("");
+        Self { inner: std::sync::Arc::new(Mutex::new(inner)), watches: Watches::default() }
+    }
+
+    /// Tells of a change of the entry `key`.
+    fn tell(&self, inner: &MemInner, key: &str, kind: NoticeKind, is_directory: bool) {
+        let (mut dir, name) = key.rsplit_once('\\').unwrap_or(("", key));
+        let (mut above, mut path) = (Vec::new(), String::new());
+        loop {
+            above.extend(inner.dirs.get(dir).map(|&dir| Above { dir, path: path.clone() }));
+            let Some((up, last)) = dir.rsplit_once('\\').or((!dir.is_empty()).then_some(("", dir))) else { break };
+            path = format!("{last}\\{path}");
+            dir = up;
+        }
+        self.watches.tell(&above, Notice { name: name.to_string(), kind, is_directory });
     }
 
     /// Handles opened and not yet closed.
@@ -80,7 +107,8 @@ impl ShareBackend for MemFsBackend {
             let mut action = OpenAction::Opened;
             if !exists_dir {
                 if matches!(opts.intent, OpenIntent::Create | OpenIntent::OpenOrCreate) {
-                    g.dirs.insert(k.clone(), ());
+                    g.make_dir(&k);
+                    self.tell(&g, &k, NoticeKind::Added, true);
                     action = OpenAction::Created;
                 } else {
                     return Err(SmbError::NotFound);
@@ -125,6 +153,9 @@ impl ShareBackend for MemFsBackend {
                 if exists_file { OpenAction::Overwritten } else { OpenAction::Created }
             }
         };
+        if action == OpenAction::Created {
+            self.tell(&g, &k, NoticeKind::Added, false);
+        }
         g.open_handles += 1;
         Ok((Box::new(MemHandle::file(self.inner.clone(), k)), action))
     }
@@ -133,9 +164,11 @@ impl ShareBackend for MemFsBackend {
         let k = key(path);
         let mut g = self.inner.lock().unwrap();
         if g.files.remove(&k).is_some() {
+            self.tell(&g, &k, NoticeKind::Removed, false);
             return Ok(());
         }
         if g.dirs.remove(&k).is_some() {
+            self.tell(&g, &k, NoticeKind::Removed, true);
             return Ok(());
         }
         Err(SmbError::NotFound)
@@ -153,11 +186,24 @@ impl ShareBackend for MemFsBackend {
                 return Err(SmbError::AccessDenied);
             }
         }
+        let tell = |g: &MemInner, is_directory| {
+            let split = |key: &str| {
+                key.rsplit_once('\\')
+                    .map_or(("".to_string(), key.to_string()), |(dir, name)| (dir.to_string(), name.to_string()))
+            };
+            let ((from_dir, from), (to_dir, _)) = (split(&kf), split(&kt));
+            if from_dir == to_dir {
+                return self.tell(g, &kt, NoticeKind::Renamed { from }, is_directory);
+            }
+            self.tell(g, &kf, NoticeKind::Removed, is_directory);
+            self.tell(g, &kt, NoticeKind::Added, is_directory);
+        };
         if let Some(data) = g.files.remove(&kf) {
-            g.files.insert(kt, data);
+            g.files.insert(kt.clone(), data);
+            tell(&g, false);
             return Ok(());
         }
-        if g.dirs.remove(&kf).is_some() {
+        if let Some(number) = g.dirs.remove(&kf) {
             // Everything below the directory moves with it.
             let below = format!("{kf}\\");
             let moved = |key: &String| key.strip_prefix(&below).map(|rest| (key.clone(), format!("{kt}\\{rest}")));
@@ -168,13 +214,24 @@ impl ShareBackend for MemFsBackend {
             }
             let dirs: Vec<_> = g.dirs.keys().filter_map(moved).collect();
             for (old, new) in dirs {
-                g.dirs.remove(&old);
-                g.dirs.insert(new, ());
+                let number = g.dirs.remove(&old).expect("listed");
+                g.dirs.insert(new, number);
             }
-            g.dirs.insert(kt, ());
+            g.dirs.insert(kt.clone(), number);
+            tell(&g, true);
             return Ok(());
         }
         Err(SmbError::NotFound)
+    }
+
+    fn watches(&self) -> Watches {
+        self.watches.clone()
+    }
+
+    async fn modified(&self, path: &SmbPath, what: u32) {
+        let g = self.inner.lock().unwrap();
+        let is_directory = g.dirs.contains_key(&key(path));
+        self.tell(&g, &key(path), NoticeKind::Modified(what), is_directory);
     }
 
     fn capabilities(&self) -> BackendCapabilities {
@@ -248,7 +305,7 @@ impl Handle for MemHandle {
             change_time,
             is_directory: self.is_dir,
             read_only: g.read_only.contains(&self.key),
-            file_index: 0,
+            file_index: if self.is_dir { g.dirs.get(&self.key).copied().unwrap_or(0) } else { 0 },
             stream_index: 0,
             stored_attributes: 0,
         })
