@@ -309,6 +309,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         next_uid: 0,
         webdav: Default::default(),
         discovery: Default::default(),
+        alerts: Default::default(),
         power: Default::default(),
     }
 }

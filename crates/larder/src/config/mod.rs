@@ -24,6 +24,7 @@ use toml::Spanned;
 
 use crate::machine;
 
+pub(crate) mod alert;
 pub(crate) mod edit;
 pub(crate) mod group;
 pub(crate) mod membership;
@@ -41,6 +42,7 @@ mod store;
 mod tests;
 pub(crate) mod user;
 
+use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
 use names::check_label;
@@ -98,6 +100,7 @@ pub(crate) struct Config {
     /// New users get no number below: those were given to users who are gone.
     pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
+    pub(crate) alerts: AlertConfig,
 }
 
 /// How WebDAV is kept from eavesdroppers.
@@ -463,6 +466,8 @@ impl Validator<'_> {
             replicas: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
+            alerts: AlertConfig::parse(raw.alert, folder)
+                .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
         };
         for pool in raw.pool {
             config.pools.push(self.pool(pool.into_inner(), folder)?);
@@ -495,6 +500,7 @@ impl Validator<'_> {
         let pairs = config.replicates.iter().map(|one| format!("{} to {}", one.volume, one.to));
         self.no_name_twice("replicate", pairs)?;
         self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()))?;
+        self.no_name_twice("alert", config.alerts.names())?;
         self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()))?;
         let grounds = config.pools.iter().map(|pool| &pool.name).chain(config.stores.iter().map(|store| &store.name));
         self.no_name_twice("pool or store", grounds.cloned())?;

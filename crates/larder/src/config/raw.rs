@@ -42,6 +42,8 @@ pub(super) struct RawConfig {
     pub(super) replica: Vec<Spanned<super::replicate::RawReplica>>,
     #[serde(default)]
     pub(super) power: super::power::RawPower,
+    #[serde(default)]
+    pub(super) alert: Vec<Spanned<super::alert::RawAlert>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
