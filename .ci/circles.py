@@ -32,6 +32,7 @@ CIRCLES = {
     "smb": 4,
     "store": 1,
     "volume": 1,
+    "watch": 1,
     "web": 1,
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::endpoint::{self, Endpoint, Param, Query};
-use crate::{BODY_BYTES_MAX, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPath};
+use crate::{BODY_BYTES_MAX, BY_HEADER, Failure, FailureKind, STREAM_BYTES_HEADER, SocketPath};
 
 /// A daemon that does not accept within this time hangs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -163,7 +163,7 @@ impl Client {
     }
 
     fn request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, Failure> {
-        let request = Request::builder().method(method).uri(path).header("host", "larder");
+        let request = Request::builder().method(method).uri(path).header("host", "larder").header(BY_HEADER, "command");
         let request = request.header("content-type", "application/json").body(body);
         request.map_err(|e| Failure::internal(e.to_string()))
     }

@@ -187,6 +187,17 @@ endpoints! { $
     /// Ends an app token, named by its id or name.
     RevokeToken(String): Owner Json DELETE "/v1/tokens/{name}", () => TokenStatus;
 
+    /// Looks at everything that alerts are about, and lists alerts and their receivers. Asks no disk.
+    GetAlerts(): Owner Json GET "/v1/alerts", () => AlertsStatus;
+    /// Acknowledges or silences an alert.
+    ChangeAlert(): Owner Json POST "/v1/alerts", AlertChange => AlertStatus;
+    /// Sends a test message to each receiver, and says whether it was taken.
+    TestAlerts(): Owner Json POST "/v1/alerts/test", () => Vec<AlertTested>;
+    /// Lists what was done, who logged in, and who was refused.
+    GetAudit(): Owner Json POST "/v1/audit", AuditQuery => Vec<AuditRecord>;
+    /// Says how healthy the disks of this machine are. Wakes none that sleeps.
+    GetDiskHealth(): Owner Json GET "/v1/disks/health", () => Vec<DiskHealth>;
+
     /// Lists the mounts of this daemon.
     GetMounts(): Owner Json GET "/v1/mounts", () => Vec<MountStatus>;
     /// Mounts a volume on a folder of the host.

@@ -21,6 +21,7 @@ mod setup;
 mod snapshots;
 mod socket;
 mod types;
+mod watch;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use config::{
@@ -54,8 +55,13 @@ pub use snapshots::{
 };
 pub use socket::SocketPath;
 pub use types::*;
+pub use watch::*;
 
 /// The name of the socket within the data folder.
 pub const SOCKET_NAME: &str = "larder.sock";
+/// A caller of the daemon's socket says in this header how it was asked: `command`, `page`, or nothing.
+pub const BY_HEADER: &str = "larder-by";
+/// The user for whom a page acts.
+pub const FOR_HEADER: &str = "larder-for";
 /// The largest body that either side reads. A listing of 32 disks or of a thousand shares is far below.
 pub const BODY_BYTES_MAX: usize = 16 << 20;

@@ -50,6 +50,11 @@ impl Latency {
         }
         self.sum_us.fetch_add(us, Relaxed);
     }
+
+    /// How often so far, and how long together, in microseconds.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum(), self.sum_us.load(Relaxed))
+    }
 }
 
 /// The metrics of all layers, by name.

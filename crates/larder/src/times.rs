@@ -34,9 +34,29 @@ pub(crate) fn until(text: &str) -> Result<i64, String> {
     Ok(chrono::Utc::now().timestamp() + span)
 }
 
+/// A time past, in milliseconds since 1970: the beginning of a day (`2026-11-22`, local time), or so long ago (`2d`, `8h`, `30m`).
+pub(crate) fn ago(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is neither a day such as 2026-11-22 nor a time such as 2d, 8h or 30m");
+    if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        let begin =
+            day.and_hms_opt(0, 0, 0).and_then(|at| Local.from_local_datetime(&at).earliest()).ok_or_else(wrong)?;
+        return Ok(u64::try_from(begin.timestamp_millis()).unwrap_or(0));
+    }
+    let now = chrono::Utc::now().timestamp();
+    let span = until(text).map_err(|_| wrong())? - now;
+    Ok(u64::try_from(now - span).unwrap_or(0).saturating_mul(1000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_past() {
+        let now = chrono::Utc::now().timestamp_millis() as u64;
+        assert!(ago("2d").is_ok_and(|at| (now - 172_900_000..now - 172_700_000).contains(&at)));
+        assert!(ago("2026-11-22").is_ok() && ago("yesterday").is_err() && ago("99999d").is_ok());
+    }
 
     #[test]
     fn times_to_come() {

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-smb", &[]),
     ("larder-serve", &["larder-base", "larder-volume", "larder-files", "larder-smb"]),
     ("larder-facts", &["larder-base"]),
+    ("larder-watch", &["larder-base", "larder-facts"]),
     ("larder-discovery", &[]),
     ("larder-load", &["larder-base", "larder-facts"]),
     ("larder-measure", &["larder-base", "larder-facts", "larder-load"]),
@@ -39,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-store",
             "larder-api",
             "larder-web",
+            "larder-watch",
         ],
     ),
 ];
@@ -49,6 +51,7 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("fuser", &["larder-serve"]),
     ("axum", &["larder"]),
     ("askama", &["larder-web"]),
+    ("lettre", &["larder-watch"]),
 ];
 
 #[test]

@@ -65,6 +65,7 @@ pub use heal::scrub::{Damage, MissingObjects, ScrubPhase, ScrubStatus, Users};
 pub use history::{Event, EventKind};
 pub use member::divergence::LastLives;
 pub use member::member_disk::DiskState;
+pub use metrics::DiskTimes;
 pub use object::layout::{DISKS_MAX, Layout, ParseLayoutError};
 pub use object::parity;
 pub use pool::{OpenOptions, Pool};

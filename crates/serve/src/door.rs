@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -113,6 +114,39 @@ impl State {
     }
 }
 
+/// Somebody came in or was refused: a line of the log (`door.bounded_log`), for others to keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Whose it was.
+    pub address: IpAddr,
+    /// The user who logged in.
+    pub user: Option<String>,
+    /// Came in, or was refused.
+    pub admitted: bool,
+    /// The address has guessed too often.
+    pub locked_out: bool,
+    /// The line of the log.
+    pub text: String,
+}
+
+type Observer = Box<dyn Fn(Passage) + Send + Sync>;
+
+static OBSERVER: OnceLock<Observer> = OnceLock::new();
+
+/// Has each passage told to `observer`, which must not wait. There is one of a process: the first.
+pub fn observe(observer: impl Fn(Passage) + Send + Sync + 'static) {
+    let _ = OBSERVER.set(Box::new(observer));
+}
+
+fn tell(passage: impl FnOnce() -> Passage) {
+    if let Some(observer) = OBSERVER.get() {
+        observer(passage());
+    }
+}
+
+/// What a refusal says of an address that has guessed too often.
+pub(crate) const LOCKED_OUT: &str = "locked out for a minute";
+
 /// The log of one server's door: logins, refusals, strangers.
 #[derive(Default)]
 pub struct Door {
@@ -120,24 +154,33 @@ pub struct Door {
 }
 
 impl Door {
-    pub fn came_in(&self, address: IpAddr, text: impl FnOnce() -> String) {
-        if let Some(left_out) = self.state.lock().line(network(address), true, Instant::now()) {
-            tracing::info!("{}{}", text(), more(left_out));
+    /// `user`: who it was, where the door knows.
+    pub fn came_in(&self, address: IpAddr, user: Option<&str>, text: impl FnOnce() -> String) {
+        let line = self.state.lock().line(network(address), true, Instant::now());
+        if let Some(left_out) = line {
+            let text = format!("{}{}", text(), more(left_out));
+            tracing::info!("{text}");
+            let user = user.map(str::to_owned);
+            tell(|| Passage { address, user, admitted: true, locked_out: false, text });
         }
     }
 
     /// Returns how long the answer should wait: it doubles with each refusal of an address that goes on.
     pub fn refused(&self, address: IpAddr, text: impl FnOnce() -> String) -> Duration {
-        let (address, now) = (network(address), Instant::now());
+        let (network, now) = (network(address), Instant::now());
         let (line, refusals) = {
             let mut state = self.state.lock();
-            let record = state.record(address, now);
+            let record = state.record(network, now);
             record.refusals = record.refusals.saturating_add(1);
             let refusals = record.refusals;
-            (state.line(address, false, now), refusals)
+            (state.line(network, false, now), refusals)
         };
         if let Some(left_out) = line {
-            tracing::warn!("{}{}", text(), more(left_out));
+            let text = text();
+            let locked_out = text.ends_with(LOCKED_OUT);
+            let text = format!("{text}{}", more(left_out));
+            tracing::warn!("{text}");
+            tell(|| Passage { address, user: None, admitted: false, locked_out, text });
         }
         match refusals.checked_sub(REFUSALS_FREE) {
             None | Some(0) => Duration::ZERO,
@@ -183,6 +226,25 @@ mod tests {
         let later = begin + LINE_EVERY;
         assert_eq!(state.line(a, false, later), Some(990), "the next line says how many were left out");
         assert_eq!(state.line(a, false, later), None);
+    }
+
+    #[test]
+    fn passages_are_told_as_the_log_says_them() {
+        static SEEN: Mutex<Vec<Passage>> = Mutex::new(Vec::new());
+        let mine = "10.99.0.1".parse::<IpAddr>().unwrap();
+        observe(move |passage| {
+            if passage.address == mine {
+                SEEN.lock().push(passage)
+            }
+        });
+        let door = Door::default();
+        door.came_in(mine, Some("ann"), || "SFTP: 'ann' logged in".to_owned());
+        let locked = format!("SFTP: 'ann' was refused: {}", crate::login::Unseen::LockedOut.why());
+        (0..100).for_each(|_| drop(door.refused(mine, || locked.clone())));
+        let seen = SEEN.lock();
+        assert_eq!(seen.len(), 1 + LINES_AT_ONCE as usize, "bounded as the log is");
+        assert_eq!((seen[0].user.as_deref(), seen[0].admitted, seen[0].locked_out), (Some("ann"), true, false));
+        assert!(seen[1..].iter().all(|one| one.locked_out && !one.admitted && one.text.contains("guessed too often")));
     }
 
     #[test]

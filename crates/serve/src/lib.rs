@@ -4,7 +4,7 @@
 pub mod ask;
 mod certificate;
 mod counted;
-mod door;
+pub mod door;
 pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

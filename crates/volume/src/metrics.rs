@@ -1,5 +1,7 @@
 //! Figures of the volumes of a store.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use larder_base::metrics::Metrics;
 
 use crate::registry::Registry;
@@ -14,6 +16,13 @@ impl Registry {
         let tables = |volume: &Volume| volume.state.meta.tables().iter().map(|(_, bytes)| bytes).sum::<u64>();
         let stored = open.iter().map(|volume| volume.state.data.usage().segment_bytes + tables(volume)).sum();
         Some((written, stored))
+    }
+
+    /// The open volumes by name, each with its quota in bytes, if it has one. Does no I/O; `None` while a volume is being opened.
+    pub fn open_with_quotas(&self) -> Option<Vec<(String, Volume, Option<u64>)>> {
+        let open = self.open_now()?;
+        let quota = |volume: &Volume| Some(volume.state.quota_bytes.load(Relaxed)).filter(|bytes| *bytes != u64::MAX);
+        Some(open.into_iter().map(|volume| (volume.state.name.clone(), volume.clone(), quota(&volume))).collect())
     }
 
     /// Adds the figures of the open volumes of `pool`. Does no I/O.

@@ -45,6 +45,27 @@ pub struct Smart {
     pub trim: Option<bool>,
     /// It says that it is shingled and manages its zones itself.
     pub device_managed_zones: bool,
+    /// Read errors that it told the host of (attribute 187; on SCSI all uncorrected errors).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported_errors: Option<u64>,
+    /// Commands that it did not answer in time (attribute 188).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_timeouts: Option<u64>,
+    /// Sectors of a SCSI disk that were replaced since it left the factory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grown_defects: Option<u64>,
+    /// Spin-ups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts: Option<u64>,
+    /// Times that the heads were parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cycles: Option<u64>,
+    /// The highest temperature that the maker allows in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_max_c: Option<i64>,
+    /// The temperature at which it protects itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_critical_c: Option<i64>,
 }
 
 impl Machine {
@@ -61,6 +82,32 @@ impl Machine {
             }
             Ok(answer) => understood(&answer),
             Err(error) => no_tool(&error),
+        }
+    }
+
+    /// Asks the disk, unless it sleeps: then `None`, and it sleeps on.
+    pub fn smart_unless_asleep(&self, device: &BlockDevice) -> Option<SmartAnswer> {
+        // The kernel stops some disks itself, and would start one for any command.
+        let runtime = self.read(device.sys.join("device/power/runtime_status"));
+        if matches!(runtime.as_deref(), Some("suspended" | "suspending")) {
+            return None;
+        }
+        // What is no hard disk does not spin; NVMe knows no such mode.
+        let more: &[&str] = if device.bus == Bus::Nvme { &[] } else { &["-n", "standby"] };
+        if device.bus == Bus::Virtual || device.bus == Bus::Mmc {
+            return Some(self.smart(device));
+        }
+        match self.ask(device, more) {
+            Ok(answer) if is_asleep(&answer) => None,
+            Ok(answer) if device.bus == Bus::Usb && unknown_bridge(&answer) => {
+                match self.ask(device, &[&["-d", "sat"], more].concat()) {
+                    Ok(answer) if is_asleep(&answer) => None,
+                    Ok(answer) => Some(understood(&answer)),
+                    Err(error) => Some(no_tool(&error)),
+                }
+            }
+            Ok(answer) => Some(understood(&answer)),
+            Err(error) => Some(no_tool(&error)),
         }
     }
 
@@ -86,6 +133,12 @@ fn no_tool(error: &ToolError) -> SmartAnswer {
 fn messages(answer: &Value) -> Vec<&str> {
     let list = answer["smartctl"]["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|m| m["string"].as_str()).collect()
+}
+
+/// smartctl ends without asking more (`-n standby`): "Device is in STANDBY mode, exit(2)".
+fn is_asleep(answer: &Value) -> bool {
+    let says = |m: &&str| m.contains("Device is in") && (m.contains("STANDBY") || m.contains("SLEEP"));
+    messages(answer).iter().any(says)
 }
 
 fn unknown_bridge(answer: &Value) -> bool {
@@ -135,8 +188,27 @@ impl Smart {
             power_loss_protection: attributes.iter().any(protects),
             trim: answer["trim"]["supported"].as_bool(),
             device_managed_zones: zones.contains("device managed") || zones.contains("device_managed"),
+            reported_errors: raw(187).or_else(|| scsi_uncorrected(answer)),
+            // Some makers count three kinds in one number: the lowest 16 bits have all of them.
+            command_timeouts: raw(188).map(|packed| packed & 0xffff),
+            grown_defects: answer["scsi_grown_defect_list"].as_u64(),
+            starts: raw(4)
+                .or_else(|| answer["scsi_start_stop_cycle_counter"]["accumulated_start_stop_cycles"].as_u64()),
+            load_cycles: raw(193),
+            temperature_max_c: answer["temperature"]["op_limit_max"].as_i64(),
+            temperature_critical_c: ["critical_limit_max", "drive_trip"]
+                .iter()
+                .find_map(|limit| answer["temperature"][limit].as_i64()),
         }
     }
+}
+
+/// Errors of all kinds of calls that neither ECC nor a second try mended.
+fn scsi_uncorrected(answer: &Value) -> Option<u64> {
+    let log = &answer["scsi_error_counter_log"];
+    let of = |kind: &&str| log[kind]["total_uncorrected_errors"].as_u64();
+    let found: Vec<u64> = ["read", "write", "verify"].iter().filter_map(|kind| of(kind)).collect();
+    (!found.is_empty()).then(|| found.iter().sum())
 }
 
 /// Attribute 175 under these names tells of the capacitor of a disk that has one.
@@ -161,4 +233,28 @@ fn wear(answer: &Value, attributes: &[Value]) -> Option<u64> {
         about_wear.then(|| attribute["value"].as_u64()).flatten()
     };
     WEAR_ATTRIBUTES.iter().find_map(worn).map(|left| 100u64.saturating_sub(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::fixture::Fixture;
+
+    /// What a disk of this name answers through the recorded smartctl.
+    fn answer(json: &str, runtime: &str) -> Option<SmartAnswer> {
+        let machine = Fixture::new("/sys/class/block/sda/dev = 8:0\n/sys/class/block/sda/size = 1000\n");
+        machine.write("/tools/smartctl/sda", json);
+        machine.write("/sys/class/block/sda/device/power/runtime_status", runtime);
+        let device = BlockDevice::read(&machine.machine, "sda").unwrap();
+        machine.machine.smart_unless_asleep(&device)
+    }
+
+    #[test]
+    fn a_sleeping_disk_is_left_alone() {
+        let asleep = r#"{"smartctl":{"messages":[{"string":"Device is in STANDBY mode, exit(2)"}],"exit_status":2}}"#;
+        assert!(answer(asleep, "active").is_none());
+        let awake = r#"{"smart_status":{"passed":true},"temperature":{"current":31}}"#;
+        assert!(matches!(answer(awake, "active"), Some(SmartAnswer::Smart(_))));
+        assert!(answer(awake, "suspended").is_none(), "the kernel has stopped it");
+    }
 }

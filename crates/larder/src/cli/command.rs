@@ -86,6 +86,10 @@ pub(crate) enum Command {
     Power(super::power::PowerCommand),
     /// Find the bottleneck of this machine, a bench of it or a described box, and remedies
     Doctor(super::doctor::DoctorArgs),
+    /// What is the matter with this box, what to do about it, and who is told
+    Alerts(super::alerts::AlertsArgs),
+    /// What was done, who logged in, and who was refused
+    Audit(super::alerts::AuditArgs),
     /// Counters of the running daemon, as Prometheus reads them
     Metrics,
     /// The schema of the daemon's API, in the form of OpenAPI 3.1

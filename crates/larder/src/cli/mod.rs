@@ -6,6 +6,7 @@ use larder_api::{Failure, openapi};
 
 use crate::machine;
 
+mod alerts;
 pub(crate) mod args;
 mod bench;
 mod change;
@@ -91,13 +92,15 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Group(command) => group::run(&global, command).await?,
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
+        Command::Alerts(args) => return alerts::run(&global, args).await,
+        Command::Audit(args) => alerts::audit(&global, args).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
         Command::Config(command) => config::run(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
         Command::Generate { dir } => generate::run(&dir)?,
         Command::Share(command) => share::run(&global, command).await?,
-        Command::Disk(command) => return disk::run(&global, command),
+        Command::Disk(command) => return disk::run(&global, command).await,
         Command::Power(command) => power::run(&global, command).await?,
         Command::Bench(command) => bench::run(&global, *command).await?,
         Command::Doctor(args) => return doctor::run(&global, &args),

@@ -15,7 +15,7 @@ use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
     Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule, run_seats,
-    run_snapshot_schedule,
+    run_snapshot_schedule, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -101,6 +101,7 @@ pub(super) async fn until_stopped(
     let recycle = tokio::spawn(run_recycle(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
+    let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
@@ -135,6 +136,7 @@ pub(super) async fn until_stopped(
     replication.abort();
     recycle.abort();
     seats.abort();
+    watching.end().await;
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {
@@ -145,6 +147,9 @@ pub(super) async fn until_stopped(
         }
     };
     watchdog.abort();
+    if stopped.is_ok() {
+        daemon.watch.stopped().await;
+    }
     outcome.and(stopped)?;
     if let Some(asked) = asked {
         asked.given_back().await;
@@ -154,7 +159,9 @@ pub(super) async fn until_stopped(
 }
 
 async fn reload(daemon: &Daemon) {
-    match daemon.reload().await {
+    let reread = daemon.reload().await;
+    daemon.watch.config_read("file", reread.as_ref().map(drop));
+    match reread {
         Ok(_) => tracing::info!("read the configuration again"),
         Err(failure) => tracing::error!("the configuration was not read again: {}", failure.message),
     }

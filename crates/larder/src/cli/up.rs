@@ -382,6 +382,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         webdav: Default::default(),
         page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new() },
         discovery: Default::default(),
+        alerts: Default::default(),
         power: Default::default(),
     }
 }

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{ConfigDifference, ConfigHow, ConfigKey, Failure};
 use larder_base::units::ByteSize;
+use larder_watch::send::Receiver;
 use toml_edit::{DocumentMut, Item, TableLike};
 
+use super::alert::PingConfig;
 use super::power::PowerConfig;
 use super::schema::with_defaults;
 use super::{
@@ -38,6 +40,7 @@ enum Kind {
     Mount,
     Replicate,
     Replica,
+    Alert,
     Power,
 }
 
@@ -60,6 +63,7 @@ impl Kind {
             Self::Mount => "mount",
             Self::Replicate => "replicate",
             Self::Replica => "replica",
+            Self::Alert => "alert",
             Self::Power => "power",
         }
     }
@@ -92,6 +96,8 @@ enum Part<'a> {
     Mount(&'a MountConfig),
     Replicate(&'a ReplicateConfig),
     Replica(&'a ReplicaConfig),
+    Alert(&'a Receiver),
+    Ping(&'a PingConfig),
     Power(&'a PowerConfig),
 }
 
@@ -123,6 +129,9 @@ fn parts(config: &Config) -> Parts<'_> {
     parts.extend(config.mounts.iter().map(|one| ((Kind::Mount, one.dir.display().to_string()), Part::Mount(one))));
     let pair = |one: &ReplicateConfig| format!("{} to {}", one.volume, one.to);
     parts.extend(config.replicates.iter().map(|one| ((Kind::Replicate, pair(one)), Part::Replicate(one))));
+    let alerts = &config.alerts;
+    parts.extend(alerts.receivers.iter().map(|one| ((Kind::Alert, one.name.clone()), Part::Alert(one))));
+    parts.extend(alerts.pings.iter().map(|one| ((Kind::Alert, one.name.clone()), Part::Ping(one))));
     parts.extend(config.replicas.iter().map(|one| ((Kind::Replica, one.name.to_string()), Part::Replica(one))));
     parts
 }
@@ -324,6 +333,11 @@ fn table<'a>(document: &'a DocumentMut, (kind, name): &(Kind, String), file: &Pa
         Kind::Mount => {
             let folder = file.parent().unwrap_or(Path::new(""));
             table.get("dir").and_then(Item::as_str).is_some_and(|dir| folder.join(dir) == Path::new(name))
+        }
+        // As `config/alert.rs` names those that have none.
+        Kind::Alert => {
+            let part = |key| table.get(key).and_then(Item::as_str);
+            part("name").or_else(|| part("kind")).unwrap_or("ping") == name
         }
         Kind::Replicate => {
             let part = |key| table.get(key).and_then(Item::as_str).unwrap_or_default();

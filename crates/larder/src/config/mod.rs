@@ -25,6 +25,7 @@ use spanned::Spanned;
 
 use crate::machine;
 
+pub(crate) mod alert;
 pub(crate) mod differences;
 pub(crate) mod edit;
 pub(crate) mod group;
@@ -47,6 +48,7 @@ mod store;
 mod tests;
 pub(crate) mod user;
 
+use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
 pub(crate) use names::check_label;
@@ -106,6 +108,7 @@ pub(crate) struct Config {
     /// New users get no number below: those were given to users who are gone.
     pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
+    pub(crate) alerts: AlertConfig,
 }
 
 /// How WebDAV is kept from eavesdroppers.
@@ -431,6 +434,7 @@ struct NamePlaces {
     mount: Vec<Range<usize>>,
     replicate: Vec<Range<usize>>,
     replica: Vec<Range<usize>>,
+    alert: Vec<Range<usize>>,
 }
 
 impl NamePlaces {
@@ -450,6 +454,7 @@ impl NamePlaces {
             mount: places(&raw.mount, |mount| &mount.dir),
             replicate: places(&raw.replicate, |replicate| &replicate.volume),
             replica: places(&raw.replica, |replica| &replica.name),
+            alert: AlertConfig::places(&raw.alert),
         }
     }
 }
@@ -528,6 +533,8 @@ impl Validator<'_> {
             replicas: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
+            alerts: AlertConfig::parse(raw.alert, folder)
+                .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
         };
         for pool in raw.pool {
             config.pools.push(self.pool(pool.into_inner(), folder)?);
@@ -558,6 +565,7 @@ impl Validator<'_> {
             config.replicas.push(self.replica(replica.into_inner(), &config)?);
         }
         let replicates = config.replicates.iter().map(|one| format!("{} to {}", one.volume, one.to));
+        self.no_name_twice("alert", config.alerts.names(), &places.alert)?;
         let grounds = config.pools.iter().map(|pool| &pool.name).chain(config.stores.iter().map(|store| &store.name));
         self.no_name_twice("replicate", replicates, &places.replicate)?;
         self.no_name_twice("replica", config.replicas.iter().map(|replica| replica.name.to_string()), &places.replica)?;

@@ -67,6 +67,9 @@ pub(super) struct RawConfig {
     /// For `larder power`; serving needs nothing of it.
     #[serde(default)]
     pub(super) power: super::power::RawPower,
+    /// Who is told of trouble, and how. Secrets are files or programs.
+    #[serde(default)]
+    pub(super) alert: Vec<Spanned<super::alert::RawAlert>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -3,17 +3,17 @@
 //! Whoever may open the socket (its owner; mode 0600 in a folder of mode 0700) may do everything. The endpoints are declared in
 //! `larder_api::endpoints` (`endpoints.declared_once`). The router has all of them: one without a handler does not compile, nor does one with two.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use larder_api::endpoint::{self, Caller, Endpoint, Query};
 use larder_api::endpoints::*;
 use larder_api::{BODY_BYTES_MAX, Done, Failure, ReceiveQuery, STREAM_BYTES_HEADER, SocketPath};
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 use super::direct::{self, Direct, DirectDownload, Outgoing};
+use super::watch;
 
 /// A failure as a response.
 pub(super) struct Refusal(pub(super) Failure);
@@ -47,7 +48,8 @@ pub(crate) fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(),
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
     let router = router(daemon);
     tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+        let service = router.into_make_service_with_connect_info::<watch::Peer>();
+        let served = axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
             tracing::error!("the API ended: {error}");
         }
@@ -75,8 +77,11 @@ fn routes() -> Routes {
 }
 
 fn route<E: Answers>() -> Routes {
-    let handler = async |State(daemon): State<Arc<Daemon>>, Path(param): Path<E::Param>, request: Request| {
-        E::respond(daemon, param, request).await
+    let handler = |State(daemon): State<Arc<Daemon>>, Path(param): Path<E::Param>, request: Request| {
+        let peer = request.extensions().get::<ConnectInfo<watch::Peer>>().map(|peer| peer.0.clone());
+        let target = (&param as &dyn Any).downcast_ref::<String>().cloned().unwrap_or_default();
+        let asked = Arc::clone(&daemon);
+        watch::audited::<E, _>(daemon, peer, target, request, |request| E::respond(asked, param, request)).boxed()
     };
     const { assert!(!matches!(E::CALLER, Caller::Invited), "this one is not for the socket") };
     let method = MethodFilter::try_from(E::METHOD).unwrap_or(MethodFilter::GET);
@@ -208,10 +213,20 @@ answers!(GetTokens, |daemon, (), ()| Ok(daemon.tokens().await));
 finishes!(CreateToken, |daemon, (), request| daemon.token_create(request).await);
 finishes!(RevokeToken, |daemon, which, ()| daemon.token_revoke(&which).await);
 
+answers!(GetAlerts, |daemon, (), ()| daemon.alerts().await);
+finishes!(ChangeAlert, |daemon, (), change| daemon.alert_change(change).await);
+finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
+answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
+finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
+
 answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));
 finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);
 finishes!(UnmountVolume, |daemon, (), request| daemon.unmount(&request).await.map(done));
-finishes!(ReloadConfig, |daemon, (), ()| daemon.reload().await);
+finishes!(ReloadConfig, |daemon, (), ()| {
+    let reread = daemon.reload().await;
+    daemon.watch.config_read("api", reread.as_ref().map(drop));
+    reread
+});
 
 answers!(PlanConfig, |daemon, (), request| daemon.plan_config(&request).await);
 finishes!(ApplyConfig, |daemon, (), request| daemon.apply_file(request).await);

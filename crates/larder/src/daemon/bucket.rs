@@ -255,6 +255,16 @@ impl OpenBucket {
         ownership(&owner.seat(), owner.epoch(), owner.beats())
     }
 
+    /// How long the store has not answered, and why, if it does not.
+    pub(super) fn trouble(&self) -> Option<larder_store::Trouble> {
+        self.bucket.health.trouble()
+    }
+
+    /// How long the oldest change waits in the journal for the bucket, and how many bytes do.
+    pub(super) fn journal_waits(&self) -> Option<(std::time::Duration, u64)> {
+        self.journal.as_ref().map(OpenJournal::waits)
+    }
+
     /// The pool whose journal answers.
     pub(super) fn journal_pool(&self) -> Option<&str> {
         self.journal.as_ref().map(|journal| journal.place.pool.as_str())

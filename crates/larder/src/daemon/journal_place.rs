@@ -94,6 +94,12 @@ impl OpenJournal {
         })
     }
 
+    /// How long the oldest change waits for the bucket, and how many bytes do.
+    pub(super) fn waits(&self) -> (std::time::Duration, u64) {
+        let waits = self.log.undrained();
+        (waits.oldest, waits.bytes)
+    }
+
     pub(super) fn note(&self) -> String {
         let (waits, pool) = (self.log.undrained(), &self.place.pool);
         match waits.entries {

@@ -46,6 +46,7 @@ async fn text(daemon: &Daemon) -> String {
         pool.metrics(&mut out).await;
     }
     daemon.servers.metrics(&mut out);
+    daemon.watch.metrics(&mut out);
     for one in daemon.replications().await.replications {
         replication(&one, &mut out);
     }

@@ -86,6 +86,7 @@ pub(crate) mod translate;
 pub(crate) mod user_keys;
 mod users;
 mod uses;
+pub(crate) mod watch;
 
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
@@ -116,6 +117,7 @@ pub(crate) struct Daemon {
     snapshot_runs: snapshot_runs::SnapshotRuns,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
+    pub(crate) watch: std::sync::Arc<watch::Watch>,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -145,6 +147,7 @@ impl Daemon {
             let limits = (config.connections, config.strangers);
             Servers::bind(&config.listen, (&config.webdav, &config.page), limits, folder.path()).await?
         };
+        let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
@@ -164,6 +167,7 @@ impl Daemon {
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
+            watch,
             moving: Default::default(),
             state: Mutex::new(state),
         })
@@ -297,6 +301,7 @@ impl Daemon {
         self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
         self.replication.wake();
+        self.watch.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {

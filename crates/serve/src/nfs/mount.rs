@@ -192,7 +192,7 @@ pub async fn run(mnt: Mnt, shared: &Shared) -> Reply {
         Ok(dir) => {
             shared.mounts.add(mnt.client, &mnt.path);
             let (client, path) = (mnt.client, shown(&mnt.path));
-            shared.door.came_in(client, || format!("NFS: {client} mounted {path}"));
+            shared.door.came_in(client, None, || format!("NFS: {client} mounted {path}"));
             w.u32(MountStatus::Ok as u32);
             w.opaque(&handle::encode(&mnt.export.key, &mnt.export.seal, dir.id));
             w.length(FLAVORS.len());

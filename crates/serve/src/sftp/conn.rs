@@ -270,7 +270,9 @@ impl Handler for Conn {
         let (address, user) = (self.address, admitted.user);
         let by = user.token.as_ref().map_or(String::new(), |token| format!(" with the token {}", token.id));
         let by = if admitted.authority.is_some() { " with a certificate".to_owned() } else { by };
-        self.shared.door.came_in(address, || format!("SFTP: '{}' logged in from {address}{by}", user.name));
+        self.shared
+            .door
+            .came_in(address, Some(&user.name), || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
         self.user = Some((user, logged_in));
         let flows = Arc::clone(&self.flows);

@@ -435,7 +435,9 @@ fn observer() -> AdmissionObserver {
         let from = address.to_canonical();
         let name = |user: Option<&str>| user.map_or_else(|| "a guest".to_owned(), |user| format!("'{}'", shown(user)));
         match what {
-            Admission::LoggedOn { user } => door.came_in(from, || format!("SMB: {} logged in from {from}", name(user))),
+            Admission::LoggedOn { user } => {
+                door.came_in(from, user, || format!("SMB: {} logged in from {from}", name(user)))
+            }
             Admission::LogonFailed { user } => refused(&door, from, || {
                 format!("SMB: {} from {from} was refused: wrong name or password", name(Some(user)))
             }),

@@ -140,7 +140,9 @@ fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -
     let (tag, now) = (shared.remembered.tag(address, &user.name, given), Instant::now());
     if shared.remembered.find(&tag, now).is_none() {
         let (name, id) = (&user.name, &token.id);
-        shared.door.came_in(address, || format!("WebDAV: '{name}' from {address} logged in with the token {id}"));
+        shared
+            .door
+            .came_in(address, Some(name), || format!("WebDAV: '{name}' from {address} logged in with the token {id}"));
         shared.stats.logins.add(1);
     }
     let narrowed = Arc::new(user.narrowed(token));
@@ -270,7 +272,7 @@ async fn verify_at(
     look(shared, door, (address, name), hash, given, &why).await?;
     let user = user.ok_or(Refused::Wrong)?;
     shared.stats.logins.add(1);
-    shared.door.came_in(address, || format!("{door}: '{}' from {address} logged in", user.name));
+    shared.door.came_in(address, Some(&user.name), || format!("{door}: '{}' from {address} logged in", user.name));
     Ok(user)
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use larder_api::endpoints::GetDiskHealth;
 use larder_api::{Failure, FailureKind};
 use larder_facts::Machine;
 use larder_facts::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
@@ -11,7 +12,7 @@ use larder_pool::Pool;
 use serde::Serialize;
 
 use super::args::Global;
-use super::reach::{Outcome, absolute};
+use super::reach::{Outcome, Target, absolute, maybe_target};
 use crate::out;
 
 mod text;
@@ -34,6 +35,11 @@ pub(crate) enum DiskCommand {
         /// Do not write the 1 MiB that measures what a flush costs
         #[arg(long)]
         no_flush_test: bool,
+        #[command(flatten)]
+        recorded: Recorded,
+    },
+    /// How healthy the disks are, by their own reports and over time. Wakes none that sleeps
+    Health {
         #[command(flatten)]
         recorded: Recorded,
     },
@@ -107,7 +113,7 @@ struct List {
     disks: Vec<Listed>,
 }
 
-pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Failure> {
+pub(super) async fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Failure> {
     match command {
         DiskCommand::List { recorded } => {
             let listed = List { disks: list(&recorded.machine()?) };
@@ -124,8 +130,25 @@ pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Fail
             global.out().answer(&report, |report| text::report(report, out::colour()))?;
             Ok(if report.verdict == Level::Refuse { Outcome::Problems } else { Outcome::Done })
         }
+        DiskCommand::Health { recorded } => {
+            let disks = health(global, &recorded).await?;
+            let is_failing = disks.iter().any(|disk| disk.verdict == "failing");
+            let width = out::style().width;
+            global.out().answer(&disks, |disks| crate::render::watch::disk_health(disks, width))?;
+            Ok(if is_failing { Outcome::Problems } else { Outcome::Done })
+        }
         DiskCommand::Prepare(args) => prepare(global, args).map(|()| Outcome::Done),
     }
+}
+
+/// What the daemon knows, which has a history; without one, or of a recorded machine, what the disks say now.
+async fn health(global: &Global, recorded: &Recorded) -> Result<Vec<larder_api::DiskHealth>, Failure> {
+    if recorded.root().is_none()
+        && let Some(Target::Daemon(client)) = maybe_target(global).await?
+    {
+        return client.ask(GetDiskHealth).await;
+    }
+    Ok(crate::daemon::watch::without_daemon(&recorded.machine()?))
 }
 
 /// The pool that a folder is a disk of.

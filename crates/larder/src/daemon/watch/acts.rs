@@ -1,0 +1,181 @@
+//! Administrative acts: each request to the API that changes something, or takes data out, is a record of the audit log.
+//!
+//! - `acts.recorded_in_the_end`: a record says how it ended. Where the caller went away in the middle, the record says that.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, connect_info};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::serve::IncomingStream;
+use hyper::Method;
+use larder_api::endpoint::{Endpoint, Form, status_of};
+use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure};
+use larder_watch::audit::{Record, RecordKind};
+use serde_json::Value;
+
+use crate::config::user::Accounts;
+use crate::daemon::Daemon;
+
+/// POST requests that change nothing and take out nothing but what a listing would say.
+const QUESTIONS: [&str; 4] = ["CheckVolumes", "DiffSnapshots", "ExplainAccess", "GetAudit"];
+/// Fields of requests that name what it is about. No other field is kept (`audit.names_only`).
+const NAMES: [&str; 10] = ["name", "pool", "volume", "replica", "share", "user", "dir", "disks", "to", "id"];
+const NAME_CHARS_MAX: usize = 200;
+const NAMES_MAX: usize = 12;
+
+/// The process at the other end of the API's socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    uid: Option<u32>,
+}
+
+impl connect_info::Connected<IncomingStream<'_, tokio::net::UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, tokio::net::UnixListener>) -> Self {
+        Self { uid: stream.io().peer_cred().ok().map(|peer| peer.uid()) }
+    }
+}
+
+/// Lets `respond` answer, and records what it did if that is an act.
+pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
+    daemon: Arc<Daemon>,
+    peer: Option<Peer>,
+    mut target: String,
+    request: Request,
+    respond: impl FnOnce(Request) -> F + Send,
+) -> Response {
+    if E::METHOD == Method::GET || QUESTIONS.contains(&E::NAME) {
+        return respond(request).await;
+    }
+    let (who, by) = asker(&request, peer);
+    let request = match E::FORM {
+        Form::Json => match named(request).await {
+            Ok((request, names)) => {
+                target = [target, names].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+                request
+            }
+            Err(failure) => return (status_of(failure.kind), axum::Json(failure)).into_response(),
+        },
+        _ => request,
+    };
+    let record = Record {
+        number: 0,
+        at_ms: 0,
+        kind: RecordKind::Act,
+        who,
+        from: "local".to_owned(),
+        by,
+        what: E::NAME.to_owned(),
+        target,
+        result: "its caller went away before it ended".to_owned(),
+    };
+    let mut act = Act { daemon, record: Some(record) };
+    let response = respond(request).await;
+    act.ended(response.status());
+    drop(act);
+    response
+}
+
+/// Who asks, and by what. Whoever may open the socket may do everything, so what they say of themselves is believed.
+fn asker(request: &Request, peer: Option<Peer>) -> (String, String) {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let by = header(BY_HEADER).filter(|by| matches!(by.as_str(), "command" | "page"));
+    let uid = peer.and_then(|peer| peer.uid);
+    let user = uid.map(|uid| Accounts::of_machine().name_of_user(uid).unwrap_or_else(|| format!("uid {uid}")));
+    (header(FOR_HEADER).or(user).unwrap_or_default(), by.unwrap_or_else(|| "api".to_owned()))
+}
+
+/// An act under way. It is recorded when it is dropped (`acts.recorded_in_the_end`).
+struct Act {
+    daemon: Arc<Daemon>,
+    record: Option<Record>,
+}
+
+impl Act {
+    fn ended(&mut self, status: StatusCode) {
+        let Some(record) = &mut self.record else { return };
+        record.result = match status {
+            status if status.is_success() => "done".to_owned(),
+            status => format!("refused: {}", status.canonical_reason().unwrap_or(status.as_str()).to_lowercase()),
+        };
+    }
+}
+
+impl Drop for Act {
+    fn drop(&mut self) {
+        let Some(record) = self.record.take() else { return };
+        let daemon = Arc::clone(&self.daemon);
+        // Its line is made durable: that is a wait for the disk of the data folder.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || daemon.watch.record(record))),
+            Err(_) => daemon.watch.record(record),
+        }
+    }
+}
+
+/// The request with its body read, and the names in it.
+async fn named(request: Request) -> Result<(Request, String), Failure> {
+    let (head, body) = request.into_parts();
+    let bytes = to_bytes(body, BODY_BYTES_MAX)
+        .await
+        .map_err(|e| Failure::invalid(format!("the request cannot be read: {e}")))?;
+    let names = serde_json::from_slice(&bytes).map(|value: Value| names(&value)).unwrap_or_default();
+    Ok((Request::from_parts(head, Body::from(bytes)), names))
+}
+
+/// `name=ann`, of the fields that are names.
+fn names(value: &Value) -> String {
+    // Some requests are one of several kinds: {"add": {...}}.
+    let inner = match value.as_object() {
+        Some(fields) if fields.len() == 1 => fields.values().next().filter(|inner| inner.is_object()),
+        _ => None,
+    };
+    let mut found = Vec::new();
+    let mut kind = String::new();
+    if let (Some(fields), true) = (value.as_object(), inner.is_some()) {
+        kind = fields.keys().next().cloned().unwrap_or_default();
+    }
+    for tag in ["change", "action"] {
+        if let Some(text) = value[tag].as_str() {
+            kind = text.to_owned();
+        }
+    }
+    for field in NAMES {
+        match inner.unwrap_or(value).get(field) {
+            Some(Value::String(text)) => found.push(format!("{field}={}", short(text))),
+            Some(Value::Number(number)) => found.push(format!("{field}={number}")),
+            Some(Value::Array(list)) => {
+                let texts = list.iter().filter_map(Value::as_str).take(NAMES_MAX).map(short);
+                found.push(format!("{field}={}", texts.collect::<Vec<_>>().join(",")));
+            }
+            _ => {}
+        }
+    }
+    if !kind.is_empty() {
+        found.insert(0, short(&kind));
+    }
+    found.join(" ")
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(NAME_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_and_secrets_are_not() {
+        let check =
+            |json: &str, expected: &str| assert_eq!(names(&serde_json::from_str(json).unwrap()), expected, "{json}");
+        check(r#"{"name":"ann","password":"Pantry-42","uid":1000}"#, "name=ann");
+        check(r#"{"password":"Pantry-42","force":true}"#, "");
+        check(r#"{"unlock":{"secret":{"passphrase":"x"}}}"#, "unlock");
+        check(r#"{"add":{"volume":"tank/a","to":"b:/c","code":"1234"}}"#, "add volume=tank/a to=b:/c");
+        check(r#"{"change":"replace","old":"1","new":"/d"}"#, "replace");
+        check(r#"{"disks":["/a","/b"],"force":false,"pool":null}"#, "disks=/a,/b");
+        check("null", "");
+    }
+}

@@ -1,0 +1,143 @@
+//! The daemon watches itself: it looks at what it knows, keeps alerts, and has them delivered; it audits; it knows its disks' health.
+//!
+//! - `looking.no_disk_asked`: a look reads what is in memory already. Once a minute, and when somebody asks for alerts; a disk is
+//!   asked for its health only while it is in use anyway (`disks.busy_only`).
+//! - `looking.nothing_written_idle`: nothing is written where nothing changed. The history of disks is written while pools are written
+//!   to, every few hours, and at the end.
+//!
+//! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl`, `history/` (rings), and
+//! `running`, which an orderly end removes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_api::Failure;
+use larder_facts::Machine;
+use larder_watch::{Condition, EventKind};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::Daemon;
+
+mod acts;
+mod answers;
+mod certificate;
+mod clock;
+mod conditions;
+mod couriers;
+mod disks;
+mod figures;
+mod history;
+mod logins;
+mod places;
+mod slow;
+mod state;
+
+pub(super) use acts::{Peer, audited};
+pub(crate) use answers::audit_of;
+pub(crate) use disks::without_daemon;
+pub(crate) use state::Watch;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Between two rounds over the disks; each has its turn more seldom (`disks.busy_only`).
+const ASK_DISKS_EVERY: Duration = Duration::from_secs(5 * 60);
+/// The end of the thread is waited for so long.
+const END_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The thread that watches, while this value lives. It is its own: its state lies on a disk that may hang, and what waits for that disk
+/// must not be a thread that serves.
+pub(crate) struct Watching {
+    stop: CancellationToken,
+    ended: tokio::sync::oneshot::Receiver<()>,
+}
+
+/// Begins to watch.
+pub(crate) async fn start(daemon: Arc<Daemon>) -> Result<Watching, Failure> {
+    let failed = |e: std::io::Error| Failure::io("cannot start the thread that watches", &e);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    // A note of the start is for those who are told now.
+    let receivers = daemon.state.lock().await.config.alerts.receivers.clone();
+    daemon.watch.set_receivers(receivers);
+    daemon.watch.note_start();
+    let (stop, (end, ended)) = (CancellationToken::new(), tokio::sync::oneshot::channel());
+    let stopped = stop.clone();
+    let watch = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = run(&daemon) => {}
+                () = stopped.cancelled() => {}
+            }
+        });
+        let _ = end.send(());
+    };
+    std::thread::Builder::new().name("watch".to_owned()).spawn(watch).map_err(failed)?;
+    Ok(Watching { stop, ended })
+}
+
+impl Watching {
+    /// Ends it; one that waits for a disk is left behind.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        let _ = tokio::time::timeout(END_WAIT_MAX, self.ended).await;
+    }
+}
+
+async fn run(daemon: &Arc<Daemon>) {
+    let watch = &daemon.watch;
+    let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
+    tokio::join!(looks(daemon, asked), ask_disks(daemon), couriers::run(daemon), logins::run(daemon, passages));
+}
+
+/// Looks once a minute, and when somebody asks.
+async fn looks(daemon: &Arc<Daemon>, asked: Option<mpsc::Receiver<oneshot::Sender<()>>>) {
+    let Some(mut asked) = asked else { return };
+    let (mut clock, mut next) = (clock::Clock::now(), tokio::time::Instant::now());
+    loop {
+        let asker = tokio::select! {
+            () = tokio::time::sleep_until(next) => None,
+            Some(asker) = asked.recv() => Some(asker),
+        };
+        if asker.is_none() {
+            next = tokio::time::Instant::now() + LOOK_EVERY;
+            if let Some(jump) = clock.jumped() {
+                daemon.watch.note(Condition::is(EventKind::ClockJumped, &daemon.watch.host, jump));
+            }
+        }
+        daemon.watch_look(asker.is_none()).await;
+        if let Some(asker) = asker {
+            let _ = asker.send(());
+        }
+    }
+}
+
+/// Gives the disks their turns. Each question may take a minute, and nothing else waits for it.
+async fn ask_disks(daemon: &Arc<Daemon>) {
+    loop {
+        let asker = Arc::clone(daemon);
+        let asked = move || asker.watch.disks.ask(&Machine::this(), &asker.watch.history, false);
+        if let Err(error) = tokio::task::spawn_blocking(asked).await {
+            tracing::warn!("the disks' health is not known: {error}");
+        }
+        tokio::time::sleep(ASK_DISKS_EVERY).await;
+    }
+}
+
+impl Daemon {
+    /// One look. `in_turn`: histories and digests have their turn too.
+    async fn watch_look(&self, in_turn: bool) {
+        let watch = &self.watch;
+        // Somebody changes something that takes long: everything stays as it was seen last.
+        let Some(seen) = conditions::gather(self).await else { return };
+        watch.take_in(&seen.conditions, &seen.unknown);
+        if !in_turn {
+            return;
+        }
+        watch.digest(&seen.room, &watch.disks.summary());
+        let pools = self.storage.all();
+        let disks = pools.iter().filter_map(|pool| pool.disk_pool()).flat_map(|pool| pool.disk_times());
+        if watch.disks.is_time_to_write(disks.map(|disk| disk.written_bytes).sum(), Instant::now()) {
+            watch.history.write();
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The audit log: administrative acts, changes of the configuration, logins and refusals, one line of JSON each.
+//!
+//! - `audit.append_only`: lines are added and never changed. An act's line is durable before the next; lines of logins may lose
+//!   the last seconds in a power cut.
+//! - `audit.bounded`: a file of [`FILE_BYTES_MAX`] makes room for the next; the oldest of [`FILES_MAX`] goes.
+//! - `audit.names_only`: a record names an endpoint and the thing that it was about. Bodies of requests are not kept, so no secret is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::alerts::cut;
+
+pub const FILE_BYTES_MAX: u64 = 8 << 20;
+pub const FILES_MAX: usize = 8;
+/// No record of ours is longer; what is longer in a file is damage.
+const LINE_BYTES_MAX: usize = 16 << 10;
+const FIELD_CHARS_MAX: usize = 500;
+/// In one answer.
+pub const RECORDS_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordKind {
+    /// An administrative act, through the API.
+    Act,
+    /// The configuration was read again.
+    Config,
+    Login,
+    Refusal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Counts the records of a box.
+    pub number: u64,
+    pub at_ms: u64,
+    pub kind: RecordKind,
+    /// The user of the machine, or the one that logged in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub who: String,
+    /// An address, or `local`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from: String,
+    /// `command`, `page`, `api`, `file`, or a protocol.
+    pub by: String,
+    /// The endpoint of an act; a sentence of what else happened.
+    pub what: String,
+    /// What it was done to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    /// `done`, or why not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub result: String,
+}
+
+struct Open {
+    file: File,
+    bytes: u64,
+    last_number: u64,
+}
+
+pub struct Audit {
+    folder: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+fn path_of(folder: &Path, age: usize) -> PathBuf {
+    folder.join(if age == 0 { "audit.jsonl".to_owned() } else { format!("audit.{age}.jsonl") })
+}
+
+impl Audit {
+    /// The log in a folder; it is opened by the first record.
+    pub fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), open: Mutex::new(None) }
+    }
+
+    /// Adds a record; its number and time are set here. A log that cannot be written is said by the caller: what is audited goes on.
+    pub fn add(&self, at_ms: u64, record: Record) -> std::io::Result<()> {
+        let mut open = self.open.lock();
+        let mut current = match open.take() {
+            Some(current) => current,
+            None => self.begin()?,
+        };
+        if current.bytes >= FILE_BYTES_MAX {
+            current = self.rotate(current.last_number)?;
+        }
+        let number = current.last_number + 1;
+        let short = |text: &str| cut(text, FIELD_CHARS_MAX);
+        let record = Record {
+            number,
+            at_ms,
+            who: short(&record.who),
+            from: short(&record.from),
+            what: short(&record.what),
+            target: short(&record.target),
+            result: short(&record.result),
+            ..record
+        };
+        let mut line = serde_json::to_vec(&record)?;
+        line.push(b'\n');
+        // One write: lines of several processes do not mix, and a torn one is the last.
+        current.file.write_all(&line)?;
+        if matches!(record.kind, RecordKind::Act | RecordKind::Config) {
+            current.file.sync_data()?;
+        }
+        current.bytes += line.len() as u64;
+        current.last_number = number;
+        *open = Some(current);
+        Ok(())
+    }
+
+    fn begin(&self) -> std::io::Result<Open> {
+        let mut options = OpenOptions::new();
+        let path = path_of(&self.folder, 0);
+        let mut file = options.read(true).append(true).create(true).mode(0o600).open(&path)?;
+        let bytes = file.metadata()?.len();
+        // A power cut may have torn the last line.
+        if bytes > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+        }
+        let newest = |age| last_number(&path_of(&self.folder, age));
+        let last_number = newest(0).or_else(|| newest(1)).unwrap_or(0);
+        Ok(Open { file, bytes, last_number })
+    }
+
+    fn rotate(&self, last_number: u64) -> std::io::Result<Open> {
+        for age in (0..FILES_MAX - 1).rev() {
+            match std::fs::rename(path_of(&self.folder, age), path_of(&self.folder, age + 1)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(Open { last_number, ..self.begin()? })
+    }
+}
+
+/// The number of a file's last whole line.
+fn last_number(path: &Path) -> Option<u64> {
+    let mut file = File::open(path).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(4 * LINE_BYTES_MAX as u64))).ok()?;
+    let mut text = Vec::new();
+    file.take(4 * LINE_BYTES_MAX as u64).read_to_end(&mut text).ok()?;
+    let lines = text.split(|&byte| byte == b'\n').rev();
+    lines.filter_map(|line| serde_json::from_slice::<Record>(line).ok()).map(|record| record.number).next()
+}
+
+/// Records in a folder since a time, oldest first, behind a number: [`RECORDS_MAX`] at most. Works beside a daemon and without one.
+pub fn read(folder: &Path, since_ms: u64, after_number: u64) -> std::io::Result<Vec<Record>> {
+    let mut found = Vec::new();
+    for age in (0..FILES_MAX).rev() {
+        let file = match File::open(path_of(folder, age)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let mut lines = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if (&mut lines).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            // What is torn or damaged is passed over; so is the rest of a line that is too long.
+            let Ok(record) = serde_json::from_slice::<Record>(&line) else { continue };
+            if record.at_ms >= since_ms && record.number > after_number {
+                found.push(record);
+                if found.len() >= RECORDS_MAX {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn record(what: &str) -> Record {
+        Record {
+            number: 0,
+            at_ms: 0,
+            kind: RecordKind::Act,
+            who: "root".into(),
+            from: "local".into(),
+            by: "command".into(),
+            what: what.into(),
+            target: "ann".into(),
+            result: "done".into(),
+        }
+    }
+
+    #[test]
+    fn records_are_kept_and_numbered_over_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        let whats = |since, after| -> Vec<String> {
+            read(folder.path(), since, after).unwrap().into_iter().map(|record| record.what).collect()
+        };
+        Audit::of(folder.path()).add(10, record("AddUser")).unwrap();
+        // A torn line, and one that is damaged.
+        let path = path_of(folder.path(), 0);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"number\":7,\"at").unwrap();
+        let audit = Audit::of(folder.path());
+        audit.add(20, record("RemoveUser")).unwrap();
+        audit.add(30, record(&"x".repeat(9000))).unwrap();
+        let all = read(folder.path(), 0, 0).unwrap();
+        assert_eq!(all.iter().map(|record| record.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!((whats(20, 0).len(), whats(0, 2).len()), (2, 1));
+        assert_eq!(all[2].what.chars().count(), FIELD_CHARS_MAX + 1);
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_oldest_file_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::of(folder.path());
+        for n in 0..FILES_MAX as u64 + 3 {
+            audit.add(n, record("Login")).unwrap();
+            audit.open.lock().as_mut().unwrap().bytes = FILE_BYTES_MAX;
+        }
+        let files = std::fs::read_dir(folder.path()).unwrap().count();
+        let all = read(folder.path(), 0, 0).unwrap();
+        assert_eq!((files, all.len(), all[0].number), (FILES_MAX, FILES_MAX, 4));
+    }
+}

@@ -1,0 +1,139 @@
+//! Webhooks, ntfy, and the dead man's ping.
+//!
+//! A receiver is not trusted: redirections are not followed, and its answer is not read beyond the status.
+
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
+use url::Host;
+
+use super::process::SendError;
+use super::way::{Secret, Text};
+use crate::event::Severity;
+use crate::message::{Message, MessageKind, one_line};
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
+/// ntfy turns longer messages into attachments.
+const NTFY_CHARS_MAX: usize = 3500;
+
+fn client() -> Result<Client, SendError> {
+    let builder = Client::builder()
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_TIME_MAX)
+        .timeout(ANSWER_TIME_MAX)
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")));
+    builder.build().map_err(|e| SendError::Later(plain(e)))
+}
+
+/// An address as it may be written into a configuration: without a secret that is plainly one, and not in clear across a network
+/// unless somebody says so.
+pub fn check_url(text: &str, allow_http: bool) -> Result<(), String> {
+    let url = Url::parse(text).map_err(|e| format!("'{text}' is no address: {e}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("write no user and password into an address: use token_file, or url_file".to_owned());
+    }
+    let is_near = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        None => return Err(format!("'{text}' names no host")),
+    };
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if is_near || allow_http => Ok(()),
+        "http" => Err(format!("'{text}' would cross the network in clear: use https://, or say allow_http = true")),
+        other => Err(format!("'{other}://' is not understood: use https://")),
+    }
+}
+
+/// An error without the address, which may hold a secret.
+fn plain(error: reqwest::Error) -> String {
+    use std::error::Error;
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(&format!(": {more}"));
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+async fn deliver(request: RequestBuilder, token: Option<&Secret>) -> Result<(), SendError> {
+    let request = match token {
+        Some(token) => request.bearer_auth(token.read().await?),
+        None => request,
+    };
+    let answer = request.send().await.map_err(|e| SendError::Later(plain(e)))?;
+    let status = answer.status();
+    let later = status.is_server_error()
+        || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED);
+    match status {
+        status if status.is_success() => Ok(()),
+        status if status.is_redirection() => {
+            Err(SendError::Later(format!("it answered {status}: write the address that it redirects to")))
+        }
+        status if later => Err(SendError::Later(format!("it answered {status}"))),
+        status => Err(SendError::Refused(format!("it answered {status}"))),
+    }
+}
+
+pub(super) async fn webhook(url: &Text, token: Option<&Secret>, message: &Message) -> Result<(), SendError> {
+    let json = serde_json::to_vec(message).map_err(|e| SendError::Refused(e.to_string()))?;
+    let request = client()?.post(url.read().await?).header("content-type", "application/json").body(json);
+    deliver(request, token).await
+}
+
+/// <https://docs.ntfy.sh/publish/>: the text is the body, the rest are headers. Headers are ASCII, so what is not is encoded as RFC 2047
+/// says, which ntfy decodes.
+pub(super) async fn ntfy(url: &Text, token: Option<&Secret>, message: &Message) -> Result<(), SendError> {
+    let (priority, tag) = match (message.kind, message.severity) {
+        (MessageKind::Cleared, _) => ("default", "white_check_mark"),
+        (_, Severity::Critical) => ("urgent", "rotating_light"),
+        (_, Severity::Warning) => ("high", "warning"),
+        (_, Severity::Info) => ("low", "information_source"),
+    };
+    let request = client()?
+        .post(url.read().await?)
+        .header("title", encoded(&message.title()))
+        .header("priority", priority)
+        .header("tags", tag)
+        .body(crate::alerts::cut(&message.body(), NTFY_CHARS_MAX));
+    deliver(request, token).await
+}
+
+/// A header's value.
+fn encoded(text: &str) -> String {
+    let text = one_line(text);
+    if text.is_ascii() {
+        return text;
+    }
+    let encoded = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        byte => format!("={byte:02X}"),
+    });
+    format!("=?UTF-8?Q?{}?=", encoded.collect::<String>())
+}
+
+/// Tells a dead man's switch that the box lives.
+pub async fn ping(url: &Text) -> Result<(), SendError> {
+    let url = url.read().await?;
+    deliver(client()?.get(url), None).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_ascii() {
+        assert_eq!(encoded("box: critical\r\nX: y"), "box: critical  X: y");
+        assert_eq!(encoded("Küche 1"), "=?UTF-8?Q?K=C3=BCche=201?=");
+    }
+}
