@@ -1,19 +1,40 @@
 //! Questions to the daemon, in their wire form: over its socket, in its own process, or to recorded answers.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::Method;
 use larder_api::endpoint::{self, Param};
 use larder_api::{Client, Failure};
 
+/// Whose request a question comes from: it is said of each change who made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asker {
+    pub user: String,
+    pub from: IpAddr,
+}
+
 /// A way to the endpoints of `larder_api`.
 pub trait Ask: Send + Sync + 'static {
     /// The answer's body, or the failure that the answer tells.
-    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>>;
+    fn carry(
+        &self,
+        asker: Option<Asker>,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> BoxFuture<'_, Result<Bytes, Failure>>;
 }
 
 impl Ask for Client {
-    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>> {
+    fn carry(
+        &self,
+        _: Option<Asker>,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> BoxFuture<'_, Result<Bytes, Failure>> {
         Box::pin(async move { Client::carry(self, method, &path, body).await })
     }
 }
@@ -21,6 +42,7 @@ impl Ask for Client {
 /// Calls an endpoint.
 pub async fn call<E: endpoint::Json>(
     ask: &dyn Ask,
+    asker: Option<Asker>,
     _: E,
     param: <E::Param as Param>::Given<'_>,
     request: Option<&E::Request>,
@@ -29,7 +51,7 @@ pub async fn call<E: endpoint::Json>(
         Some(request) => serde_json::to_vec(request).map_err(|e| Failure::internal(e.to_string()))?,
         None => Vec::new(),
     };
-    let answer = ask.carry(E::METHOD, E::path(param), Bytes::from(body)).await?;
+    let answer = ask.carry(asker, E::METHOD, E::path(param), Bytes::from(body)).await?;
     serde_json::from_slice(&answer)
         .map_err(|e| Failure::internal(format!("the daemon's answer is of another version: {e}")))
 }

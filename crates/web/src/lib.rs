@@ -32,7 +32,7 @@ mod streams;
 mod text;
 mod visit;
 
-pub use ask::Ask;
+pub use ask::{Ask, Asker};
 pub use base::BASE;
 pub use login::{LogIn, Refusal, Standing};
 pub use role::{Act, Role, may};

@@ -11,7 +11,7 @@ use larder_api::{Failure, FailureKind};
 use larder_base::{Clock, hex};
 use tokio::sync::mpsc;
 
-use crate::ask::{self, Ask};
+use crate::ask::{self, Ask, Asker};
 use crate::asset;
 use crate::base::BASE;
 use crate::form::{Form, encoded};
@@ -177,6 +177,11 @@ impl Visit<'_> {
         self.server.now()
     }
 
+    fn asker(&self) -> Option<Asker> {
+        let user = self.session.as_ref()?.user.clone();
+        Some(Asker { user, from: self.peer.addr })
+    }
+
     /// Calls an endpoint.
     pub async fn call<E: endpoint::Json>(
         &self,
@@ -184,7 +189,7 @@ impl Visit<'_> {
         param: <E::Param as Param>::Given<'_>,
         request: &E::Request,
     ) -> Result<E::Response, Failure> {
-        ask::call(&*self.server.ask, endpoint, param, Some(request)).await
+        ask::call(&*self.server.ask, self.asker(), endpoint, param, Some(request)).await
     }
 
     /// Calls an endpoint that wants to know no more than a name.
@@ -193,12 +198,12 @@ impl Visit<'_> {
         endpoint: E,
         param: <E::Param as Param>::Given<'_>,
     ) -> Result<E::Response, Failure> {
-        ask::call(&*self.server.ask, endpoint, param, None).await
+        ask::call(&*self.server.ask, self.asker(), endpoint, param, None).await
     }
 
     /// Calls an endpoint that wants to know nothing.
     pub async fn ask<E: endpoint::Json<Param = (), Request = ()>>(&self, endpoint: E) -> Result<E::Response, Failure> {
-        ask::call(&*self.server.ask, endpoint, (), None).await
+        ask::call(&*self.server.ask, self.asker(), endpoint, (), None).await
     }
 
     /// A field that a form must fill.

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
 use larder_base::SystemClock;
-use larder_web::{Act, Ask, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
+use larder_web::{Act, Ask, Asker, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
 use serde_json::{Value, json};
 
 /// A name with markup, an attribute's end, and marks that turn the text around them.
@@ -26,8 +26,17 @@ struct Recorded {
 }
 
 impl Ask for Recorded {
-    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>> {
+    fn carry(
+        &self,
+        asker: Option<Asker>,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> BoxFuture<'_, Result<Bytes, Failure>> {
         let key = format!("{method} {path}");
+        if method != Method::GET {
+            assert!(asker.is_some_and(|asker| !asker.user.is_empty()), "{key}: a change has somebody who asks for it");
+        }
         self.asked.lock().unwrap().push((key.clone(), serde_json::from_slice(&body).unwrap_or(Value::Null)));
         let answer = self.answers.lock().unwrap().get(&key).cloned();
         Box::pin(async move {

@@ -246,7 +246,7 @@ impl PoolWatch {
     }
 
     async fn look(&mut self, server: &Arc<Server>) -> Result<Look, Failure> {
-        let pools = ask::call(&*server.ask, GetPoolsKnown, (), None).await?;
+        let pools = ask::call(&*server.ask, None, GetPoolsKnown, (), None).await?;
         let again = if is_busy(&pools) { BUSY } else { CALM };
         Ok(Look { fragment: (self.draw)(&pools)?, again })
     }

@@ -64,7 +64,7 @@ impl Step<'_> {
     }
 
     async fn found(&self) -> Result<DisksFound, Failure> {
-        ask::call(&*self.inner.task, GetDisks, (), None).await
+        ask::call(&*self.inner.task, None, GetDisks, (), None).await
     }
 
     async fn disks(&self) -> Answer {
@@ -94,7 +94,7 @@ impl Step<'_> {
             return self.back("/disks", failure.action("Choose one at least, or name a folder"));
         }
         // Refused here, where it can be mended.
-        match ask::call(&*self.inner.task, PreviewLayouts, (), Some(&request)).await {
+        match ask::call(&*self.inner.task, None, PreviewLayouts, (), Some(&request)).await {
             Ok(_) => Ok(Outcome::Go("/layout")),
             Err(failure) => self.back("/disks", failure),
         }
@@ -155,7 +155,7 @@ impl Step<'_> {
         if draft.goes_on || draft.folders.is_empty() && draft.devices.is_empty() {
             return Ok(Outcome::Go("/disks"));
         }
-        match ask::call(&*self.inner.task, PreviewLayouts, (), Some(&draft.request())).await {
+        match ask::call(&*self.inner.task, None, PreviewLayouts, (), Some(&draft.request())).await {
             Ok(preview) => views::layouts(self.frame("Layout"), &draft, &preview),
             Err(failure) => self.back("/disks", failure),
         }
@@ -164,7 +164,7 @@ impl Step<'_> {
     async fn choose_layout(&self) -> Answer {
         let mut draft = self.draft();
         let chosen = self.form.text("layout").to_owned();
-        let preview = match ask::call(&*self.inner.task, PreviewLayouts, (), Some(&draft.request())).await {
+        let preview = match ask::call(&*self.inner.task, None, PreviewLayouts, (), Some(&draft.request())).await {
             Ok(preview) => preview,
             Err(failure) => return self.back("/disks", failure),
         };

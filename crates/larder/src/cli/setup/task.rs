@@ -21,7 +21,7 @@ use larder_facts::Machine;
 use larder_facts::disk::{Prepare, PrepareOptions, Use};
 use larder_pool::Pool;
 use larder_serve::login::Gate;
-use larder_web::{Ask, SetUp};
+use larder_web::{Ask, Asker, SetUp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +166,13 @@ fn read_plan(file: &Path) -> Option<SetupPlan> {
 
 impl Ask for Task {
     /// The endpoints that need no daemon.
-    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>> {
+    fn carry(
+        &self,
+        _: Option<Asker>,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> BoxFuture<'_, Result<Bytes, Failure>> {
         let further = self.unfinished.lock().as_ref().map(|plan| plan.folders.clone()).unwrap_or_default();
         Box::pin(async move {
             let answer = match path.as_str() {

@@ -5,6 +5,7 @@
 //! - `https_api.scope_by_declaration`: what a scope opens follows from the declarations in `larder_api`: `read` has the
 //!   endpoints that change nothing, `admin` all that answer once. Streams are the socket's alone.
 
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
@@ -18,6 +19,7 @@ use larder_serve::web::GuestBody;
 use serde_json::json;
 
 use super::super::entitled::{Entitled, Grant};
+use super::super::watch::Remote;
 use super::in_process::InProcess;
 use super::{full, guarded};
 
@@ -80,7 +82,13 @@ fn admit(grant: Option<&Grant>, method: &Method, path: &str) -> Result<(), (Stat
     Ok(())
 }
 
-pub(super) async fn answer(head: Parts, body: Bytes, entitled: &Entitled, daemon: &InProcess) -> Response<GuestBody> {
+pub(super) async fn answer(
+    head: Parts,
+    body: Bytes,
+    from: IpAddr,
+    entitled: &Entitled,
+    daemon: &InProcess,
+) -> Response<GuestBody> {
     let path = head.uri.path().strip_prefix(ROOT).unwrap_or_default();
     if path == SCHEMA && matches!(head.method, Method::GET | Method::HEAD) {
         let document = if head.method == Method::GET { DOCUMENT.clone() } else { Bytes::new() };
@@ -90,10 +98,11 @@ pub(super) async fn answer(head: Parts, body: Bytes, entitled: &Entitled, daemon
     if let Err((status, failure)) = admit(grant.as_ref(), &head.method, path) {
         return refused(status, &failure);
     }
-    if let Some(Grant { id, user, .. }) = grant.filter(|_| head.method != Method::GET) {
-        tracing::info!("API: the token {id} of '{user}' asks for {} {path}", head.method);
+    let asker = grant.map(|Grant { id, user, .. }| Remote { who: format!("{user} (token {id})"), from, by: "api" });
+    if let Some(Remote { who, .. }) = asker.as_ref().filter(|_| head.method != Method::GET) {
+        tracing::info!("API: {who} asks for {} {path}", head.method);
     }
-    match daemon.ask(head.method.clone(), path, body).await {
+    match daemon.ask(asker, head.method.clone(), path, body).await {
         Ok((status, kind, bytes)) => {
             let mut response = json_answer(status, bytes);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);

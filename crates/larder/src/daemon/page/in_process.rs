@@ -9,7 +9,9 @@ use hyper::service::Service;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::service::TowerToHyperService;
 use larder_api::{BODY_BYTES_MAX, Failure};
-use larder_web::Ask;
+use larder_web::{Ask, Asker};
+
+use super::super::watch::Remote;
 
 pub(super) struct InProcess(TowerToHyperService<Router>);
 
@@ -18,15 +20,19 @@ impl InProcess {
         Self(TowerToHyperService::new(router))
     }
 
-    /// The status, type and body of an answer.
+    /// The status, type and body of an answer to what `asker` asks.
     pub(super) async fn ask(
         &self,
+        asker: Option<Remote>,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, HeaderValue, Bytes), Failure> {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from(body)).map_err(|e| Failure::invalid(e.to_string()))?;
+        let mut request = request.body(Body::from(body)).map_err(|e| Failure::invalid(e.to_string()))?;
+        if let Some(asker) = asker {
+            request.extensions_mut().insert(asker);
+        }
         let response = match self.0.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -39,9 +45,16 @@ impl InProcess {
 }
 
 impl Ask for InProcess {
-    fn carry(&self, method: Method, path: String, body: Bytes) -> BoxFuture<'_, Result<Bytes, Failure>> {
+    fn carry(
+        &self,
+        asker: Option<Asker>,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> BoxFuture<'_, Result<Bytes, Failure>> {
+        let asker = asker.map(|Asker { user, from }| Remote { who: user, from, by: "page" });
         Box::pin(async move {
-            let (status, _, bytes) = self.ask(method, &path, body).await?;
+            let (status, _, bytes) = self.ask(asker, method, &path, body).await?;
             match status.is_success() {
                 true => Ok(bytes),
                 false => Err(serde_json::from_slice(&bytes).unwrap_or_else(|_| {

@@ -164,7 +164,7 @@ impl Guest for PageGuest {
                 head.uri = uri;
             }
             let entitled = self.around.entitlements.now();
-            https_api::answer(head, body, &entitled, &self.api).await
+            https_api::answer(head, body, from, &entitled, &self.api).await
         })
     }
 }

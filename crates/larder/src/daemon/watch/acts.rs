@@ -2,6 +2,7 @@
 //!
 //! - `acts.recorded_in_the_end`: a record says how it ended. Where the caller went away in the middle, the record says that.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -19,7 +20,8 @@ use crate::config::user::Accounts;
 use crate::daemon::Daemon;
 
 /// POST requests that change nothing and take out nothing but what a listing would say.
-const QUESTIONS: [&str; 4] = ["CheckVolumes", "DiffSnapshots", "ExplainAccess", "GetAudit"];
+const QUESTIONS: [&str; 6] =
+    ["CheckVolumes", "DiffSnapshots", "ExplainAccess", "GetAudit", "PlanConfig", "PreviewLayouts"];
 /// Fields of requests that name what it is about. No other field is kept (`audit.names_only`).
 const NAMES: [&str; 10] = ["name", "pool", "volume", "replica", "share", "user", "dir", "disks", "to", "id"];
 const NAME_CHARS_MAX: usize = 200;
@@ -29,6 +31,15 @@ const NAMES_MAX: usize = 12;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     uid: Option<u32>,
+}
+
+/// Who asks from another machine, by the page or by the API over HTTPS.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    pub(crate) who: String,
+    pub(crate) from: IpAddr,
+    /// "page" or "api".
+    pub(crate) by: &'static str,
 }
 
 impl connect_info::Connected<IncomingStream<'_, tokio::net::UnixListener>> for Peer {
@@ -48,7 +59,7 @@ pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
     if E::METHOD == Method::GET || QUESTIONS.contains(&E::NAME) {
         return respond(request).await;
     }
-    let (who, by) = asker(&request, peer);
+    let Asker { who, from, by } = asker(&request, peer);
     let request = match E::FORM {
         Form::Json => match named(request).await {
             Ok((request, names)) => {
@@ -64,7 +75,7 @@ pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
         at_ms: 0,
         kind: RecordKind::Act,
         who,
-        from: "local".to_owned(),
+        from,
         by,
         what: E::NAME.to_owned(),
         target,
@@ -77,13 +88,26 @@ pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
     response
 }
 
+struct Asker {
+    who: String,
+    from: String,
+    by: String,
+}
+
 /// Who asks, and by what. Whoever may open the socket may do everything, so what they say of themselves is believed.
-fn asker(request: &Request, peer: Option<Peer>) -> (String, String) {
+fn asker(request: &Request, peer: Option<Peer>) -> Asker {
+    if let Some(Remote { who, from, by }) = request.extensions().get::<Remote>() {
+        return Asker { who: who.clone(), from: from.to_string(), by: (*by).to_owned() };
+    }
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let by = header(BY_HEADER).filter(|by| matches!(by.as_str(), "command" | "page"));
     let uid = peer.and_then(|peer| peer.uid);
     let user = uid.map(|uid| Accounts::of_machine().name_of_user(uid).unwrap_or_else(|| format!("uid {uid}")));
-    (header(FOR_HEADER).or(user).unwrap_or_default(), by.unwrap_or_else(|| "api".to_owned()))
+    Asker {
+        who: header(FOR_HEADER).or(user).unwrap_or_default(),
+        from: "local".to_owned(),
+        by: by.unwrap_or_else(|| "api".to_owned()),
+    }
 }
 
 /// An act under way. It is recorded when it is dropped (`acts.recorded_in_the_end`).
