@@ -34,7 +34,7 @@ fn asset(stem: &'static str, extension: &str, kind: &'static str, bytes: &'stati
     Asset { stem, kind, bytes, path: format!("{BASE}{FOLDER}{stem}.{hash}.{extension}"), etag: format!("\"{hash}\"") }
 }
 
-pub const FOLDER: &str = "/assets/";
+const FOLDER: &str = "/assets/";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 pub static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {

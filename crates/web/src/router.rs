@@ -418,7 +418,7 @@ pub(crate) fn html(status: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-pub(crate) fn redirect(to: &Local) -> Response<Body> {
+fn redirect(to: &Local) -> Response<Body> {
     let mut response = Response::new(full(Bytes::new()));
     *response.status_mut() = StatusCode::SEE_OTHER;
     set(&mut response, header::LOCATION, to.path());

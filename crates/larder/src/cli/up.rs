@@ -557,7 +557,7 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
             let change = VolumeChange::default();
             if !pool.is_read_only() && at < own {
-                let snapshots = wishes.snapshots.clone();
+                let snapshots = wishes.snapshots;
                 config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots });
             }
             // A pool and a bucket side by side have a volume of the same name each.

@@ -30,13 +30,12 @@ use larder_base::Clock;
 use parking_lot::Mutex;
 
 use crate::ask::Ask;
-use crate::asset;
-use crate::base::BASE;
+use crate::asset::ASSETS;
 use crate::form::Form;
 use crate::note::Note;
-use crate::router::{Body, cookie, full, html, protect, read, redirect, set, text_of};
+use crate::router::{Body, cookie, full, html, protect, read, set, text_of};
 use crate::session::is_same;
-use crate::visit::{Frame, Local, Options, Peer, Theme, new_nonce};
+use crate::visit::{Frame, Peer, Theme, new_nonce};
 use draft::Draft;
 use link::{Link, Standing};
 use outcome::Outcome;
@@ -85,7 +84,8 @@ pub struct Setup(Arc<Inner>);
 struct Inner {
     task: Arc<dyn SetUp>,
     clock: Arc<dyn Clock>,
-    options: Options,
+    /// Over TLS.
+    is_secure: bool,
     link: Mutex<Link>,
     draft: Mutex<Draft>,
     note: Mutex<Option<Note>>,
@@ -105,11 +105,11 @@ struct Step<'a> {
 
 impl Setup {
     /// The router, and the token of its link: `/setup/TOKEN`.
-    pub fn new(task: Arc<dyn SetUp>, clock: Arc<dyn Clock>, options: Options) -> (Self, String) {
+    pub fn new(task: Arc<dyn SetUp>, clock: Arc<dyn Clock>, is_secure: bool) -> (Self, String) {
         let (link, token) = Link::new(clock.elapsed());
         let draft = task.unfinished().map(Draft::of_unfinished).unwrap_or_default();
         let inner =
-            Inner { task, clock, options, link: Mutex::new(link), draft: Mutex::new(draft), note: Mutex::default() };
+            Inner { task, clock, is_secure, link: Mutex::new(link), draft: Mutex::new(draft), note: Mutex::default() };
         (Self(Arc::new(inner)), token)
     }
 
@@ -124,7 +124,7 @@ impl Setup {
         if is_head {
             *response.body_mut() = full(bytes::Bytes::new());
         }
-        protect(&mut response, &nonce, self.0.options.is_secure);
+        protect(&mut response, &nonce, self.0.is_secure);
         response
     }
 
@@ -136,11 +136,8 @@ impl Setup {
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let path = parts.uri.path();
         let inner = &*self.0;
-        if let Some(name) = path.strip_prefix(BASE).and_then(|path| path.strip_prefix(asset::FOLDER)) {
-            return match asset::find(name) {
-                Some(asset) if method == Method::GET => Outcome::Asset(asset),
-                _ => inner.closed(nonce, StatusCode::NOT_FOUND, "Not found", "There is no such page.", ""),
-            };
+        if let Some(asset) = ASSETS.iter().find(|asset| asset.path == path && method == Method::GET) {
+            return Outcome::Asset(asset);
         }
         let now = inner.now();
         let csrf = cookie(&parts.headers, inner.cookie_name()).and_then(|token| inner.link.lock().guest(&token, now));
@@ -189,7 +186,7 @@ impl Inner {
 
     /// As the page's: refused by browsers from other hosts and from plain HTTP.
     fn cookie_name(&self) -> &'static str {
-        if self.options.is_secure { "__Host-larder-setup" } else { "larder-setup" }
+        if self.is_secure { "__Host-larder-setup" } else { "larder-setup" }
     }
 
     /// The first look at the link. It changes nothing, so whoever previews links takes nobody's.
@@ -291,10 +288,10 @@ impl Inner {
     fn respond(&self, outcome: Outcome) -> Response<Body> {
         match outcome {
             Outcome::Page(status, text) => html(status, text),
-            Outcome::Go(to) => redirect(&Local::of(to)),
+            Outcome::Go(to) => see_other(to),
             Outcome::Enter(to, token) => {
-                let mut response = redirect(&Local::of(to));
-                let secure = if self.options.is_secure { "; Secure" } else { "" };
+                let mut response = see_other(to);
+                let secure = if self.is_secure { "; Secure" } else { "" };
                 let text = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}", self.cookie_name());
                 if let Ok(value) = HeaderValue::from_str(&text) {
                     response.headers_mut().append(header::SET_COOKIE, value);
@@ -309,4 +306,12 @@ impl Inner {
             }
         }
     }
+}
+
+/// To a path of the set-up.
+fn see_other(to: &str) -> Response<Body> {
+    let mut response = Response::new(full(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    set(&mut response, header::LOCATION, to);
+    response
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, SetupNfs, SetupPlan, SetupSecure, SetupServed, SnapshotCounts};
 use larder_base::SystemClock;
-use larder_web::{Options, Setup};
+use larder_web::Setup;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -70,8 +70,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
         None => Front::open_near((host, PORT).into(), &data)?,
     };
     let (task, mut orders) = Task::new(&data, global.json);
-    let options = Options { is_secure: true, files: None };
-    let (setup, token) = Setup::new(task.clone(), Arc::new(SystemClock::default()), options);
+    let (setup, token) = Setup::new(task.clone(), Arc::new(SystemClock::default()), true);
     announce(global, &front, &token, &data)?;
     let stop = CancellationToken::new();
     let tls = front.tls();
