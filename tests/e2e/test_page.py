@@ -108,6 +108,20 @@ def daemon():
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture
+def own(folder):
+    """Makes a daemon of the test's own, which ends with the test."""
+    made = []
+
+    def larder(*extra):
+        made.append(make(folder, extra=extra))
+        return made[-1]
+
+    yield larder
+    for daemon in made:
+        daemon.end()
+
+
 def visitor(daemon, name="keeper", **options):
     made = Visitor(daemon, **options)
     assert made.log_in(name, daemon.password if name == "keeper" else ANN) == 303
@@ -125,14 +139,14 @@ def test_up_says_where_the_page_is(daemon):
     assert stranger.get("/+/storage")[0] == 303 and stranger.location == "/+/login?next=/%2B/storage"
 
 
-def test_the_page_is_off_where_its_usual_port_is_taken(folder):
+def test_the_page_is_off_where_its_usual_port_is_taken(own):
     """A default is no reason not to start; an address that somebody names is."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):
             taken.bind(("0.0.0.0", 10443))
             taken.listen()
-        daemon = make(folder)
+        daemon = own()
         usual = [word for word in daemon.command() if word not in ("--page", "off")]
         daemon.command = lambda: usual
         daemon.start()
@@ -306,8 +320,8 @@ def test_strange_hosts_are_sent_away(daemon):
     assert strange.get("/?shares")[0] == 303, "the file view knows no session of a strange name"
 
 
-def test_only_its_networks_are_answered(folder):
-    daemon = make(folder, extra=["--page", "127.0.0.1:0"])
+def test_only_its_networks_are_answered(own):
+    daemon = own("--page", "127.0.0.1:0")
     daemon.start()
     ended(daemon)
     file = daemon.data / "larder.toml"
@@ -410,8 +424,8 @@ def io_bytes(daemon):
     return int(lines["read_bytes"]), int(lines["write_bytes"])
 
 
-def test_an_open_page_leaves_the_disks_alone(folder, browser):
-    daemon = make(folder, extra=["--page", "127.0.0.1:0"]).start()
+def test_an_open_page_leaves_the_disks_alone(own, browser):
+    daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
         watch = Watch(daemon.disks)
         settle(watch)
@@ -441,11 +455,11 @@ def settle(watch):
 # P5
 
 
-def test_an_open_page_goes_on_after_a_restart(folder, browser):
+def test_an_open_page_goes_on_after_a_restart(own, browser):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    daemon = make(folder, extra=["--page", f"127.0.0.1:{port}"]).start()
+    daemon = own("--page", f"127.0.0.1:{port}").start()
     api = visitor(daemon)
     with contextlib.closing(enter(daemon, browser)):
         live = "return document.querySelector('#live').textContent"
@@ -547,8 +561,8 @@ def samples(schema, root, rng, depth=0):
 SPARED = {"DestroyPool", "ExportPool", "ReloadConfig", "ImportPool", "MountVolume", "UnmountVolume", "ChangePool"}
 
 
-def test_no_body_makes_a_500(folder, session_seed):
-    daemon, rng = make(folder, extra=["--page", "127.0.0.1:0"]).start(), random.Random(session_seed)
+def test_no_body_makes_a_500(own, session_seed):
+    daemon, rng = own("--page", "127.0.0.1:0").start(), random.Random(session_seed)
     admin = Api(daemon, "keeper", "admin")
     schema = admin("GET", "/api/openapi.json")[1]
     asked = 0
@@ -568,7 +582,6 @@ def test_no_body_makes_a_500(folder, session_seed):
         status, _ = admin.visitor("POST", "/api/v1/users", text, Authorization=f"Bearer {admin.token}", Content_Type="application/json")
         assert 400 <= status < 500, text[:20]
     assert "panicked" not in daemon.log(), daemon.log()[-4000:]
-    daemon.end()
 
 
 # P7
