@@ -232,7 +232,11 @@ mod tests {
     fn passages_are_told_as_the_log_says_them() {
         static SEEN: Mutex<Vec<Passage>> = Mutex::new(Vec::new());
         let mine = "10.99.0.1".parse::<IpAddr>().unwrap();
-        observe(move |passage| if passage.address == mine { SEEN.lock().push(passage) });
+        observe(move |passage| {
+            if passage.address == mine {
+                SEEN.lock().push(passage)
+            }
+        });
         let door = Door::default();
         door.came_in(mine, Some("ann"), || "SFTP: 'ann' logged in".to_owned());
         let locked = format!("SFTP: 'ann' was refused: {}", crate::login::Unseen::LockedOut.why());
