@@ -214,7 +214,7 @@ impl Alerts {
             return self.begin(now_ms, condition);
         };
         let kept = condition.keeps.map(|keeps| keeps.min(alert.severity));
-        let Some(severity) = condition.holds.max(kept) else { return None };
+        let severity = condition.holds.max(kept)?;
         alert.away_since_ms = None;
         alert.text.clone_from(&condition.text);
         alert.action.clone_from(&condition.action);

@@ -106,7 +106,7 @@ events! {
         "Reconnect it. If it is gone for good: larder pool replace POOL DISK NEW-DIR";
     DiskFailed "disk-failed" Critical lasts 0,
         "A disk of a pool was put out of use: it fails, or does not answer.",
-        "Check its cable and power; then: larder pool online POOL DISK, or replace it";
+        "Check its cable and power, or replace it; then: larder pool online POOL DISK";
     DiskOutOfUse "disk-out-of-use" Warning lasts 0,
         "A disk of a pool is not used fully: it is offline, read-only, diverged, or being brought up to date.",
         "See what it waits for with: larder pool status";
@@ -151,10 +151,10 @@ events! {
         "larder pool status -v lists them; restore them from a snapshot or a replica";
     ScrubFound "scrub-found" Warning lasts 0,
         "The last scrub found damage. What could be repaired is repaired.",
-        "See which disk has errors: larder pool status; scrub again after mending";
+        "Mend or replace the disk that has errors, then scrub again: larder pool scrub start";
     ScrubLate "scrub-late" Warning lasts 0,
         "A pool was not scrubbed for twice as long as its schedule says.",
-        "Start one: larder pool scrub start POOL";
+        "Start one: larder pool scrub start";
     ReplicaLate "replica-late" Warning lasts 600,
         "A replica is older than it may be, or cannot be sent to.",
         "larder replicate status says why";
@@ -169,7 +169,7 @@ events! {
         "Renew it; larder reads the new file by itself";
     ConfigInvalid "config-invalid" Warning lasts 0,
         "The configuration was to be read again and is not valid. The old one stays in use.",
-        "Check it with: larder config check; then: larder reload";
+        "Mend it (larder config check says where), then: larder reload";
     ClockJumped "clock-jumped" Warning moment 0,
         "The clock of this machine was set by more than a minute.",
         "See to its time service (timedatectl); snapshots and expiry follow the clock";
@@ -178,7 +178,7 @@ events! {
         "Nothing that was acknowledged is lost. See the log from before the start";
     LoginNewPlace "login-new-place" Info moment 0,
         "A user logged in from an address that larder has not seen this user at.",
-        "If it was not you: larder user passwd USER, and look at larder audit";
+        "Look at larder audit; if it was not you: larder user passwd USER";
     LoginLockedOut "login-locked-out" Warning moment 0,
         "An address guessed passwords and is locked out for a minute.",
         "See larder audit; a share's only_from keeps other networks out";

@@ -207,7 +207,7 @@ impl Smart {
 fn scsi_uncorrected(answer: &Value) -> Option<u64> {
     let log = &answer["scsi_error_counter_log"];
     let of = |kind: &&str| log[kind]["total_uncorrected_errors"].as_u64();
-    let found: Vec<u64> = ["read", "write", "verify"].iter().filter_map(|kind| of(kind)).collect();
+    let found: Vec<u64> = ["read", "write", "verify"].iter().filter_map(of).collect();
     (!found.is_empty()).then(|| found.iter().sum())
 }
 

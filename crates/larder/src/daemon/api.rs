@@ -224,7 +224,7 @@ finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);
 finishes!(UnmountVolume, |daemon, (), request| daemon.unmount(&request).await.map(done));
 finishes!(ReloadConfig, |daemon, (), ()| {
     let reread = daemon.reload().await;
-    daemon.watch.config_read("api", reread.as_ref().map(drop));
+    daemon.watch.config_fault(reread.as_ref().map(drop));
     reread
 });
 

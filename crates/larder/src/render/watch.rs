@@ -51,9 +51,28 @@ pub(crate) fn one_alert(alert: &AlertStatus, now_ms: u64, width: usize) -> Strin
     text.push_str(&indented(&marks.join(", "), width));
     text.push_str(&indented(&alert.text, width));
     if alert.ended_ms.is_none() {
-        text.push_str(&indented(&format!("-> {}", alert.action), width));
+        text.push_str(&action(&alert.action, width));
     }
     text
+}
+
+/// What to do. A command has an unbroken line of its own, and can be typed as it stands.
+fn action(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for line in format!("-> {text}").lines() {
+        let (words, command) = match line.find(": larder ") {
+            Some(at) => (&line[..at + 1], &line[at + 2..]),
+            None if line.starts_with("larder ") => ("", line),
+            None => (line, ""),
+        };
+        if !words.is_empty() {
+            out.push_str(&indented(words, width));
+        }
+        if !command.is_empty() {
+            out.push_str(&format!("{INDENT}    {}\n", shown(command)));
+        }
+    }
+    out
 }
 
 fn receiver(one: &AlertReceiver, width: usize) -> String {
@@ -159,6 +178,8 @@ fn wrapped(line: &str, indent: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
+    const COMMAND: &str = "larder pool replace tank /mnt/a-disk-with-a-very-long-name/and-a-folder-in-it NEW-DISK";
+
     fn alert() -> AlertStatus {
         AlertStatus {
             id: 12,
@@ -168,7 +189,7 @@ mod tests {
             text: "The disk /mnt/disk2 of the pool tank is not there (No such file or directory). The pool serves \
                    everything, with less redundancy."
                 .into(),
-            action: "Reconnect it.\nThen: larder pool online tank /mnt/disk2".into(),
+            action: format!("Reconnect it.\nThen: {COMMAND}"),
             since_ms: 0,
             ended_ms: None,
             acknowledged: true,
@@ -190,7 +211,7 @@ mod tests {
         };
         let status = AlertsStatus { open: vec![alert()], past: vec![alert()], receivers: vec![receiver] };
         let text = alerts(&status, true, 5, 80);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.trim() == COMMAND), "{text}");
         for words in [
             "CRITICAL disk-missing: tank: /mnt/disk2",
             "acknowledged, silenced until",

@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn sleep_is_no_jump() {
-        let check = |wall, boot, words: Option<&str>| {
+        let check = |wall: i64, boot: i64, words: Option<&str>| {
             let before = Clock { wall_s: 1000, boot_s: 10 };
             let now = Clock { wall_s: 1000 + wall, boot_s: 10 + boot };
             assert_eq!(now.jump_since(&before).as_deref(), words);

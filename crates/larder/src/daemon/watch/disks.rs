@@ -246,8 +246,12 @@ fn listed(known: &Known, pool: Option<String>, past: Option<&larder_watch::disk:
     DiskHealth {
         name: device.name.clone(),
         path: device.path.clone(),
-        model: device.model.clone(),
-        serial: device.serial.as_ref().map(|serial| serial.text.clone()),
+        model: device.model.clone().or_else(|| smart.and_then(|smart| smart.model.clone())),
+        serial: device
+            .serial
+            .as_ref()
+            .map(|serial| serial.text.clone())
+            .or_else(|| smart.and_then(|smart| smart.serial.clone())),
         size_bytes: device.size_bytes,
         medium: device.medium.word().to_owned(),
         pool,

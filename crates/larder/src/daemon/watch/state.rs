@@ -206,9 +206,14 @@ impl Watch {
         }
     }
 
-    /// The configuration was to be read again, by this way.
-    pub(crate) fn config_read(self: &Arc<Self>, by: &str, result: Result<(), &Failure>) {
+    /// The configuration was to be read again.
+    pub(crate) fn config_fault(&self, result: Result<(), &Failure>) {
         *self.config_fault.lock() = result.err().map(|failure| failure.message.clone());
+    }
+
+    /// As [`Watch::config_fault`], and it is no act of the API, which is recorded as such.
+    pub(crate) fn config_read(self: &Arc<Self>, by: &str, result: Result<(), &Failure>) {
+        self.config_fault(result);
         let record = Record {
             number: 0,
             at_ms: 0,
