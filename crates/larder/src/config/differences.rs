@@ -79,7 +79,7 @@ impl Kind {
 /// An entry as it is understood (`differences.by_meaning`).
 #[derive(Debug, PartialEq)]
 enum Part<'a> {
-    Listen(Listen),
+    Listen(Box<Listen>),
     Limits(Option<ByteSize>, u32, ByteSize),
     Metrics(Option<std::net::SocketAddr>),
     Webdav(&'a WebdavConfig),
@@ -106,7 +106,7 @@ type Parts<'a> = BTreeMap<(Kind, String), Part<'a>>;
 fn parts(config: &Config) -> Parts<'_> {
     let doors = Listen { metrics: None, ..config.listen };
     let mut parts = Parts::from([
-        ((Kind::Listen, String::new()), Part::Listen(doors)),
+        ((Kind::Listen, String::new()), Part::Listen(Box::new(doors))),
         ((Kind::Limits, String::new()), Part::Limits(config.memory, config.connections, config.strangers)),
         ((Kind::Metrics, String::new()), Part::Metrics(config.listen.metrics)),
         ((Kind::Webdav, String::new()), Part::Webdav(&config.webdav)),
@@ -218,7 +218,7 @@ fn refusal(was: Option<&Part<'_>>, is: Option<&Part<'_>>) -> Option<Failure> {
             let leaving: Vec<PathBuf> = old.disks.iter().filter(|disk| !new.disks.contains(disk)).cloned().collect();
             let command = match (joining.as_slice(), leaving.as_slice()) {
                 ([new], [old]) => {
-                    format!("replace {name} {} {}", words(std::slice::from_ref(old)), words(&[new.clone()]))
+                    format!("replace {name} {} {}", words(std::slice::from_ref(old)), words(std::slice::from_ref(new)))
                 }
                 (joining, []) => format!("add {name} {}", words(joining)),
                 ([], leaving) => format!("remove {name} {}", words(leaving)),
