@@ -104,6 +104,8 @@ pub struct SetupServed {
     pub nfs: Option<SetupNfs>,
     pub sftp: Option<SetupSecure>,
     pub webdavs: Option<SetupSecure>,
+    /// The port of the page.
+    pub page_port: Option<u16>,
     /// The public key of the certificate, as curl pins it.
     pub pin: Option<String>,
 }

@@ -13,6 +13,7 @@ use larder_api::{
 use super::draft::{Draft, Names};
 use super::outcome::{Answer, Outcome};
 use super::ways::{System, Way, ways};
+use crate::base::BASE;
 use crate::text::{counted, percent, size};
 use crate::visit::{Frame, rendered};
 
@@ -438,9 +439,11 @@ pub fn done(frame: Frame, served: &SetupServed, host: &str, agent: &str, is_here
     })
 }
 
+/// Of the page; without it, of the files in a browser.
 fn address(served: &SetupServed, host: &str) -> Option<String> {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    served.webdavs.as_ref().map(|door| format!("https://{host}:{}/", door.port))
+    let page = served.page_port.map(|port| format!("https://{host}:{port}{BASE}/"));
+    page.or_else(|| served.webdavs.as_ref().map(|door| format!("https://{host}:{}/", door.port)))
 }
 
 #[derive(Template)]

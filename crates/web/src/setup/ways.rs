@@ -236,6 +236,7 @@ mod tests {
             nfs: Some(SetupNfs { port: 12049, export: "/Family photos".to_owned(), from: None }),
             sftp: secure(10022),
             webdavs: secure(10443),
+            page_port: Some(10443),
             pin: Some("PIN=".to_owned()),
         }
     }

@@ -244,6 +244,7 @@ async fn reachable(
         nfs: ready.nfs.and_then(|nfs| Some(SetupNfs { port: nfs.port, export: nfs.export?, from: nfs_from })),
         sftp: ready.sftp.map(|sftp| secure(sftp.port, servers.sftp_fingerprint())),
         webdavs: ready.webdavs.map(|webdavs| secure(webdavs.port, servers.webdavs_fingerprint())),
+        page_port: servers.page_addr().map(|addr| addr.port()),
         pin,
     }
 }
