@@ -311,7 +311,7 @@ impl Web {
                 response
             }
         };
-        protect(&mut response, nonce, self.0.options.is_secure);
+        protect(&mut response, nonce);
         response
     }
 
@@ -432,7 +432,7 @@ pub(crate) fn set(response: &mut Response<Body>, name: HeaderName, value: &str) 
 }
 
 /// What every answer says to a browser.
-pub(crate) fn protect(response: &mut Response<Body>, nonce: &str, is_secure: bool) {
+pub(crate) fn protect(response: &mut Response<Body>, nonce: &str) {
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src 'self'; connect-src 'self'; \
          form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -444,9 +444,6 @@ pub(crate) fn protect(response: &mut Response<Body>, nonce: &str, is_secure: boo
     set(response, HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
     set(response, HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(response, HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");
-    if is_secure {
-        set(response, header::STRICT_TRANSPORT_SECURITY, "max-age=31536000");
-    }
     if !response.headers().contains_key(header::CACHE_CONTROL) {
         set(response, header::CACHE_CONTROL, "no-store");
     }

@@ -124,7 +124,7 @@ impl Setup {
         if is_head {
             *response.body_mut() = full(bytes::Bytes::new());
         }
-        protect(&mut response, &nonce, self.0.is_secure);
+        protect(&mut response, &nonce);
         response
     }
 

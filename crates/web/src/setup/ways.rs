@@ -169,8 +169,7 @@ impl Lines<'_> {
         let nfs = self.served.nfs.as_ref().filter(|nfs| is_here || nfs.from.is_some())?;
         let port = nfs.port;
         let export = quoted(&format!("{}:{}", self.uri, nfs.export));
-        let line =
-            format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp {export} /mnt");
+        let line = format!("sudo mount -t nfs -o port={port} {export} /mnt");
         let about = "In a terminal. It asks for no password: this computer is trusted.".to_owned();
         Some(Way { title: "NFS", about, line: Some(line), link: None })
     }
