@@ -300,6 +300,7 @@ def enter(daemon, browser, name="keeper", password=None):
 
 
 def test_a_browser_logs_in_and_sees_its_role(daemon, browser):
+    browser.complaints()  # Of pages that other tests asked for in vain.
     for name, password, first in [("keeper", None, "Everything is healthy."), ("len", ANN, "Everything is healthy."), ("ann", ANN, "ann")]:
         with contextlib.closing(enter(daemon, browser, name, password)):
             assert first in browser.run("return document.querySelector('main').textContent"), name
@@ -529,7 +530,10 @@ def test_scopes(daemon):
     assert read("GET", "/api/v1/info")[0] == 401
     for path in ["/api/v1/send/files", "/api/v1/import/files"]:
         assert admin("POST", path, {})[0] == 403, "streams are the socket's"
-    assert f"the token {admin.id} of 'keeper' asks for PATCH /v1/users/ann" in daemon.log()
+    assert f"keeper (token {admin.id}) asks for PATCH /v1/users/ann" in daemon.log()
+    acts = [json.loads(line) for line in daemon.run("audit", "--json").stdout.splitlines()]
+    act = next(act for act in acts if act["what"] == "SetUser" and "ann" in act["target"])
+    assert (act["who"], act["from"], act["by"]) == (f"keeper (token {admin.id})", "127.0.0.1", "api")
 
 
 def samples(schema, root, rng, depth=0):

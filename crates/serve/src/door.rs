@@ -240,7 +240,9 @@ mod tests {
         let door = Door::default();
         door.came_in(mine, Some("ann"), || "SFTP: 'ann' logged in".to_owned());
         let locked = format!("SFTP: 'ann' was refused: {}", crate::login::Unseen::LockedOut.why());
-        (0..100).for_each(|_| drop(door.refused(mine, || locked.clone())));
+        for _ in 0..100 {
+            door.refused(mine, || locked.clone());
+        }
         let seen = SEEN.lock();
         assert_eq!(seen.len(), 1 + LINES_AT_ONCE as usize, "bounded as the log is");
         assert_eq!((seen[0].user.as_deref(), seen[0].admitted, seen[0].locked_out), (Some("ann"), true, false));
