@@ -159,7 +159,7 @@ def test_the_page_is_off_where_its_usual_port_is_taken(own):
 
 
 def test_roles(daemon):
-    pages = ["/+/", "/+/storage", "/+/sharing", "/+/people", "/+/care", "/+/me"]
+    pages = ["/+/", "/+/storage", "/+/sharing", "/+/people", "/+/alerts", "/+/care", "/+/me"]
     for name, seen in [("keeper", pages), ("len", pages), ("ann", ["/+/me"])]:
         person = visitor(daemon, name)
         for path in pages:

@@ -20,7 +20,7 @@ use crate::ask::Ask;
 use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
-use crate::pages::{account, care, explain, home, log_in, people, sharing, storage, volume};
+use crate::pages::{account, alerts, care, explain, home, log_in, people, sharing, storage, volume};
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
 use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
@@ -107,6 +107,10 @@ routes! {
     POST "/people/revoke-link" ChangeSharing people::revoke_link;
     GET "/explain" SeeBox explain::page;
 
+    GET "/alerts" SeeBox alerts::page;
+    POST "/alerts/acknowledge" ChangeConfiguration alerts::acknowledge;
+    POST "/alerts/silence" ChangeConfiguration alerts::silence;
+    POST "/alerts/test" ChangeConfiguration alerts::test;
     GET "/care" SeeBox care::page;
     POST "/care/reload" ChangeConfiguration care::reload;
 

@@ -59,7 +59,9 @@ impl Recorded {
         asked
             .iter()
             .filter(|(key, _)| {
-                !key.starts_with("GET ") && key != "POST /v1/explain" && !key.starts_with("POST /v1/diff/")
+                !key.starts_with("GET ")
+                    && !["POST /v1/explain", "POST /v1/audit"].contains(&key.as_str())
+                    && !key.starts_with("POST /v1/diff/")
             })
             .cloned()
             .collect()
@@ -274,6 +276,9 @@ fn healthy(daemon: &Recorded) {
     );
     daemon.set("GET /v1/snapshot-schedules", json!([]));
     daemon.set("GET /v1/replications", json!({"replications": []}));
+    daemon.set("GET /v1/alerts", json!({"open": [], "past": [], "receivers": []}));
+    daemon.set("GET /v1/disks/health", json!([]));
+    daemon.set("POST /v1/audit", json!([record(1)]));
     daemon.set("GET /v1/shares", json!([share("files")]));
     daemon.set("GET /v1/users", json!([user("ann"), user("owner")]));
     daemon.set("GET /v1/groups", json!([{"name": "family", "gid": 2000, "members": ["ann"], "shares": ["files"]}]));
@@ -284,8 +289,13 @@ fn healthy(daemon: &Recorded) {
     }
 }
 
+fn record(number: u64) -> Value {
+    json!({"number": number, "at_ms": 1_700_000_000_000u64, "kind": "act", "who": "ann", "from": "192.168.1.7", "by": "page",
+        "what": "the last change", "result": "done"})
+}
+
 /// Pages that a person opens.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/",
     "/storage",
     "/volume?name=tank/files",
@@ -293,6 +303,7 @@ const PAGES: [&str; 9] = [
     "/sharing",
     "/people",
     "/explain",
+    "/alerts",
     "/care",
     "/me",
 ];
@@ -582,6 +593,41 @@ async fn users_touch_what_is_theirs_alone() {
 }
 
 #[tokio::test]
+async fn alerts_are_answered_by_the_owner_and_told_on_the_first_page() {
+    let trial = Trial::new();
+    let alert = |event: &str, text: &str| {
+        json!({"id": 7, "event": event, "subject": "sda", "severity": "warning", "text": text, "action": "Cool it.",
+            "since_ms": 1_700_000_000_000u64})
+    };
+    let hot = alert("disk-hot", "The disk sda has 61 degrees.");
+    let receivers = json!([{"name": "mail", "kind": "mail", "waiting": 2}]);
+    // What a pool says itself is not said twice.
+    let missing = alert("disk-missing", "The disk sdb is missing.");
+    trial.daemon.set("GET /v1/alerts", json!({"open": [hot, missing], "past": [], "receivers": receivers}));
+    trial.daemon.set("POST /v1/alerts", hot.clone());
+    trial.daemon.set("POST /v1/alerts/test", json!([{"name": "mail", "kind": "mail", "fault": "no such host"}]));
+    let owner = trial.log_in("owner").await;
+    let home = trial.get(&owner, "/").await.text;
+    assert!(home.contains("1 thing needs your attention.") && home.contains("61 degrees") && home.contains("Cool it."));
+    assert!(!home.contains("sdb is missing"));
+    let page = trial.get(&owner, "/alerts").await.text;
+    for words in ["61 degrees", "sdb is missing", "2 messages on the way", "the last change"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let looker = trial.log_in("looker").await;
+    assert!(!trial.get(&looker, "/alerts").await.text.contains("/alerts/acknowledge"));
+    let before = trial.daemon.changes().len();
+    trial.post(&owner, "/alerts/acknowledge", &[("id", "7")]).await;
+    trial.post(&owner, "/alerts/silence", &[("id", "7")]).await;
+    trial.post(&owner, "/alerts/silence", &[("id", "x")]).await;
+    let asked: Vec<Value> = trial.daemon.changes().into_iter().skip(before).map(|(_, body)| body).collect();
+    let silence = json!({"action": "silence", "id": 7, "seconds": 28800});
+    assert_eq!(asked, [json!({"action": "acknowledge", "id": 7}), silence]);
+    trial.post(&owner, "/alerts/test", &[]).await;
+    assert!(trial.get(&owner, "/alerts").await.text.contains("mail: not delivered: no such host"));
+}
+
+#[tokio::test]
 async fn what_destroys_needs_the_name_typed() {
     let trial = Trial::new();
     let owner = trial.log_in("owner").await;
@@ -668,6 +714,25 @@ async fn no_name_brings_markup_into_a_page() {
         "GET /v1/replications",
         json!({"replications": [{"volume": EVIL, "to": EVIL, "newest": EVIL, "sent_bytes": 1,
         "sending": EVIL, "late": true, "fault": EVIL}]}),
+    );
+    let bad = |id: u64| {
+        json!({"id": id, "event": EVIL, "subject": EVIL, "severity": "critical", "text": EVIL, "action": EVIL, "since_ms": 1,
+            "ended_ms": 2})
+    };
+    d.set(
+        "GET /v1/alerts",
+        json!({"open": [bad(1)], "past": [bad(2)],
+            "receivers": [{"name": EVIL, "kind": EVIL, "waiting": 1, "fault": EVIL}]}),
+    );
+    d.set(
+        "GET /v1/disks/health",
+        json!([{"name": EVIL, "path": EVIL, "model": EVIL, "serial": EVIL, "size_bytes": 1, "medium": EVIL, "pool": EVIL,
+            "verdict": EVIL, "text": EVIL, "asleep": true}]),
+    );
+    d.set(
+        "POST /v1/audit",
+        json!([{"number": 1, "at_ms": 1, "kind": EVIL, "who": EVIL, "from": EVIL, "by": EVIL, "what": EVIL, "target": EVIL,
+            "result": EVIL}]),
     );
     d.set(
         "POST /v1/explain",
@@ -796,6 +861,10 @@ async fn forms_and_routes_meet() {
     trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
     trial.daemon.set("GET /v1/tokens", json!([token("t", "owner")]));
     trial.daemon.set("GET /v1/links", json!([link("l", "owner")]));
+    let open = json!([{"id": 7, "event": "disk-hot", "subject": "sda", "severity": "warning", "text": "hot", "action": "cool",
+        "since_ms": 1}]);
+    let receivers = json!([{"name": "mail", "kind": "mail", "waiting": 0}]);
+    trial.daemon.set("GET /v1/alerts", json!({"open": open, "past": [], "receivers": receivers}));
     trial
         .daemon
         .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));

@@ -1,13 +1,28 @@
 //! The first page: one sentence, and the box as a picture.
 
 use askama::Template;
-use larder_api::endpoints::{GetInfo, GetPoolsKnown, GetReplications, GetShares, GetSnapshotSchedules};
-use larder_api::{DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
+use larder_api::endpoints::{GetAlerts, GetInfo, GetPoolsKnown, GetReplications, GetShares, GetSnapshotSchedules};
+use larder_api::{AlertStatus, DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
 
+use super::alerts::level;
 use super::pools::{Level, PoolView, PoolWatch};
 use crate::live;
 use crate::text::{counted, duration, percent, size};
 use crate::visit::{Answer, Frame, Visit, page as show, rendered};
+
+/// Alerts of what pools, shares, schedules and replications say themselves.
+const TOLD_ABOVE: [&str; 10] = [
+    "disk-missing",
+    "disk-failed",
+    "disk-out-of-use",
+    "disk-errors",
+    "pool-degraded",
+    "pool-faulted",
+    "data-lost",
+    "replica-late",
+    "snapshots-failing",
+    "share-down",
+];
 
 /// Something that is wrong, what helps, and the page where it is done.
 pub struct Concern {
@@ -52,7 +67,8 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let shares = visit.ask(GetShares).await?;
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?;
-    let others = concerns(&shares, &schedules, &replications.replications);
+    let alerts = visit.ask(GetAlerts).await?.open;
+    let others = concerns(&shares, &schedules, &replications.replications, &alerts);
     show(&HomePage {
         frame: visit.frame("home", "Home"),
         overview: rendered(&overview(&pools, others))?,
@@ -69,8 +85,9 @@ pub async fn live(visit: &Visit<'_>) -> Answer {
     let shares = visit.ask(GetShares).await?;
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?.replications;
+    let alerts = visit.ask(GetAlerts).await?.open;
     let draw = move |pools: &[PoolStatus]| -> Result<String, Failure> {
-        rendered(&overview(pools, concerns(&shares, &schedules, &replications)))
+        rendered(&overview(pools, concerns(&shares, &schedules, &replications, &alerts)))
     };
     live::stream(visit, PoolWatch::new(draw))
 }
@@ -90,6 +107,7 @@ fn concerns(
     shares: &[ShareStatus],
     schedules: &[SnapshotSchedule],
     replications: &[ReplicationStatus],
+    alerts: &[AlertStatus],
 ) -> Vec<Concern> {
     let mut all = Vec::new();
     for share in shares.iter().filter(|share| !share.rests) {
@@ -129,6 +147,16 @@ fn concerns(
             link: "Open care",
         });
     }
+    let is_told = |alert: &&AlertStatus| TOLD_ABOVE.contains(&alert.event.as_str());
+    let worth_a_look = alerts.iter().filter(|alert| level(alert) > Level::Fine && !alert.acknowledged);
+    all.extend(worth_a_look.filter(|alert| !is_told(alert)).map(|alert| Concern {
+        level: level(alert),
+        title: alert.text.clone(),
+        text: alert.action.clone(),
+        action: Vec::new(),
+        href: "/+/alerts",
+        link: "Open alerts",
+    }));
     all
 }
 

@@ -1,6 +1,7 @@
 //! One file a page: what it asks, what it shows, and the changes that its forms make.
 
 pub mod account;
+pub mod alerts;
 pub mod care;
 pub mod explain;
 pub mod home;

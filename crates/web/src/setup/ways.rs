@@ -285,7 +285,7 @@ mod tests {
         );
         assert_eq!(lines(System::Mac, false)[0], "smb://ann@192.168.1.2:14445/Family%20photos");
         let linux = lines(System::Linux, true);
-        assert!(linux[0].ends_with("mountproto=tcp '192.168.1.2:/Family photos' /mnt"), "{linux:?}");
+        assert!(linux[0].ends_with("-o port=12049 '192.168.1.2:/Family photos' /mnt"), "{linux:?}");
         assert!(linux.iter().any(|line| line == "sftp -P 10022 ann@192.168.1.2:'Family photos'"), "{linux:?}");
         assert!(
             linux
