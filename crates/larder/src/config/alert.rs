@@ -308,7 +308,7 @@ mod tests {
         check("kind = \"ntfy\"\nurl = \"http://ntfy.example.org/x\"", "allow_http");
         check("kind = \"ntfy\"\nurl = \"https://ann:secret@ntfy.example.org/x\"", "token_file");
         check("kind = \"webhook\"\nurl = \"https://x.org/\"\nmin = \"bad\"", "is not a severity");
-        check("kind = \"webhook\"\nurl = \"https://x.org/\"\npassword = \"x\"", "unknown field");
+        check("kind = \"webhook\"\nurl = \"https://x.org/\"\npassword = \"x\"", "unknown key");
         check("kind = \"command\"\ncommand = [\"tell\"]", "whole path");
         check("kind = \"mail\"\nto = []", "needs to =");
         check("kind = \"mail\"\nto = [\"a@b\"]\nserver = \"x.org\"\ntls = \"none\"", "in clear");

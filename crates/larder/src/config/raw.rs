@@ -409,6 +409,7 @@ pub(super) struct RawUser {
     /// SFTP only: keys that let the user in, as in authorized_keys.
     #[schemars(extend("default" = [] as [u32; 0]))]
     pub(super) ssh_keys: Option<Vec<Spanned<String>>>,
+    /// On the page: "owner", "looker" or "user"; "user" when absent.
     pub(super) role: Option<Spanned<String>>,
 }
 
