@@ -14,6 +14,7 @@ import time
 import urllib.parse
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -185,7 +186,8 @@ def test_from_nothing_to_a_file_by_the_last_page(box, folder, browser):
     driver = browser.driver
     driver.execute_cdp_cmd("Security.setIgnoreCertificateErrors", {"ignore": True})
     find = lambda selector: driver.find_element(By.CSS_SELECTOR, selector)
-    wait = WebDriverWait(driver, 60)
+    # An element of the page before is gone while the next one comes.
+    wait = WebDriverWait(driver, 60, ignored_exceptions=[StaleElementReferenceException])
 
     def looked_at(heading):
         wait.until(lambda _: heading in find("h1").text)
