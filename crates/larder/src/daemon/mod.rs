@@ -62,6 +62,7 @@ mod passes;
 pub(crate) mod people;
 mod port_holder;
 mod recycle;
+mod remote;
 mod replicas;
 pub(crate) mod replication;
 mod retention;

@@ -19,7 +19,7 @@ use larder_serve::web::GuestBody;
 use serde_json::json;
 
 use super::super::entitled::{Entitled, Grant};
-use super::super::watch::Remote;
+use super::super::remote::Remote;
 use super::in_process::InProcess;
 use super::{full, guarded};
 

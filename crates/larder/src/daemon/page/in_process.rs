@@ -11,7 +11,7 @@ use hyper_util::service::TowerToHyperService;
 use larder_api::{BODY_BYTES_MAX, Failure};
 use larder_web::{Ask, Asker};
 
-use super::super::watch::Remote;
+use super::super::remote::Remote;
 
 pub(super) struct InProcess(TowerToHyperService<Router>);
 

@@ -2,7 +2,6 @@
 //!
 //! - `acts.recorded_in_the_end`: a record says how it ended. Where the caller went away in the middle, the record says that.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -18,6 +17,7 @@ use serde_json::Value;
 
 use crate::config::user::Accounts;
 use crate::daemon::Daemon;
+use crate::daemon::remote::Remote;
 
 /// POST requests that change nothing and take out nothing but what a listing would say.
 const QUESTIONS: [&str; 6] =
@@ -31,15 +31,6 @@ const NAMES_MAX: usize = 12;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     uid: Option<u32>,
-}
-
-/// Who asks from another machine, by the page or by the API over HTTPS.
-#[derive(Clone, Debug)]
-pub(crate) struct Remote {
-    pub(crate) who: String,
-    pub(crate) from: IpAddr,
-    /// "page" or "api".
-    pub(crate) by: &'static str,
 }
 
 impl connect_info::Connected<IncomingStream<'_, tokio::net::UnixListener>> for Peer {
