@@ -426,6 +426,7 @@ def io_bytes(daemon):
     return int(lines["read_bytes"]), int(lines["write_bytes"])
 
 
+@pytest.mark.alone
 def test_an_open_page_leaves_the_disks_alone(own, browser):
     daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
