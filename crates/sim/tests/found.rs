@@ -30,6 +30,10 @@ fn schedules_that_found_bugs_are_good_now() {
             2548224574,
             "the journal of an older copy of a disk was believed, because the newest label had it out of sync, not as an older copy",
         ),
+        (
+            2590251446,
+            "a put that the engine had given up came after the volume was sealed: an object in clear, which no longer opened",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

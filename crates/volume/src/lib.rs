@@ -58,6 +58,7 @@ mod state;
 mod table;
 mod turns;
 mod types;
+mod under_way;
 mod volume;
 mod witness;
 mod xattr;

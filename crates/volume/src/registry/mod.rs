@@ -43,6 +43,7 @@ use crate::properties::{OwnerQuotas, Properties, VolumeInfo};
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
+use crate::under_way::UnderWay;
 use crate::volume::Volume;
 use document::VolumeEntry;
 use document::{Document, Terms, check_features, find_id, is_empty, no_copy, store_error};
@@ -57,7 +58,9 @@ const UNUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// The volumes of one store: their names, ids and properties, and the volumes that are open.
 pub struct Registry {
+    /// Its store is [`Self::under_way`].
     pub(crate) backing: Backing,
+    under_way: Arc<UnderWay>,
     pub(crate) seals: Arc<dyn Seals>,
     pub(crate) engine: Engine,
     memory: Arc<Memory>,
@@ -144,8 +147,10 @@ impl Registry {
     ) -> Registry {
         let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
         let is_far = backing.log.as_ref().is_some_and(|log| log.is_shared());
+        let under_way = Arc::new(UnderWay::new(backing.store));
         Registry {
-            backing,
+            backing: Backing { store: Arc::clone(&under_way) as _, ..backing },
+            under_way,
             seals,
             engine: Engine::new(total / 8, total / 64).for_far(is_far),
             memory: Memory::new(total / 2),
@@ -278,6 +283,8 @@ impl Registry {
             return Err(FsError::Busy(HAS_CLONES));
         }
         close_unused(&mut open, id).await?;
+        // What came after the last deletion would stay for ever.
+        self.under_way.is_settled(id).await;
         self.update(|document| {
             find_id(document, id)?.doomed = true;
             Ok(())

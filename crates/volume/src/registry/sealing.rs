@@ -7,6 +7,8 @@
 //!
 //! - `sealing.nothing_to_replay`: entries of the log are never sealed anew. The volume is closed for the moment of the change, and no entry
 //!   follows the replay point of its tables then. The entry *at* that point stays, and is never read again; it holds the superblock alone.
+//! - `sealing.nothing_on_its_way`: an object of the old kind that came after the last pass would be damage. So the volume is not marked
+//!   before each of its writes has ended, those that were given up among them.
 //! - `sealing.marked_before_written`: the entry says so before the first object of the new kind is there, and until none of the old
 //!   kind is left.
 //! - `sealing.not_shared`: segments that clones read are not sealed anew under them, nor are those of a clone's ancestors, nor a replica,
@@ -91,6 +93,10 @@ impl Registry {
         let mut open = self.open.lock().await;
         let closed = close_unused(&mut open, id).await?;
         check_nothing_to_replay(closed.as_ref()).await?;
+        // `sealing.nothing_on_its_way`
+        if !self.under_way.is_settled(id).await {
+            return Err(FsError::Busy("a write of the volume is still on its way to the store"));
+        }
         match sealing {
             Sealing::Encrypt => {
                 keyring.await?;
