@@ -5,6 +5,8 @@
 # make lint   formatting, clippy, layering, licences
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
+# make test-container  the container image: built, run without rights, used, run again
+# make idle   for an hour: does a box that nobody uses leave its disks alone, and sleep?
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
@@ -34,7 +36,9 @@ TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver 
 	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
-DEB_PACKAGES := binutils debootstrap dpkg systemd-container
+DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container
+CONTAINER_PACKAGES := buildah crun debootstrap netavark podman smbclient
+IDLE_PACKAGES := e2fsprogs mount python3-impacket python3-selenium python3-pytest util-linux
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
@@ -80,10 +84,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container idle test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -13
+	@sed -n 's/^# //p' Makefile | head -15
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -117,6 +121,17 @@ deb: build
 test-deb: deb
 	$(call install,$(DEB_PACKAGES),)
 	$(ELEVATE) tests/deb/run "$$(ls -t $(CARGO_TARGET_DIR)/debian/larder_*_$$(dpkg --print-architecture).deb | head -n 1)"
+
+# The same with podman: on a base made by debootstrap, since no registry is asked.
+test-container: build
+	$(call install,$(CONTAINER_PACKAGES),)
+	$(ELEVATE) tests/container/run
+
+# Loop devices and mounts are made by root.
+IDLE_SECONDS ?= 3600
+idle: build
+	$(call install,$(IDLE_PACKAGES),)
+	$(ELEVATE) env LARDER=$(abspath $(LARDER)) tests/idle/run --seconds $(IDLE_SECONDS)
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build
