@@ -1,6 +1,7 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
 # make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$HOME/.local
-# make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb
+# make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb; make deb ARCH=arm64 for a Raspberry Pi
+# make test-arm64  the program for arm64 under qemu-user, and its checksums, parity and ciphers
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
@@ -27,6 +28,20 @@ CARGO := CARGO_INCREMENTAL=0 cargo
 export CARGO_TARGET_DIR ?= target
 BUILT := $(CARGO_TARGET_DIR)/release
 LARDER := $(BUILT)/larder
+
+# The processor that `make deb` is for: amd64 or arm64.
+ARCH ?= $(shell dpkg --print-architecture 2>/dev/null)
+CROSS := $(filter arm64,$(filter-out $(shell dpkg --print-architecture 2>/dev/null),$(ARCH)))
+ARM64 := aarch64-unknown-linux-gnu
+ARM64_LARDER := $(CARGO_TARGET_DIR)/$(ARM64)/release/larder
+ARM64_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static smbclient
+ifeq ($(shell uname -m),aarch64)
+# A package that is built here may be taken to a machine with larger pages.
+export JEMALLOC_SYS_WITH_LG_PAGE := 16
+endif
+ARM64_ENV := JEMALLOC_SYS_WITH_LG_PAGE=16 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
+  CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 
 BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
@@ -84,10 +99,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container idle test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -15
+	@sed -n 's/^# //p' Makefile | head -16
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -113,9 +128,23 @@ install:
 	install -D -m 755 $(LARDER) "$(DESTDIR)$(PREFIX)/bin/larder"
 	@echo "installed $(PREFIX)/bin/larder; next: larder up"
 
-# Manual pages and completions come from the program.
-deb: build
-	@packaging/debian/build
+# Manual pages and completions come from the program. For another processor than this machine's: make deb ARCH=arm64
+deb: $(if $(CROSS),arm64,build)
+	@packaging/debian/build $(if $(CROSS),--arch arm64 --program $(ARM64_LARDER) --generator packaging/debian/emulated)
+
+# The program for arm64: a cross compiler of Debian's, and Rust's standard library for it. Pages of 64 KiB: the allocator takes no
+# larger ones than it was built for, and a Raspberry Pi 5 has 16 KiB.
+arm64: check-cargo
+	$(call install,$(ARM64_PACKAGES),)
+	rustup target add $(ARM64)
+	$(ARM64_ENV) $(CARGO) build --release --locked -p larder --target $(ARM64)
+
+# On this machine, by qemu-user: the program, and the unit tests of checksums, parity and ciphers.
+test-arm64: arm64
+	tests/arm64/run $(ARM64_LARDER)
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-base --lib checksum
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-pool --lib parity
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-crypt --lib
 
 # A clean Debian by debootstrap, and systemd in it; the package is installed nowhere else.
 test-deb: deb
