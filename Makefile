@@ -1,10 +1,13 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
 # make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$HOME/.local
-# make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb
+# make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb; make deb ARCH=arm64 for a Raspberry Pi
+# make test-arm64  the program for arm64 under qemu-user, and its checksums, parity and ciphers
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
+# make test-container  the container image: built, run without rights, used, run again
+# make idle   for an hour: does a box that nobody uses leave its disks alone, and sleep?
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
@@ -26,6 +29,20 @@ export CARGO_TARGET_DIR ?= target
 BUILT := $(CARGO_TARGET_DIR)/release
 LARDER := $(BUILT)/larder
 
+# The processor that `make deb` is for: amd64 or arm64.
+ARCH ?= $(shell dpkg --print-architecture 2>/dev/null)
+CROSS := $(filter arm64,$(filter-out $(shell dpkg --print-architecture 2>/dev/null),$(ARCH)))
+ARM64 := aarch64-unknown-linux-gnu
+ARM64_LARDER := $(CARGO_TARGET_DIR)/$(ARM64)/release/larder
+ARM64_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static smbclient
+ifeq ($(shell uname -m),aarch64)
+# A package that is built here may be taken to a machine with larger pages.
+export JEMALLOC_SYS_WITH_LG_PAGE := 16
+endif
+ARM64_ENV := JEMALLOC_SYS_WITH_LG_PAGE=16 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
+  CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+
 BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
@@ -34,7 +51,9 @@ TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver 
 	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
-DEB_PACKAGES := binutils debootstrap dpkg systemd-container
+DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container
+CONTAINER_PACKAGES := buildah crun debootstrap netavark podman smbclient
+IDLE_PACKAGES := e2fsprogs mount python3-impacket python3-selenium python3-pytest util-linux
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
@@ -80,10 +99,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -13
+	@sed -n 's/^# //p' Makefile | head -16
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -109,14 +128,39 @@ install:
 	install -D -m 755 $(LARDER) "$(DESTDIR)$(PREFIX)/bin/larder"
 	@echo "installed $(PREFIX)/bin/larder; next: larder up"
 
-# Manual pages and completions come from the program.
-deb: build
-	@packaging/debian/build
+# Manual pages and completions come from the program. For another processor than this machine's: make deb ARCH=arm64
+deb: $(if $(CROSS),arm64,build)
+	@packaging/debian/build $(if $(CROSS),--arch arm64 --program $(ARM64_LARDER) --generator packaging/debian/emulated)
+
+# The program for arm64: a cross compiler of Debian's, and Rust's standard library for it. Pages of 64 KiB: the allocator takes no
+# larger ones than it was built for, and a Raspberry Pi 5 has 16 KiB.
+arm64: check-cargo
+	$(call install,$(ARM64_PACKAGES),)
+	rustup target add $(ARM64)
+	$(ARM64_ENV) $(CARGO) build --release --locked -p larder --target $(ARM64)
+
+# On this machine, by qemu-user: the program, and the unit tests of checksums, parity and ciphers.
+test-arm64: arm64
+	tests/arm64/run $(ARM64_LARDER)
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-base --lib checksum
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-pool --lib parity
+	$(ARM64_ENV) $(CARGO) test --release --locked --target $(ARM64) -p larder-crypt --lib
 
 # A clean Debian by debootstrap, and systemd in it; the package is installed nowhere else.
 test-deb: deb
 	$(call install,$(DEB_PACKAGES),)
 	$(ELEVATE) tests/deb/run "$$(ls -t $(CARGO_TARGET_DIR)/debian/larder_*_$$(dpkg --print-architecture).deb | head -n 1)"
+
+# The same with podman: on a base made by debootstrap, since no registry is asked.
+test-container: build
+	$(call install,$(CONTAINER_PACKAGES),)
+	$(ELEVATE) tests/container/run
+
+# Loop devices and mounts are made by root.
+IDLE_SECONDS ?= 3600
+idle: build
+	$(call install,$(IDLE_PACKAGES),)
+	$(ELEVATE) env LARDER=$(abspath $(LARDER)) tests/idle/run --seconds $(IDLE_SECONDS)
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build
