@@ -41,6 +41,7 @@ mod namespace;
 mod negative_names;
 mod numbers;
 mod opening;
+mod nfs_clients;
 mod own_records;
 mod owner_limits;
 mod owner_quotas;

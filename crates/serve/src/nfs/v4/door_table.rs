@@ -83,6 +83,11 @@ impl DoorTable {
         self.numbers.retain(|_, number| *number != volume);
     }
 
+    /// The number of a volume that is exported.
+    pub fn number(&self, files: &Files) -> Option<u64> {
+        self.numbers.get(&files.id()).copied()
+    }
+
     /// `None`: nothing of the volume is exported any more.
     pub fn key(&self, files: &Files, ino: Ino) -> Option<FileKey> {
         self.numbers.get(&files.id()).map(|volume| FileKey { volume: *volume, inode: ino.0 })
@@ -102,6 +107,15 @@ impl DoorTable {
         }
     }
 
+    /// All volumes that are exported.
+    pub fn all_files(&self) -> Vec<Files> {
+        self.trees.values().map(|exported| exported.files.clone()).collect()
+    }
+
+    pub fn files_of(&self, volume: u64) -> Option<Files> {
+        self.trees.get(&volume).map(|exported| exported.files.clone())
+    }
+
     fn files(&self, file: FileKey) -> Option<(&Files, Ino)> {
         self.trees.get(&file.volume).map(|exported| (&exported.files, Ino(file.inode)))
     }
@@ -111,8 +125,8 @@ impl DoorTable {
         self.offered = Some(held);
     }
 
-    pub fn withdraw(&mut self) {
-        self.offered = None;
+    pub fn withdraw(&mut self) -> Option<HeldOpen> {
+        self.offered.take()
     }
 
     /// The handle by which a client knows what it holds.
@@ -176,7 +190,7 @@ impl FileTable for DoorTable {
         match files.lock(ino, owner.0, range(bytes), exclusive, 0) {
             Ok(()) => Ok(()),
             Err(LockError::Conflict(held)) => Err(RangeRefusal::InTheWay(in_the_way(files, &held))),
-            Err(LockError::TooMany | LockError::Deadlock) => Err(RangeRefusal::TooMany),
+            Err(LockError::TooMany | LockError::Deadlock | LockError::Reclaims) => Err(RangeRefusal::TooMany),
         }
     }
 

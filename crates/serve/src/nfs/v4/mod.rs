@@ -26,6 +26,7 @@ mod file_table;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod grace;
+mod known_rights;
 mod ops;
 mod owner_seq;
 mod place;

@@ -23,7 +23,7 @@ use super::super::xdr::Reader;
 use super::back_channel::BackChannel;
 use super::callback::{CbArgOp, CbCompound, CbCompoundResult, CbRecallArgs, CbSequenceArgs};
 use super::compound::NO_TAG;
-use super::file_table::FileKey;
+use super::file_table::{FileKey, LockOwnerId};
 use super::server::{NfsV4, V4State};
 use super::state::RecallToSend;
 use super::types::{NfsStat, SessionId};
@@ -57,6 +57,26 @@ impl Holder for VolumeDelegations {
             Recall::Data | Recall::Attributes => v4.has_delegations() && v4.lock().states.is_delegated(file),
             Recall::Handles => v4.holds_or_is_silent(file),
         }
+    }
+
+    /// Clients take back what they had before the restart: what other doors would lock now may be theirs.
+    fn awaits_reclaims(&self) -> bool {
+        self.v4.upgrade().is_some_and(|v4| v4.is_in_grace(self.volume))
+    }
+
+    /// `clients.courtesy_keeps`: until somebody needs it.
+    fn loses_lock(&self, _ino: Ino, owner: u64) -> bool {
+        let Some(v4) = self.v4.upgrade() else { return false };
+        let mut state = v4.lock();
+        let Some(client) = state.states.client_of_lock(LockOwnerId(owner)) else { return false };
+        let is_silent = state.clients.is_courteous(client, v4.now());
+        if is_silent {
+            // A crash that takes the record's change takes the other door's lock as well.
+            state.end_client(client);
+            v4.delegations_changed(&state);
+            v4.is_used();
+        }
+        is_silent
     }
 
     fn recall(&self, ino: Ino, _what: Recall) -> BoxFuture<'_, ()> {
@@ -142,6 +162,9 @@ impl NfsV4 {
         let reachable = |client| clients.back_channel(client).is_some();
         if state.states.revoke_overdue(now, RECALL_TERM, &reachable) > 0 {
             self.delegations_changed(state);
+            for client in state.states.clients_with_delegations() {
+                state.refresh_status(client);
+            }
         }
         let mut begun = Vec::new();
         for recall in state.states.recalls_to_send() {
@@ -158,7 +181,7 @@ impl NfsV4 {
         let answer = tokio::time::timeout(ANSWER_MAX, one.answer).await;
         let mut state = self.lock();
         if let Ok(session) = state.clients.session(&one.session) {
-            session.callbacks.is_busy = false;
+            session.lock().callbacks.is_busy = false;
         }
         let verdict = match &answer {
             Ok(Ok(reply)) => verdict(reply),
@@ -193,6 +216,7 @@ fn send(
     let number = state.states.delegation_number(&recall.stateid)?;
     let handle = state.states.table().handle(number)?;
     let session = state.clients.session(&session_id).ok()?;
+    let mut session = session.lock();
     if session.callbacks.is_busy {
         return None;
     }

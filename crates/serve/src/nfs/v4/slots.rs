@@ -136,6 +136,8 @@ pub struct ClientSession {
     pub back: ChannelAttrs,
     pub callback_program: u32,
     pub callbacks: Callbacks,
+    /// It was destroyed, and takes no request any more.
+    pub is_ended: bool,
     slots: Vec<ReplySlot>,
     /// The highest slot that the client should use from now on.
     target_highest: u32,
@@ -154,6 +156,7 @@ impl ClientSession {
             back,
             callback_program,
             callbacks,
+            is_ended: false,
             slots,
             target_highest: count - 1,
             bound: Vec::new(),
@@ -171,6 +174,9 @@ impl ClientSession {
 
     /// SEQUENCE (RFC 8881 18.46.3). `flags` are its `sr_status_flags`.
     pub fn begin(&mut self, args: &SequenceArgs, arrival: Arrival, flags: u32) -> Result<Sequenced, NfsStat> {
+        if self.is_ended {
+            return Err(NfsStat::BadSession);
+        }
         if arrival.bytes > usize::try_from(self.fore.request_bytes).unwrap_or(usize::MAX) {
             return Err(NfsStat::ReqTooBig);
         }

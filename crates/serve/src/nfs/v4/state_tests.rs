@@ -17,7 +17,7 @@ const NONE: ShareBits = ShareBits::NONE;
 type Table = StateTable<MemoryTable>;
 
 fn table() -> Table {
-    StateTable::new(3, MemoryTable::default())
+    StateTable::new(3, MemoryTable::default(), Arc::default())
 }
 
 fn by(client: ClientId) -> Caller {

@@ -111,7 +111,7 @@ impl<'m> Run<'m> {
         let mut cred = object.cred.clone();
         if set.size.is_some() {
             super::super::convert::check_file(&attr, self.minor)?;
-            let right = self.data_right(&stateid, &object, true)?;
+            let right = self.data_right(&stateid, &object, true).await?;
             // With a mode the right is asked for: whether setgid may stay is to be checked.
             let only_size = set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
             let times = set.atime.is_some() || set.mtime.is_some();
@@ -121,7 +121,7 @@ impl<'m> Run<'m> {
                 (false, _) => cred,
             };
         } else {
-            self.excluded_by_delegation(&object)?;
+            self.excluded_by_delegation(&object).await?;
         }
         if mask.is_empty() {
             return Ok(mask);
@@ -161,6 +161,12 @@ impl<'m> Run<'m> {
         if object.read_only {
             allowed &= !(ACCESS4_MODIFY | ACCESS4_EXTEND | ACCESS4_DELETE | ACCESS4_XAWRITE);
         }
+        // RFC 7530 16.1.5: bits that mean nothing for the kind of object are not supported.
+        let meaningless = match is_dir {
+            true => ACCESS4_EXECUTE,
+            false => ACCESS4_LOOKUP | ACCESS4_DELETE,
+        };
+        let known = if self.minor == 0 { known & !meaningless } else { known };
         Ok(AccessOk { supported: wanted & known, access: allowed & wanted & known })
     }
 

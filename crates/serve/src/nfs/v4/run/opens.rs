@@ -139,7 +139,10 @@ impl<'m> Run<'m> {
         let deny = ShareBits::from_number(args.deny).ok_or(NfsStat::Inval)?;
         let client = self.client_of(&args.owner)?;
         let reclaims = matches!(args.claim, OpenClaim::Previous(_));
-        self.v4.lock().may_take(client, reclaims)?;
+        if let Place::Object(object) = self.place()? {
+            let volume = Box::pin(self.v4.volume(object.files())).await?;
+            self.v4.lock().may_take(client, volume.book(), reclaims)?;
+        }
         let target = match args.claim {
             OpenClaim::Null(name) => Box::pin(self.open_by_name(name.0, args)).await?,
             OpenClaim::Previous(_) | OpenClaim::Handle(()) => self.open_by_handle(args).await?,
@@ -227,6 +230,7 @@ impl<'m> Run<'m> {
         let granted = state.states.delegate(client, file, Delegated::Read, now).ok();
         state.states.table().withdraw();
         self.v4.delegations_changed(state);
+        state.refresh_status(client);
         granted
     }
 
@@ -372,26 +376,35 @@ impl<'m> Run<'m> {
         let uses = Uses::NOTHING.and_if(access.has(ShareBits::READ), Uses::READ);
         let uses = uses.and_if(access.has(ShareBits::WRITE), Uses::WRITE);
         self.v4.will_hold(object.files());
+        // `opens4.recorded_first`
+        let volume = Box::pin(self.v4.volume(object.files())).await?;
+        Box::pin(self.v4.record(client, &volume)).await?;
         // Other doors' clients send what they cache before this is granted.
         let open = object.files().open_judged(object.id, uses).await.map_err(|error| match error {
             FsError::Shared => NfsStat::ShareDenied,
             error => stat_of(&error),
         })?;
-        let now = self.v4.now();
-        let mut state = self.v4.lock();
-        let state = &mut *state;
-        let file = Self::key(state, object.files(), object.id.ino)?;
-        // `opens4.recorded_first`
-        state.takes(client)?;
-        let owner = state.states.owner(client, OwnerKind::Open, owner)?;
-        state.states.table().offer(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) });
-        let mut opened = state.states.open(owner, file, access, deny, self.minor);
+        let mut held = Some(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) });
+        let mut try_open = || -> Result<_, NfsStat> {
+            let mut state = self.v4.lock();
+            let file = Self::key(&mut state, object.files(), object.id.ino)?;
+            if !state.is_recorded(client, volume.book()) {
+                // It has just been forgotten, with all that it had.
+                return Err(NfsStat::Delay);
+            }
+            let owner = state.states.owner(client, OwnerKind::Open, owner)?;
+            if let Some(held) = held.take() {
+                state.states.table().offer(held);
+            }
+            let opened = state.states.open(owner, file, access, deny, self.minor);
+            held = state.states.table().withdraw();
+            Ok((file, opened))
+        };
+        let (file, mut opened) = try_open()?;
         let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));
-        if is_in_the_way && state.end_silent(file, Some(client), now) {
-            self.v4.delegations_changed(state);
-            opened = state.states.open(owner, file, access, deny, self.minor);
+        if is_in_the_way && Box::pin(self.end_silent(file, Some(client))).await? {
+            opened = try_open()?.1;
         }
-        state.states.table().withdraw();
         if opened == Err(NfsStat::Delay) {
             self.v4.recalls_wait();
         }
@@ -444,6 +457,9 @@ impl<'m> Run<'m> {
         let file = Self::key(&mut state, object.files(), object.id.ino)?;
         state.states.return_delegation(&stateid, file, self.by(), now)?;
         self.v4.delegations_changed(&state);
+        if let Some(client) = self.client {
+            state.refresh_status(client);
+        }
         Ok(())
     }
 }
