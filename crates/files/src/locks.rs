@@ -308,6 +308,12 @@ impl Files {
         self.shared.lock_beside_others(self.door, ino, || self.shared.locks.lock_posix(ino, wanted))
     }
 
+    /// Until the locks of a file change, from this call on.
+    pub fn lock_changed(&self, ino: Ino) -> impl Future<Output = ()> + Send + 'static {
+        let (files, changes) = (self.clone(), self.shared.locks.changes(ino));
+        async move { Waiter { files: &files, ino, changes: Some(changes) }.changed().await }
+    }
+
     /// Locks of others may have gone without a word, or may be taken from now on: all who wait try again.
     pub fn wake_lock_waiters(&self) {
         self.shared.locks.wake_all();

@@ -20,6 +20,17 @@ xdr_struct! {
     }
 }
 
+xdr_struct! {
+    /// `open_arguments4` (RFC 9754 3): what OPEN takes, each a set of numbers.
+    OpenArguments {
+        share_access: Bitmap,
+        share_deny: Bitmap,
+        wishes: Bitmap,
+        claims: Bitmap,
+        create_modes: Bitmap,
+    }
+}
+
 type Layouts<'a> = XdrList<'a, u32, ENTRIES_MAX>;
 type Thresholds<'a> = XdrList<'a, ThresholdItem<'a>, ENTRIES_MAX>;
 
@@ -176,6 +187,7 @@ attributes! {
     sec_label SEC_LABEL = 80: SecLabel<'a>,
     mode_umask MODE_UMASK = 81: ModeUmask,
     xattr_support XATTR_SUPPORT = 82: bool,
+    open_arguments OPEN_ARGUMENTS = 86: OpenArguments,
 }
 
 impl From<Garbage> for NfsStat {

@@ -70,6 +70,9 @@ pub enum BookPlace {
     Memory,
     File(PathBuf),
     Volume(Files),
+    /// Writes wait for the gate, and are counted.
+    #[cfg(test)]
+    Gated(std::sync::Arc<tokio::sync::Semaphore>, std::sync::Arc<std::sync::atomic::AtomicUsize>),
 }
 
 /// A record's place, and whether it takes writes.
@@ -128,6 +131,14 @@ impl BookStore {
         Self { place: BookPlace::Volume(files), has_failed: AtomicBool::new(false) }
     }
 
+    #[cfg(test)]
+    pub fn gated(
+        gate: std::sync::Arc<tokio::sync::Semaphore>,
+        writes: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    ) -> Self {
+        Self { place: BookPlace::Gated(gate, writes), has_failed: AtomicBool::new(false) }
+    }
+
     /// Whether nothing is written, so that all is as durable as it will be.
     pub fn is_memory(&self) -> bool {
         matches!(self.place, BookPlace::Memory)
@@ -173,6 +184,12 @@ impl BookStore {
         let text = encode(record);
         let done = match &self.place {
             BookPlace::Memory => Ok(()),
+            #[cfg(test)]
+            BookPlace::Gated(gate, writes) => {
+                gate.acquire().await.map_err(|_| BookFailed)?.forget();
+                writes.fetch_add(1, Relaxed);
+                Ok(())
+            }
             BookPlace::File(path) => {
                 let path = path.clone();
                 let written = tokio::task::spawn_blocking(move || replace(&path, &text)).await;
@@ -200,6 +217,8 @@ impl BookStore {
     fn name(&self) -> String {
         match &self.place {
             BookPlace::Memory => "memory".to_owned(),
+            #[cfg(test)]
+            BookPlace::Gated(..) => "a gate".to_owned(),
             BookPlace::File(path) => shell::word(path).to_string(),
             BookPlace::Volume(files) => format!("volume {}", files.id()),
         }

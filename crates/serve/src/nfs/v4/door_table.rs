@@ -22,6 +22,7 @@ use super::file_table::{
 use super::recalls::VolumeDelegations;
 use super::server::NfsV4;
 use super::stateids::StateNumber;
+use super::types::SessionId;
 
 /// No owner has this number.
 const NO_OWNER: u64 = 0;
@@ -32,6 +33,18 @@ pub struct HeldOpen {
     pub uid: u32,
     /// The handle by which the client knows it.
     pub handle: [u8; HANDLE_BYTES],
+    /// Of a delegation.
+    pub granted: Option<Granted>,
+}
+
+/// The grant of a delegation.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    /// The request that it answered, whose reply a recall may overtake (RFC 8881 2.10.6.3): session, slot, number.
+    pub by: Option<(SessionId, u32, u32)>,
+    /// The file as it was: a client that answers otherwise has changed it.
+    pub change: u64,
+    pub size: u64,
 }
 
 /// A volume that is exported.
@@ -132,6 +145,10 @@ impl DoorTable {
     /// The handle by which a client knows what it holds.
     pub fn handle(&self, state: StateNumber) -> Option<[u8; HANDLE_BYTES]> {
         self.held.get(&state).map(|held| held.handle)
+    }
+
+    pub fn granted(&self, delegation: StateNumber) -> Option<Granted> {
+        self.held.get(&delegation)?.granted
     }
 
     /// The user who opened a file first by this state.

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::back_channel::BackChannel;
+use super::callback_link::CallbackLink;
 use super::client_book::{BookFailed, BookName, BookRecord, BookStore, open_file};
 use super::clients::{Clients, OwnerKey, SharedSession};
 use super::clock::{Chance, Moment};
@@ -30,6 +31,7 @@ use super::door_table::DoorTable;
 use super::file_table::FileKey;
 use super::grace::{BookVersion, Grace, ReclaimBook};
 use super::known_rights::KnownRights;
+use super::recalls::LockWaits;
 use super::slots::{ConnectionId, SlotTicket};
 use super::state::StateTable;
 use super::types::{ClientId, NfsStat, SessionId};
@@ -113,6 +115,9 @@ pub struct NfsV4 {
     used: Notify,
     /// Delegations that are held or recalled, for a look without the lock.
     delegations: AtomicUsize,
+    pub(super) lock_waits: LockWaits,
+    /// Connections to clients of NFSv4.0.
+    pub(super) links: Mutex<HashMap<ClientId, Arc<CallbackLink>>>,
     /// A recall waits to be sent.
     pub(super) recalls: Notify,
     /// A delegation has ended.
@@ -185,6 +190,8 @@ impl NfsV4 {
             rights,
             used: Notify::new(),
             delegations: AtomicUsize::new(0),
+            lock_waits: LockWaits::default(),
+            links: Mutex::default(),
             recalls: Notify::new(),
             ended: Notify::new(),
         }
@@ -323,16 +330,9 @@ impl NfsV4 {
         let book = &volume.book;
         let begin = || async {
             let (found, is_carried) = book.store.load(book.of, self.of_all.as_ref()).await;
-            let mut state = self.lock();
-            let here = state.clients.completed_owners();
-            let mut grace = Grace::begin(found, self.now(), GRACE, |owner| here.contains(owner));
-            if is_carried {
-                grace.is_carried();
-            }
-            // It may have gone meanwhile, and come back by another number.
-            if self.volumes.read().values().any(|known| known.book.id == book.id) {
-                state.books.insert(book.id, grace);
-            }
+            self.begin_grace(book.id, found, is_carried);
+            // Grace of clients that are all here ends before anybody hears of it.
+            let _ = self.settle().await;
         };
         book.is_loaded.get_or_init(begin).await;
         let files = self.lock().states.table().files_of(volume.number);
@@ -340,8 +340,20 @@ impl NfsV4 {
             // Other doors ask about grace.
             self.will_hold(&files);
         }
-        let _ = self.settle().await;
         self.is_used();
+    }
+
+    fn begin_grace(&self, book: BookId, found: ReclaimBook, is_carried: bool) {
+        let mut state = self.lock();
+        let here = state.clients.completed_owners();
+        let mut grace = Grace::begin(found, self.now(), GRACE, |owner| here.contains(owner));
+        if is_carried {
+            grace.is_carried();
+        }
+        // It may have gone meanwhile, and come back by another number.
+        if self.volumes.read().values().any(|known| known.book.id == book) {
+            state.books.insert(book, grace);
+        }
     }
 
     /// The record of a volume's clients has this one, durably (`grace.recorded_before_answered`).
@@ -425,6 +437,7 @@ impl NfsV4 {
                 (is_idle, if has_silent { state.states.table().all_files() } else { Vec::new() })
             };
             waiting.iter().for_each(Files::wake_lock_waiters);
+            self.close_links();
             // What could not be written is tried again at the next look.
             let _ = self.settle().await;
             tokio::select! {
@@ -523,3 +536,7 @@ impl V4State {
         self.books.get(&book).is_none_or(Grace::is_on)
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -171,6 +171,13 @@ pub struct DataRight {
     pub open: Option<StateNumber>,
 }
 
+/// A delegation to write, whose client knows the size of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteHolder {
+    pub client: ClientId,
+    pub number: StateNumber,
+}
+
 /// A recall that has to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecallToSend {
@@ -284,6 +291,12 @@ impl<T: FileTable> StateTable<T> {
     fn owners_of(&self, client: ClientId) -> impl Iterator<Item = OwnerId> {
         let first = (client, OwnerKind::Open, Arc::default());
         self.owner_ids.range(first..).take_while(move |(key, _)| key.0 == client).map(|(_, owner)| *owner)
+    }
+
+    /// The name of the owner of a lock, by its stateid in a session.
+    pub fn owner_name(&self, stateid: &StateId) -> Option<Box<[u8]>> {
+        let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 1) else { return None };
+        self.owners.get(&self.owner_of(number)?).map(|record| record.key.2[..].into())
     }
 
     /// The client of an owner of locks, as the table of all doors knows it.
@@ -835,6 +848,19 @@ impl<T: FileTable> StateTable<T> {
     /// Whether anybody has a delegation of a file.
     pub fn is_delegated(&self, file: FileKey) -> bool {
         self.delegations_of.contains_key(&file)
+    }
+
+    /// The delegation of a file to write that another client than `but` has.
+    pub fn written_under(&self, file: FileKey, but: Option<ClientId>) -> Option<WriteHolder> {
+        let of_file = self.delegations_of.get(&file).into_iter().flatten();
+        of_file.copied().find_map(|number| match self.states.get(&number) {
+            Some(StateRecord { kind: StateKind::Delegation(delegation), client, .. })
+                if delegation.kind == Delegated::Write && but != Some(*client) =>
+            {
+                Some(WriteHolder { client: *client, number })
+            }
+            _ => None,
+        })
     }
 
     /// Files that are delegated.

@@ -134,10 +134,20 @@ impl<'m> Run<'m> {
             Ok((file, client, state.states.lock(locker, file, range, args.kind.is_exclusive(), self.by())))
         };
         let (file, client, taken) = try_lock()?;
-        match taken {
+        let taken = match taken {
             Err(LockRefusal::Denied { .. }) if self.end_silent(file, Some(client)).await? => try_lock()?.2,
             taken => taken,
-        }
+        };
+        let waits = matches!(taken, Err(LockRefusal::Denied { .. })) && args.kind.waits() && self.minor > 0;
+        let owner = match args.locker {
+            Locker::New(new) => Some(Box::from(new.owner.owner.0)),
+            Locker::Existing(_) => self.v4.lock().states.owner_name(&named),
+        };
+        let Some(owner) = owner.filter(|_| waits) else { return taken };
+        let (files, ino) = (object.files(), object.id.ino);
+        self.v4.notify_of_lock(client, &owner, (files, ino, file), object.handle(object.id));
+        // It may have become free before that.
+        try_lock()?.2
     }
 
     /// A file and a range of it.

@@ -29,7 +29,7 @@ use super::super::handle::HANDLE_BYTES;
 use super::super::ops::IO_BYTES_MAX;
 use super::super::outbox::Reply;
 use super::super::record::Message;
-use super::super::rpc::{AcceptStat, LAST_FRAGMENT, begin_accepted, parse_call};
+use super::super::rpc::{AcceptStat, Auth, LAST_FRAGMENT, begin_accepted, parse_call};
 use super::super::shared::Shared;
 use super::super::xdr::Writer;
 use super::compound::{Arrived, Compound, CompoundReply, OPERATIONS_MAX};
@@ -186,7 +186,7 @@ async fn run_once(call: Call4, key: drc::Key) -> Reply {
             drc::Begin::Run(ticket) => {
                 let reply = carry_out(call).await;
                 // "Try later" is no outcome to remember.
-                let later = [NfsStat::Delay, NfsStat::Grace, NfsStat::Resource].map(|status| status.number());
+                let later = [NfsStat::Delay, NfsStat::Grace, NfsStat::Resource].map(|status| status as u32);
                 let status = reply.head.get(STATUS_AT).and_then(|status| status.first_chunk::<4>());
                 let is_outcome = status.is_some_and(|status| !later.contains(&u32::from_be_bytes(*status)));
                 if is_outcome && reply.data.is_empty() {

@@ -91,11 +91,19 @@ impl<'m> Run<'m> {
             ArgOp::SetClientIdConfirm(args) => {
                 let done = state.clients.confirm_client_id(&args, self.principal(), now);
                 let done = done.map(|done| state.replaced(done.removed));
+                if done.is_ok()
+                    && let Some(path) = state.clients.callback_path(args.client)
+                {
+                    v4.link_to(args.client, path, self.caller.peer.ip());
+                }
                 v4.is_used();
                 self.push(reply, &ResOp::SetClientIdConfirm(done));
             }
             ArgOp::Renew(client) => {
                 let done = state.clients.renew(client, now);
+                // RFC 7530 16.29.4: it is renewed, and hears that it is not called.
+                let is_cut_off = state.states.has_delegations(client) && !v4.is_linked(client);
+                let done = done.and_then(|()| if is_cut_off { Err(NfsStat::CbPathDown) } else { Ok(()) });
                 self.push(reply, &ResOp::Renew(done));
             }
             other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
