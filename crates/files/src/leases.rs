@@ -19,8 +19,6 @@ use futures::future::BoxFuture;
 use larder_volume::Ino;
 use parking_lot::RwLock;
 
-use crate::locks::Owner;
-
 /// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has it); a little longer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -89,9 +87,9 @@ impl Leases {
     }
 
     /// Whether the owner of a lock in the way of `door` has lost it now (`leases.silent_lose_locks`).
-    pub(crate) fn loses_lock(&self, door: u32, ino: Ino, owner: Owner) -> bool {
-        let is_other = owner.door != door && self.has_holders();
-        is_other && self.of(owner.door).iter().any(|holder| holder.loses_lock(ino, owner.id))
+    pub(crate) fn loses_lock(&self, door: u32, ino: Ino, (by, owner): (u32, u64)) -> bool {
+        let is_other = by != door && self.has_holders();
+        is_other && self.of(by).iter().any(|holder| holder.loses_lock(ino, owner))
     }
 
     fn others(&self, door: u32) -> Vec<Arc<dyn Holder>> {

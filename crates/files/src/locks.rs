@@ -296,7 +296,7 @@ impl Files {
         loop {
             let held = self.shared.locks.test(ino, wanted)?;
             // `locks.lost_by_silence`
-            if !self.shared.leases.loses_lock(self.door, ino, held.owner) {
+            if !self.shared.leases.loses_lock(self.door, ino, (held.owner.door, held.owner.id)) {
                 return Some(held);
             }
         }
@@ -385,7 +385,8 @@ impl Shared {
         }
         loop {
             match attempt() {
-                Err(LockError::Conflict(held)) if self.leases.loses_lock(door, ino, held.owner) => {}
+                Err(LockError::Conflict(held))
+                    if self.leases.loses_lock(door, ino, (held.owner.door, held.owner.id)) => {}
                 done => return done,
             }
         }
@@ -571,7 +572,8 @@ mod tests {
         let theirs = Held::posix(Owner { door: 2, id: 7 }, range(0, 9), true, 0);
         shared.locks.lock_posix(FILE, theirs).unwrap();
         let by_posix = || shared.lock_beside_others(1, FILE, || shared.locks.lock_posix(FILE, posix(1, 0, 9, true)));
-        let by_smb = || shared.lock_beside_others(3, FILE, || shared.locks.lock_smb(FILE, owner(5), range(0, 9), false));
+        let by_smb =
+            || shared.lock_beside_others(3, FILE, || shared.locks.lock_smb(FILE, owner(5), range(0, 9), false));
         assert_eq!((by_posix(), by_smb()), (Err(LockError::Conflict(theirs)), Err(LockError::Conflict(theirs))));
         door.reclaims.store(true, Relaxed);
         assert_eq!(by_posix(), Err(LockError::Reclaims), "whatever it locks");

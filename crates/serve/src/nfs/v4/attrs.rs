@@ -38,6 +38,7 @@ type Thresholds<'a> = XdrList<'a, ThresholdItem<'a>, ENTRIES_MAX>;
 macro_rules! attributes {
     ($($field:ident $name:ident = $number:literal: $ty:ty,)*) => {
         /// Numbers of attributes (`FATTR4_*`).
+        #[allow(dead_code, reason = "those of attributes that no volume has stand here all the same")]
         pub mod number {
             $(pub const $name: u32 = $number;)*
         }
@@ -50,6 +51,7 @@ macro_rules! attributes {
 
         impl<'a> FileAttrs<'a> {
             /// Every attribute that has a type here.
+            #[cfg(any(test, fuzzing))]
             pub fn all() -> Bitmap {
                 Bitmap::of(&[$($number,)*])
             }
@@ -234,6 +236,7 @@ impl<'a> FileAttrs<'a> {
     }
 
     /// A `fattr4` whose values [`FileAttrs::encode_values`] has written.
+    #[cfg(any(test, fuzzing))]
     pub fn list<'b>(&self, values: &'b [u8]) -> Fattr<'b> {
         Fattr { mask: self.mask(), values: Opaque(values) }
     }

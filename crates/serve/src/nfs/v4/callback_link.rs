@@ -242,7 +242,8 @@ mod tests {
         let (mut stream, _) = client.accept().await.unwrap();
         let null = read_call(&mut stream).await;
         assert_eq!(null[20..24], [0; 4], "CB_NULL");
-        let recall = CbArgOp::Recall(CbRecallArgs { stateid: stateids::ANONYMOUS, truncate: false, handle: Opaque(b"h") });
+        let recall =
+            CbArgOp::Recall(CbRecallArgs { stateid: stateids::ANONYMOUS, truncate: false, handle: Opaque(b"h") });
         assert!(!link.is_up() && link.call(recall).is_none(), "it has not answered");
         accept(&mut stream, &null, &[]).await;
         changed.notified().await;

@@ -10,9 +10,10 @@
 //! checksum 0123456789abcdef       of all lines before it
 //! ```
 //!
-//! The first version named the server and had the clients' whole names. Such a file is that of all volumes without a
-//! record of their own, once (`clientbook.older_file_is_everybodys`).
+//! The first version named the server and had the clients' whole names.
 //!
+//! - `clientbook.older_file_is_everybodys`: a file of the first version is the record of each volume without one of its
+//!   own, once.
 //! - `clientbook.replaced_whole`: each write replaces the record, durably. Writes are as rare as clients.
 //! - `clientbook.damage_is_said`: a record that does not read is reported, and a file is put aside. Its clients reclaim
 //!   nothing.

@@ -270,10 +270,6 @@ impl Clients {
         Arc::clone(&self.sessions)
     }
 
-    pub fn lease(&self) -> Duration {
-        self.lease
-    }
-
     /// EXCHANGE_ID (RFC 8881 18.35.4, cases by their numbers there).
     pub fn exchange_id(
         &mut self,
@@ -341,6 +337,7 @@ impl Clients {
     }
 
     /// The client's program, by its own word.
+    #[cfg(test)]
     pub fn implementation(&self, client: ClientId) -> Option<&str> {
         self.records.get(&client)?.implementation.as_deref()
     }

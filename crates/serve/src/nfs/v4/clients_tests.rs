@@ -227,7 +227,10 @@ fn replies_of_all_sessions_have_a_budget() {
     assert!(world.clients.reply_bytes <= REPLIES_BYTES_MAX + 400 * each);
     let ids: Vec<ClientId> = world.clients.records.keys().copied().collect();
     ids.into_iter().for_each(|id| drop(world.clients.remove(id)));
-    assert_eq!((world.clients.reply_bytes, world.clients.sessions.read().len(), world.clients.confirmed.len()), (0, 0, 0));
+    assert_eq!(
+        (world.clients.reply_bytes, world.clients.sessions.read().len(), world.clients.confirmed.len()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -397,7 +400,9 @@ mod version_zero {
         assert_eq!(world.clients.renew(first.client, at(1)), Ok(()), "until it is confirmed");
         let done = world.clients.confirm_client_id(&second, ME, at(1)).unwrap();
         assert_eq!(done.removed, Some(first.client));
-        assert_eq!(world.clients.renew(first.client, at(1)), Err(NfsStat::StaleClientId));
+        assert_eq!(world.clients.renew(first.client, at(1)), Err(NfsStat::Expired), "it was here");
+        let never = ClientId(first.client.0 + 1000);
+        assert_eq!(world.clients.renew(never, at(1)), Err(NfsStat::StaleClientId));
         world.states.0.clear();
         assert_eq!(set(&mut world, 1, OTHER, 1).unwrap().removed, Some(second.client), "it has nothing");
     }

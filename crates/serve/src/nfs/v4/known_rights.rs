@@ -43,6 +43,13 @@ impl KnownRights {
         self.shards.get(usize::try_from(number.0).unwrap_or(0) % SHARDS)
     }
 
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<(StateNumber, KnownRight)> {
+        let of_shard =
+            |shard: &RwLock<HashMap<_, _>>| shard.read().iter().map(|(number, right)| (*number, *right)).collect();
+        self.shards.iter().flat_map(|shard| -> Vec<_> { of_shard(shard) }).collect()
+    }
+
     pub fn find(&self, number: StateNumber) -> Option<KnownRight> {
         self.shard(number)?.read().get(&number).copied()
     }

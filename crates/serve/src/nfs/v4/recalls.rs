@@ -220,7 +220,8 @@ impl NfsV4 {
             let table = state.states.table();
             let Some(handle) = table.handle(number) else { continue };
             let referring = table.granted(number).and_then(|granted| granted.by);
-            let op = CbArgOp::Recall(CbRecallArgs { stateid: recall.stateid, truncate: false, handle: Opaque(&handle) });
+            let op =
+                CbArgOp::Recall(CbRecallArgs { stateid: recall.stateid, truncate: false, handle: Opaque(&handle) });
             let sent = match state.clients.back_channel(recall.client) {
                 Some((session, connection)) => self
                     .back_channel(connection)
@@ -410,7 +411,6 @@ fn send(
     }
     let sequence = session.callbacks.sequence.wrapping_add(1);
     let (program, minor) = (session.callback_program, session.callbacks.minor);
-    let cred = session.callbacks.cred.clone();
     // `recalls.referring`
     let calls: Vec<ReferringCall> =
         referring.iter().map(|(_, slot, sequence)| ReferringCall { sequence: *sequence, slot: *slot }).collect();
@@ -419,18 +419,25 @@ fn send(
         .map(|(session, ..)| ReferringCalls { session: *session, calls: XdrList::of(&calls) })
         .collect();
     let answer = back.call(|xid| {
-        let sequence = CbSequenceArgs {
-            session: session_id,
-            sequence,
-            slot: 0,
-            highest_slot: 0,
-            cache_this: false,
-            referring: XdrList::of(&lists),
+        let encode = |referring| {
+            let sequence = CbSequenceArgs {
+                session: session_id,
+                sequence,
+                slot: 0,
+                highest_slot: 0,
+                cache_this: false,
+                referring: XdrList::of(referring),
+            };
+            let ops = [CbArgOp::Sequence(sequence), op];
+            let mut out = XdrOut::default();
+            CbCompound { tag: NO_TAG, minor, ident: 0, ops: XdrList::of(&ops) }.put(&mut out);
+            let cred = session.callbacks.cred.as_deref();
+            call_with(xid, (program, CB_VERSION, CB_COMPOUND), cred, &out.into_bytes())
         };
-        let ops = [CbArgOp::Sequence(sequence), op];
-        let mut out = XdrOut::default();
-        CbCompound { tag: NO_TAG, minor, ident: 0, ops: XdrList::of(&ops) }.put(&mut out);
-        call_with(xid, (program, CB_VERSION, CB_COMPOUND), cred.as_deref(), &out.into_bytes())
+        let whole = encode(&lists);
+        // A client with less room than that for calls is told what it has to know.
+        let bytes_max = usize::try_from(session.back.request_bytes).unwrap_or(usize::MAX);
+        if whole.len() > bytes_max { encode(&[]) } else { whole }
     })?;
     (session.callbacks.sequence, session.callbacks.is_busy) = (sequence, true);
     drop(session);

@@ -997,6 +997,7 @@ impl<T: FileTable> StateTable<T> {
         Ok(())
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.states.len()
     }

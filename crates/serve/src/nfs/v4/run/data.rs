@@ -59,7 +59,9 @@ impl<'m> Run<'m> {
     fn known_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Option<Right> {
         // NFSv4.0 renews its lease by it, and the stateid alone says whose it is.
         let client = self.client.filter(|_| self.minor > 0)?;
-        let Ok(Named::State { number, seqid }) = stateids::name(stateid, self.v4.life(), self.minor) else { return None };
+        let Ok(Named::State { number, seqid }) = stateids::name(stateid, self.v4.life(), self.minor) else {
+            return None;
+        };
         let known = self.v4.rights().find(number)?;
         let volume = self.v4.known_volume(object.files())?.number;
         let is_it = known.client == client && known.file == FileKey { volume, inode: object.id.ino.0 };
