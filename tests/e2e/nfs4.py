@@ -193,6 +193,8 @@ class Nfs4(Rpc):
         self.session_id, self.slots = None, {}
         # What the server has asked back, as (stateid, handle); and what it is answered.
         self.recalled, self.callback_status = [], 0
+        # Requests that recalls referred to; (change, size) of a file that it writes; owners told that a lock may be free.
+        self.referred, self.writing, self.notified = [], None, []
 
     def return_delegation(self, handle, stateid):
         self.compound(put(handle), (DELEGRETURN, stateid, nothing))
@@ -220,6 +222,12 @@ class Nfs4(Rpc):
             self.answer(super().record())
         return self.recalled.pop(0)
 
+    def answer_until(self, done, timeout_s=20):
+        """Answers calls of the server until `done` says so."""
+        self.socket.settimeout(timeout_s)
+        while not done():
+            self.answer(super().record())
+
     def answer(self, record):
         r = Reader(record)
         xid, kind, version, program, _, procedure = (r.u32() for _ in range(6))
@@ -230,16 +238,29 @@ class Nfs4(Rpc):
         tag, minor, ident, count = r.opaque(), r.u32(), r.u32(), r.u32()
         assert (minor, ident, count) == (self.minor, 0, 2)
         assert r.u32() == 11
-        session, sequence, slot, highest, _, referring = r.take(16), r.u32(), r.u32(), r.u32(), r.bool(), r.u32()
-        assert session == self.session_id and (slot, highest, referring) == (0, 0, 0)
-        assert r.u32() == 4
-        recall = (r.take(16), (r.bool(), r.opaque())[1])
+        session, sequence, slot, highest, _ = r.take(16), r.u32(), r.u32(), r.u32(), r.bool()
+        assert session == self.session_id and (slot, highest) == (0, 0)
+        referred = [(r.take(16), [(r.u32(), r.u32()) for _ in range(r.u32())]) for _ in range(r.u32())]
+        number = r.u32()
+        result = u32(self.callback_status)
+        if number == 4:
+            recall = (r.take(16), (r.bool(), r.opaque())[1])
+            self.referred.append(referred)
+        elif number == 3:
+            r.opaque()
+            assert read_bitmap(r) == [CHANGE, SIZE]
+            if self.callback_status == 0:
+                result += bitmap([CHANGE, SIZE]) + opaque(u64(self.writing[0]) + u64(self.writing[1]))
+        else:
+            assert number == 13
+            self.notified.append((r.opaque(), (r.u64(), r.opaque())[1]))
         r.done()
-        results = u32(11) + u32(0) + session + u32(sequence) + u32(0) * 3 + u32(4) + u32(self.callback_status)
+        results = u32(11) + u32(0) + session + u32(sequence) + u32(0) * 3 + u32(number) + result
         body = u32(self.callback_status) + opaque(tag) + u32(2) + results
         reply = u32(xid) + u32(1) + u32(0) + u32(0) + u32(0) + u32(0) + body
         self.socket.sendall(u32(0x80000000 | len(reply)) + reply)
-        self.recalled.append(recall)
+        if number == 4:
+            self.recalled.append(recall)
 
     # ---- requests ----
 

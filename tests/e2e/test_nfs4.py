@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import subprocess
 import threading
 
@@ -12,7 +13,7 @@ from impacket.smbconnection import SMBConnection, SessionError
 import nfs3
 import nfs4
 from conftest import client, make, payload
-from nfs3 import RpcError, opaque, u32, u64
+from nfs3 import Rpc, RpcError, opaque, u32, u64
 from nfs4 import (ANONYMOUS, BOTH, CURRENT, DATA, EXCLUSIVE_WITH_ATTRS, GET, GUARDED, HOLE, READ, READ_LOCK, ROOT, UNCHECKED, WRITE,
                   WRITE_LOCK, Nfs4, Nfs4Error, getattr_, lookup, nothing, put, refused)
 from waiting import wait_for
@@ -391,6 +392,176 @@ def test_a_recall_goes_by_whoever_is_bound_and_starts_again(reader, four, here):
         four.open(path, access=WRITE)
 
 
+def test_a_recall_names_the_request_that_it_may_overtake(reader, four, here):
+    path = [*here, "f"]
+    delegated(reader, path)
+    granted = (reader.slots[0], 0)
+    with refused("DELAY"):
+        four.open(path, access=WRITE)
+    reader.await_recall()
+    assert reader.referred == [[(reader.session_id, [granted])]]
+
+
+def in_thread(work):
+    done = []
+    thread = threading.Thread(target=lambda: done.append(work()))
+    thread.start()
+    return thread, done
+
+
+def written(reader, path):
+    opened = reader.open(path, access=BOTH, create=UNCHECKED, mode=0o666)
+    assert opened.delegation and opened.delegation.kind == 2, "nobody else has it open"
+    return opened
+
+
+def asked(reader, four, handle):
+    """The attributes of a file for `four`, while its writer is asked."""
+    thread, done = in_thread(lambda: four.attr(handle))
+    reader.socket.settimeout(20)
+    reader.answer(Rpc.record(reader))
+    thread.join(20)
+    return done[0]
+
+
+def test_a_delegation_to_write(reader, four, here):
+    path = [*here, "f"]
+    opened = written(reader, path)
+    reader.write(opened, 0, b"sent", stateid=opened.delegation.stateid)
+    with refused("DELAY"):
+        four.open(path, access=READ)
+    stateid, handle = reader.await_recall()
+    with refused("DELAY"):
+        four.read(opened, 0, 4, stateid=ANONYMOUS)
+    reader.write(opened, 4, b" last", stateid=stateid)
+    reader.return_delegation(handle, stateid)
+    theirs = four.open(path, access=READ)
+    assert four.read(theirs, 0, 100).data == b"sent last"
+    four.close_file(theirs)
+    # Whom somebody else could miss gets none.
+    theirs = four.open([*here, "g"], access=READ, create=UNCHECKED, mode=0o666)
+    assert reader.open([*here, "g"], access=BOTH).delegation is None
+
+
+def test_who_writes_under_a_delegation_is_asked_for_the_size(reader, four, here):
+    opened = written(reader, [*here, "f"])
+    before = reader.attr(opened.handle)
+    reader.writing = (before.change, before.size)
+    found = asked(reader, four, opened.handle)
+    assert (found.size, found.change) == (before.size, before.change), "it has changed nothing"
+
+
+def test_a_change_that_was_not_sent_yet_is_shown(reader, four, here):
+    opened = written(reader, [*here, "f"])
+    before = reader.attr(opened.handle)
+    seen = []
+    for size in (7, 7, 9):
+        reader.writing = (before.change + 1, size)
+        found = asked(reader, four, opened.handle)
+        seen.append((found.size, found.change))
+    assert [size for size, _ in seen] == [7, 7, 9]
+    changes = [before.change, *(change for _, change in seen)]
+    assert changes == sorted(set(changes)), "each time a new one"
+    # A client that says nothing sensible loses it.
+    reader.callback_status = nfs4.STATUS["BADHANDLE"]
+    thread, done = in_thread(lambda: refused_delay(four, opened.handle))
+    reader.answer(Rpc.record(reader))
+    thread.join(20)
+    assert done == [True]
+    reader.callback_status = 0
+    reader.return_delegation(*reversed(reader.await_recall()))
+    assert four.attr(opened.handle).size == 0
+
+
+def refused_delay(nfs, handle):
+    with refused("DELAY"):
+        nfs.attr(handle)
+    return True
+
+
+def test_other_doors_recall_a_delegation_to_write(larder, reader, here, mounted):
+    with client(larder) as v3:
+        folder, path = v3.lookup(v3.root, here[1]).handle, mounted / here[1]
+        reads = {
+            "attributes": lambda handle: v3.getattr(handle),
+            "read": lambda handle: v3.read(handle, 0, 10),
+            "mounted": lambda _: (path / "mounted").read_bytes() or True,
+            "written": lambda handle: v3.write(handle, 0, b"x", nfs3.FILE_SYNC),
+        }
+        for name, read in reads.items():
+            opened = written(reader, [*here, name])
+            while_recalled(reader, opened, lambda: read(opened.handle))
+            reader.close_file(opened)
+        assert folder
+
+
+def test_whoever_waits_for_a_lock_hears_of_it(reader, four, here, mounted):
+    file = four.open([*here, "f"], create=UNCHECKED, mode=0o666)
+    held = four.lock(file, WRITE_LOCK)
+    mine = reader.open_handle(file.handle)
+    assert mine.flags & 0x20
+    with refused("DENIED"):
+        reader.lock(mine, nfs4.READ_LOCK, owner=b"does not wait")
+    with refused("DENIED"):
+        reader.lock(mine, nfs4.WRITE_LOCK_WAIT, owner=b"waits")
+    four.unlock(file, held, WRITE_LOCK)
+    reader.answer_until(lambda: reader.notified)
+    assert reader.notified == [(file.handle, b"waits")]
+    reader.lock(mine, nfs4.WRITE_LOCK_WAIT, owner=b"waits")
+
+
+class CallbackServer:
+    """The call-back program of a client of NFSv4.0."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.address = f"127.0.0.1.{self.port >> 8}.{self.port & 255}"
+        self.recalled = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        connection, _ = self.listener.accept()
+        while mark := connection.recv(4, socket.MSG_WAITALL):
+            record = connection.recv(int.from_bytes(mark, "big") & 0x7FFFFFFF, socket.MSG_WAITALL)
+            r = nfs3.Reader(record)
+            xid, procedure = r.u32(), [r.u32() for _ in range(5)][-1]
+            assert r.u32() == 1, "AUTH_SYS"
+            r.opaque(), r.u32(), r.opaque()
+            body = b""
+            if procedure == 1:
+                tag, minor, ident, count, operation = r.opaque(), r.u32(), r.u32(), r.u32(), r.u32()
+                assert (minor, ident, count, operation) == (0, 0, 1, 4)
+                self.recalled.append((r.take(16), (r.u32(), r.opaque())[1]))
+                body = u32(0) + opaque(tag) + u32(1) + u32(4) + u32(0)
+            reply = u32(xid) + u32(1) + u32(0) + u32(0) + u32(0) + u32(0) + body
+            connection.sendall(u32(0x80000000 | len(reply)) + reply)
+
+
+def test_a_client_of_the_older_minor_version_is_called_on_its_own_port(larder, four, here):
+    calls = CallbackServer()
+    with connect(larder, minor=0) as old:
+        set_client(old, b"called", address=calls.address)
+        path = [*here, "f"]
+        four.close_file(four.open(path, access=WRITE, create=UNCHECKED, mode=0o666))
+        file = old.open(path, access=READ, seqid=1)
+        confirmed = old.compound(put(file.handle), (nfs4.OPEN_CONFIRM, file.stateid + u32(2), nfs4.stateid))[-1]
+        old.compound(put(file.handle), (nfs4.CLOSE, u32(3) + confirmed, nfs4.stateid))
+        numbers = iter(range(4, 1000))
+
+        def delegated_to_old():
+            opened = old.open(path, access=READ, seqid=next(numbers))
+            return opened if opened.delegation else None
+
+        opened = wait_for(delegated_to_old)
+        with refused("DELAY"):
+            four.open(path, access=WRITE)
+        stateid, handle = wait_for(lambda: calls.recalled[-1:])[0]
+        assert (stateid, handle) == (opened.delegation.stateid, opened.handle)
+        old.return_delegation(handle, stateid)
+        four.open(path, access=WRITE)
+
+
 def test_who_cannot_be_called_gets_no_delegation(four, here):
     four.close_file(four.open([*here, "f"], create=UNCHECKED))
     assert four.open([*here, "f"], access=READ).delegation is None
@@ -555,8 +726,8 @@ def test_a_large_write_among_other_operations(four, here):
 # ---- NFSv4.0 ----
 
 
-def set_client(nfs, owner):
-    arguments = bytes(8) + opaque(owner) + u32(0x40000000) + opaque("tcp") + opaque("0.0.0.0.0.0") + u32(0)
+def set_client(nfs, owner, address="0.0.0.0.0.0", verifier=bytes(8)):
+    arguments = verifier + opaque(owner) + u32(0x40000000) + opaque("tcp") + opaque(address) + u32(0)
     client, confirm = nfs.raw([(nfs4.SETCLIENTID, arguments, lambda r: (r.u64(), r.take(8)))])[0]
     nfs.raw([(nfs4.SETCLIENTID_CONFIRM, u64(client) + confirm, nothing)])
     nfs.client = client
@@ -587,6 +758,20 @@ def test_the_older_minor_version(larder, four, here):
             old.raw([(nfs4.SEQUENCE, bytes(32), nothing)])
         with refused("STALE_CLIENTID"):
             old.raw([(nfs4.RENEW, u64(1), nothing)])
+        # A CLOSE that comes again, and a file that is none.
+        again = old.open(path, access=READ, seqid=11)
+        close = (nfs4.CLOSE, u32(12) + again.stateid, nfs4.stateid)
+        assert old.compound(put(file.handle), close) == old.compound(put(file.handle), close)
+        with refused("ISDIR"):
+            old.test_lock(old.handle(here), READ_LOCK)
+        # Its state goes with its former life, and it hears so.
+        held = old.open(path, access=READ, seqid=13)
+        client = old.client
+        set_client(old, b"old-client", verifier=bytes(7) + b"2")
+        with refused("EXPIRED"):
+            old.read(held, 0, 1)
+        with refused("EXPIRED"):
+            old.raw([(nfs4.RENEW, u64(client), nothing)])
 
 
 def test_libnfs(larder, four, here, tmp_path):
@@ -607,7 +792,9 @@ def test_libnfs(larder, four, here, tmp_path):
 # ---- restarts ----
 
 
-def test_clients_take_back_what_they_had_after_a_crash(folder):
+def test_clients_take_back_what_they_had_after_a_crash(folder, tmp_path):
+    mount = tmp_path / "mount"
+    mount.mkdir()
     daemon = make(folder, extra=["--squash", "none"]).start()
     try:
         path = [daemon.export.strip("/"), "f"]
@@ -631,6 +818,11 @@ def test_clients_take_back_what_they_had_after_a_crash(folder):
         new.reclaim_complete()
         with refused("GRACE"):
             new.open(path, access=READ)
+        # Nor by another door: what it would lock may be one's.
+        daemon.run("mount", mount, check=True)
+        with open(mount / "f", "r+b") as local, pytest.raises(BlockingIOError):
+            fcntl.lockf(local, fcntl.LOCK_EX | fcntl.LOCK_NB, 500, 5)
+        daemon.run("unmount", mount, check=True)
         with refused("RECLAIM_BAD", "NO_GRACE"):
             new.open_handle(file.handle, reclaim=True, access=READ)
         with refused("GRACE"):

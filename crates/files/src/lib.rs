@@ -212,6 +212,27 @@ impl Files {
         }
     }
 
+    /// The NFS server's record of clients that the tree keeps. [`larder_volume::FsError::NotSupported`]: it keeps none.
+    pub async fn nfs_clients(&self) -> larder_volume::FsResult<Option<Bytes>> {
+        match &self.tree {
+            Tree::Volume(volume) => volume.nfs_clients().await,
+            Tree::Folder(_) => Err(larder_volume::FsError::NotSupported),
+        }
+    }
+
+    /// Replaces the record of [`Files::nfs_clients`], durably.
+    pub async fn set_nfs_clients(&self, record: &[u8]) -> larder_volume::FsResult<()> {
+        match &self.tree {
+            Tree::Volume(volume) => volume.set_nfs_clients(record).await,
+            Tree::Folder(_) => Err(larder_volume::FsError::NotSupported),
+        }
+    }
+
+    /// Whether the tree keeps a record of NFS clients: volumes do, folders of the host do not.
+    pub fn keeps_nfs_clients(&self) -> bool {
+        matches!(self.tree, Tree::Volume(_))
+    }
+
     /// Changes with every opening of the volume: a client that sees another one repeats its unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
         self.tree.verifier()

@@ -8,6 +8,8 @@
 //!   (MS-FSA 2.1.5.8), so two SMB ranges never conflict here.
 //! - `locks.retried_on_change`: a waiting lock is tried again after each change of the file's
 //!   locks. A wait that would close a ring of waiting owners is refused (POSIX: EDEADLK).
+//! - `locks.lost_by_silence`: a lock whose client has gone yields to the first lock of another door that it is in the way
+//!   of ([`crate::leases::Holder::loses_lock`]). While clients of a door take back what they had, other doors wait.
 //! - `locks.doors_end_owners`: a door ends its owners. This module cannot notice that a client has
 //!   left.
 
@@ -18,7 +20,7 @@ use larder_volume::Ino;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::Files;
+use crate::{Files, Shared};
 
 const SHARDS: usize = 32;
 /// Of one file. A client must not be able to fill the memory.
@@ -85,6 +87,8 @@ pub enum LockError {
     Deadlock,
     /// The file has as many locks as there may be.
     TooMany,
+    /// Clients of another door still take back the locks that they had before a restart.
+    Reclaims,
 }
 
 #[derive(Default)]
@@ -189,17 +193,27 @@ impl Locks {
         self.shard(ino).lock().entry(ino).or_default().changes.subscribe()
     }
 
-    /// A range of an SMB client (`locks.smb_decides_smb`): `false` if a POSIX lock is in the way.
-    pub(crate) fn lock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) -> bool {
+    /// A range of an SMB client (`locks.smb_decides_smb`): refused if a POSIX lock is in the way.
+    pub(crate) fn lock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) -> Result<(), LockError> {
         let wanted = Held { owner, range, exclusive, pid: 0, family: Family::Smb };
         let mut shard = self.shard(ino).lock();
         let locks = &mut shard.entry(ino).or_default().locks;
-        let is_free = conflict(locks, &wanted).is_none() && !self.is_full(locks.len());
-        if is_free {
-            locks.push(wanted);
-            self.total.fetch_add(1, Relaxed);
+        if let Some(held) = conflict(locks, &wanted) {
+            return Err(LockError::Conflict(held));
         }
-        is_free
+        if self.is_full(locks.len()) {
+            return Err(LockError::TooMany);
+        }
+        locks.push(wanted);
+        self.total.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// All who wait try again.
+    fn wake_all(&self) {
+        for shard in &self.shards {
+            shard.lock().values().for_each(|file| file.changes.send_modify(|()| ()));
+        }
     }
 
     /// Gives up one lock of exactly this range, the one taken last.
@@ -278,12 +292,31 @@ impl Locks {
 impl Files {
     /// The lock that conflicts with this one (F_GETLK).
     pub fn test_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool) -> Option<Held> {
-        self.shared.locks.test(ino, Held::posix(self.owner(id), range, exclusive, 0))
+        let wanted = Held::posix(self.owner(id), range, exclusive, 0);
+        loop {
+            let held = self.shared.locks.test(ino, wanted)?;
+            // `locks.lost_by_silence`
+            if !self.shared.leases.loses_lock(self.door, ino, (held.owner.door, held.owner.id)) {
+                return Some(held);
+            }
+        }
     }
 
     /// Takes the place of the owner's locks in the range (F_SETLK). `pid` is told to those who ask what is in their way.
     pub fn lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
-        self.shared.locks.lock_posix(ino, Held::posix(self.owner(id), range, exclusive, pid))
+        let wanted = Held::posix(self.owner(id), range, exclusive, pid);
+        self.shared.lock_beside_others(self.door, ino, || self.shared.locks.lock_posix(ino, wanted))
+    }
+
+    /// Until the locks of a file change, from this call on.
+    pub fn lock_changed(&self, ino: Ino) -> impl Future<Output = ()> + Send + 'static {
+        let (files, changes) = (self.clone(), self.shared.locks.changes(ino));
+        async move { Waiter { files: &files, ino, changes: Some(changes) }.changed().await }
+    }
+
+    /// Locks of others may have gone without a word, or may be taken from now on: all who wait try again.
+    pub fn wake_lock_waiters(&self) {
+        self.shared.locks.wake_all();
     }
 
     /// As [`Files::lock`], when the range is free (F_SETLKW). Who no longer wants it drops the future.
@@ -299,10 +332,12 @@ impl Files {
             // Before the attempt, so that what changes after it is heard.
             let waiter = Waiter { files: self, ino, changes: Some(self.shared.locks.changes(ino)) };
             let holder = match self.lock(ino, id, range, exclusive, pid) {
-                Err(LockError::Conflict(held)) => held.owner,
+                Err(LockError::Conflict(held)) => Some(held.owner),
+                Err(LockError::Reclaims) => None,
                 done => return done,
             };
-            let _waits = self.shared.locks.wait_for(self.owner(id), holder).ok_or(LockError::Deadlock)?;
+            let wait_for = |holder| self.shared.locks.wait_for(self.owner(id), holder).ok_or(LockError::Deadlock);
+            let _waits = holder.map(wait_for).transpose()?;
             waiter.changed().await;
         }
     }
@@ -334,6 +369,27 @@ impl Files {
 
     fn owner(&self, id: u64) -> Owner {
         Owner { door: self.door, id }
+    }
+}
+
+impl Shared {
+    /// Tries to lock against the owners of other doors (`locks.lost_by_silence`).
+    pub(crate) fn lock_beside_others(
+        &self,
+        door: u32,
+        ino: Ino,
+        attempt: impl Fn() -> Result<(), LockError>,
+    ) -> Result<(), LockError> {
+        if self.leases.awaits_reclaims(door) {
+            return Err(LockError::Reclaims);
+        }
+        loop {
+            match attempt() {
+                Err(LockError::Conflict(held))
+                    if self.leases.loses_lock(door, ino, (held.owner.door, held.owner.id)) => {}
+                done => return done,
+            }
+        }
     }
 }
 
@@ -425,7 +481,10 @@ fn join(locks: &mut Vec<Held>, mut new: Held) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leases::{Holder, Recall};
     use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     const FILE: Ino = Ino(7);
 
@@ -444,12 +503,12 @@ mod tests {
     #[test]
     fn posix_locks_and_ranges_of_smb_refuse_each_other() {
         let locks = Locks::default();
-        assert!(locks.lock_smb(FILE, owner(1), range(0, 9), true));
-        assert!(locks.lock_smb(FILE, owner(2), range(5, 5), true), "the SMB server decides among its clients");
+        assert!(locks.lock_smb(FILE, owner(1), range(0, 9), true).is_ok());
+        assert!(locks.lock_smb(FILE, owner(2), range(5, 5), true).is_ok(), "the SMB server decides among its clients");
         assert!(matches!(locks.lock_posix(FILE, posix(3, 9, 20, false)), Err(LockError::Conflict(_))));
         locks.lock_posix(FILE, posix(3, 10, 20, false)).unwrap();
-        assert!(!locks.lock_smb(FILE, owner(1), range(20, 30), true));
-        assert!(locks.lock_smb(FILE, owner(1), range(20, 30), false), "both shared");
+        assert!(locks.lock_smb(FILE, owner(1), range(20, 30), true).is_err());
+        assert!(locks.lock_smb(FILE, owner(1), range(20, 30), false).is_ok(), "both shared");
         locks.unlock_smb(FILE, owner(1), range(0, 9), true);
         locks.end(FILE, owner(2));
         locks.lock_posix(FILE, posix(3, 0, 9, true)).unwrap();
@@ -471,6 +530,60 @@ mod tests {
         locks.lock_posix(FILE, other).unwrap();
         assert_eq!((locks.files(), locks.total.load(Relaxed)), (1, 1));
         assert!(locks.has(FILE, other.owner) && !locks.has(FILE, owner(1)));
+    }
+
+    /// A door with one client, which has gone or not.
+    #[derive(Default)]
+    struct Door {
+        has_gone: AtomicBool,
+        reclaims: AtomicBool,
+        locks: std::sync::OnceLock<Arc<Shared>>,
+    }
+
+    impl Holder for Door {
+        fn holds(&self, _: Ino, _: Recall) -> bool {
+            false
+        }
+
+        fn recall(&self, _: Ino, _: Recall) -> futures::future::BoxFuture<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn awaits_reclaims(&self) -> bool {
+            self.reclaims.load(Relaxed)
+        }
+
+        fn loses_lock(&self, ino: Ino, owner: u64) -> bool {
+            let has_gone = self.has_gone.load(Relaxed);
+            if let Some(shared) = self.locks.get().filter(|_| has_gone) {
+                shared.locks.end(ino, Owner { door: 2, id: owner });
+            }
+            has_gone
+        }
+    }
+
+    /// `locks.lost_by_silence`
+    #[test]
+    fn a_client_that_has_gone_yields_to_another_door() {
+        let (shared, door) = (Arc::<Shared>::default(), Arc::<Door>::default());
+        let _ = door.locks.set(Arc::clone(&shared));
+        let weak: std::sync::Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&door) as Arc<dyn Holder>));
+        shared.leases.add(2, weak);
+        let theirs = Held::posix(Owner { door: 2, id: 7 }, range(0, 9), true, 0);
+        shared.locks.lock_posix(FILE, theirs).unwrap();
+        let by_posix = || shared.lock_beside_others(1, FILE, || shared.locks.lock_posix(FILE, posix(1, 0, 9, true)));
+        let by_smb =
+            || shared.lock_beside_others(3, FILE, || shared.locks.lock_smb(FILE, owner(5), range(0, 9), false));
+        assert_eq!((by_posix(), by_smb()), (Err(LockError::Conflict(theirs)), Err(LockError::Conflict(theirs))));
+        door.reclaims.store(true, Relaxed);
+        assert_eq!(by_posix(), Err(LockError::Reclaims), "whatever it locks");
+        door.reclaims.store(false, Relaxed);
+        door.has_gone.store(true, Relaxed);
+        assert_eq!(by_smb(), Ok(()));
+        shared.locks.end(FILE, owner(5));
+        shared.locks.lock_posix(FILE, theirs).unwrap();
+        assert_eq!(by_posix(), Ok(()));
+        assert!(!shared.locks.has(FILE, theirs.owner));
     }
 
     #[test]
@@ -513,7 +626,7 @@ mod tests {
         locks.shard(FILE).lock().entry(FILE).or_default().locks.extend(many);
         locks.total.store(LOCKS_MAX, Relaxed);
         assert_eq!(locks.lock_posix(FILE, posix(2, 1, 1, false)), Err(LockError::TooMany));
-        assert!(!locks.lock_smb(FILE, owner(2), range(1, 1), false));
+        assert!(locks.lock_smb(FILE, owner(2), range(1, 1), false).is_err());
         let whole = posix(1, 0, 1 << 20, false);
         locks.shard(FILE).lock().get_mut(&FILE).unwrap().locks[0] = whole;
         assert_eq!(locks.unlock_posix(FILE, owner(1), range(5, 5)), Err(LockError::TooMany), "one would become two");
@@ -525,13 +638,13 @@ mod tests {
         let (locks, other) = (Locks::default(), Ino(FILE.0 + 1));
         locks.lock_posix(FILE, posix(1, 0, 99, false)).unwrap();
         locks.unlock_posix(FILE, owner(1), range(50, 50)).unwrap();
-        assert!(locks.lock_smb(other, owner(2), range(0, 9), true));
+        assert!(locks.lock_smb(other, owner(2), range(0, 9), true).is_ok());
         assert_eq!(locks.total.load(Relaxed), 3);
         locks.total.store(LOCKS_OF_ALL_MAX, Relaxed);
         assert_eq!(locks.lock_posix(other, posix(3, 50, 50, false)), Err(LockError::TooMany));
-        assert!(!locks.lock_smb(FILE, owner(3), range(50, 50), false));
+        assert!(locks.lock_smb(FILE, owner(3), range(50, 50), false).is_err());
         locks.unlock_smb(other, owner(2), range(0, 9), true);
-        assert!(locks.lock_smb(FILE, owner(3), range(50, 50), false));
+        assert!(locks.lock_smb(FILE, owner(3), range(50, 50), false).is_ok());
         locks.end(FILE, owner(1));
         locks.end(FILE, owner(3));
         assert_eq!(locks.total.load(Relaxed), LOCKS_OF_ALL_MAX - 3);

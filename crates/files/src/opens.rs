@@ -195,7 +195,8 @@ impl Open {
 
     /// A range of an SMB client, against the locks of other doors. Ends with the open.
     pub fn lock_range(&self, range: Range, exclusive: bool) -> bool {
-        self.shared.locks.lock_smb(self.ino(), self.owner(), range, exclusive)
+        let attempt = || self.shared.locks.lock_smb(self.ino(), self.owner(), range, exclusive);
+        self.shared.lock_beside_others(self.door, self.ino(), attempt).is_ok()
     }
 
     /// Gives up one lock of exactly this range.

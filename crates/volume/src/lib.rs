@@ -39,6 +39,7 @@ mod named;
 mod names;
 mod namespace;
 mod negative_names;
+mod nfs_clients;
 mod numbers;
 mod opening;
 mod own_records;

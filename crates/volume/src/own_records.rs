@@ -9,6 +9,9 @@ pub(crate) const NAMED: &[u8] = b"\0named";
 /// The secret of NFS handles, at the root ([`crate::handle_key`]).
 pub(crate) const HANDLES: &[u8] = b"\0handles";
 
+/// Clients of NFS with opens and locks, at the root ([`crate::nfs_clients`]).
+pub(crate) const NFS_CLIENTS: &[u8] = b"\0nfs4";
+
 /// Whether a record among the extended attributes is one of the volume's own.
 pub(crate) fn is_own(name: &[u8]) -> bool {
     name.first() == Some(&0)

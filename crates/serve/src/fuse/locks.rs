@@ -98,7 +98,7 @@ pub(super) async fn set(session: &Session, wanted: &Wanted, wait: Option<Wait>) 
 
 fn errno(error: LockError) -> Errno {
     match error {
-        LockError::Conflict(_) => Errno::EAGAIN,
+        LockError::Conflict(_) | LockError::Reclaims => Errno::EAGAIN,
         LockError::Deadlock => Errno::EDEADLK,
         LockError::TooMany => Errno::ENOLCK,
     }

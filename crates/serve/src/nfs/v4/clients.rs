@@ -16,18 +16,26 @@
 //! - `clients.courtesy_keeps`: a client that was silent for a lease keeps its state until somebody needs it or
 //!   [`COURTESY`] is over.
 //! - `clients.bounded_records`: there are at most [`CLIENTS_MAX`] records. Unconfirmed ones make room first.
+//! - `clients.sessions_on_their_own`: a session has a lock of its own, and a client's last word needs none. A session that
+//!   ended says so to whoever still holds it.
 //! - `clients.removal_is_reported`: a record that is removed is named to the caller, who ends its opens, locks and
 //!   delegations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::clock::{Chance, Moment};
 use super::ops::{
     BindConnArgs, BindConnOk, ChannelAttrs, ChannelFromClient, ChannelFromServer, ClientIdVerifier, CreateSessionArgs,
     CreateSessionOk, ExchangeIdArgs, ProtectAsked, SequenceArgs,
 };
-use super::slots::{Arrival, CACHED_REPLY_BYTES_MAX, ClientSession, ConnectionId, SLOTS_MAX, Sequenced, SlotTicket};
+use super::slots::{
+    Arrival, CACHED_REPLY_BYTES_MAX, ClientSession, ConnectionId, ReplyBounds, SLOTS_MAX, Sequenced, SlotTicket,
+};
 use super::types::{ClientId, NfsStat, OPAQUE_BYTES_MAX, SessionId, Verifier};
 
 /// Records of clients, confirmed or not: several times the machines of any house.
@@ -93,6 +101,21 @@ pub struct OwnerName {
     pub id: Box<[u8]>,
 }
 
+/// A name of bounded length, by which a client is known in durable records: the first half of its SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerKey {
+    pub family: Family4,
+    pub digest: [u8; 16],
+}
+
+impl OwnerName {
+    pub fn key(&self) -> OwnerKey {
+        let whole = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &self.id);
+        let digest = whole.as_ref().first_chunk::<16>().copied().unwrap_or_default();
+        OwnerKey { family: self.family, digest }
+    }
+}
+
 /// The way back to a client of NFSv4.0: RPC program, address and identifier of its call-backs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CallbackPath {
@@ -108,7 +131,8 @@ struct ClientRecord {
     verifier: Verifier,
     principal: Principal,
     is_confirmed: bool,
-    renewed: Moment,
+    life: Arc<ClientLife>,
+    key: OwnerKey,
     /// NFSv4.1: the number of its last CREATE_SESSION, and the answer.
     sequence: u32,
     created: Option<CreateSessionOk>,
@@ -121,6 +145,64 @@ struct ClientRecord {
     update: Option<(Verifier, CallbackPath)>,
     implementation: Option<Box<str>>,
 }
+
+/// What a client's requests and the rest of the server tell each other without the lock of all state.
+#[derive(Debug, Default)]
+pub struct ClientLife {
+    /// Its last word, in nanoseconds of a [`Moment`].
+    renewed: AtomicU64,
+    /// `sr_status_flags` of its next SEQUENCE.
+    status: AtomicU32,
+}
+
+impl ClientLife {
+    fn at(now: Moment) -> Arc<Self> {
+        let life = Self::default();
+        life.renew(now);
+        Arc::new(life)
+    }
+
+    pub fn renew(&self, now: Moment) {
+        let nanoseconds = u64::try_from(now.0.as_nanos()).unwrap_or(u64::MAX);
+        self.renewed.fetch_max(nanoseconds, Relaxed);
+    }
+
+    fn renewed(&self) -> Moment {
+        Moment(Duration::from_nanos(self.renewed.load(Relaxed)))
+    }
+}
+
+/// A session under its own lock (`clients.sessions_on_their_own`).
+#[derive(Debug)]
+pub struct SharedSession {
+    session: Mutex<ClientSession>,
+    life: Arc<ClientLife>,
+}
+
+impl SharedSession {
+    pub fn lock(&self) -> MutexGuard<'_, ClientSession> {
+        self.session.lock()
+    }
+
+    /// SEQUENCE: the slot's verdict, and the client is there (RFC 8881 8.3).
+    pub fn sequence(
+        &self,
+        args: &SequenceArgs,
+        arrival: Arrival,
+        now: Moment,
+    ) -> Result<(ClientId, Sequenced, Option<ReplyBounds>), NfsStat> {
+        let mut session = self.lock();
+        let sequenced = session.begin(args, arrival, self.life.status.load(Relaxed))?;
+        self.life.renew(now);
+        let bounds = match &sequenced {
+            Sequenced::Run(_, ticket) => Some(session.reply_bounds(ticket)),
+            _ => None,
+        };
+        Ok((session.client, sequenced, bounds))
+    }
+}
+
+pub type Sessions = Arc<RwLock<HashMap<SessionId, Arc<SharedSession>>>>;
 
 /// Whether a client has opens, locks or delegations; asked of the table of states.
 pub trait StateHolders {
@@ -165,7 +247,7 @@ pub struct Clients {
     records: HashMap<ClientId, ClientRecord>,
     confirmed: HashMap<OwnerName, ClientId>,
     unconfirmed: HashMap<OwnerName, ClientId>,
-    sessions: HashMap<SessionId, ClientSession>,
+    sessions: Sessions,
     /// Bytes of replies that the sessions may keep (`slots.bounded_replies`).
     reply_bytes: usize,
 }
@@ -179,13 +261,13 @@ impl Clients {
             records: HashMap::new(),
             confirmed: HashMap::new(),
             unconfirmed: HashMap::new(),
-            sessions: HashMap::new(),
+            sessions: Sessions::default(),
             reply_bytes: 0,
         }
     }
 
-    pub fn lease(&self) -> Duration {
-        self.lease
+    pub fn sessions(&self) -> Sessions {
+        Arc::clone(&self.sessions)
     }
 
     /// EXCHANGE_ID (RFC 8881 18.35.4, cases by their numbers there).
@@ -255,6 +337,7 @@ impl Clients {
     }
 
     /// The client's program, by its own word.
+    #[cfg(test)]
     pub fn implementation(&self, client: ClientId) -> Option<&str> {
         self.records.get(&client)?.implementation.as_deref()
     }
@@ -262,7 +345,7 @@ impl Clients {
     fn is_in_use(&self, client: ClientId, now: Moment, states: &dyn StateHolders) -> bool {
         let Some(record) = self.records.get(&client) else { return false };
         let has_any = !record.sessions.is_empty() || states.has_state(client);
-        has_any && now.since(record.renewed) < self.lease
+        has_any && now.since(record.life.renewed()) < self.lease
     }
 
     /// A new unconfirmed record in place of the owner's last one.
@@ -281,7 +364,7 @@ impl Clients {
         }
         if self.records.len() >= CLIENTS_MAX {
             let oldest = self.records.iter().filter(|(_, record)| !record.is_confirmed);
-            let oldest = oldest.min_by_key(|(_, record)| record.renewed).map(|(id, _)| *id);
+            let oldest = oldest.min_by_key(|(_, record)| record.life.renewed()).map(|(id, _)| *id);
             self.remove(oldest.ok_or(NfsStat::Delay)?);
         }
         let id = self.new_id();
@@ -290,7 +373,8 @@ impl Clients {
             verifier,
             principal,
             is_confirmed: false,
-            renewed: now,
+            life: ClientLife::at(now),
+            key: owner.key(),
             sequence: 0,
             created: None,
             reclaim_complete: false,
@@ -346,10 +430,11 @@ impl Clients {
         Some(record.owner)
     }
 
-    fn drop_session(&mut self, session: &SessionId) -> Option<ClientSession> {
-        let dropped = self.sessions.remove(session)?;
+    fn drop_session(&mut self, session: &SessionId) {
+        let Some(dropped) = self.sessions.write().remove(session) else { return };
+        let mut dropped = dropped.lock();
+        dropped.is_ended = true;
         self.reply_bytes = self.reply_bytes.saturating_sub(dropped.reply_bytes_max());
-        Some(dropped)
     }
 
     /// CREATE_SESSION (RFC 8881 18.36.4). A failure leaves the client's number as it was.
@@ -380,7 +465,7 @@ impl Clients {
         if record.sessions.len() >= SESSIONS_MAX {
             return Err(NfsStat::NoSpc);
         }
-        if self.sessions.len() >= ALL_SESSIONS_MAX {
+        if self.sessions.read().len() >= ALL_SESSIONS_MAX {
             return Err(NfsStat::Delay);
         }
         let fore = self.fore_channel(&args.fore)?;
@@ -392,12 +477,14 @@ impl Clients {
         let has_back = args.flags & session_flag::CONN_BACK_CHAN != 0;
         made.bind(connection, true, has_back);
         self.reply_bytes += made.reply_bytes_max();
-        self.sessions.insert(session, made);
+        let made = SharedSession { session: Mutex::new(made), life: Arc::clone(&record.life) };
+        self.sessions.write().insert(session, Arc::new(made));
         let removed = self.confirm(args.client);
         let flags = args.flags & session_flag::CONN_BACK_CHAN;
         let ok = CreateSessionOk { session, sequence: args.sequence, flags, fore, back };
         if let Some(record) = self.records.get_mut(&args.client) {
-            (record.sequence, record.created, record.renewed) = (args.sequence, Some(ok), now);
+            (record.sequence, record.created) = (args.sequence, Some(ok));
+            record.life.renew(now);
             record.sessions.push(session);
         }
         Ok(Replacing { value: ok, removed })
@@ -423,41 +510,21 @@ impl Clients {
         })
     }
 
-    pub fn session(&mut self, id: &SessionId) -> Result<&mut ClientSession, NfsStat> {
-        self.sessions.get_mut(id).ok_or(NfsStat::BadSession)
+    pub fn session(&self, id: &SessionId) -> Result<Arc<SharedSession>, NfsStat> {
+        self.sessions.read().get(id).cloned().ok_or(NfsStat::BadSession)
     }
 
-    /// SEQUENCE: the slot's verdict, and the client is there (RFC 8881 8.3).
-    pub fn sequence(
-        &mut self,
-        args: &SequenceArgs,
-        arrival: Arrival,
-        flags: u32,
-        now: Moment,
-    ) -> Result<(ClientId, Sequenced), NfsStat> {
-        let session = self.sessions.get_mut(&args.session).ok_or(NfsStat::BadSession)?;
-        let client = session.client;
-        let sequenced = session.begin(args, arrival, flags)?;
-        self.renewed(client, now);
-        Ok((client, sequenced))
-    }
-
-    /// The request of a ticket has ended, with a reply or without. Its session may be gone.
-    pub fn finish(&mut self, ticket: SlotTicket, reply: Option<&[u8]>) {
-        if let Some(session) = self.sessions.get_mut(&ticket.session()) {
-            session.finish(ticket, reply);
-        }
-    }
-
-    fn renewed(&mut self, client: ClientId, now: Moment) {
-        if let Some(record) = self.records.get_mut(&client) {
-            record.renewed = now;
+    /// Flags that the client's next SEQUENCE answers.
+    pub fn set_status(&self, client: ClientId, flags: u32) {
+        if let Some(record) = self.records.get(&client) {
+            record.life.status.store(flags, Relaxed);
         }
     }
 
     /// BIND_CONN_TO_SESSION (RFC 8881 18.34). Without RDMA.
     pub fn bind_connection(&mut self, args: &BindConnArgs, connection: ConnectionId) -> Result<BindConnOk, NfsStat> {
         let session = self.session(&args.session)?;
+        let mut session = session.lock();
         let (fore, back, direction) = match args.direction {
             ChannelFromClient::Fore => (true, false, ChannelFromServer::Fore),
             ChannelFromClient::Back => (false, true, ChannelFromServer::Back),
@@ -476,14 +543,19 @@ impl Clients {
         connection: ConnectionId,
         own: Option<&SlotTicket>,
     ) -> Result<(), NfsStat> {
-        let session = self.session(id)?;
-        if !session.is_bound(connection) {
-            return Err(NfsStat::ConnNotBoundToSession);
-        }
-        if session.running_beside(own) > 0 {
-            return Err(NfsStat::Delay);
-        }
-        let client = session.client;
+        let client = {
+            let shared = self.session(id)?;
+            let mut session = shared.lock();
+            if !session.is_bound(connection) {
+                return Err(NfsStat::ConnNotBoundToSession);
+            }
+            if session.running_beside(own) > 0 {
+                return Err(NfsStat::Delay);
+            }
+            // From here on it takes no request.
+            session.is_ended = true;
+            session.client
+        };
         self.drop_session(id);
         if let Some(record) = self.records.get_mut(&client) {
             record.sessions.retain(|session| session != id);
@@ -520,8 +592,13 @@ impl Clients {
         self.records.get(&client).is_some_and(|record| record.reclaim_complete)
     }
 
-    pub fn owner(&self, client: ClientId) -> Option<&OwnerName> {
-        self.records.get(&client).map(|record| &record.owner)
+    /// Owners that will reclaim nothing any more.
+    pub fn completed_owners(&self) -> HashSet<OwnerKey> {
+        self.records.values().filter(|record| record.reclaim_complete).map(|record| record.key).collect()
+    }
+
+    pub fn owner_key(&self, client: ClientId) -> Option<OwnerKey> {
+        self.records.get(&client).map(|record| record.key)
     }
 
     /// SETCLIENTID (RFC 7530 16.33.5, in the order of its bullets).
@@ -589,21 +666,29 @@ impl Clients {
             } else if record.confirm != args.confirm {
                 return Err(NfsStat::StaleClientId);
             }
-            record.renewed = now;
+            record.life.renew(now);
             return Ok(Replacing::nothing(()));
         }
         if record.confirm != args.confirm {
             return Err(NfsStat::StaleClientId);
         }
-        record.renewed = now;
+        record.life.renew(now);
         let removed = self.confirm(args.client);
         Ok(Replacing { value: (), removed })
     }
 
     /// RENEW, and every operation of NFSv4.0 that names a client (RFC 7530 9.5).
-    pub fn renew(&mut self, client: ClientId, now: Moment) -> Result<(), NfsStat> {
-        let record = self.records.get_mut(&client).filter(|record| record.is_confirmed);
-        record.ok_or(NfsStat::StaleClientId)?.renewed = now;
+    pub fn renew(&self, client: ClientId, now: Moment) -> Result<(), NfsStat> {
+        let Some(record) = self.records.get(&client) else {
+            // It was here: its lease has expired, or it has begun anew (RFC 7530 9.6.3).
+            let life = client.0 >> 32 == u64::from(self.life);
+            let was_given = life && client.0 & u64::from(u32::MAX) < u64::from(self.next);
+            return Err(if was_given { NfsStat::Expired } else { NfsStat::StaleClientId });
+        };
+        if !record.is_confirmed {
+            return Err(NfsStat::StaleClientId);
+        }
+        record.life.renew(now);
         Ok(())
     }
 
@@ -614,13 +699,19 @@ impl Clients {
 
     /// Whether somebody who needs what the client holds may have it (`clients.courtesy_keeps`).
     pub fn is_courteous(&self, client: ClientId, now: Moment) -> bool {
-        self.records.get(&client).is_none_or(|record| now.since(record.renewed) >= self.lease)
+        self.records.get(&client).is_none_or(|record| now.since(record.life.renewed()) >= self.lease)
+    }
+
+    /// Whether a silent client has something that others may have.
+    pub fn has_silent(&self, now: Moment, states: &dyn StateHolders) -> bool {
+        let is_silent = |record: &ClientRecord| now.since(record.life.renewed()) >= self.lease;
+        self.records.iter().any(|(id, record)| is_silent(record) && states.has_state(*id))
     }
 
     /// Removes the records whose time is over, and names those that may have had state. Waits for nobody.
     pub fn sweep(&mut self, now: Moment, states: &dyn StateHolders) -> Vec<(ClientId, OwnerName)> {
         let is_over = |(id, record): &(&ClientId, &ClientRecord)| {
-            let silent = now.since(record.renewed);
+            let silent = now.since(record.life.renewed());
             let keeps = record.is_confirmed && states.has_state(**id);
             silent >= if keeps { COURTESY } else { self.lease }
         };
@@ -628,17 +719,20 @@ impl Clients {
         over.into_iter().filter_map(|id| self.remove(id).map(|owner| (id, owner))).collect()
     }
 
-    /// A connection has ended: it is bound to nothing any more.
-    pub fn disconnected(&mut self, connection: ConnectionId) {
-        self.sessions.values_mut().for_each(|session| {
-            session.unbind(connection);
-        });
+    /// A connection has ended: it is bound to nothing any more. The clients that were called over it.
+    pub fn disconnected(&self, connection: ConnectionId) -> Vec<ClientId> {
+        let unbound = |session: &Arc<SharedSession>| {
+            let mut session = session.lock();
+            session.unbind(connection).then_some(session.client)
+        };
+        self.sessions.read().values().filter_map(unbound).collect()
     }
 
     /// A session and a connection through which the client is reached now (RFC 8881 2.10.3.1).
     pub fn back_channel(&self, client: ClientId) -> Option<(SessionId, ConnectionId)> {
         let record = self.records.get(&client)?;
-        let bound = |id: &SessionId| self.sessions.get(id)?.back_channel().map(|connection| (*id, connection));
+        let sessions = self.sessions.read();
+        let bound = |id: &SessionId| sessions.get(id)?.lock().back_channel().map(|connection| (*id, connection));
         record.sessions.iter().rev().find_map(bound)
     }
 

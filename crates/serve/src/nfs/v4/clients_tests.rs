@@ -227,7 +227,10 @@ fn replies_of_all_sessions_have_a_budget() {
     assert!(world.clients.reply_bytes <= REPLIES_BYTES_MAX + 400 * each);
     let ids: Vec<ClientId> = world.clients.records.keys().copied().collect();
     ids.into_iter().for_each(|id| drop(world.clients.remove(id)));
-    assert_eq!((world.clients.reply_bytes, world.clients.sessions.len(), world.clients.confirmed.len()), (0, 0, 0));
+    assert_eq!(
+        (world.clients.reply_bytes, world.clients.sessions.read().len(), world.clients.confirmed.len()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -236,17 +239,26 @@ fn sequence_renews_and_knows_its_sessions() {
     let args = SequenceArgs { session, sequence: 1, slot: 0, highest_slot: 0, cache_this: true };
     let arrival = Arrival { connection: ConnectionId(5), digest: RequestDigest(1), bytes: 300, operations: 2 };
     assert!(world.clients.is_courteous(client, at(100)));
-    let (of, Sequenced::Run(_, ticket)) = world.clients.sequence(&args, arrival, 0, at(100)).unwrap() else { panic!() };
+    let shared = world.clients.session(&session).unwrap();
+    let (of, Sequenced::Run(ok, ticket), Some(_)) = shared.sequence(&args, arrival, at(100)).unwrap() else { panic!() };
+    assert_eq!(ok.status_flags, 0);
+    world.clients.set_status(client, 0x40);
     assert!(of == client && !world.clients.is_courteous(client, at(189)));
-    let unknown = SequenceArgs { session: [9; 16], ..args };
-    assert_eq!(world.clients.sequence(&unknown, arrival, 0, at(0)).unwrap_err(), NfsStat::BadSession);
+    let other = SequenceArgs { slot: 1, ..args };
+    let (_, Sequenced::Run(ok, beside), _) = shared.sequence(&other, arrival, at(100)).unwrap() else { panic!() };
+    assert_eq!(ok.status_flags, 0x40);
+    shared.lock().finish(beside, None);
+    assert_eq!(world.clients.session(&[9; 16]).err(), Some(NfsStat::BadSession));
     // DESTROY_SESSION beside a request, within it, and by a stranger.
     let stranger = ConnectionId(77);
     assert_eq!(world.clients.destroy_session(&session, stranger, None), Err(NfsStat::ConnNotBoundToSession));
     assert_eq!(world.clients.destroy_session(&session, CONNECTION, None), Err(NfsStat::Delay));
     assert_eq!(world.clients.destroy_client(client, &world.states).unwrap_err(), NfsStat::ClientIdBusy);
     world.clients.destroy_session(&session, CONNECTION, Some(&ticket)).unwrap();
-    world.clients.finish(ticket, Some(b"gone"));
+    shared.lock().finish(ticket, Some(b"gone"));
+    let next = SequenceArgs { sequence: 2, ..args };
+    let refused = shared.sequence(&next, arrival, at(100)).unwrap_err();
+    assert_eq!(refused, NfsStat::BadSession, "whoever held it hears of its end");
     assert_eq!(world.clients.destroy_session(&session, CONNECTION, None), Err(NfsStat::BadSession));
     world.states.0.push(client);
     assert_eq!(world.clients.destroy_client(client, &world.states).unwrap_err(), NfsStat::ClientIdBusy);
@@ -271,9 +283,9 @@ fn connections_of_a_session() {
         assert_eq!(bound, BindConnOk { session, direction: given, rdma: false });
     }
     assert_eq!(world.clients.back_channel(client), Some((session, ConnectionId(5))));
-    (1..=4).for_each(|number| world.clients.disconnected(ConnectionId(number)));
+    (1..=4).for_each(|number| drop(world.clients.disconnected(ConnectionId(number))));
     assert_eq!(world.clients.back_channel(client), Some((session, ConnectionId(5))), "the one bound now");
-    world.clients.disconnected(ConnectionId(5));
+    assert_eq!(world.clients.disconnected(ConnectionId(5)), [client]);
     assert_eq!(world.clients.back_channel(client), None);
     let gone = BindConnArgs { session: [0; 16], ..bind(ChannelFromClient::Fore) };
     assert_eq!(world.clients.bind_connection(&gone, CONNECTION), Err(NfsStat::BadSession));
@@ -388,7 +400,9 @@ mod version_zero {
         assert_eq!(world.clients.renew(first.client, at(1)), Ok(()), "until it is confirmed");
         let done = world.clients.confirm_client_id(&second, ME, at(1)).unwrap();
         assert_eq!(done.removed, Some(first.client));
-        assert_eq!(world.clients.renew(first.client, at(1)), Err(NfsStat::StaleClientId));
+        assert_eq!(world.clients.renew(first.client, at(1)), Err(NfsStat::Expired), "it was here");
+        let never = ClientId(first.client.0 + 1000);
+        assert_eq!(world.clients.renew(never, at(1)), Err(NfsStat::StaleClientId));
         world.states.0.clear();
         assert_eq!(set(&mut world, 1, OTHER, 1).unwrap().removed, Some(second.client), "it has nothing");
     }
@@ -420,7 +434,7 @@ proptest! {
                     let _ = world.clients.destroy_client(client, &world.states);
                 },
                 _ => {
-                    let session = world.clients.sessions.keys().next().copied();
+                    let session = world.clients.sessions.read().keys().next().copied();
                     if let Some(session) = session {
                         let _ = world.clients.destroy_session(&session, CONNECTION, None);
                     }
@@ -435,8 +449,8 @@ proptest! {
                 }
             }
             let of_records: usize = clients.records.values().map(|record| record.sessions.len()).sum();
-            prop_assert_eq!(of_records, clients.sessions.len());
-            let bytes: usize = clients.sessions.values().map(ClientSession::reply_bytes_max).sum();
+            prop_assert_eq!(of_records, clients.sessions.read().len());
+            let bytes: usize = clients.sessions.read().values().map(|session| session.lock().reply_bytes_max()).sum();
             prop_assert_eq!(bytes, clients.reply_bytes);
         }
     }

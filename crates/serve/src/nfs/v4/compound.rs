@@ -201,6 +201,7 @@ impl CompoundReply {
         self.status
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.out.len()
     }
@@ -217,6 +218,7 @@ impl CompoundReply {
     }
 }
 
+#[cfg(any(test, fuzzing))]
 xdr_struct! {
     /// `COMPOUND4args` as a client has it.
     CompoundArgs<'a> { tag: Text<'a>, minor: u32, ops: XdrList<'a, ArgOp<'a>, { OPERATIONS_MAX as usize }>, }

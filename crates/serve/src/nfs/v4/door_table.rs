@@ -22,6 +22,7 @@ use super::file_table::{
 use super::recalls::VolumeDelegations;
 use super::server::NfsV4;
 use super::stateids::StateNumber;
+use super::types::SessionId;
 
 /// No owner has this number.
 const NO_OWNER: u64 = 0;
@@ -32,6 +33,18 @@ pub struct HeldOpen {
     pub uid: u32,
     /// The handle by which the client knows it.
     pub handle: [u8; HANDLE_BYTES],
+    /// Of a delegation.
+    pub granted: Option<Granted>,
+}
+
+/// The grant of a delegation.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    /// The request that it answered, whose reply a recall may overtake (RFC 8881 2.10.6.3): session, slot, number.
+    pub by: Option<(SessionId, u32, u32)>,
+    /// The file as it was: a client that answers otherwise has changed it.
+    pub change: u64,
+    pub size: u64,
 }
 
 /// A volume that is exported.
@@ -83,6 +96,11 @@ impl DoorTable {
         self.numbers.retain(|_, number| *number != volume);
     }
 
+    /// The number of a volume that is exported.
+    pub fn number(&self, files: &Files) -> Option<u64> {
+        self.numbers.get(&files.id()).copied()
+    }
+
     /// `None`: nothing of the volume is exported any more.
     pub fn key(&self, files: &Files, ino: Ino) -> Option<FileKey> {
         self.numbers.get(&files.id()).map(|volume| FileKey { volume: *volume, inode: ino.0 })
@@ -102,6 +120,15 @@ impl DoorTable {
         }
     }
 
+    /// All volumes that are exported.
+    pub fn all_files(&self) -> Vec<Files> {
+        self.trees.values().map(|exported| exported.files.clone()).collect()
+    }
+
+    pub fn files_of(&self, volume: u64) -> Option<Files> {
+        self.trees.get(&volume).map(|exported| exported.files.clone())
+    }
+
     fn files(&self, file: FileKey) -> Option<(&Files, Ino)> {
         self.trees.get(&file.volume).map(|exported| (&exported.files, Ino(file.inode)))
     }
@@ -111,13 +138,17 @@ impl DoorTable {
         self.offered = Some(held);
     }
 
-    pub fn withdraw(&mut self) {
-        self.offered = None;
+    pub fn withdraw(&mut self) -> Option<HeldOpen> {
+        self.offered.take()
     }
 
     /// The handle by which a client knows what it holds.
     pub fn handle(&self, state: StateNumber) -> Option<[u8; HANDLE_BYTES]> {
         self.held.get(&state).map(|held| held.handle)
+    }
+
+    pub fn granted(&self, delegation: StateNumber) -> Option<Granted> {
+        self.held.get(&delegation)?.granted
     }
 
     /// The user who opened a file first by this state.
@@ -176,7 +207,7 @@ impl FileTable for DoorTable {
         match files.lock(ino, owner.0, range(bytes), exclusive, 0) {
             Ok(()) => Ok(()),
             Err(LockError::Conflict(held)) => Err(RangeRefusal::InTheWay(in_the_way(files, &held))),
-            Err(LockError::TooMany | LockError::Deadlock) => Err(RangeRefusal::TooMany),
+            Err(LockError::TooMany | LockError::Deadlock | LockError::Reclaims) => Err(RangeRefusal::TooMany),
         }
     }
 

@@ -2,19 +2,20 @@
 //!
 //! The first half needs no I/O. `wire` and the files that use it are the codec of COMPOUND and CB_COMPOUND; `clients`
 //! and `slots` are client records and sessions; `state` are stateids, opens, locks and delegations; `grace` is the
-//! time after a restart. A clock and a source of random numbers are passed in, nothing waits, and no lock exists: the
-//! owner of these values decides how they are shared.
+//! time after a restart. A clock and a source of random numbers are passed in, and nothing waits. A session has a lock of
+//! its own; how the rest is shared is decided by its owner.
 //!
-//! The second half is the server: `server` owns the state under one lock, `run` carries out requests on files,
-//! `door_table` is the table of all doors, `recalls` calls clients back, and `client_book` outlives a crash.
-// The codec is that of the whole protocol, for clients in tests as well: the server sends and asks for less.
-#![allow(dead_code)]
+//! The second half is the server: `server` owns the state under one lock, which the most common requests pass by
+//! (`known_rights`, sessions), `run` carries out requests on files, `door_table` is the table of all doors, `recalls`
+//! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), and `client_book` outlives a
+//! crash.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod attrs;
 mod back_channel;
 mod bitmap;
 mod callback;
+mod callback_link;
 mod client_book;
 mod clients;
 mod clock;
@@ -26,6 +27,7 @@ mod file_table;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod grace;
+mod known_rights;
 mod ops;
 mod owner_seq;
 mod place;

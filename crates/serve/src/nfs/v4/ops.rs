@@ -456,6 +456,7 @@ macro_rules! operations {
             Illegal = 10044,
         }
 
+        #[allow(dead_code, reason = "call-backs have numbers for tests alone")]
         impl $numbers {
             pub const ALL: &'static [$numbers] = &[$($numbers::$name,)*];
 
@@ -540,6 +541,7 @@ macro_rules! operations {
             Illegal,
         }
 
+        #[allow(dead_code, reason = "the server makes no results of call-backs")]
         impl<'a> $results<'a> {
             pub fn number(&self) -> $numbers {
                 match self {

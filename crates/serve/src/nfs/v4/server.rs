@@ -1,7 +1,11 @@
 //! The state that clients of version 4 have at this server, in one place under one lock.
 //!
-//! - `server.lock_waits_for_nobody`: the lock is held for looks into memory alone, and for the durable record of a
-//!   client that opens something first. No file, client or call-back is waited for under it.
+//! - `server.lock_waits_for_nobody`: the lock is held for looks into memory alone. No file, disk, client or call-back is
+//!   waited for under it.
+//! - `server.common_requests_pass_by`: SEQUENCE and the end of a request take the lock of their session alone, and READ and
+//!   WRITE by a stateid that was judged before take none ([`KnownRights`]). Operations without a stateid need no state.
+//! - `server.records_in_groups`: changes of a volume's record of clients are written as one by whoever comes first, while
+//!   the next ones gather. Each request waits for its own change.
 //! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without
 //!   any the sweeper sleeps.
 
@@ -13,26 +17,39 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use larder_files::Files;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::{Notify, OnceCell};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::back_channel::BackChannel;
-use super::client_book::{ClientBook, ServerName};
-use super::clients::Clients;
+use super::callback_link::CallbackLink;
+use super::client_book::{BookFailed, BookName, BookRecord, BookStore, open_file};
+use super::clients::{Clients, OwnerKey, SharedSession};
 use super::clock::{Chance, Moment};
 use super::door_table::DoorTable;
 use super::file_table::FileKey;
-use super::grace::Grace;
-use super::slots::ConnectionId;
+use super::grace::{BookVersion, Grace, ReclaimBook};
+use super::known_rights::KnownRights;
+use super::recalls::LockWaits;
+use super::slots::{ConnectionId, SlotTicket};
 use super::state::StateTable;
-use super::types::{ClientId, NfsStat};
+use super::types::{ClientId, NfsStat, SessionId};
 
 /// A client that says nothing for so long may lose what it holds to others. Linux renews after two thirds of it.
 pub const LEASE: Duration = Duration::from_secs(60);
 /// The time after a restart in which clients take back what they had. Each has asked within a lease.
 const GRACE: Duration = LEASE;
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// All larders are one server to clients in this respect: handles, client ids and stateids of one never mean something
+/// else at another (RFC 8881 2.10.4), so clients reclaim at the one that takes over.
+const SCOPE: &[u8] = b"larder";
+/// The book of all folders of the host; those of volumes have the volumes' numbers, which begin at 1.
+const FOLDERS_BOOK: BookId = BookId(0);
+
+/// `SEQ4_STATUS_*` (RFC 8881 18.46.3).
+const CB_PATH_DOWN: u32 = 1;
+const RECALLABLE_STATE_REVOKED: u32 = 0x40;
 
 /// The system's source of random numbers.
 pub struct OsChance;
@@ -43,25 +60,64 @@ impl Chance for OsChance {
     }
 }
 
+/// A record of clients: a volume's, or that of all folders of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BookId(u64);
+
+/// A record of clients with its place.
+struct Book {
+    id: BookId,
+    of: BookName,
+    scope: Option<BookName>,
+    store: BookStore,
+    /// Its grace is among [`V4State::books`].
+    is_loaded: OnceCell<()>,
+    /// One writes at a time, the newest.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// A volume that is exported, for looks without the lock.
+pub struct KnownVolume {
+    pub number: u64,
+    book: Arc<Book>,
+}
+
+impl KnownVolume {
+    pub fn book(&self) -> BookId {
+        self.book.id
+    }
+}
+
 pub struct V4State {
     pub clients: Clients,
     pub states: StateTable<DoorTable>,
-    pub grace: Grace,
-    pub book: ClientBook,
+    /// Grace of each record of clients that was loaded.
+    books: HashMap<BookId, Grace>,
     pub chance: OsChance,
 }
 
 pub struct NfsV4 {
     state: Mutex<V4State>,
-    server: ServerName,
+    server: BookName,
+    scope: Option<BookName>,
+    life: u32,
     began: Instant,
     connections: AtomicU64,
     /// Ways back to clients, over the connections that stand.
     back_channels: Mutex<HashMap<ConnectionId, Arc<BackChannel>>>,
+    volumes: RwLock<HashMap<Uuid, Arc<KnownVolume>>>,
+    folders_book: Arc<Book>,
+    /// Clients of an older larder: of all volumes that have no record.
+    of_all: Option<ReclaimBook>,
+    sessions: Arc<RwLock<HashMap<SessionId, Arc<SharedSession>>>>,
+    rights: Arc<KnownRights>,
     /// There are clients to look after.
     used: Notify,
     /// Delegations that are held or recalled, for a look without the lock.
     delegations: AtomicUsize,
+    pub(super) lock_waits: LockWaits,
+    /// Connections to clients of NFSv4.0.
+    pub(super) links: Mutex<HashMap<ClientId, Arc<CallbackLink>>>,
     /// A recall waits to be sent.
     pub(super) recalls: Notify,
     /// A delegation has ended.
@@ -86,43 +142,56 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.v4.lock().clients.disconnected(self.id);
+        let mut state = self.v4.lock();
+        for client in state.clients.disconnected(self.id) {
+            state.refresh_status(client);
+        }
+        drop(state);
         self.v4.back_channels.lock().remove(&self.id);
         self.back.close();
     }
 }
 
 impl NfsV4 {
-    /// `book` is the file of the durable record.
-    pub fn new(book: Option<&Path>) -> Self {
-        let mut book = ClientBook::open(book, rand::random());
-        let began = Instant::now();
-        let grace = match Grace::begin(&mut book, Moment::default(), GRACE) {
-            Ok(grace) => grace,
-            // It was said why. What follows lives in memory.
-            Err(_) => {
-                book = ClientBook::open(None, book.server());
-                Grace::begin(&mut book, Moment::default(), GRACE).unwrap_or_else(|_| Grace::over())
-            }
-        };
+    /// `file` is that of the durable record of folders of the host; volumes keep their own.
+    pub fn new(file: Option<&Path>) -> Self {
+        let found = open_file(file, rand::random());
         // A number of this life alone; the lowest bit keeps it from being zero.
         let life = rand::random::<u32>() | 1;
-        let server = book.server();
-        let state = V4State {
-            clients: Clients::new(life, LEASE),
-            states: StateTable::new(life, DoorTable::default()),
-            grace,
-            book,
-            chance: OsChance,
+        let rights = Arc::<KnownRights>::default();
+        let clients = Clients::new(life, LEASE);
+        let (server, scope) = (found.record.of, found.record.scope);
+        let folders = Book {
+            id: FOLDERS_BOOK,
+            of: server,
+            scope,
+            store: found.store,
+            is_loaded: OnceCell::new_with(Some(())),
+            writing: tokio::sync::Mutex::default(),
         };
+        let grace = Grace::begin(found.record.book, Moment::default(), GRACE, |_| false);
         Self {
-            state: Mutex::new(state),
+            sessions: clients.sessions(),
+            state: Mutex::new(V4State {
+                clients,
+                states: StateTable::new(life, DoorTable::default(), Arc::clone(&rights)),
+                books: HashMap::from([(FOLDERS_BOOK, grace)]),
+                chance: OsChance,
+            }),
             server,
-            began,
+            scope,
+            life,
+            began: Instant::now(),
             connections: AtomicU64::new(1),
             back_channels: Mutex::default(),
+            volumes: RwLock::default(),
+            folders_book: Arc::new(folders),
+            of_all: found.of_all,
+            rights,
             used: Notify::new(),
             delegations: AtomicUsize::new(0),
+            lock_waits: LockWaits::default(),
+            links: Mutex::default(),
             recalls: Notify::new(),
             ended: Notify::new(),
         }
@@ -136,9 +205,34 @@ impl NfsV4 {
         Moment(self.began.elapsed())
     }
 
+    pub fn life(&self) -> u32 {
+        self.life
+    }
+
     /// The name by which clients know the server over its restarts.
-    pub fn server(&self) -> &ServerName {
+    pub fn server(&self) -> &[u8] {
         &self.server
+    }
+
+    /// The servers whose handles and ids go together.
+    pub fn scope(&self) -> &[u8] {
+        self.scope.as_ref().map_or(SCOPE, |scope| scope)
+    }
+
+    pub fn rights(&self) -> &KnownRights {
+        &self.rights
+    }
+
+    /// A session, without the lock (`server.common_requests_pass_by`).
+    pub fn session(&self, id: &SessionId) -> Result<Arc<SharedSession>, NfsStat> {
+        self.sessions.read().get(id).cloned().ok_or(NfsStat::BadSession)
+    }
+
+    /// The request of a ticket has ended, with a reply or without. Its session may be gone.
+    pub fn finish(&self, ticket: SlotTicket, reply: Option<&[u8]>) {
+        if let Ok(session) = self.session(&ticket.session()) {
+            session.lock().finish(ticket, reply);
+        }
     }
 
     pub fn back_channel(&self, connection: ConnectionId) -> Option<Arc<BackChannel>> {
@@ -168,24 +262,184 @@ impl NfsV4 {
 
     /// The volumes that are exported (`doortable.exports_only`).
     pub fn set_trees<'f>(self: &Arc<Self>, exported: impl Iterator<Item = &'f Files>) {
+        let exported: Vec<&Files> = exported.collect();
         let mut state = self.lock();
         let v4 = Arc::downgrade(self);
-        for volume in state.states.table().set_trees(exported, &v4) {
+        for volume in state.states.table().set_trees(exported.iter().copied(), &v4) {
             state.states.end_volume(volume);
             state.states.table().forget(volume);
+            state.books.remove(&BookId(volume));
         }
+        let mut volumes = HashMap::new();
+        for files in exported {
+            let Some(number) = state.states.table().number(files) else { continue };
+            let known = self.volumes.read().get(&files.id()).filter(|volume| volume.number == number).cloned();
+            volumes.insert(files.id(), known.unwrap_or_else(|| Arc::new(self.new_volume(files, number))));
+        }
+        let added: Vec<Arc<KnownVolume>> = volumes.values().cloned().collect();
+        *self.volumes.write() = volumes;
         self.delegations_changed(&state);
+        drop(state);
+        // Other doors hear of grace before the first client of this one comes.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let v4 = Arc::clone(self);
+            runtime.spawn(async move {
+                for volume in added {
+                    v4.load(&volume).await;
+                }
+            });
+        }
+    }
+
+    fn new_volume(&self, files: &Files, number: u64) -> KnownVolume {
+        let book = match files.keeps_nfs_clients() {
+            false => Arc::clone(&self.folders_book),
+            true => Arc::new(Book {
+                id: BookId(number),
+                of: files.handle_id().into_bytes(),
+                scope: None,
+                store: BookStore::of_volume(files.clone()),
+                is_loaded: OnceCell::new(),
+                writing: tokio::sync::Mutex::default(),
+            }),
+        };
+        KnownVolume { number, book }
+    }
+
+    /// Whether clients still take back what they had in a volume.
+    pub fn is_in_grace(&self, volume: u64) -> bool {
+        let book = self.volumes.read().values().find(|known| known.number == volume).map(|known| known.book());
+        book.is_some_and(|book| self.lock().is_in_grace(book))
+    }
+
+    /// A volume that is exported, whether or not its record is loaded.
+    pub fn known_volume(&self, files: &Files) -> Option<Arc<KnownVolume>> {
+        self.volumes.read().get(&files.id()).cloned()
+    }
+
+    /// A volume that is exported, with its grace.
+    pub async fn volume(self: &Arc<Self>, files: &Files) -> Result<Arc<KnownVolume>, NfsStat> {
+        let volume = self.known_volume(files).ok_or(NfsStat::Stale)?;
+        if !volume.book.is_loaded.initialized() {
+            Box::pin(self.load(&volume)).await;
+        }
+        Ok(volume)
+    }
+
+    async fn load(self: &Arc<Self>, volume: &Arc<KnownVolume>) {
+        let book = &volume.book;
+        let begin = || async {
+            let (found, is_carried) = book.store.load(book.of, self.of_all.as_ref()).await;
+            self.begin_grace(book.id, found, is_carried);
+            // Grace of clients that are all here ends before anybody hears of it.
+            let _ = self.settle().await;
+        };
+        book.is_loaded.get_or_init(begin).await;
+        let files = self.lock().states.table().files_of(volume.number);
+        if let Some(files) = files.filter(|_| self.is_in_grace(volume.number)) {
+            // Other doors ask about grace.
+            self.will_hold(&files);
+        }
+        self.is_used();
+    }
+
+    fn begin_grace(&self, book: BookId, found: ReclaimBook, is_carried: bool) {
+        let mut state = self.lock();
+        let here = state.clients.completed_owners();
+        let mut grace = Grace::begin(found, self.now(), GRACE, |owner| here.contains(owner));
+        if is_carried {
+            grace.is_carried();
+        }
+        // It may have gone meanwhile, and come back by another number.
+        if self.volumes.read().values().any(|known| known.book.id == book) {
+            state.books.insert(book, grace);
+        }
+    }
+
+    /// The record of a volume's clients has this one, durably (`grace.recorded_before_answered`).
+    pub async fn record(self: &Arc<Self>, client: ClientId, volume: &KnownVolume) -> Result<(), NfsStat> {
+        let version = {
+            let mut state = self.lock();
+            let owner = state.clients.owner_key(client).ok_or(NfsStat::StaleClientId)?;
+            let grace = state.books.get_mut(&volume.book.id).ok_or(NfsStat::Delay)?;
+            let version = grace.takes(owner);
+            if grace.is_durable(version) {
+                return Ok(());
+            }
+            version
+        };
+        self.durable(Arc::clone(&volume.book), version).await.map_err(|_| NfsStat::Delay)
+    }
+
+    /// All changes of all records up to now are durable.
+    pub async fn settle(self: &Arc<Self>) -> Result<(), BookFailed> {
+        let unsettled: Vec<(BookId, BookVersion)> = {
+            let state = self.lock();
+            let books = state.books.iter();
+            books.filter_map(|(id, grace)| grace.to_write().map(|(version, _)| (*id, version))).collect()
+        };
+        for (id, version) in unsettled {
+            let of_volume = self.volumes.read().values().map(|volume| &volume.book).find(|book| book.id == id).cloned();
+            let book = if id == FOLDERS_BOOK { Some(Arc::clone(&self.folders_book)) } else { of_volume };
+            if let Some(book) = book {
+                self.durable(book, version).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `server.records_in_groups`. A write goes on when nobody waits for it any more.
+    async fn durable(self: &Arc<Self>, book: Arc<Book>, version: BookVersion) -> Result<(), BookFailed> {
+        let v4 = Arc::clone(self);
+        let written = tokio::spawn(async move {
+            let _turn = book.writing.lock().await;
+            let (newest, record) = {
+                let mut state = v4.lock();
+                // A volume that has gone has nothing to reclaim here.
+                let Some(grace) = state.books.get_mut(&book.id) else { return Ok(()) };
+                if grace.is_durable(version) {
+                    return Ok(());
+                }
+                if book.store.is_memory() {
+                    let newest = grace.version();
+                    grace.settled(newest);
+                    return Ok(());
+                }
+                let Some((newest, names)) = grace.to_write() else { return Ok(()) };
+                (newest, BookRecord::new(book.of, book.scope, names.clone()))
+            };
+            book.store.write(&record).await?;
+            let mut state = v4.lock();
+            if let Some(grace) = state.books.get_mut(&book.id) {
+                let was_on = grace.is_on();
+                grace.settled(newest);
+                if was_on && !grace.is_on() {
+                    let waiting = state.states.table().all_files();
+                    drop(state);
+                    waiting.iter().for_each(Files::wake_lock_waiters);
+                }
+            }
+            Ok(())
+        });
+        written.await.unwrap_or(Err(BookFailed))
     }
 
     /// Looks for clients that are gone, until `shutdown` (`server.sweeps_while_used`).
     pub async fn look_after_clients(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
-            let is_idle = {
+            let (is_idle, waiting) = {
                 let mut state = self.lock();
                 state.sweep(self.now());
                 self.delegations_changed(&state);
-                state.clients.len() == 0 && !state.grace.is_on()
+                let is_idle = state.clients.len() == 0 && !state.books.values().any(Grace::is_on);
+                // Whoever waits at another door for a silent client's lock has it now (`clients.courtesy_keeps`).
+                let has_silent = state.clients.has_silent(self.now(), &state.states);
+                (is_idle, if has_silent { state.states.table().all_files() } else { Vec::new() })
             };
+            waiting.iter().for_each(Files::wake_lock_waiters);
+            self.close_links();
+            // What could not be written is tried again at the next look.
+            let _ = self.settle().await;
             tokio::select! {
                 () = self.used.notified(), if is_idle => {}
                 () = tokio::time::sleep(SWEEP_EVERY), if !is_idle => {}
@@ -197,18 +451,31 @@ impl NfsV4 {
 
 impl V4State {
     fn sweep(&mut self, now: Moment) {
-        let _ = self.grace.tick(&mut self.book, now);
+        self.books.values_mut().for_each(|grace| grace.tick(now));
         for (client, owner) in self.clients.sweep(now, &self.states) {
             self.states.end_client(client);
-            let _ = self.grace.forget(&mut self.book, &owner);
+            self.forget(&owner.key());
         }
+        for client in self.states.clients_with_delegations() {
+            self.refresh_status(client);
+        }
+    }
+
+    /// The client may reclaim nothing any more, once that is durable ([`NfsV4::settle`]).
+    pub fn forget(&mut self, owner: &OwnerKey) {
+        self.books.values_mut().for_each(|grace| grace.forget(owner));
+    }
+
+    /// The client reclaims nothing any more. Grace that ends so ends once that is durable.
+    pub fn completed(&mut self, owner: &OwnerKey, now: Moment) {
+        self.books.values_mut().for_each(|grace| grace.completed(owner, now));
     }
 
     /// A client is removed with all that it has.
     pub fn end_client(&mut self, client: ClientId) {
         self.states.end_client(client);
         if let Some(owner) = self.clients.remove(client) {
-            let _ = self.grace.forget(&mut self.book, &owner);
+            self.forget(&owner.key());
         }
     }
 
@@ -219,8 +486,15 @@ impl V4State {
         }
     }
 
+    /// Tells SEQUENCE of a client what it has to say about its delegations.
+    pub fn refresh_status(&mut self, client: ClientId) {
+        let is_cut_off = self.states.has_delegations(client) && self.clients.back_channel(client).is_none();
+        let flags = if self.states.has_revoked(client) { RECALLABLE_STATE_REVOKED } else { 0 };
+        self.clients.set_status(client, flags | if is_cut_off { CB_PATH_DOWN } else { 0 });
+    }
+
     /// Ends the clients, except `by`, that hold something of a file and have been silent for a lease
-    /// (`clients.courtesy_keeps`). Whether there were any.
+    /// (`clients.courtesy_keeps`). Whether there were any: nobody is answered before [`NfsV4::settle`].
     pub fn end_silent(&mut self, file: FileKey, by: Option<ClientId>, now: Moment) -> bool {
         let holders: HashSet<ClientId> = self.states.holders(file).into_iter().collect();
         let is_silent = |client: &ClientId| Some(*client) != by && self.clients.is_courteous(*client, now);
@@ -230,26 +504,39 @@ impl V4State {
         had_any
     }
 
-    /// Before a client is answered that it has something (`grace.recorded_before_answered`).
-    pub fn takes(&mut self, client: ClientId) -> Result<(), NfsStat> {
-        let owner = self.clients.owner(client).ok_or(NfsStat::StaleClientId)?.clone();
-        self.grace.takes(&mut self.book, &owner).map_err(|_| NfsStat::Delay)
+    /// Whether a client is in the durable record of a volume: it opens nothing before.
+    pub fn is_recorded(&mut self, client: ClientId, book: BookId) -> bool {
+        let Some(owner) = self.clients.owner_key(client) else { return false };
+        self.books.get_mut(&book).is_some_and(|grace| {
+            let version = grace.takes(owner);
+            grace.is_durable(version)
+        })
     }
 
     /// Whether a client may open or lock something now: anew, or as it had it before the restart.
-    pub fn may_take(&self, client: ClientId, reclaim: bool) -> Result<(), NfsStat> {
-        let owner = self.clients.owner(client).ok_or(NfsStat::StaleClientId)?;
+    pub fn may_take(&self, client: ClientId, book: BookId, reclaim: bool) -> Result<(), NfsStat> {
+        let owner = self.clients.owner_key(client).ok_or(NfsStat::StaleClientId)?;
+        let grace = self.books.get(&book).ok_or(NfsStat::Delay)?;
         if reclaim {
-            return if self.clients.has_said_complete(client) {
-                Err(NfsStat::NoGrace)
-            } else {
-                self.grace.may_reclaim(owner)
+            return match grace.may_reclaim(&owner) {
+                // It has said that it is done, for all volumes.
+                Err(NfsStat::ReclaimBad) if self.clients.has_said_complete(client) => Err(NfsStat::NoGrace),
+                verdict => verdict,
             };
         }
         // RFC 8881 18.51.3
         if !self.clients.has_completed(client) {
             return Err(NfsStat::Grace);
         }
-        self.grace.may_take()
+        grace.may_take()
+    }
+
+    /// Whether clients still take back what they had in a volume.
+    pub fn is_in_grace(&self, book: BookId) -> bool {
+        self.books.get(&book).is_none_or(Grace::is_on)
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

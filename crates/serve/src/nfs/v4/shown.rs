@@ -11,7 +11,7 @@ use larder_volume::{Attr, FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, SetAttr, Se
 
 use super::super::handle::HANDLE_BYTES;
 use super::super::ops::IO_BYTES_MAX;
-use super::attrs::{FileAttrs, number};
+use super::attrs::{FileAttrs, OpenArguments, number};
 use super::bitmap::Bitmap;
 use super::convert::{kind_of, time_of, timestamp};
 use super::place::{Caller, Object, PseudoDir, mounted_on};
@@ -27,7 +27,7 @@ const WRITABLE: [u32; 6] =
     [number::SIZE, number::MODE, number::OWNER, number::OWNER_GROUP, number::TIME_ACCESS_SET, number::TIME_MODIFY_SET];
 
 #[rustfmt::skip]
-const READABLE: [u32; 45] = [
+const READABLE: [u32; 46] = [
     number::SUPPORTED_ATTRS, number::TYPE, number::FH_EXPIRE_TYPE, number::CHANGE, number::SIZE, number::LINK_SUPPORT,
     number::SYMLINK_SUPPORT, number::NAMED_ATTR, number::FSID, number::UNIQUE_HANDLES, number::LEASE_TIME,
     number::RDATTR_ERROR, number::ACLSUPPORT, number::CANSETTIME, number::CASE_INSENSITIVE, number::CASE_PRESERVING,
@@ -37,7 +37,7 @@ const READABLE: [u32; 45] = [
     number::RAWDEV,
     number::SPACE_AVAIL, number::SPACE_FREE, number::SPACE_TOTAL, number::SPACE_USED, number::TIME_ACCESS,
     number::TIME_CREATE, number::TIME_DELTA, number::TIME_METADATA, number::TIME_MODIFY, number::MOUNTED_ON_FILEID,
-    number::SUPPATTR_EXCLCREAT,
+    number::SUPPATTR_EXCLCREAT, number::OPEN_ARGUMENTS,
 ];
 const READABLE_IN_2: [u32; 2] = [number::CHANGE_ATTR_TYPE, number::XATTR_SUPPORT];
 
@@ -50,6 +50,16 @@ static SUPPORTED: LazyLock<[Bitmap; 3]> = LazyLock::new(|| {
     let second: Vec<u32> = all.collect();
     let third: Vec<u32> = second.iter().copied().chain(READABLE_IN_2).collect();
     [Bitmap::of(&first), Bitmap::of(&second), Bitmap::of(&third)]
+});
+
+/// RFC 9754 3: shares of reading and writing, wishes for any delegation, none, and to cancel a wish; claims but those of
+/// delegations from before a restart; all modes of creation.
+static OPEN_ARGUMENTS: LazyLock<OpenArguments> = LazyLock::new(|| OpenArguments {
+    share_access: Bitmap::of(&[1, 2, 3]),
+    share_deny: Bitmap::of(&[0, 1, 2, 3]),
+    wishes: Bitmap::of(&[3, 4, 5]),
+    claims: Bitmap::of(&[0, 1, 2, 4, 5]),
+    create_modes: Bitmap::of(&[0, 1, 2, 3]),
 });
 
 /// Of the attributes in an exclusive create all but the size, which is 0.
@@ -150,6 +160,7 @@ fn common<'t>(minor: u32) -> FileAttrs<'t> {
         no_trunc: Some(true),
         time_delta: Some(NANOSECOND),
         suppattr_exclcreat: Some(*EXCLUSIVE),
+        open_arguments: Some(*OPEN_ARGUMENTS),
         // It grows with every change, by a lock of the inode.
         change_attr_type: Some(ChangeAttrKind::MonotonicIncrease),
         xattr_support: Some(true),

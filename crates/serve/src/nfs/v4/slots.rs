@@ -136,9 +136,9 @@ pub struct ClientSession {
     pub back: ChannelAttrs,
     pub callback_program: u32,
     pub callbacks: Callbacks,
+    /// It was destroyed, and takes no request any more.
+    pub is_ended: bool,
     slots: Vec<ReplySlot>,
-    /// The highest slot that the client should use from now on.
-    target_highest: u32,
     bound: Vec<Bound>,
 }
 
@@ -147,17 +147,7 @@ impl ClientSession {
         let count = fore.requests.clamp(1, SLOTS_MAX);
         let slots = (0..count).map(|_| ReplySlot::default()).collect();
         let callbacks = Callbacks::default();
-        Self {
-            id,
-            client,
-            fore,
-            back,
-            callback_program,
-            callbacks,
-            slots,
-            target_highest: count - 1,
-            bound: Vec::new(),
-        }
+        Self { id, client, fore, back, callback_program, callbacks, is_ended: false, slots, bound: Vec::new() }
     }
 
     /// Bytes that its slots with their replies may take.
@@ -171,13 +161,16 @@ impl ClientSession {
 
     /// SEQUENCE (RFC 8881 18.46.3). `flags` are its `sr_status_flags`.
     pub fn begin(&mut self, args: &SequenceArgs, arrival: Arrival, flags: u32) -> Result<Sequenced, NfsStat> {
+        if self.is_ended {
+            return Err(NfsStat::BadSession);
+        }
         if arrival.bytes > usize::try_from(self.fore.request_bytes).unwrap_or(usize::MAX) {
             return Err(NfsStat::ReqTooBig);
         }
         if arrival.operations > self.fore.operations {
             return Err(NfsStat::TooManyOps);
         }
-        let (highest, target_highest) = (self.highest(), self.target_highest);
+        let highest = self.highest();
         let at = usize::try_from(args.slot).map_err(|_| NfsStat::BadSlot)?;
         let slot = self.slots.get_mut(at).ok_or(NfsStat::BadSlot)?;
         if args.highest_slot > highest {
@@ -188,7 +181,7 @@ impl ClientSession {
             sequence: args.sequence,
             slot: args.slot,
             highest_slot: highest,
-            target_highest_slot: target_highest,
+            target_highest_slot: highest,
             status_flags: flags,
         };
         if let Some((running, digest)) = slot.running {
@@ -240,11 +233,6 @@ impl ClientSession {
     pub fn running_beside(&self, own: Option<&SlotTicket>) -> usize {
         let own = usize::from(own.is_some_and(|ticket| ticket.session == self.id));
         self.slots.iter().filter(|slot| slot.running.is_some()).count().saturating_sub(own)
-    }
-
-    /// Asks the client to use this many slots at most. Those above stay valid: requests may be on their way.
-    pub fn set_target(&mut self, slots: u32) {
-        self.target_highest = slots.clamp(1, self.highest() + 1) - 1;
     }
 
     /// Binds a connection; `false` if there are as many as there may be.
@@ -398,9 +386,8 @@ mod tests {
     #[test]
     fn targets_and_connections() {
         let mut session = session();
-        session.set_target(2);
         let Ok(Sequenced::Run(ok, _)) = session.begin(&sequence(3, 1, false), arrival(1), 0x20) else { panic!() };
-        assert_eq!((ok.highest_slot, ok.target_highest_slot, ok.status_flags), (3, 1, 0x20), "the higher ones go on");
+        assert_eq!((ok.highest_slot, ok.target_highest_slot, ok.status_flags), (3, 3, 0x20));
         assert!(session.is_bound(CONNECTION) && session.back_channel().is_none());
         assert!(session.bind(ConnectionId(2), true, true) && session.bind(ConnectionId(3), false, true));
         assert_eq!(session.back_channel(), Some(ConnectionId(3)));

@@ -6,10 +6,12 @@
 //! - `state.recalled_rests`: a file whose delegation was recalled gets none for [`REST`].
 //! - `state.bounded`: there are at most [`STATES_MAX`] states, and [`CLIENT_STATES_MAX`] of one client.
 //! - `state.gone_is_gone`: ending a client removes whatever it had, here and in the table.
+//! - `state.ended_is_remembered`: of NFSv4.0 the last [`ENDED_MAX`] states that closed, or whose clients went, are
+//!   remembered: a CLOSE that comes again finds its owner, and the others hear NFS4ERR_EXPIRED (RFC 7530 9.6.3).
 //! - `state.revoked_is_said`: a revoked delegation gives its file back at once. Its stateid stays until FREE_STATEID or the
 //!   client's end, so that the client hears of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use super::clients::StateHolders;
 use super::clock::Moment;
 use super::delegation::{Delegated, Delegation};
 use super::file_table::{ByteRange, FileKey, FileTable, Holder, LockInTheWay, LockOwnerId, RangeRefusal, ShareBits};
+use super::known_rights::{KnownRight, KnownRights};
 use super::owner_seq::OwnerSeq;
 use super::stateids::{self, Named, StateNumber, check_seqid, next_seqid};
 use super::types::{ClientId, NfsStat, StateId};
@@ -34,6 +37,8 @@ pub const CLIENT_OWNERS_MAX: usize = OWNERS_MAX / 8;
 pub const CLIENT_DELEGATIONS_MAX: usize = 16 << 10;
 /// Files that rest after a recall. Beyond them nothing is delegated until some have rested.
 const RESTING_MAX: usize = 16 << 10;
+/// States of NFSv4.0 that have ended and are remembered, each some 50 bytes.
+const ENDED_MAX: usize = 16 << 10;
 /// A file just recalled is shared: a delegation would be recalled again at once.
 pub const REST: Duration = Duration::from_secs(30);
 
@@ -92,6 +97,31 @@ struct StateRecord {
     kind: StateKind,
 }
 
+/// How a state of NFSv4.0 has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedState {
+    ClosedBy(OwnerId),
+    Expired,
+}
+
+/// The last states that have ended (`state.ended_is_remembered`).
+#[derive(Debug, Default)]
+struct EndedStates {
+    states: HashMap<StateNumber, EndedState>,
+    order: VecDeque<StateNumber>,
+}
+
+impl EndedStates {
+    fn insert(&mut self, number: StateNumber, how: EndedState) {
+        if self.states.insert(number, how).is_none() {
+            self.order.push_back(number);
+        }
+        while self.order.len() > ENDED_MAX {
+            self.order.pop_front().map(|oldest| self.states.remove(&oldest));
+        }
+    }
+}
+
 /// The one who names a stateid.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
@@ -141,6 +171,13 @@ pub struct DataRight {
     pub open: Option<StateNumber>,
 }
 
+/// A delegation to write, whose client knows the size of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteHolder {
+    pub client: ClientId,
+    pub number: StateNumber,
+}
+
 /// A recall that has to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecallToSend {
@@ -169,6 +206,9 @@ pub struct StateTable<T> {
     /// Delegations that are recalled and neither returned nor revoked.
     recalling: BTreeSet<StateNumber>,
     resting: HashMap<FileKey, Moment>,
+    /// Rights that were judged, for looks without the lock of this table (`rights.end_with_state`).
+    rights: Arc<KnownRights>,
+    ended: EndedStates,
 }
 
 impl<T> StateHolders for StateTable<T> {
@@ -178,7 +218,7 @@ impl<T> StateHolders for StateTable<T> {
 }
 
 impl<T: FileTable> StateTable<T> {
-    pub fn new(life: u32, table: T) -> Self {
+    pub fn new(life: u32, table: T, rights: Arc<KnownRights>) -> Self {
         Self {
             life,
             next: 1,
@@ -196,6 +236,8 @@ impl<T: FileTable> StateTable<T> {
             revoked: HashMap::new(),
             recalling: BTreeSet::new(),
             resting: HashMap::new(),
+            rights,
+            ended: EndedStates::default(),
         }
     }
 
@@ -215,6 +257,7 @@ impl<T: FileTable> StateTable<T> {
 
     /// The state has changed: its stateid is a new one.
     fn changed(&mut self, number: StateNumber) -> StateId {
+        self.rights.forget(number);
         if let Some(state) = self.states.get_mut(&number) {
             state.seqid = next_seqid(state.seqid);
         }
@@ -250,6 +293,17 @@ impl<T: FileTable> StateTable<T> {
         self.owner_ids.range(first..).take_while(move |(key, _)| key.0 == client).map(|(_, owner)| *owner)
     }
 
+    /// The name of the owner of a lock, by its stateid in a session.
+    pub fn owner_name(&self, stateid: &StateId) -> Option<Box<[u8]>> {
+        let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 1) else { return None };
+        self.owners.get(&self.owner_of(number)?).map(|record| record.key.2[..].into())
+    }
+
+    /// The client of an owner of locks, as the table of all doors knows it.
+    pub fn client_of_lock(&self, owner: LockOwnerId) -> Option<ClientId> {
+        self.owners.get(&OwnerId(owner.0)).map(|record| record.key.0)
+    }
+
     /// The sequence of an owner's requests in NFSv4.0.
     pub fn owner_seq(&mut self, owner: OwnerId) -> Option<&mut OwnerSeq> {
         self.owners.get_mut(&owner).map(|record| &mut record.seq)
@@ -262,8 +316,12 @@ impl<T: FileTable> StateTable<T> {
 
     /// The owner whose requests come in order, by the stateid of its open or lock (NFSv4.0).
     pub fn owner_by_stateid(&self, stateid: &StateId) -> Option<OwnerId> {
-        let (number, _) = self.look_up(stateid, Caller { client: None, minor: 0 }).ok()?;
-        self.owner_of(number)
+        let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 0) else { return None };
+        match self.ended.states.get(&number) {
+            // Its CLOSE comes again.
+            Some(EndedState::ClosedBy(owner)) => Some(*owner),
+            _ => self.owner_of(number),
+        }
     }
 
     /// An owner whose first OPEN was not confirmed begins with any number again (NFSv4.0).
@@ -320,6 +378,7 @@ impl<T: FileTable> StateTable<T> {
 
     /// Ends one state, here and in the table; an open with its locks.
     fn end(&mut self, number: StateNumber) {
+        self.rights.forget(number);
         let Some(state) = self.states.remove(&number) else { return };
         let holder = Holder { client: state.client, state: number };
         let owner = match state.kind {
@@ -382,6 +441,7 @@ impl<T: FileTable> StateTable<T> {
     pub fn end_client(&mut self, client: ClientId) {
         for number in self.by_client.get(&client).cloned().unwrap_or_default() {
             self.end(number);
+            self.ended.insert(number, EndedState::Expired);
         }
         let owners: Vec<OwnerId> = self.owners_of(client).collect();
         owners.into_iter().for_each(|owner| self.forget_owner(owner));
@@ -423,7 +483,11 @@ impl<T: FileTable> StateTable<T> {
         let Named::State { number, .. } = stateids::name(stateid, self.life, caller.minor)? else {
             return Err(NfsStat::BadStateId);
         };
-        let state = self.states.get(&number).ok_or(NfsStat::BadStateId)?;
+        let missing = || match self.ended.states.get(&number) {
+            Some(EndedState::Expired) if caller.minor == 0 => NfsStat::Expired,
+            _ => NfsStat::BadStateId,
+        };
+        let state = self.states.get(&number).ok_or_else(missing)?;
         if caller.client.is_some_and(|client| client != state.client) {
             return Err(NfsStat::BadStateId);
         }
@@ -463,6 +527,10 @@ impl<T: FileTable> StateTable<T> {
                 let Some(StateRecord { kind: StateKind::Open(open), .. }) = self.states.get_mut(&number) else {
                     return Err(NfsStat::ServerFault);
                 };
+                // RFC 7530 9.9 has an owner's own denials bind it as well.
+                if minor == 0 && access.meets(open.deny) {
+                    return Err(NfsStat::ShareDenied);
+                }
                 let (all, denied) = (open.access.and(access), open.deny.and(deny));
                 // `state.judged_by_table`
                 if !self.table.claim(file, holder, all, denied) {
@@ -490,7 +558,11 @@ impl<T: FileTable> StateTable<T> {
     pub fn confirm_open(&mut self, stateid: &StateId, file: FileKey, caller: Caller) -> Result<StateId, NfsStat> {
         let number = self.find_open(stateid, file, caller)?;
         let owner = self.owner_of(number).and_then(|owner| self.owners.get_mut(&owner));
-        owner.ok_or(NfsStat::BadStateId)?.is_confirmed = true;
+        let owner = owner.ok_or(NfsStat::BadStateId)?;
+        // There is nothing left to confirm.
+        if std::mem::replace(&mut owner.is_confirmed, true) {
+            return Err(NfsStat::BadStateId);
+        }
         Ok(self.changed(number))
     }
 
@@ -517,13 +589,18 @@ impl<T: FileTable> StateTable<T> {
         (open.access, open.deny) = (access, deny);
         open.asked_access = within(open.asked_access, access);
         open.asked_deny = within(open.asked_deny, deny);
+        open.locks.iter().for_each(|lock| self.rights.forget(*lock));
         Ok(self.changed(number))
     }
 
     /// CLOSE (RFC 8881 18.2): its locks end with it.
     pub fn close(&mut self, stateid: &StateId, file: FileKey, caller: Caller) -> Result<(), NfsStat> {
         let number = self.find_open(stateid, file, caller)?;
+        let owner = self.owner_of(number);
         self.end(number);
+        if let Some(owner) = owner.filter(|_| caller.minor == 0) {
+            self.ended.insert(number, EndedState::ClosedBy(owner));
+        }
         Ok(())
     }
 
@@ -686,6 +763,24 @@ impl<T: FileTable> StateTable<T> {
         Ok(DataRight { client: Some(client), open })
     }
 
+    /// Keeps a right that was just judged, until its state changes. Not that of a delegation, which may be revoked.
+    pub fn remember_right(&self, stateid: &StateId, minor: u32, opened_by: Option<u32>) {
+        let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, minor) else { return };
+        let Some(StateRecord { client, file, seqid, kind }) = self.states.get(&number) else { return };
+        let open = match kind {
+            StateKind::Open(open) => Some(open),
+            StateKind::Lock(lock) => match self.states.get(&lock.open) {
+                Some(StateRecord { kind: StateKind::Open(open), .. }) => Some(open),
+                _ => None,
+            },
+            StateKind::Delegation(_) => None,
+        };
+        if let Some(open) = open {
+            let right = KnownRight { client: *client, file: *file, seqid: *seqid, access: open.access, opened_by };
+            self.rights.insert(number, right);
+        }
+    }
+
     /// An access by `by`, or by another door, that delegations may exclude: NFS4ERR_DELAY while one does
     /// (`state.conflict_recalls`). For REMOVE, RENAME, LINK and SETATTR it is a write.
     pub fn conflict(&mut self, file: FileKey, by: Option<ClientId>, writes: bool) -> Result<(), NfsStat> {
@@ -755,9 +850,27 @@ impl<T: FileTable> StateTable<T> {
         self.delegations_of.contains_key(&file)
     }
 
+    /// The delegation of a file to write that another client than `but` has.
+    pub fn written_under(&self, file: FileKey, but: Option<ClientId>) -> Option<WriteHolder> {
+        let of_file = self.delegations_of.get(&file).into_iter().flatten();
+        of_file.copied().find_map(|number| match self.states.get(&number) {
+            Some(StateRecord { kind: StateKind::Delegation(delegation), client, .. })
+                if delegation.kind == Delegated::Write && but != Some(*client) =>
+            {
+                Some(WriteHolder { client: *client, number })
+            }
+            _ => None,
+        })
+    }
+
     /// Files that are delegated.
     pub fn delegated(&self) -> usize {
         self.delegations_of.len()
+    }
+
+    /// Clients with delegations, revoked ones among them.
+    pub fn clients_with_delegations(&self) -> Vec<ClientId> {
+        self.delegations.keys().copied().collect()
     }
 
     /// Whether recalls are under way.
@@ -884,6 +997,7 @@ impl<T: FileTable> StateTable<T> {
         Ok(())
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.states.len()
     }

@@ -17,7 +17,7 @@ const NONE: ShareBits = ShareBits::NONE;
 type Table = StateTable<MemoryTable>;
 
 fn table() -> Table {
-    StateTable::new(3, MemoryTable::default())
+    StateTable::new(3, MemoryTable::default(), Arc::default())
 }
 
 fn by(client: ClientId) -> Caller {
@@ -311,38 +311,25 @@ fn states_and_owners_are_bounded() {
 #[test]
 fn a_courteous_client_makes_room() {
     use super::super::clients::{Clients, Family4, OwnerName};
-    use super::super::grace::{BookChange, BookFailed, Grace, ReclaimBook, ReclaimRecords};
+    use super::super::grace::{Grace, ReclaimBook};
 
-    #[derive(Default)]
-    struct Disk(ReclaimBook);
-
-    impl ReclaimRecords for Disk {
-        fn load(&self) -> Result<ReclaimBook, BookFailed> {
-            Ok(self.0.clone())
-        }
-
-        fn apply(&mut self, change: &BookChange) -> Result<(), BookFailed> {
-            self.0.apply(change);
-            Ok(())
-        }
-    }
-
-    let (mut states, mut disk) = (table(), Disk::default());
+    let mut states = table();
     let clients = Clients::new(3, TERM);
-    let name = OwnerName { family: Family4::Sessions, id: b"gone"[..].into() };
-    let mut grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
-    grace.takes(&mut disk, &name).unwrap();
+    let name = OwnerName { family: Family4::Sessions, id: b"gone"[..].into() }.key();
+    let mut grace = Grace::begin(ReclaimBook::default(), at(0), TERM, |_| false);
+    grace.takes(name);
     let opened = open(&mut states, ONE, BOTH, BOTH).unwrap();
     lock(&mut states, opened, b"l", ONE, 0, 9).unwrap();
     states.delegate(ONE, FILE, Delegated::Write, at(0)).unwrap();
     assert_eq!(open(&mut states, TWO, READ, NONE), Err(NfsStat::Delay), "the delegation");
     assert_eq!(states.holders(FILE), BTreeSet::from([ONE]));
     assert!(clients.is_courteous(ONE, at(100)), "a client without a record has no lease");
-    grace.forget(&mut disk, &name).unwrap();
+    grace.forget(&name);
     states.end_client(ONE);
     assert!(states.table.is_empty() && states.recalls_to_send().is_empty());
     assert!(open(&mut states, TWO, READ, NONE).is_ok());
-    let grace = Grace::begin(&mut disk, at(0), TERM).unwrap();
+    let (_, book) = grace.to_write().unwrap();
+    let grace = Grace::begin(book.clone(), at(0), TERM, |_| false);
     assert!(!grace.is_on() && grace.may_reclaim(&name).is_err(), "nor does it reclaim what another has");
 }
 
@@ -396,6 +383,7 @@ proptest! {
                     let owner = states.owner(client, OwnerKind::Open, &[owner]).unwrap();
                     let bits = |bits: u8| ShareBits::from_number(u32::from(bits)).unwrap();
                     if let Ok(opened) = states.open(owner, file, bits(access), bits(deny), 1) {
+                        states.remember_right(&opened.stateid, 1, None);
                         given.push((opened.stateid, file, client));
                     }
                 }
@@ -410,6 +398,7 @@ proptest! {
                     let locker = LockerOf::New { open: StateId { seqid: 0, ..stateid }, owner: &[owner] };
                     let range = lock_range(start, length).unwrap();
                     if let Ok(stateid) = states.lock(locker, file, range, exclusive, by(client)) {
+                        states.remember_right(&stateid, 1, None);
                         given.push((stateid, file, client));
                     }
                 },
@@ -438,6 +427,16 @@ proptest! {
                         states.recall_sent(&recall.stateid, at(secs * 40));
                     }
                     states.revoke_overdue(at(secs * 40), TERM, &|_| true);
+                }
+            }
+            // `rights.end_with_state`: a right that is found is one that would be judged so now.
+            for (number, right) in states.rights.all() {
+                let stateid = stateids::make(3, number, right.seqid);
+                prop_assert_eq!(states.client_of(&stateid), Some(right.client));
+                for (bits, writes) in [(READ, false), (WRITE, true)] {
+                    if right.access.has(bits) {
+                        prop_assert!(states.data_right(&stateid, right.file, writes, by(right.client)).is_ok());
+                    }
                 }
             }
             let count = |is: fn(&StateKind) -> bool| states.states.values().filter(|state| is(&state.kind)).count();

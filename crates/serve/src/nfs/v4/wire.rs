@@ -304,6 +304,7 @@ impl<'a, T: Xdr<'a> + Copy, const MAX: usize> Xdr<'a> for XdrList<'a, T, MAX> {
 pub struct XdrChain<'a, T>(Values<'a, T>);
 
 impl<'a, T: Xdr<'a> + Copy> XdrChain<'a, T> {
+    #[cfg(test)]
     pub fn of(values: &'a [T]) -> Self {
         Self(Values::Given(values))
     }
@@ -392,6 +393,7 @@ macro_rules! xdr_enum {
         }
 
         impl $name {
+            #[cfg(test)]
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
             pub fn from_number(number: u32) -> Option<Self> {

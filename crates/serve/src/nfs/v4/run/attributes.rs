@@ -1,13 +1,14 @@
 //! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS, READLINK (RFC 8881 18.1, 18.7, 18.15, 18.24, 18.30, 18.31).
 
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Cred, FileKind, acl};
+use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, SetAttr, SetTime, acl};
 
 use super::super::attrs::{FileAttrs, number};
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::stat_of;
 use super::super::ops::{AccessOk, ArgOp, ResOp, SetAttrArgs, SetAttrResult};
-use super::super::place::Place;
+use super::super::place::{Object, Place};
+use super::super::recalls::WriterAttrs;
 use super::super::shown::{Texts, attrs_of, attrs_of_pseudo, supported, to_set};
 use super::super::types::{Fattr, NfsStat};
 use super::super::wire::Opaque;
@@ -77,7 +78,7 @@ impl<'m> Run<'m> {
             Place::Object(object) => {
                 // A client plans its reads by the size: those who cache writes send them first.
                 let attr = match wanted.has(number::SIZE) || wanted.has(number::CHANGE) {
-                    true => object.files().getattr_settled(object.id).await.map_err(|error| stat_of(&error))?,
+                    true => self.settled(object).await?,
                     false => object.resolve().await?,
                 };
                 attrs_of(object, &attr, &wanted, self.minor, &mut texts)
@@ -85,6 +86,35 @@ impl<'m> Run<'m> {
         };
         let attrs = attrs.only_wanted(&wanted);
         Ok((attrs.mask(), attrs.encode_values()))
+    }
+
+    /// Attributes with what others have written and not yet sent: those of other doors send it, a client of this one is
+    /// asked (`recalls.writes_are_asked_for`).
+    async fn settled(&self, object: &Object) -> Result<Attr, NfsStat> {
+        let settled = || object.files().getattr_settled(object.id);
+        let holder = if self.v4.has_delegations() {
+            let mut state = self.v4.lock();
+            let file = Self::key(&mut state, object.files(), object.id.ino)?;
+            state.states.written_under(file, self.client).map(|holder| (file, holder))
+        } else {
+            None
+        };
+        let Some((file, holder)) = holder else { return settled().await.map_err(|error| stat_of(&error)) };
+        match Box::pin(self.v4.writer_attrs(holder)).await {
+            Some(WriterAttrs { has_changed: false, .. }) => settled().await.map_err(|error| stat_of(&error)),
+            Some(WriterAttrs { size, .. }) => {
+                let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+                let cred = Cred { checked: true, ..object.cred.clone() };
+                Box::pin(object.files().setattr(&cred, object.id.ino, now)).await.map_err(|error| stat_of(&error))?;
+                Ok(Attr { size, ..settled().await.map_err(|error| stat_of(&error))? })
+            }
+            None => {
+                // It may have returned it in this moment.
+                self.v4.lock().states.conflict(file, self.client, false)?;
+                self.v4.recalls_wait();
+                settled().await.map_err(|error| stat_of(&error))
+            }
+        }
     }
 
     /// Whether the object has just these attributes.
@@ -111,7 +141,7 @@ impl<'m> Run<'m> {
         let mut cred = object.cred.clone();
         if set.size.is_some() {
             super::super::convert::check_file(&attr, self.minor)?;
-            let right = self.data_right(&stateid, &object, true)?;
+            let right = self.data_right(&stateid, &object, true).await?;
             // With a mode the right is asked for: whether setgid may stay is to be checked.
             let only_size = set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
             let times = set.atime.is_some() || set.mtime.is_some();
@@ -121,7 +151,7 @@ impl<'m> Run<'m> {
                 (false, _) => cred,
             };
         } else {
-            self.excluded_by_delegation(&object)?;
+            self.excluded_by_delegation(&object).await?;
         }
         if mask.is_empty() {
             return Ok(mask);
@@ -161,6 +191,12 @@ impl<'m> Run<'m> {
         if object.read_only {
             allowed &= !(ACCESS4_MODIFY | ACCESS4_EXTEND | ACCESS4_DELETE | ACCESS4_XAWRITE);
         }
+        // RFC 7530 16.1.5: bits that mean nothing for the kind of object are not supported.
+        let meaningless = match is_dir {
+            true => ACCESS4_EXECUTE,
+            false => ACCESS4_LOOKUP | ACCESS4_DELETE,
+        };
+        let known = if self.minor == 0 { known & !meaningless } else { known };
         Ok(AccessOk { supported: wanted & known, access: allowed & wanted & known })
     }
 

@@ -7,9 +7,10 @@ use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr,
 
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stability, stable_how, stat_of};
+use super::super::file_table::{FileKey, ShareBits};
 use super::super::ops::{ArgOp, CommitArgs, ReadArgs, ReadOk, ResOp, WriteArgs, WriteOk};
 use super::super::place::Object;
-use super::super::stateids;
+use super::super::stateids::{self, Named};
 use super::super::types::{NfsStat, StateId, Verifier};
 use super::super::wire::FileData;
 use super::{IO_BYTES_MAX, Run};
@@ -47,33 +48,59 @@ impl<'m> Run<'m> {
     }
 
     /// The judgement of opens, denials, delegations and grace.
-    pub(super) fn data_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Result<Right, NfsStat> {
+    pub(super) async fn data_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Result<Right, NfsStat> {
+        match self.known_right(stateid, object, writes) {
+            Some(right) => Ok(right),
+            None => Box::pin(self.judged_right(stateid, object, writes)).await,
+        }
+    }
+
+    /// A right that was judged before (`server.common_requests_pass_by`).
+    fn known_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Option<Right> {
+        // NFSv4.0 renews its lease by it, and the stateid alone says whose it is.
+        let client = self.client.filter(|_| self.minor > 0)?;
+        let Ok(Named::State { number, seqid }) = stateids::name(stateid, self.v4.life(), self.minor) else {
+            return None;
+        };
+        let known = self.v4.rights().find(number)?;
+        let volume = self.v4.known_volume(object.files())?.number;
+        let is_it = known.client == client && known.file == FileKey { volume, inode: object.id.ino.0 };
+        let is_newest = seqid == 0 || seqid == known.seqid;
+        let may = known.access.has(if writes { ShareBits::WRITE } else { ShareBits::READ });
+        (is_it && is_newest && may).then_some(Right { opened_by: known.opened_by })
+    }
+
+    async fn judged_right(&self, stateid: &StateId, object: &Object, writes: bool) -> Result<Right, NfsStat> {
         let is_special = matches!(*stateid, stateids::ANONYMOUS | stateids::READ_BYPASS);
-        let now = self.v4.now();
-        let mut state = self.v4.lock();
-        let state = &mut *state;
-        // RFC 8881 8.4.2.1: an open that is about to be reclaimed may deny it.
-        if is_special && state.grace.is_on() {
-            return Err(NfsStat::Grace);
-        }
-        let file = Self::key(state, object.files(), object.id.ino)?;
-        let mut judged = state.states.data_right(stateid, file, writes, self.by());
+        let volume = self.v4.volume(object.files()).await?;
+        let judge = || -> Result<_, NfsStat> {
+            let mut state = self.v4.lock();
+            let state = &mut *state;
+            // RFC 8881 8.4.2.1: an open that is about to be reclaimed may deny it.
+            if is_special && state.is_in_grace(volume.book()) {
+                return Err(NfsStat::Grace);
+            }
+            let file = Self::key(state, object.files(), object.id.ino)?;
+            let judged = state.states.data_right(stateid, file, writes, self.by());
+            let Ok(right) = judged else { return Ok((file, judged.map(|_| Right { opened_by: None }))) };
+            if self.minor == 0
+                && let Some(client) = right.client
+            {
+                state.clients.renew(client, self.v4.now())?;
+            }
+            let opened_by = right.open.and_then(|open| state.states.table().opened_by(open));
+            state.states.remember_right(stateid, self.minor, opened_by);
+            Ok((file, Ok(Right { opened_by })))
+        };
+        let (file, mut judged) = judge()?;
         let is_in_the_way = matches!(judged, Err(NfsStat::Locked | NfsStat::Delay));
-        if is_in_the_way && state.end_silent(file, self.client, now) {
-            self.v4.delegations_changed(state);
-            judged = state.states.data_right(stateid, file, writes, self.by());
+        if is_in_the_way && self.end_silent(file, self.client).await? {
+            judged = judge()?.1;
         }
-        if judged == Err(NfsStat::Delay) {
+        if matches!(judged, Err(NfsStat::Delay)) {
             self.v4.recalls_wait();
         }
-        let right = judged?;
-        if self.minor == 0
-            && let Some(client) = right.client
-        {
-            state.clients.renew(client, now)?;
-        }
-        let opened_by = right.open.and_then(|open| state.states.table().opened_by(open));
-        Ok(Right { opened_by })
+        judged
     }
 
     /// The current object as a regular file for which the stateid, and one of `masks` or its open, let the caller do
@@ -92,7 +119,7 @@ impl<'m> Run<'m> {
         if writes {
             object.may_change()?;
         }
-        let right = self.data_right(&stateid, &object, writes)?;
+        let right = self.data_right(&stateid, &object, writes).await?;
         let may = right.opened_by == Some(object.cred.uid) || may_io(&object.cred, &attr, bits, masks);
         if may { Ok((object, attr)) } else { Err(NfsStat::Access) }
     }

@@ -2,7 +2,8 @@
 //! 16.37), and the order of an owner's requests in NFSv4.0.
 
 use super::super::compound::CompoundReply;
-use super::super::file_table::{ByteRange, FileKey};
+use super::super::convert::check_file;
+use super::super::file_table::ByteRange;
 use super::super::ops::{ArgOp, LockArgs, LockDenied, LockTestArgs, Locker, OpNumber, OpenArgs, ResOp, UnlockArgs};
 use super::super::owner_seq::OwnerOrder;
 use super::super::place::Object;
@@ -16,10 +17,10 @@ use super::Run;
 pub(super) type Order = Option<OwnerId>;
 
 impl<'m> Run<'m> {
-    pub(super) fn lock_operation(&mut self, op: &ArgOp<'m>, reply: &mut CompoundReply) {
+    pub(super) async fn lock_operation(&mut self, op: &ArgOp<'m>, reply: &mut CompoundReply) {
         match op {
-            ArgOp::Lock(args) => self.lock(args, reply),
-            ArgOp::LockTest(args) => match self.test_lock(args) {
+            ArgOp::Lock(args) => Box::pin(self.lock(args, reply)).await,
+            ArgOp::LockTest(args) => match Box::pin(self.test_lock(args)).await {
                 Ok(()) => self.push(reply, &ResOp::LockTest(DetailedResult::Ok(()))),
                 Err(refusal) => with_denial(&refusal, |result| match result {
                     Ok(denied) => self.push(reply, &ResOp::LockTest(DetailedResult::Detailed(denied))),
@@ -51,7 +52,10 @@ impl<'m> Run<'m> {
             ArgOp::FreeStateId(stateid) => {
                 let done = self.client.ok_or(NfsStat::OpNotInSession).and_then(|client| {
                     let stateid = self.stateids.resolve(*stateid, self.minor)?;
-                    self.v4.lock().states.free(&stateid, client)
+                    let mut state = self.v4.lock();
+                    state.states.free(&stateid, client)?;
+                    state.refresh_status(client);
+                    Ok(())
                 });
                 self.push(reply, &ResOp::FreeStateId(done));
             }
@@ -59,16 +63,17 @@ impl<'m> Run<'m> {
         }
     }
 
-    fn lock(&mut self, args: &LockArgs<'_>, reply: &mut CompoundReply) {
+    async fn lock(&mut self, args: &LockArgs<'_>, reply: &mut CompoundReply) {
         let (stateid, seqid) = match args.locker {
             Locker::New(new) => (new.open_stateid, new.open_seqid),
             Locker::Existing(existing) => (existing.stateid, existing.seqid),
         };
         let Some(owner) = self.begin_owner(&stateid, seqid, OpNumber::Lock, reply) else { return };
-        let done = self.take_lock(args);
+        let done = self.take_lock(args).await;
         let refusal = match done {
             Ok(stateid) => {
                 self.stateids.set(stateid);
+                self.begin_lock_owner(args, &stateid);
                 return self.end_owner(owner, seqid, &ResOp::Lock(DetailedResult::Ok(stateid)), reply);
             }
             Err(refusal) => refusal,
@@ -82,8 +87,24 @@ impl<'m> Run<'m> {
         });
     }
 
-    fn take_lock(&self, args: &LockArgs<'_>) -> Result<StateId, LockRefusal> {
-        let (object, range) = self.lockable(args.offset, args.length)?;
+    /// NFSv4.0: a new owner of locks counts on from the number that it came with (RFC 7530 9.1.7).
+    fn begin_lock_owner(&self, args: &LockArgs<'_>, stateid: &StateId) {
+        let Locker::New(new) = args.locker else { return };
+        if self.minor > 0 {
+            return;
+        }
+        let mut out = XdrOut::default();
+        ResOp::Lock(DetailedResult::Ok(*stateid)).put(&mut out);
+        let mut state = self.v4.lock();
+        if let Some(owner) = state.states.owner_by_stateid(stateid)
+            && let Some(seq) = state.states.owner_seq(owner)
+        {
+            seq.finish(new.lock_seqid, NfsStat::Ok, &out.into_bytes());
+        }
+    }
+
+    async fn take_lock(&self, args: &LockArgs<'_>) -> Result<StateId, LockRefusal> {
+        let (object, range) = self.lockable(args.offset, args.length).await?;
         let locker = match args.locker {
             Locker::New(new) => {
                 let open = self.stateids.resolve(new.open_stateid, self.minor)?;
@@ -91,56 +112,74 @@ impl<'m> Run<'m> {
             }
             Locker::Existing(existing) => LockerOf::Existing(self.stateids.resolve(existing.stateid, self.minor)?),
         };
-        let now = self.v4.now();
-        let mut state = self.v4.lock();
-        let state = &mut *state;
-        let file = Self::key(state, object.files(), object.id.ino)?;
+        let volume = self.v4.volume(object.files()).await?;
         let named = match locker {
             LockerOf::New { open, .. } => open,
             LockerOf::Existing(stateid) => stateid,
         };
-        let client = self.client.or_else(|| state.states.client_of(&named)).ok_or(NfsStat::BadStateId)?;
-        state.may_take(client, args.reclaim)?;
-        if self.minor == 0 {
-            state.clients.renew(client, now)?;
-        }
-        let exclusive = args.kind.is_exclusive();
-        let mut taken = state.states.lock(locker, file, range, exclusive, self.by());
-        if matches!(taken, Err(LockRefusal::Denied { .. })) && state.end_silent(file, Some(client), now) {
-            taken = state.states.lock(locker, file, range, exclusive, self.by());
-        }
-        taken
+        let try_lock = || -> Result<_, LockRefusal> {
+            let mut state = self.v4.lock();
+            let state = &mut *state;
+            let file = Self::key(state, object.files(), object.id.ino)?;
+            let client = self.client.or_else(|| state.states.client_of(&named)).ok_or(NfsStat::BadStateId)?;
+            state.may_take(client, volume.book(), args.reclaim)?;
+            if self.minor == 0 {
+                if let Locker::New(new) = args.locker
+                    && new.owner.client != client
+                {
+                    return Err(NfsStat::StaleClientId.into());
+                }
+                state.clients.renew(client, self.v4.now())?;
+            }
+            Ok((file, client, state.states.lock(locker, file, range, args.kind.is_exclusive(), self.by())))
+        };
+        let (file, client, taken) = try_lock()?;
+        let taken = match taken {
+            Err(LockRefusal::Denied { .. }) if self.end_silent(file, Some(client)).await? => try_lock()?.2,
+            taken => taken,
+        };
+        let waits = matches!(taken, Err(LockRefusal::Denied { .. })) && args.kind.waits() && self.minor > 0;
+        let owner = match args.locker {
+            Locker::New(new) => Some(Box::from(new.owner.owner.0)),
+            Locker::Existing(_) => self.v4.lock().states.owner_name(&named),
+        };
+        let Some(owner) = owner.filter(|_| waits) else { return taken };
+        let (files, ino) = (object.files(), object.id.ino);
+        self.v4.notify_of_lock(client, &owner, (files, ino, file), object.handle(object.id));
+        // It may have become free before that.
+        try_lock()?.2
     }
 
-    fn lockable(&self, offset: u64, length: u64) -> Result<(Object, ByteRange), NfsStat> {
+    /// A file and a range of it.
+    async fn lockable(&self, offset: u64, length: u64) -> Result<(Object, ByteRange), NfsStat> {
         let object = self.object(NfsStat::IsDir)?;
+        check_file(&object.resolve().await?, self.minor)?;
         Ok((object, lock_range(offset, length)?))
     }
 
-    fn test_lock(&self, args: &LockTestArgs<'_>) -> Result<(), LockRefusal> {
-        let (object, range) = self.lockable(args.offset, args.length)?;
-        let now = self.v4.now();
-        let mut state = self.v4.lock();
-        let state = &mut *state;
-        let client = match self.client {
-            Some(client) => client,
-            None => {
-                state.clients.renew(args.owner.client, now)?;
-                args.owner.client
+    async fn test_lock(&self, args: &LockTestArgs<'_>) -> Result<(), LockRefusal> {
+        let (object, range) = self.lockable(args.offset, args.length).await?;
+        let volume = self.v4.volume(object.files()).await?;
+        let client = self.client.unwrap_or(args.owner.client);
+        let test = || -> Result<_, LockRefusal> {
+            let mut state = self.v4.lock();
+            if self.minor == 0 {
+                state.clients.renew(client, self.v4.now())?;
             }
+            if state.is_in_grace(volume.book()) {
+                // What was locked before the restart is not known yet.
+                return Err(NfsStat::Grace.into());
+            }
+            let file = Self::key(&mut state, object.files(), object.id.ino)?;
+            Ok((file, state.states.test_lock(client, args.owner.owner.0, file, range, args.kind.is_exclusive())))
         };
-        // What was locked before the restart is not known yet.
-        state.grace.may_take()?;
-        let file = Self::key(state, object.files(), object.id.ino)?;
-        let test = |state: &V4State, file: FileKey| {
-            state.states.test_lock(client, args.owner.owner.0, file, range, args.kind.is_exclusive())
-        };
-        let tested = test(state, file);
-        if tested.is_err() && state.end_silent(file, Some(client), now) { test(state, file) } else { tested }
+        let (file, tested) = test()?;
+        if tested.is_err() && self.end_silent(file, Some(client)).await? { test()?.1 } else { tested }
     }
 
     fn unlock(&mut self, args: &UnlockArgs) -> Result<StateId, NfsStat> {
-        let (object, range) = self.lockable(args.offset, args.length)?;
+        let object = self.object(NfsStat::IsDir)?;
+        let range = lock_range(args.offset, args.length)?;
         let stateid = self.stateids.resolve(args.stateid, self.minor)?;
         let mut state = self.v4.lock();
         let file = Self::key(&mut state, object.files(), object.id.ino)?;

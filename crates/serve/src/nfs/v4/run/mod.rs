@@ -24,11 +24,12 @@ use larder_base::checksum::checksum_slices;
 use larder_files::Files;
 use larder_volume::Ino;
 
+use super::super::drc;
 use super::super::handle::HANDLE_BYTES;
 use super::super::ops::IO_BYTES_MAX;
 use super::super::outbox::Reply;
 use super::super::record::Message;
-use super::super::rpc::{AcceptStat, LAST_FRAGMENT, begin_accepted, parse_call};
+use super::super::rpc::{AcceptStat, Auth, LAST_FRAGMENT, begin_accepted, parse_call};
 use super::super::shared::Shared;
 use super::super::xdr::Writer;
 use super::compound::{Arrived, Compound, CompoundReply, OPERATIONS_MAX};
@@ -67,6 +68,8 @@ pub struct Call4 {
 pub struct Outline {
     /// File data that it holds or will hold in memory.
     pub data_bytes: usize,
+    /// It changes names and its client has no slots: a request that comes again must not be carried out again.
+    pub once: bool,
     /// It reads, or writes much: see [`super::super::session::Work::deserves_task`].
     pub deserves_task: bool,
 }
@@ -75,7 +78,7 @@ impl Outline {
     /// `args_at`: where the arguments begin in the message.
     pub fn of(message: &Message, args_at: usize) -> Self {
         let tail_bytes: usize = message.tail.iter().flatten().map(Bytes::len).sum();
-        let mut outline = Self { data_bytes: 0, deserves_task: tail_bytes > 0 };
+        let mut outline = Self { data_bytes: 0, once: false, deserves_task: tail_bytes > 0 };
         let Ok(mut compound) = Compound::parse(arrived(message, args_at)) else { return outline };
         for _ in 0..compound.count.min(OPERATIONS_MAX) {
             let Some(Ok(op)) = compound.next_op() else { break };
@@ -86,6 +89,8 @@ impl Outline {
                 _ => 0,
             };
             outline.data_bytes = outline.data_bytes.saturating_add(bytes).min(2 * IO_BYTES_MAX as usize);
+            outline.once |= compound.minor == 0
+                && matches!(op, ArgOp::Create(_) | ArgOp::Remove(_) | ArgOp::Rename(_) | ArgOp::Link(_));
             outline.deserves_task |= matches!(
                 op,
                 ArgOp::Read(_)
@@ -115,7 +120,7 @@ struct Slot<'m> {
 impl Slot<'_> {
     fn finish(&mut self, reply: Option<&[u8]>) {
         if let Some(ticket) = self.ticket.take() {
-            self.v4.lock().clients.finish(ticket, reply);
+            self.v4.finish(ticket, reply);
         }
     }
 }
@@ -129,7 +134,7 @@ impl Drop for Slot<'_> {
 /// One request on its way.
 struct Run<'m> {
     caller: Caller<'m>,
-    v4: &'m NfsV4,
+    v4: &'m Arc<NfsV4>,
     connection: ConnectionId,
     minor: u32,
     /// Of the request's session.
@@ -139,11 +144,67 @@ struct Run<'m> {
     stateids: CurrentState,
     slot: Slot<'m>,
     bounds: ReplyBounds,
+    /// Records of clients were changed (`grace.recorded_before_answered`).
+    is_unsettled: bool,
     /// No operation follows the present one.
     is_last: bool,
 }
 
-pub async fn run(mut call: Call4) -> Reply {
+pub async fn run(call: Call4) -> Reply {
+    match call.once_key() {
+        None => carry_out(call).await,
+        Some(key) => Box::pin(run_once(call, key)).await,
+    }
+}
+
+impl Call4 {
+    /// The identity of a request that is answered once (`drc.call_identity`).
+    fn once_key(&self) -> Option<drc::Key> {
+        let header = parse_call(&self.message.head).ok().filter(|_| self.outline.once)?;
+        let caller = match &header.auth {
+            Auth::None => &[],
+            Auth::Sys { raw, .. } => *raw,
+        };
+        let args = self.message.head.get(self.message.head.len() - header.args.remaining()..).unwrap_or_default();
+        let tail = self.message.tail.as_deref().unwrap_or_default();
+        Some(drc::Key::new(self.peer, header.xid, header.proc_num, caller, args, tail))
+    }
+}
+
+/// Carries out a request of NFSv4.0 once: a duplicate gets the stored reply, or waits for the first
+/// (`drc.duplicate_waits`).
+async fn run_once(call: Call4, key: drc::Key) -> Reply {
+    /// The status behind the record mark and the header of an accepted reply.
+    const STATUS_AT: std::ops::Range<usize> = 28..32;
+    let shared = Arc::clone(&call.shared);
+    let replayed = |head: &Bytes| {
+        shared.stats.replayed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Reply { head: head.to_vec(), ..Reply::default() }
+    };
+    loop {
+        match shared.drc.begin(key) {
+            drc::Begin::Run(ticket) => {
+                let reply = carry_out(call).await;
+                // "Try later" is no outcome to remember.
+                let later = [NfsStat::Delay, NfsStat::Grace, NfsStat::Resource].map(|status| status as u32);
+                let status = reply.head.get(STATUS_AT).and_then(|status| status.first_chunk::<4>());
+                let is_outcome = status.is_some_and(|status| !later.contains(&u32::from_be_bytes(*status)));
+                if is_outcome && reply.data.is_empty() {
+                    ticket.finish(&reply.head);
+                }
+                return reply;
+            }
+            drc::Begin::Replay(head) => return replayed(&head),
+            drc::Begin::Wait(outcome) => {
+                if let Ok(head) = outcome.await {
+                    return replayed(&head);
+                }
+            }
+        }
+    }
+}
+
+async fn carry_out(mut call: Call4) -> Reply {
     let mut out = XdrOut::new(std::mem::take(&mut call.scratch));
     out.writer().truncate(0);
     let start = out.mark();
@@ -157,7 +218,7 @@ pub async fn run(mut call: Call4) -> Reply {
         super::super::rpc::set_record_mark(&mut w, 0);
         return Reply { head: w.into_inner(), ..Reply::default() };
     };
-    let v4 = &*call.shared.v4;
+    let v4 = &call.shared.v4;
     let mut run = Run {
         caller: Caller { shared: &call.shared, peer: call.peer, auth: header.auth },
         v4,
@@ -168,11 +229,16 @@ pub async fn run(mut call: Call4) -> Reply {
         saved: None,
         stateids: CurrentState::default(),
         slot: Slot { v4, ticket: None },
+        is_unsettled: false,
         bounds: ReplyBounds { bytes_max: REPLY_BYTES_MAX_IN_0, too_big: NfsStat::Resource },
         is_last: false,
     };
     let mut reply = CompoundReply::begin(out, compound.tag);
     let replayed = run.carry_out(&mut compound, &mut reply, &call.message, args_at).await;
+    if run.is_unsettled {
+        // Where that fails, a client that is gone might reclaim, which it does not; and grace goes on.
+        let _ = Box::pin(v4.settle()).await;
+    }
     let mut out = reply.finish();
     if let Some(results) = replayed {
         let mut w = Writer::default();
@@ -390,7 +456,7 @@ impl<'m> Run<'m> {
             | ArgOp::Unlock(_)
             | ArgOp::ReleaseLockOwner(_)
             | ArgOp::TestStateId(_)
-            | ArgOp::FreeStateId(_) => self.lock_operation(&op, reply),
+            | ArgOp::FreeStateId(_) => self.lock_operation(&op, reply).await,
             ArgOp::GetXattr(_) | ArgOp::SetXattr(_) | ArgOp::ListXattrs(_) | ArgOp::RemoveXattr(_) => {
                 self.xattr_operation(op, reply).await;
             }
@@ -437,6 +503,23 @@ impl<'m> Run<'m> {
 
     fn key(state: &mut V4State, files: &Files, ino: Ino) -> Result<FileKey, NfsStat> {
         state.states.table().key(files, ino).ok_or(NfsStat::Stale)
+    }
+
+    /// Ends clients, except `by`, that hold something of a file and have been silent for a lease. Whether there were any;
+    /// they are out of the durable record by then.
+    async fn end_silent(&self, file: FileKey, by: Option<ClientId>) -> Result<bool, NfsStat> {
+        let had_any = {
+            let mut state = self.v4.lock();
+            let had_any = state.end_silent(file, by, self.v4.now());
+            if had_any {
+                self.v4.delegations_changed(&state);
+            }
+            had_any
+        };
+        if had_any {
+            self.v4.settle().await.map_err(|_| NfsStat::Delay)?;
+        }
+        Ok(had_any)
     }
 
     fn by(&self) -> StateCaller {

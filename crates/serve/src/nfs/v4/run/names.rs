@@ -172,7 +172,7 @@ impl<'m> Run<'m> {
         }
         check_name(name)?;
         dir.may_change()?;
-        self.excluded_by_delegation(&file)?;
+        self.excluded_by_delegation(&file).await?;
         let linked = dir.files().link(&dir.cred, file.id.ino, dir.id.ino, name).await;
         linked.map(|(_, changed)| change_of(&changed)).map_err(|error| stat_of(&error))
     }
@@ -183,26 +183,28 @@ impl<'m> Run<'m> {
             return Ok(());
         }
         match dir.files().lookup(&dir.cred, dir.id.ino, name, NameMatch::Exact).await {
-            Ok(found) => self.excluded(dir, found.id.ino),
+            Ok(found) => self.excluded(dir, found.id.ino).await,
             Err(_) => Ok(()),
         }
     }
 
     /// NFS4ERR_DELAY while another client's delegation excludes a change of the object (`state.conflict_recalls`).
-    pub(super) fn excluded_by_delegation(&self, object: &Object) -> Result<(), NfsStat> {
-        self.excluded(object, object.id.ino)
+    pub(super) async fn excluded_by_delegation(&self, object: &Object) -> Result<(), NfsStat> {
+        self.excluded(object, object.id.ino).await
     }
 
-    fn excluded(&self, object: &Object, ino: Ino) -> Result<(), NfsStat> {
+    async fn excluded(&self, object: &Object, ino: Ino) -> Result<(), NfsStat> {
         if !self.v4.has_delegations() {
             return Ok(());
         }
-        let mut state = self.v4.lock();
-        let file = Self::key(&mut state, object.files(), ino)?;
-        let mut done = state.states.conflict(file, self.client, true);
-        if done.is_err() && state.end_silent(file, self.client, self.v4.now()) {
-            self.v4.delegations_changed(&state);
-            done = state.states.conflict(file, self.client, true);
+        let conflict = || -> Result<_, NfsStat> {
+            let mut state = self.v4.lock();
+            let file = Self::key(&mut state, object.files(), ino)?;
+            Ok((file, state.states.conflict(file, self.client, true)))
+        };
+        let (file, mut done) = conflict()?;
+        if done.is_err() && Box::pin(self.end_silent(file, self.client)).await? {
+            done = conflict()?.1;
         }
         if done.is_err() {
             self.v4.recalls_wait();

@@ -12,11 +12,12 @@ use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{change_of, check_file, check_name, stat_of, unchanged};
 use super::super::delegation::Delegated;
-use super::super::door_table::HeldOpen;
+use super::super::door_table::{Granted, HeldOpen};
 use super::super::file_table::ShareBits;
 use super::super::ops::{
     ArgOp, CloseArgs, CreateHow, DelegationKind, OpNumber, OpenArgs, OpenClaim, OpenConfirmArgs, OpenDelegation,
-    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp, WhyNoDelegation, WhyNoDelegationKind,
+    OpenDowngradeArgs, OpenHow, OpenOk, ReadDelegation, ResOp, SpaceLimit, WhyNoDelegation, WhyNoDelegationKind,
+    WriteDelegation,
 };
 use super::super::place::{Object, Place};
 use super::super::shown::to_set;
@@ -33,6 +34,7 @@ const ACCESS_BOTH: u32 = 3;
 const WISHES: u32 = 0x3_ff00;
 /// `OPEN4_SHARE_ACCESS_WANT_*`.
 const WANT_MASK: u32 = 0xff00;
+const WANT_READ: u32 = 0x0100;
 const WANT_NO_DELEGATION: u32 = 0x0400;
 const WANT_CANCEL: u32 = 0x0500;
 /// RFC 9754.
@@ -40,6 +42,7 @@ const WISHES_IN_2: u32 = 0x30_0000;
 /// `OPEN4_RESULT_*`.
 const RESULT_CONFIRM: u32 = 2;
 const RESULT_LOCKTYPE_POSIX: u32 = 4;
+const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 /// Of a file that its maker gives no mode, as with an exclusive create until SETATTR comes.
 const FILE_MODE: u32 = 0o600;
 
@@ -102,12 +105,17 @@ impl<'m> Run<'m> {
         };
         let result = ResOp::Open(match self.open(args).await {
             Ok((opened, target)) => {
-                let delegation = self.delegate(args, &target).await;
+                // RFC 7530 16.18.5: none before the owner is confirmed.
+                let delegation = match opened.must_confirm {
+                    true => OpenDelegation::None(()),
+                    false => self.delegate(args, &target).await,
+                };
                 let confirm = if opened.must_confirm { RESULT_CONFIRM } else { 0 };
+                let notifies = if self.minor > 0 { RESULT_MAY_NOTIFY_LOCK } else { 0 };
                 Ok(OpenOk {
                     stateid: opened.stateid,
                     change: target.change,
-                    flags: RESULT_LOCKTYPE_POSIX | confirm,
+                    flags: RESULT_LOCKTYPE_POSIX | confirm | notifies,
                     set: target.set,
                     delegation,
                 })
@@ -139,7 +147,10 @@ impl<'m> Run<'m> {
         let deny = ShareBits::from_number(args.deny).ok_or(NfsStat::Inval)?;
         let client = self.client_of(&args.owner)?;
         let reclaims = matches!(args.claim, OpenClaim::Previous(_));
-        self.v4.lock().may_take(client, reclaims)?;
+        if let Place::Object(object) = self.place()? {
+            let volume = Box::pin(self.v4.volume(object.files())).await?;
+            self.v4.lock().may_take(client, volume.book(), reclaims)?;
+        }
         let target = match args.claim {
             OpenClaim::Null(name) => Box::pin(self.open_by_name(name.0, args)).await?,
             OpenClaim::Previous(_) | OpenClaim::Handle(()) => self.open_by_handle(args).await?,
@@ -185,48 +196,64 @@ impl<'m> Run<'m> {
         state.states.data_right(&stateid, file, false, self.by()).map(|_| ())
     }
 
-    /// A delegation to read, where the client can be reached and nobody changes the file (`recalls.reads_alone`).
+    /// A delegation to read, where the client can be reached and nobody changes the file; to write, where nobody else has it
+    /// open (`recalls.writes_are_asked_for`).
     async fn delegate(&self, args: &OpenArgs<'_>, target: &Target) -> OpenDelegation<'static> {
         let why = |why| OpenDelegation::NoneExt(WhyNoDelegation { why, comes_back: false });
-        if self.minor == 0 {
-            return OpenDelegation::None(());
-        }
         match args.access & WANT_MASK {
             WANT_NO_DELEGATION => return why(WhyNoDelegationKind::NotWanted),
             WANT_CANCEL => return why(WhyNoDelegationKind::Cancelled),
             _ => {}
         }
-        let is_taking = matches!(
-            args.claim,
-            OpenClaim::Null(_) | OpenClaim::Handle(()) | OpenClaim::Previous(DelegationKind::Read)
-        );
-        if !is_taking || args.access & ACCESS_BOTH != u32::from(ShareBits::READ.number()) {
-            return OpenDelegation::None(());
-        }
-        match self.try_delegate(target).await {
-            Some(stateid) => OpenDelegation::Read(ReadDelegation {
-                stateid,
-                recall: false,
-                // The client asks about every other user.
-                permissions: Ace4 { kind: 0, flag: 0, access_mask: 0, who: Opaque(b"") },
-            }),
-            None => OpenDelegation::None(()),
+        // A client that writes parts of pages reads them, so an open to write alone is given none.
+        let kind = match ShareBits::from_number(args.access & ACCESS_BOTH) {
+            Some(ShareBits::READ) => Delegated::Read,
+            // A client of NFSv4.0 that asks for attributes does not say who it is, so it could not be told from others.
+            Some(ShareBits::BOTH) if args.access & WANT_MASK != WANT_READ && self.minor > 0 => Delegated::Write,
+            _ => return OpenDelegation::None(()),
+        };
+        let is_taking = match args.claim {
+            OpenClaim::Null(_) | OpenClaim::Handle(()) => true,
+            OpenClaim::Previous(DelegationKind::Read) => kind == Delegated::Read,
+            OpenClaim::Previous(DelegationKind::Write) => kind == Delegated::Write,
+            _ => false,
+        };
+        let client = self.client.unwrap_or(args.owner.client);
+        let granted = if is_taking { self.try_delegate(client, target, kind).await } else { None };
+        let Some(stateid) = granted else { return OpenDelegation::None(()) };
+        // The client asks about every other user.
+        let permissions = Ace4 { kind: 0, flag: 0, access_mask: 0, who: Opaque(b"") };
+        match kind {
+            Delegated::Read => OpenDelegation::Read(ReadDelegation { stateid, recall: false, permissions }),
+            Delegated::Write => {
+                // Nothing stays unsent behind a close: no room was kept for it, and its client may die.
+                let limit = SpaceLimit::Size(0);
+                OpenDelegation::Write(WriteDelegation { stateid, recall: false, limit, permissions })
+            }
         }
     }
 
-    async fn try_delegate(&self, target: &Target) -> Option<StateId> {
-        let (object, client) = (&target.object, self.client?);
-        self.v4.lock().clients.back_channel(client)?;
+    async fn try_delegate(&self, client: ClientId, target: &Target, kind: Delegated) -> Option<StateId> {
+        let object = &target.object;
+        let is_reachable = self.v4.lock().clients.back_channel(client).is_some() || self.v4.is_linked(client);
+        if !is_reachable {
+            return None;
+        }
         let open = object.files().open_judged(object.id, Uses::NOTHING).await.ok()?;
+        let attr = object.resolve().await.ok()?;
         let now = self.v4.now();
         let mut state = self.v4.lock();
         let state = &mut *state;
         let file = Self::key(state, object.files(), object.id.ino).ok()?;
-        let held = HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) };
+        let session = self.slot.ticket.as_ref().map(|ticket| (ticket.session(), ticket.referring()));
+        let by = session.map(|(session, (slot, sequence))| (session, slot, sequence));
+        let granted = Some(Granted { by, change: attr.change, size: attr.size });
+        let held = HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id), granted };
         state.states.table().offer(held);
-        let granted = state.states.delegate(client, file, Delegated::Read, now).ok();
+        let granted = state.states.delegate(client, file, kind, now).ok();
         state.states.table().withdraw();
         self.v4.delegations_changed(state);
+        state.refresh_status(client);
         granted
     }
 
@@ -372,26 +399,35 @@ impl<'m> Run<'m> {
         let uses = Uses::NOTHING.and_if(access.has(ShareBits::READ), Uses::READ);
         let uses = uses.and_if(access.has(ShareBits::WRITE), Uses::WRITE);
         self.v4.will_hold(object.files());
+        // `opens4.recorded_first`
+        let volume = Box::pin(self.v4.volume(object.files())).await?;
+        Box::pin(self.v4.record(client, &volume)).await?;
         // Other doors' clients send what they cache before this is granted.
         let open = object.files().open_judged(object.id, uses).await.map_err(|error| match error {
             FsError::Shared => NfsStat::ShareDenied,
             error => stat_of(&error),
         })?;
-        let now = self.v4.now();
-        let mut state = self.v4.lock();
-        let state = &mut *state;
-        let file = Self::key(state, object.files(), object.id.ino)?;
-        // `opens4.recorded_first`
-        state.takes(client)?;
-        let owner = state.states.owner(client, OwnerKind::Open, owner)?;
-        state.states.table().offer(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id) });
-        let mut opened = state.states.open(owner, file, access, deny, self.minor);
+        let mut held = Some(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id), granted: None });
+        let mut try_open = || -> Result<_, NfsStat> {
+            let mut state = self.v4.lock();
+            let file = Self::key(&mut state, object.files(), object.id.ino)?;
+            if !state.is_recorded(client, volume.book()) {
+                // It has just been forgotten, with all that it had.
+                return Err(NfsStat::Delay);
+            }
+            let owner = state.states.owner(client, OwnerKind::Open, owner)?;
+            if let Some(held) = held.take() {
+                state.states.table().offer(held);
+            }
+            let opened = state.states.open(owner, file, access, deny, self.minor);
+            held = state.states.table().withdraw();
+            Ok((file, opened))
+        };
+        let (file, mut opened) = try_open()?;
         let is_in_the_way = matches!(opened, Err(NfsStat::ShareDenied | NfsStat::Delay));
-        if is_in_the_way && state.end_silent(file, Some(client), now) {
-            self.v4.delegations_changed(state);
-            opened = state.states.open(owner, file, access, deny, self.minor);
+        if is_in_the_way && Box::pin(self.end_silent(file, Some(client))).await? {
+            opened = try_open()?.1;
         }
-        state.states.table().withdraw();
         if opened == Err(NfsStat::Delay) {
             self.v4.recalls_wait();
         }
@@ -444,6 +480,9 @@ impl<'m> Run<'m> {
         let file = Self::key(&mut state, object.files(), object.id.ino)?;
         state.states.return_delegation(&stateid, file, self.by(), now)?;
         self.v4.delegations_changed(&state);
+        if let Some(client) = self.client {
+            state.refresh_status(client);
+        }
         Ok(())
     }
 }

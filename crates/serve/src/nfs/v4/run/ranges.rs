@@ -195,7 +195,7 @@ impl<'m> Run<'m> {
         let granted = saved.files().resolve_granted(&saved.cred, saved.id).await;
         let (attr, bits) = granted.map_err(|error| stat_of(&error))?;
         check_file(&attr, self.minor)?;
-        let right = self.data_right(&stateid, saved, false)?;
+        let right = self.data_right(&stateid, saved, false).await?;
         let masks = [ACCESS_READ, ACCESS_EXECUTE];
         let may = right.opened_by == Some(saved.cred.uid) || may_io(&saved.cred, &attr, bits, &masks);
         if may { Ok(saved.clone()) } else { Err(NfsStat::Access) }

@@ -15,10 +15,6 @@ use super::super::wire::{Opaque, Xdr, XdrOut};
 use super::{AUTH_SYS, Run};
 use crate::nfs::rpc::Auth;
 
-/// `SEQ4_STATUS_*` (RFC 8881 18.46.3).
-const CB_PATH_DOWN: u32 = 1;
-const RECALLABLE_STATE_REVOKED: u32 = 0x40;
-
 /// The first way that a client offers to name ourselves to it: call-backs with AUTH_NONE are refused by Linux where
 /// AUTH_SYS was offered. The body of AUTH_SYS as the client gave it.
 fn callback_cred<'a>(offered: impl Iterator<Item = CallbackSec<'a>>) -> Option<Box<[u8]>> {
@@ -41,17 +37,10 @@ impl<'m> Run<'m> {
     }
 
     pub(super) fn sequence(&mut self, args: &SequenceArgs, arrival: Arrival) -> Result<Sequenced, NfsStat> {
-        let mut state = self.v4.lock();
-        let now = self.v4.now();
-        let client = state.clients.session(&args.session)?.client;
-        let has_no_way_back = state.states.has_delegations(client) && state.clients.back_channel(client).is_none();
-        let flags = if state.states.has_revoked(client) { RECALLABLE_STATE_REVOKED } else { 0 }
-            | if has_no_way_back { CB_PATH_DOWN } else { 0 };
-        let (client, sequenced) = state.clients.sequence(args, arrival, flags, now)?;
+        // `server.common_requests_pass_by`
+        let (client, sequenced, bounds) = self.v4.session(&args.session)?.sequence(args, arrival, self.v4.now())?;
         self.client = Some(client);
-        if let Sequenced::Run(_, ticket) = &sequenced {
-            self.bounds = state.clients.session(&args.session)?.reply_bounds(ticket);
-        }
+        self.bounds = bounds.unwrap_or(self.bounds);
         Ok(sequenced)
     }
 
@@ -77,6 +66,9 @@ impl<'m> Run<'m> {
             }
             ArgOp::BindConnToSession(args) => {
                 let done = state.clients.bind_connection(&args, self.connection);
+                if let Some(client) = state.clients.session(&args.session).ok().map(|session| session.lock().client) {
+                    state.refresh_status(client);
+                }
                 v4.recalls_wait();
                 self.push(reply, &ResOp::BindConnToSession(done));
             }
@@ -84,6 +76,7 @@ impl<'m> Run<'m> {
                 let done = self.client.ok_or(NfsStat::OpNotInSession).and_then(|_| {
                     let session = self.slot.ticket.as_ref().map(|ticket| ticket.session());
                     let session = state.clients.session(&session.ok_or(NfsStat::OpNotInSession)?)?;
+                    let mut session = session.lock();
                     session.callback_program = args.program;
                     session.callbacks.cred = callback_cred(args.security.iter());
                     Ok(())
@@ -98,11 +91,19 @@ impl<'m> Run<'m> {
             ArgOp::SetClientIdConfirm(args) => {
                 let done = state.clients.confirm_client_id(&args, self.principal(), now);
                 let done = done.map(|done| state.replaced(done.removed));
+                if done.is_ok()
+                    && let Some(path) = state.clients.callback_path(args.client)
+                {
+                    v4.link_to(args.client, path, self.caller.peer.ip());
+                }
                 v4.is_used();
                 self.push(reply, &ResOp::SetClientIdConfirm(done));
             }
             ArgOp::Renew(client) => {
                 let done = state.clients.renew(client, now);
+                // RFC 7530 16.29.4: it is renewed, and hears that it is not called.
+                let is_cut_off = state.states.has_delegations(client) && !v4.is_linked(client);
+                let done = done.and_then(|()| if is_cut_off { Err(NfsStat::CbPathDown) } else { Ok(()) });
                 self.push(reply, &ResOp::Renew(done));
             }
             other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
@@ -127,7 +128,7 @@ impl<'m> Run<'m> {
                 protect: ProtectGiven::None(()),
                 // One server at all of its addresses: clients may trunk.
                 server: ServerOwner { minor_id: 0, major_id: Opaque(server) },
-                scope: Opaque(server),
+                scope: Opaque(self.v4.scope()),
                 implementation: None,
             }
         });
@@ -139,8 +140,11 @@ impl<'m> Run<'m> {
         let made = state.clients.create_session(args, principal, self.connection, now, &mut state.chance)?;
         state.replaced(made.removed);
         let session = state.clients.session(&made.value.session)?;
+        let mut session = session.lock();
         session.callbacks.minor = self.minor;
         session.callbacks.cred = callback_cred(args.security.iter());
+        drop(session);
+        state.refresh_status(args.client);
         // Delegations may wait for a way back.
         self.v4.recalls_wait();
         Ok(made.value)
@@ -152,26 +156,32 @@ impl<'m> Run<'m> {
         if is_own && !self.is_last {
             return Err(NfsStat::NotOnlyOp);
         }
-        state.clients.destroy_session(session, self.connection, self.slot.ticket.as_ref())
+        let client = state.clients.session(session)?.lock().client;
+        state.clients.destroy_session(session, self.connection, self.slot.ticket.as_ref())?;
+        state.refresh_status(client);
+        Ok(())
     }
 
-    fn destroy_client(&self, state: &mut V4State, client: ClientId) -> Result<(), NfsStat> {
+    fn destroy_client(&mut self, state: &mut V4State, client: ClientId) -> Result<(), NfsStat> {
         let owner = state.clients.destroy_client(client, &state.states)?;
         state.states.end_client(client);
-        // The client is gone whether or not its record could be removed; nobody will reclaim by it.
-        let _ = state.grace.forget(&mut state.book, &owner);
+        state.forget(&owner.key());
+        self.is_unsettled = true;
         Ok(())
     }
 
     /// Of one file system it says nothing that matters here: no file system moves (RFC 8881 18.51.3).
-    fn reclaim_complete(&self, state: &mut V4State, one_file_system: bool) -> Result<(), NfsStat> {
+    fn reclaim_complete(&mut self, state: &mut V4State, one_file_system: bool) -> Result<(), NfsStat> {
         let client = self.client.ok_or(NfsStat::OpNotInSession)?;
         if one_file_system {
             return self.place().map(|_| ());
         }
         state.clients.reclaim_complete(client)?;
-        let owner = state.clients.owner(client).ok_or(NfsStat::StaleClientId)?.clone();
-        state.grace.completed(&mut state.book, &owner, self.v4.now()).map_err(|_| NfsStat::Delay)
+        let owner = state.clients.owner_key(client).ok_or(NfsStat::StaleClientId)?;
+        state.completed(&owner, self.v4.now());
+        // Its next OPEN does not meet a grace that this has ended.
+        self.is_unsettled = true;
+        Ok(())
     }
 
     fn set_client_id(&self, state: &mut V4State, args: &SetClientIdArgs<'_>, reply: &mut CompoundReply) {

@@ -84,7 +84,7 @@ impl<'m> Run<'m> {
         object: &Object,
         change: impl Future<Output = Result<(), FsError>>,
     ) -> Result<ChangeInfo, NfsStat> {
-        self.excluded_by_delegation(object)?;
+        self.excluded_by_delegation(object).await?;
         let before = object.resolve().await?.change;
         change.await.map_err(|error| stat_of(&error))?;
         // Others may have changed it in between.

@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+use tokio::sync::Semaphore;
+
+use super::super::super::tests::client::Server;
+use super::super::clients::Principal;
+use super::super::ops::{ExchangeIdArgs, ProtectAsked};
+use super::super::types::ClientOwner;
+use super::super::wire::Opaque;
+use super::*;
+
+const ME: Principal = Principal { flavor: 1, uid: 0, gid: 0 };
+
+/// A client of sessions that has said that it reclaims nothing, or has not.
+fn client(v4: &NfsV4, name: &str, has_completed: bool) -> ClientId {
+    let owner = ClientOwner { verifier: [1; 8], id: Opaque(name.as_bytes()) };
+    let args = ExchangeIdArgs { owner, flags: 0, protect: ProtectAsked::None(()), implementation: None };
+    let mut state = v4.lock();
+    let state = &mut *state;
+    let client = state.clients.exchange_id(&args, ME, v4.now(), &state.states).unwrap().value.client;
+    if has_completed {
+        state.clients.reclaim_complete(client).unwrap();
+        let owner = state.clients.owner_key(client).unwrap();
+        state.completed(&owner, v4.now());
+    }
+    client
+}
+
+fn gated() -> (Arc<NfsV4>, Arc<Semaphore>, Arc<AtomicUsize>) {
+    let (gate, writes) = (Arc::new(Semaphore::new(0)), Arc::<AtomicUsize>::default());
+    let mut v4 = NfsV4::new(None);
+    v4.folders_book = Arc::new(Book {
+        id: FOLDERS_BOOK,
+        of: [0; 16],
+        scope: None,
+        store: BookStore::gated(Arc::clone(&gate), Arc::clone(&writes)),
+        is_loaded: OnceCell::new_with(Some(())),
+        writing: tokio::sync::Mutex::default(),
+    });
+    (Arc::new(v4), gate, writes)
+}
+
+/// `server.lock_waits_for_nobody`, `server.records_in_groups`
+#[tokio::test]
+async fn many_clients_are_few_writes_and_hold_no_lock() {
+    const CLIENTS: usize = 200;
+    let (v4, gate, writes) = gated();
+    let volume = Arc::new(KnownVolume { number: 1, book: Arc::clone(&v4.folders_book) });
+    let record = |at: usize| {
+        let (v4, volume) = (Arc::clone(&v4), Arc::clone(&volume));
+        let client = client(&v4, &at.to_string(), true);
+        tokio::spawn(async move { v4.record(client, &volume).await })
+    };
+    let first = record(0);
+    while v4.folders_book.writing.try_lock().is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let others: Vec<_> = (1..CLIENTS).map(record).collect();
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+        assert!(v4.state.try_lock().is_some(), "the disk is waited for without the lock");
+    }
+    assert!(!first.is_finished() && others.iter().all(|other| !other.is_finished()), "nothing is durable yet");
+    gate.add_permits(CLIENTS);
+    assert_eq!(first.await.unwrap(), Ok(()));
+    for other in others {
+        assert_eq!(other.await.unwrap(), Ok(()));
+    }
+    assert_eq!(writes.load(Relaxed), 2, "one for the first, one for all who came meanwhile");
+}
+
+/// A request whose connection ends leaves its write to the others.
+#[tokio::test]
+async fn a_write_goes_on_without_whoever_began_it() {
+    let (v4, gate, writes) = gated();
+    let volume = KnownVolume { number: 1, book: Arc::clone(&v4.folders_book) };
+    let one = client(&v4, "one", true);
+    let begun = tokio::time::timeout(Duration::from_millis(20), v4.record(one, &volume)).await;
+    assert!(begun.is_err());
+    gate.add_permits(9);
+    assert_eq!(v4.record(one, &volume).await, Ok(()));
+    assert_eq!(writes.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn the_clients_of_a_volume_go_where_it_goes() {
+    let server = Server::start().await;
+    let files = Files::alone(server.volume.clone());
+    let book_of = |v4: &Arc<NfsV4>| {
+        let (v4, files) = (Arc::clone(v4), files.clone());
+        async move { v4.volume(&files).await.unwrap() }
+    };
+    let first = Arc::new(NfsV4::new(None));
+    first.set_trees([&files].into_iter());
+    let volume = book_of(&first).await;
+    assert!(!first.is_in_grace(volume.number), "nobody had anything");
+    let one = client(&first, "one", true);
+    first.record(one, &volume).await.unwrap();
+    assert!(first.lock().is_recorded(one, volume.book()));
+    // Another machine, by whatever way the volume came to it.
+    let second = Arc::new(NfsV4::new(None));
+    second.set_trees([&files].into_iter());
+    let volume = book_of(&second).await;
+    assert!(second.is_in_grace(volume.number));
+    let (back, new) = (client(&second, "one", false), client(&second, "new", true));
+    let may = |client, reclaim| second.lock().may_take(client, volume.book(), reclaim);
+    assert_eq!((may(back, true), may(back, false)), (Ok(()), Err(NfsStat::Grace)));
+    assert_eq!((may(new, true), may(new, false)), (Err(NfsStat::NoGrace), Err(NfsStat::Grace)));
+    second.record(back, &volume).await.unwrap();
+    {
+        let mut state = second.lock();
+        state.clients.reclaim_complete(back).unwrap();
+        let owner = state.clients.owner_key(back).unwrap();
+        state.completed(&owner, second.now());
+    }
+    second.settle().await.unwrap();
+    assert_eq!((may(back, true), may(back, false), may(new, false)), (Err(NfsStat::NoGrace), Ok(()), Ok(())));
+    // A clone has its rows and is another volume.
+    let of_another = BookStore::of_volume(files.clone()).load([9; 16], None).await;
+    assert_eq!(of_another, (ReclaimBook::default(), false));
+    // Until the volume is no longer exported.
+    second.set_trees(std::iter::empty());
+    assert!(second.volume(&files).await.is_err() && !second.is_in_grace(volume.number));
+}
+
+#[tokio::test]
+async fn a_volume_without_a_record_has_that_of_an_older_larder() {
+    let server = Server::start().await;
+    let files = Files::alone(server.volume.clone());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nfs4-clients");
+    let body = format!("larder nfs4 clients 1\nserver {}\nepoch 3\nclient 3 sessions {}\n", "6f".repeat(16), "6f6e65");
+    let sum = larder_base::checksum::checksum(0x6e66_7334_626f_6f6b, body.as_bytes());
+    std::fs::write(&path, format!("{body}checksum {sum:016x}\n")).unwrap();
+    let v4 = Arc::new(NfsV4::new(Some(&path)));
+    assert_eq!(v4.scope(), [0x6f; 16], "clients know the server by it");
+    v4.set_trees([&files].into_iter());
+    let volume = v4.volume(&files).await.unwrap();
+    let one = client(&v4, "one", false);
+    assert_eq!(v4.lock().may_take(one, volume.book(), true), Ok(()));
+    v4.settle().await.unwrap();
+    let kept = BookStore::of_volume(files.clone()).load(files.handle_id().into_bytes(), None).await;
+    assert_eq!(kept.0.names.len(), 1, "it is in the volume from now on");
+}
