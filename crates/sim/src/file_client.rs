@@ -121,7 +121,7 @@ impl Client {
         if self.run.plan.has_snapshots && self.run.one_in(12) {
             return self.snapshot_or_destroy().await;
         }
-        match self.run.draw(|random| random.random_range(0..54)) {
+        match self.run.draw(|random| random.random_range(0..58)) {
             0..5 => self.create().await,
             5..12 => self.write().await,
             12..15 => self.append().await,
@@ -143,6 +143,7 @@ impl Client {
             47 | 48 => self.commit_directory().await,
             49 => self.open_or_close().await,
             50 | 51 => self.named().await,
+            54..58 => self.clone_range().await,
             _ => self.look().await,
         }
     }

@@ -21,13 +21,14 @@
 //!
 //! Rooms: `dirty`, `extents`, `pieces`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
 //! `shared` holds what operations and tasks share; `write`, `read`, `fetching`, `ahead`, `flush`, `small_commit`,
-//! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
+//! `commit`, `gc` move data; `clone_range` shares it; `allocate` and `promise` set room aside for data that is still to
 //! come; `cut` and `patch` are the data's part of a snapshot.
 
 mod ahead;
 mod allocate;
 mod blocking;
 mod check;
+mod clone_range;
 mod commit;
 mod compress;
 mod cut;
@@ -64,6 +65,9 @@ mod tests;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use compress::decompress_into;
+#[cfg(any(test, fuzzing))]
+pub(crate) use clone_range::sharer_key;
+pub(crate) use clone_range::{CloneSpan, decode_sharer};
 pub(crate) use cut::Forming;
 pub(crate) use dirty::Payload as IntentPayload;
 #[cfg(test)]
