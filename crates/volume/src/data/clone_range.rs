@@ -231,7 +231,6 @@ impl Inner {
             pieces.iter().filter_map(|(_, extent)| Some(extent.record()?.segment)).collect();
         check_living(&segments, &table)?;
         let mut core = target.core.lock();
-        target.file.traces.store(true, Ordering::SeqCst);
         let mut state = uncut.change(target, state, &core);
         let state = &mut state;
         let before = PreAttr::of(&core.attr);
@@ -298,7 +297,6 @@ impl Inner {
         if is_reserved || state.extents.view(range.clone()).next().is_some() {
             return Err(FsError::FileTooLarge.into());
         }
-        target.file.traces.store(true, Ordering::SeqCst);
         let core = target.core.lock();
         let state = uncut.change(target, state, &core);
         let hole = Hole { range, seq: self.next_seq(), last_seq: state.last_seq, size: core.attr.size };
@@ -467,7 +465,8 @@ impl<'a> States<'a> {
     fn are_ready(&self, source: &Inode, target: &Inode, span: CloneSpan) -> Result<(), Missed> {
         let from = self.source.as_ref().unwrap_or(&self.target);
         let to = &self.target;
-        if from.gone || to.gone || source.core.lock().gone || target.core.lock().gone {
+        // `data.traces_before_batch`
+        if from.gone || source.core.lock().gone || !to.may_store(target) {
             return Err(FsError::Stale.into());
         }
         if span.source().end > source.core.lock().attr.size {
