@@ -24,7 +24,13 @@ impl Files {
     /// Lets a range of `target` be what `source` has, all or nothing, after other clients have given back their caches.
     /// [`FsError::NotSupported`] in folders of the host. See [`larder_volume::Volume::clone_range`] for the other errors. The
     /// caller has checked the rights.
-    pub async fn clone_range(&self, cred: &Cred, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<Changed> {
+    pub async fn clone_range(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<Changed> {
         let Tree::Volume(volume) = &self.tree else { return Err(FsError::NotSupported) };
         self.recall(source.0, Recall::Writes).await;
         self.recall(target.0, Recall::Data).await;
@@ -52,7 +58,9 @@ impl Files {
                 Ok(_) => return Ok(len),
                 // Too many extents over data at once.
                 Err(FsError::FileTooLarge) if len / 2 >= HALVED_BYTES_MIN => len /= 2,
-                Err(FsError::FileTooLarge | FsError::NotSupported | FsError::Invalid(_) | FsError::Busy(_)) => return Ok(0),
+                Err(FsError::FileTooLarge | FsError::NotSupported | FsError::Invalid(_) | FsError::Busy(_)) => {
+                    return Ok(0);
+                }
                 Err(error) => return Err(error),
             }
         }

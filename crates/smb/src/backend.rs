@@ -611,7 +611,13 @@ impl ShareBackend for NotSupportedBackend {
         Err(SmbError::NotSupported)
     }
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false, named_streams: false, shared_extents: false }
+        BackendCapabilities {
+            is_read_only: true,
+            case_sensitive: false,
+            sparse_files: false,
+            named_streams: false,
+            shared_extents: false,
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use larder_base::checksum::checksum;
 use larder_base::log::LogEntry;
 
 use crate::data::{
-    Codec, EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, RESERVED_TAG, SEGMENT_TAG, SegmentId, decode_extent, decode_sharer, sharer_key,
-    decode_intent, decode_mask, decode_reserved, decode_segment, decompress_into, encode_reserved, encode_segment,
-    place_seed, put_extent, reserved_key,
+    Codec, EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, RESERVED_TAG, SEGMENT_TAG, SegmentId, decode_extent,
+    decode_intent, decode_mask, decode_reserved, decode_segment, decode_sharer, decompress_into, encode_reserved,
+    encode_segment, place_seed, put_extent, reserved_key, sharer_key,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;

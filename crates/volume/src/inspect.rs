@@ -8,8 +8,8 @@ use slatedb::ValueDeletable;
 
 use crate::data::{
     EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, SEGMENT_TAG, SegmentId,
-    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, decode_sharer, parse_footer, parse_index,
-    verify_and_unpack, verify_header,
+    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, decode_sharer, parse_footer,
+    parse_index, verify_and_unpack, verify_header,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -87,9 +87,7 @@ fn key_text(key: &[u8]) -> String {
             Some(format!("{text} #{} @{}{mask}", number(key, 9)?, number(key, 17)?))
         }),
         Some(&SEGMENT_TAG) => number(key, 1).map(|segment| format!("segment {segment:016x}")),
-        Some(&tag::SHARER) => {
-            of("sharer").and_then(|text| Some(format!("{text} of segment {:016x}", number(key, 9)?)))
-        }
+        Some(&tag::SHARER) => of("sharer").and_then(|text| Some(format!("{text} of segment {:016x}", number(key, 9)?))),
         _ => None,
     };
     text.unwrap_or_else(|| format!("unknown {}", show(key)))

@@ -174,7 +174,13 @@ impl Volume {
     /// [`FsError::Invalid`] if the range ends behind the end of `source`, or overlaps itself. What cannot be shared in one step
     /// is refused: [`FsError::FileTooLarge`] for too many extents over data, [`FsError::NotSupported`] for a file of a snapshot.
     /// Then the range can be shared in parts, or copied.
-    pub async fn clone_range(&self, cred: &Cred, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<Changed> {
+    pub async fn clone_range(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<Changed> {
         let state = &*self.state;
         let ((source, from), (target, to)) = (source, target);
         // `share.living_segments`

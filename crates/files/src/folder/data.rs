@@ -163,7 +163,13 @@ impl Folder {
     }
 
     /// Lets the host copy, at most [`COPIED_BYTES_MAX`]. Returns how many bytes; 0: it cannot.
-    pub(crate) async fn copy_range(&self, cred: &Cred, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
+    pub(crate) async fn copy_range(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<u64> {
         let cred = cred.clone();
         let ((source, mut from), (target, to)) = (source, target);
         self.run(move |folder| {

@@ -268,7 +268,10 @@ async fn copy_chunks(from: &Open, to: &Open, chunks: &[Chunk], done: &mut Progre
     while let Some(chunk) = rest.first() {
         let count = run(rest);
         let (chunks, after) = rest.split_at(count);
-        if !append_only && let Some(bytes) = share_run((source.as_ref(), source_file), (target.as_ref(), target_file), chunks).await? {
+        if !append_only
+            && let Some(bytes) =
+                share_run((source.as_ref(), source_file), (target.as_ref(), target_file), chunks).await?
+        {
             done.chunks += count as u32;
             done.bytes += bytes;
             rest = after;
@@ -311,9 +314,13 @@ async fn share_run(
     (target, target_file): (&dyn Handle, &FileRef),
     chunks: &[Chunk],
 ) -> Result<Option<u32>, u32> {
-    let (Some(first), Some(of), Some(own)) = (chunks.first(), source.identity(), target.identity()) else { return Ok(None) };
+    let (Some(first), Some(of), Some(own)) = (chunks.first(), source.identity(), target.identity()) else {
+        return Ok(None);
+    };
     let len: u64 = chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
-    let (Some(from_end), Some(to_end)) = (first.from.checked_add(len), first.to.checked_add(len)) else { return Ok(None) };
+    let (Some(from_end), Some(to_end)) = (first.from.checked_add(len), first.to.checked_add(len)) else {
+        return Ok(None);
+    };
     let is_overlapping = of == own && first.from < to_end && first.to < from_end;
     // What is wrong with one chunk is told when it is copied.
     if is_overlapping

@@ -64,10 +64,10 @@ mod write;
 mod tests;
 
 #[cfg(any(test, fuzzing))]
-pub(crate) use compress::decompress_into;
-#[cfg(any(test, fuzzing))]
 pub(crate) use clone_range::sharer_key;
 pub(crate) use clone_range::{CloneSpan, decode_sharer};
+#[cfg(any(test, fuzzing))]
+pub(crate) use compress::decompress_into;
 pub(crate) use cut::Forming;
 pub(crate) use dirty::Payload as IntentPayload;
 #[cfg(test)]

@@ -74,7 +74,9 @@ async fn any_range_is_shared_at_any_offset() {
     put(&volume, b, 0, other.clone(), Stability::Unstable).await;
     volume.allocate(&root(), a, 300_000, 500_000, AllocateMode::PunchHole).await.unwrap();
     one[300_000..800_000].fill(0);
-    for (from, to, len) in [(0, 0, 100), (1, 2, 1_500_000), (299_999, 3_000_001, 500_002), (2_499_999, 0, 1), (5, 900_000, 1 << 20)] {
+    for (from, to, len) in
+        [(0, 0, 100), (1, 2, 1_500_000), (299_999, 3_000_001, 500_002), (2_499_999, 0, 1), (5, 900_000, 1 << 20)]
+    {
         clone(&volume, (a, from), (b, to), len).await.unwrap();
         copied(&mut other, to as usize, &one[from as usize..from as usize + len]);
         assert!(read_all(&volume, b).await == other, "{from} {to} {len}");
@@ -183,7 +185,8 @@ async fn many_extents_are_laid_into_a_hole_or_not_at_all() {
     match done {
         Ok(_) => {
             assert!(found[400..] == content[400..]);
-            let lies = |n: usize| found[n * 10..n * 10 + 10] == content[n * 10..n * 10 + 10] || found[n * 10] == n as u8 + 1;
+            let lies =
+                |n: usize| found[n * 10..n * 10 + 10] == content[n * 10..n * 10 + 10] || found[n * 10] == n as u8 + 1;
             assert!((0..40).all(lies));
         }
         // Its bytes were stored first, and then there is no hole.

@@ -10,8 +10,8 @@ use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stable_how, stat_of};
 use super::super::ops::{
-    AllocateArgs, ArgOp, CloneArgs, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, ReadArgs, ReadContent,
-    ReadPlusOk, ResOp, SeekArgs, SeekOk,
+    AllocateArgs, ArgOp, CloneArgs, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, ReadArgs,
+    ReadContent, ReadPlusOk, ResOp, SeekArgs, SeekOk,
 };
 use super::super::place::{Object, Place};
 use super::super::types::{ContentKind, DetailedResult, NfsStat, StateId, WriteResponse};
