@@ -596,8 +596,18 @@ def test_ranges_and_copies(four, here):
     done = four.compound(put(file.handle), nfs4.SAVE, put(target.handle), (nfs4.COPY, arguments, ok))[-1]
     assert done[:2] == (0, 100_000)
     assert four.read(target, 0, 200_000).data == bytes(10) + bytes(50_000) + data[50_000:]
-    with refused("NOTSUPP"):
-        four.compound(put(file.handle), nfs4.SAVE, put(target.handle), (nfs4.CLONE, file.stateid + target.stateid + u64(0) + u64(0) + u64(0), nothing))
+    clone = lambda source, at, count: four.compound(put(file.handle), nfs4.SAVE, put(target.handle), (
+        nfs4.CLONE, file.stateid + target.stateid + u64(source) + u64(at) + u64(count), nothing))
+    clone(0, 3, 0)
+    whole = bytes((1 << 20) + 50_000) + data[50_000:]
+    assert four.read(target, 3, len(whole)).data == whole and four.attr(target.handle).size == (2 << 20) + 4096 + 3
+    with refused("INVAL"):
+        clone(10, 0, (2 << 20) + 4096)
+    with refused("FBIG"):
+        clone(0, (1 << 63) - 10, 100)
+    with refused("INVAL"):
+        four.compound(put(file.handle), nfs4.SAVE, put(file.handle), (
+            nfs4.CLONE, file.stateid + file.stateid + u64(0) + u64(50) + u64(100), nothing))
 
 
 def test_extended_attributes(four, here, mounted):

@@ -210,7 +210,15 @@ impl Copying {
     /// Data, and its holes.
     async fn data(&self, source: Ino, made: Ino, size: u64, stop: Stop<'_>) -> FsResult<()> {
         let (from, to) = (self.from.untouched(), self.target());
-        let (mut at, mut written) = (0, 0);
+        let mut at = 0;
+        // `copy.shares_if_it_can`
+        while self.is_one_tree() && at < size && !stop() {
+            match to.copy_range(&Cred::root(), (source, at), (made, at), size - at).await? {
+                0 => break,
+                shared => at += shared,
+            }
+        }
+        let mut written = at;
         while at < size {
             let start = match from.seek(source, at, SeekTo::Data).await {
                 Ok(start) => start,

@@ -37,6 +37,7 @@ pub mod posix_acl;
 mod read;
 mod recycle;
 mod remove;
+mod share;
 mod shown;
 mod tree;
 mod walk;

@@ -143,6 +143,57 @@ impl Client {
         Ok(())
     }
 
+    /// A range of a file becomes one of another, or of itself, without a copy.
+    pub(crate) async fn clone_range(&self) -> Outcome<()> {
+        let (Some((source, source_ino)), Some((target, target_ino))) = (self.file(), self.file()) else {
+            return Ok(());
+        };
+        let bytes = self.model.lock().file(source).bytes().to_vec();
+        let most = bytes_max(target);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (from, to, length) = self.run.draw(|random| {
+            let unit = [1, 1, 4096][random.random_range(0..3)];
+            let from = random.random_range(0..bytes.len()) / unit * unit;
+            let length =
+                if random.random_range(0..3) == 0 { bytes.len() } else { random.random_range(1..=bytes.len()) };
+            let to = [0, random.random_range(0..most) / unit * unit][random.random_range(0..2)];
+            (from, to, length.min(bytes.len() - from).min(most))
+        });
+        let what = format!("clone {source} {from}+{length} {target} {to}");
+        let is_overlapping = source == target && from < to + length && to < from + length;
+        let clone =
+            self.front.clone_range(&self.cred, (source_ino, from as u64), (target_ino, to as u64), length as u64);
+        if is_overlapping {
+            self.note(|| what.clone());
+            let done = clone.await;
+            self.run.check_power()?;
+            return match done {
+                Err(FsError::Invalid(_)) => Ok(()),
+                Err(error) => self.refused(&what, &error, false),
+                Ok(_) => Err(Stop::Failed(format!("{what} overlaps itself and worked"))),
+            };
+        }
+        self.begin(target, Change::Write(to, bytes[from..from + length].into()));
+        self.note(|| what.clone());
+        let begun = elapsed();
+        let done = clone.await;
+        self.run.check_power()?;
+        self.note(|| format!("{what}: {:?}", done.as_ref().err()));
+        match done {
+            Ok(_) => {
+                self.run.judge_answer(Some(begun));
+                self.answered(target, !self.is_relaxed);
+                self.run.done("clone");
+                Ok(())
+            }
+            // Too many extents over data: nothing was changed.
+            Err(FsError::FileTooLarge) => Ok(()),
+            Err(error) => self.refused(&what, &error, false),
+        }
+    }
+
     pub(crate) async fn read(&self) -> Outcome<()> {
         let Some((number, ino)) = self.file() else { return Ok(()) };
         let Some(found) = self.bytes(format!("read {number}"), read_all(self.front.volume(), ino)).await? else {

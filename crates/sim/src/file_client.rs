@@ -36,6 +36,8 @@ pub struct Client {
     /// A file that is open, and perhaps without a name.
     open: Mutex<Option<(u64, OpenFile)>>,
     content_next: Mutex<u64>,
+    /// It clones ranges again and again.
+    clones: bool,
     /// The one who changes things is done.
     is_done: AtomicBool,
 }
@@ -51,8 +53,9 @@ impl Client {
         number: usize,
     ) -> Self {
         let content_next = Mutex::new(run.draw(|random| random.random()));
+        let clones = run.one_in(3);
         let (open, is_done) = (Mutex::default(), AtomicBool::new(false));
-        Self { run, model, front, cred: Cred::root(), is_relaxed, shots, number, open, content_next, is_done }
+        Self { run, model, front, cred: Cred::root(), is_relaxed, shots, number, open, content_next, clones, is_done }
     }
 
     /// One changes things, the others commit what there is.
@@ -121,7 +124,10 @@ impl Client {
         if self.run.plan.has_snapshots && self.run.one_in(12) {
             return self.snapshot_or_destroy().await;
         }
-        match self.run.draw(|random| random.random_range(0..54)) {
+        if self.clones && self.run.one_in(4) {
+            return self.clone_range().await;
+        }
+        match self.run.draw(|random| random.random_range(0..56)) {
             0..5 => self.create().await,
             5..12 => self.write().await,
             12..15 => self.append().await,
@@ -143,6 +149,7 @@ impl Client {
             47 | 48 => self.commit_directory().await,
             49 => self.open_or_close().await,
             50 | 51 => self.named().await,
+            54 | 55 => self.clone_range().await,
             _ => self.look().await,
         }
     }

@@ -31,6 +31,7 @@ pub enum Answer {
     SetAttr,
     Truncate,
     Allocate,
+    Clone,
     SetXattr,
     RemoveXattr,
     StableWrite,
@@ -44,7 +45,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    pub const ALL: [(Self, &'static str); 22] = [
+    pub const ALL: [(Self, &'static str); 23] = [
         (Self::Create, "early-create"),
         (Self::Mkdir, "early-mkdir"),
         (Self::Symlink, "early-symlink"),
@@ -58,6 +59,7 @@ impl Answer {
         (Self::SetAttr, "early-setattr"),
         (Self::Truncate, "early-truncate"),
         (Self::Allocate, "early-allocate"),
+        (Self::Clone, "early-clone"),
         (Self::SetXattr, "early-setxattr"),
         (Self::RemoveXattr, "early-removexattr"),
         (Self::StableWrite, "early-stable-write"),
@@ -220,6 +222,12 @@ impl Front {
     pub async fn allocate(&self, cred: &Cred, ino: Ino, at: u64, length: u64, mode: AllocateMode) -> Fs<Changed> {
         let changed = self.volume.allocate(cred, ino, at, length, mode).await?;
         self.settle(Answer::Allocate, ino).await?;
+        Ok(changed)
+    }
+
+    pub async fn clone_range(&self, cred: &Cred, source: (Ino, u64), target: (Ino, u64), length: u64) -> Fs<Changed> {
+        let changed = self.volume.clone_range(cred, source, target, length).await?;
+        self.settle(Answer::Clone, target.0).await?;
         Ok(changed)
     }
 

@@ -264,6 +264,8 @@ pub struct BackendCapabilities {
     /// True iff files can be sparse: [`Handle::set_sparse`],
     /// [`Handle::zero_range`] and [`Handle::allocated_ranges`] work.
     pub sparse_files: bool,
+    /// Files can share extents ([`Handle::share_from`]).
+    pub shared_extents: bool,
     /// True iff files and directories can have named streams: paths with
     /// [`SmbPath::stream`] open them, and [`Handle::streams`] lists them.
     pub named_streams: bool,
@@ -429,6 +431,24 @@ pub trait Handle: Send + Sync {
         self.write_owned(offset, data.into()).await
     }
 
+    /// What the open is of, for another one of the same backend: the store and the number of the file in it. `None`: nothing
+    /// is shared with it.
+    fn identity(&self) -> Option<(u128, u64)> {
+        None
+    }
+
+    /// Lets `len` bytes from `to` on be those that the file `source` has from `from` on, all or nothing, without copying them.
+    /// `false`: this cannot be done, the bytes have to be copied.
+    async fn share_from(&self, _source: (u128, u64), _from: u64, _to: u64, _len: u64) -> SmbResult<bool> {
+        Ok(false)
+    }
+
+    /// As [`share_from`](Self::share_from), of as much from the front as can be done at once, and in whatever way is best: the
+    /// number of bytes.
+    async fn copy_from(&self, _source: (u128, u64), _from: u64, _to: u64, _len: u64) -> SmbResult<u64> {
+        Ok(0)
+    }
+
     /// Flush buffered writes. May be a no-op on backends that always flush.
     async fn flush(&self) -> SmbResult<()>;
 
@@ -591,7 +611,13 @@ impl ShareBackend for NotSupportedBackend {
         Err(SmbError::NotSupported)
     }
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false, named_streams: false }
+        BackendCapabilities {
+            is_read_only: true,
+            case_sensitive: false,
+            sparse_files: false,
+            named_streams: false,
+            shared_extents: false,
+        }
     }
 }
 

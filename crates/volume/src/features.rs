@@ -49,8 +49,13 @@ pub(crate) const SEALING: &str = "sealing";
 /// serve volumes that others have.
 pub(crate) const SEATS: &str = "seats";
 
+/// Files share extents (`data::clone_range`). A program that does not know this would store the shared records once for each
+/// file when it collects garbage, and leave the rows `T` behind.
+pub(crate) const SHARED_EXTENTS: &str = "shared-extents";
+
 /// Those that others can still read around.
-pub(crate) const KNOWN: [&str; 6] = [ACCESS_LISTS, CLONES, NAMED_ATTRIBUTES, REPLICA_HOLDS, RESERVED_RANGES, SNAPSHOTS];
+pub(crate) const KNOWN: [&str; 7] =
+    [ACCESS_LISTS, CLONES, NAMED_ATTRIBUTES, REPLICA_HOLDS, RESERVED_RANGES, SHARED_EXTENTS, SNAPSHOTS];
 /// Incompatible features of objects that a stream of a snapshot has as they are (`replica`).
 pub(crate) const OF_OBJECTS: [&str; 1] = [PIECES];
 /// Those that a program must know to do anything.

@@ -12,8 +12,8 @@ use larder_base::log::LogEntry;
 
 use crate::data::{
     Codec, EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, RESERVED_TAG, SEGMENT_TAG, SegmentId, decode_extent,
-    decode_intent, decode_mask, decode_reserved, decode_segment, decompress_into, encode_reserved, encode_segment,
-    place_seed, put_extent, reserved_key,
+    decode_intent, decode_mask, decode_reserved, decode_segment, decode_sharer, decompress_into, encode_reserved,
+    encode_segment, place_seed, put_extent, reserved_key, sharer_key,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -94,6 +94,11 @@ fn again(key: &Bytes, value: &Bytes) {
                 // The death of a segment is not kept: it is read and stays zero.
                 let once = encode_segment(&segment);
                 assert_eq!(decode_segment(key, &once).unwrap().1, segment);
+            }
+        }
+        Some(&tag::SHARER) => {
+            if let Ok((ino, segment)) = decode_sharer(key, value) {
+                assert_eq!(sharer_key(ino, segment), key);
             }
         }
         _ => {}

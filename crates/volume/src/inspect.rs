@@ -8,8 +8,8 @@ use slatedb::ValueDeletable;
 
 use crate::data::{
     EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, SEGMENT_TAG, SegmentId,
-    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, parse_footer, parse_index,
-    verify_and_unpack, verify_header,
+    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, decode_sharer, parse_footer,
+    parse_index, verify_and_unpack, verify_header,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -87,6 +87,7 @@ fn key_text(key: &[u8]) -> String {
             Some(format!("{text} #{} @{}{mask}", number(key, 9)?, number(key, 17)?))
         }),
         Some(&SEGMENT_TAG) => number(key, 1).map(|segment| format!("segment {segment:016x}")),
+        Some(&tag::SHARER) => of("sharer").and_then(|text| Some(format!("{text} of segment {:016x}", number(key, 9)?))),
         _ => None,
     };
     text.unwrap_or_else(|| format!("unknown {}", show(key)))
@@ -119,6 +120,7 @@ fn value_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
         }
         Some(&tag::XATTR) => show(&keys::decode_xattr(key, value)?),
         Some(&tag::FOLDED | &tag::ORPHAN) => "mark".to_owned(),
+        Some(&tag::SHARER) => decode_sharer(key, value).map(|_| "mark".to_owned())?,
         Some(&EXTENT_TAG) => extent_text(key, value)?,
         Some(&RESERVED_TAG) => {
             let (_, range) = decode_reserved(key, value)?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
-use crate::data::WriteAt;
+use crate::data::{CloneSpan, WriteAt};
 use crate::inode::Inode;
 use crate::snapshots::number::place_of;
 use crate::types::*;
@@ -165,6 +165,51 @@ impl Volume {
         };
         let (changed, ticket) = state.data.allocate(&inode, offset, len, mode, update).await?;
         state.send(|| Event::Data { origin: self.origin, ino, offset, len });
+        self.await_durable(ticket).await?;
+        Ok(changed)
+    }
+
+    /// Lets `len` bytes of `target` from `to` on be those that `source` has from `from` on, without a copy: both refer to the
+    /// same records (`share.*`). All or nothing, as FICLONERANGE, RFC 7862 15.13. Checks no permission.
+    /// [`FsError::Invalid`] if the range ends behind the end of `source`, or overlaps itself. What cannot be shared in one step
+    /// is refused: [`FsError::FileTooLarge`] for too many extents over data, [`FsError::NotSupported`] for a file of a snapshot.
+    /// Then the range can be shared in parts, or copied.
+    pub async fn clone_range(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<Changed> {
+        let state = &*self.state;
+        let ((source, from), (target, to)) = (source, target);
+        // `share.living_segments`
+        if source.is_past() {
+            return Err(FsError::NotSupported);
+        }
+        check_extent(WriteAt::Offset(from), len)?;
+        check_extent(WriteAt::Offset(to), len)?;
+        let (source, target) = (state.file(source).await?, state.changeable_file(target).await?);
+        if source.id.ino == target.id.ino && from < to + len && to < from + len {
+            return Err(FsError::Invalid("the ranges overlap"));
+        }
+        if from + len > current(&source)?.size {
+            return Err(FsError::Invalid("the range ends behind the end of the file that is cloned"));
+        }
+        if len == 0 {
+            let after = current(&target)?;
+            return Ok(Changed { before: PreAttr::of(&after), after });
+        }
+        state.admit_data(&target, to..to + len).await?;
+        let (cred, now) = (cred.clone(), state.now());
+        let update = move |attr: &mut Attr| {
+            clear_suid(attr, &cred);
+            touch_mtime(attr, now);
+        };
+        let (changed, ticket) = state.data.clone_range(&source, &target, CloneSpan { from, to, len }, update).await?;
+        let counts = state.data.counts();
+        counts.writes.add(1);
+        state.send(|| Event::Data { origin: self.origin, ino: target.id.ino, offset: to, len });
         self.await_durable(ticket).await?;
         Ok(changed)
     }

@@ -40,8 +40,7 @@ pub(crate) mod tag {
     pub(crate) const SNAPSHOT: u8 = b'P';
     pub(crate) const CHANGED: u8 = b'H';
     pub(crate) const SAVED: u8 = b'V';
-    /// Kept for file data that is shared. Nothing is written under it.
-    pub(super) const UNUSED: u8 = b'T';
+    pub(crate) const SHARER: u8 = b'T';
 }
 
 // `keys.one_tag_per_table`
@@ -49,7 +48,7 @@ const _: () = {
     use tag::*;
     let tags = [
         SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, BLOCK, SNAPSHOT, CHANGED, SAVED, UNUSED,
+        SEGMENT, BLOCK, SNAPSHOT, CHANGED, SAVED, SHARER,
     ];
     let mut at = 0;
     while at < tags.len() {

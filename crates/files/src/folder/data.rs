@@ -16,6 +16,8 @@ use super::notify::Own;
 use super::numbers::is_stream;
 use super::{Folder, OpenFile};
 
+/// Bytes that the host copies in one call: where it cannot share them this takes a second or two.
+const COPIED_BYTES_MAX: u64 = 256 << 20;
 /// IOV_MAX of Linux.
 const SLICES_MAX: usize = 1024;
 
@@ -156,6 +158,48 @@ impl Folder {
             }
             folder.host.events.send(|| Event::Data { origin: folder.origin, ino, offset, len });
             Ok(Changed { before: PreAttr::of(&node.attr), after: folder.host.again(&node)? })
+        })
+        .await
+    }
+
+    /// Lets the host copy, at most [`COPIED_BYTES_MAX`]. Returns how many bytes; 0: it cannot.
+    pub(crate) async fn copy_range(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<u64> {
+        let cred = cred.clone();
+        let ((source, mut from), (target, to)) = (source, target);
+        self.run(move |folder| {
+            if is_stream(source) || is_stream(target) {
+                return Ok(0);
+            }
+            let host = &folder.host;
+            let (read, node) = (host.node(source)?, host.node(target)?);
+            host.admit()?;
+            let (input, output) = (host.data(&read, false)?, host.data(&node, true)?);
+            let own = host.notices.own(&[Own::Changes(target)]);
+            folder.clear_suid(&cred, &node)?;
+            let (mut at, end) = (to, to.saturating_add(len.min(COPIED_BYTES_MAX)));
+            while at < end {
+                let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                match rustix::fs::copy_file_range(&input, Some(&mut from), &output, Some(&mut at), left) {
+                    Ok(0) => break,
+                    Ok(_) | Err(Errno::INTR) => {}
+                    // The caller moves the rest, and meets what is wrong.
+                    Err(_) => break,
+                }
+            }
+            drop(own);
+            if at > to {
+                if folder.is_durable() {
+                    host.flushed(rustix::fs::fsync(&output))?;
+                }
+                host.events.send(|| Event::Data { origin: folder.origin, ino: target, offset: to, len: at - to });
+            }
+            Ok(at - to)
         })
         .await
     }

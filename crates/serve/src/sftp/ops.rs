@@ -470,6 +470,18 @@ impl Session {
             return Err(Fail::new(Code::Failure, "the two ranges of the file overlap"));
         }
         let (mut at, mut at_target) = (offset, to_offset);
+        if source.room.files().id() == target.room.files().id() {
+            let size = source.room.files().getattr(source.ino).await?.size;
+            loop {
+                let within = left.min(size.saturating_sub(at));
+                let shared =
+                    files.copy_range(&target.room.cred, (source.ino, at), (target.ino, at_target), within).await?;
+                if shared == 0 || self.over.load(Ordering::Acquire) {
+                    break;
+                }
+                (at, at_target, left) = (at + shared, at_target + shared, left - shared);
+            }
+        }
         while left > 0 && !self.over.load(Ordering::Acquire) {
             let read = source.room.files().read(source.ino, at, left.min(COPY_BYTES) as usize).await?;
             let count = read.len() as u64;

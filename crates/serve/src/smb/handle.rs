@@ -106,6 +106,30 @@ impl Handle for FileHandle {
         Ok(len)
     }
 
+    fn identity(&self) -> Option<(u128, u64)> {
+        Some((self.core.files.id().as_u128(), self.ino.0))
+    }
+
+    async fn share_from(&self, (store, source): (u128, u64), from: u64, to: u64, len: u64) -> SmbResult<bool> {
+        if store != self.core.files.id().as_u128() {
+            return Ok(false);
+        }
+        let _op = self.core.stats.begin(Op::Write);
+        match self.core.files.clone_range(&self.who, (Ino(source), from), (self.ino, to), len).await {
+            Ok(_) => Ok(true),
+            Err(FsError::NotSupported | FsError::FileTooLarge | FsError::Busy(_)) => Ok(false),
+            Err(error) => Err(error).or_status(),
+        }
+    }
+
+    async fn copy_from(&self, (store, source): (u128, u64), from: u64, to: u64, len: u64) -> SmbResult<u64> {
+        if store != self.core.files.id().as_u128() {
+            return Ok(0);
+        }
+        let _op = self.core.stats.begin(Op::Write);
+        self.core.files.copy_range(&self.who, (Ino(source), from), (self.ino, to), len).await.or_status()
+    }
+
     async fn flush(&self) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Sync);
         self.core.files.commit(self.ino).await.or_status()?;

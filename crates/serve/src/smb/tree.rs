@@ -590,6 +590,7 @@ impl ShareBackend for Tree {
         capabilities.is_read_only = self.core.read_only;
         capabilities.case_sensitive = false;
         capabilities.sparse_files = true;
+        capabilities.shared_extents = self.core.files.shares_extents();
         capabilities.named_streams = self.core.files.keeps_streams();
         capabilities
     }

@@ -17,7 +17,7 @@ use tokio::sync::RwLock;
 use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;
 use crate::conn::state::{Connection, Open};
-use crate::files::Trigger;
+use crate::files::{FileRef, Trigger};
 use crate::handlers::ioctl::response;
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
@@ -189,6 +189,72 @@ async fn find_open(conn: &Arc<Connection>, session_id: u64, id: FileId) -> Optio
     None
 }
 
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE (MS-FSCC 2.3.7.2, MS-SMB2 3.3.5.15.17): the source's FileId, its offset, the target's, the
+/// number of bytes.
+const DUPLICATE_BYTES: usize = 40;
+
+/// All or nothing; nothing is copied where extents cannot be shared.
+pub(super) async fn duplicate(
+    conn: &Arc<Connection>,
+    session_id: u64,
+    req: &IoctlRequest,
+    input: &[u8],
+    target: &Arc<RwLock<Open>>,
+) -> HandlerResponse {
+    let Some(input) = input.get(..DUPLICATE_BYTES) else {
+        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+    };
+    let source = FileId::new(le_u64(&input[..8]), le_u64(&input[8..16]));
+    let (from_at, to_at, len) = (le_u64(&input[16..24]), le_u64(&input[24..32]), le_u64(&input[32..40]));
+    let Some(source) = find_open(conn, session_id, source).await else {
+        return HandlerResponse::err(ntstatus::STATUS_INVALID_HANDLE);
+    };
+    let to = target.read().await;
+    let from = match Arc::ptr_eq(&source, target) {
+        true => None,
+        false => Some(source.read().await),
+    };
+    let from = from.as_deref().unwrap_or(&to);
+    if !may_copy(from, &to, true) || to.granted_access & FILE_WRITE_DATA == 0 {
+        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    match duplicate_range(from, &to, (from_at, to_at, len)).await {
+        Ok(()) => {
+            to.wrote.store(true, Ordering::Release);
+            to.restore_fixed_times().await;
+            response(req.ctl_code, req.file_id, Vec::new())
+        }
+        Err(status) => HandlerResponse::err(status),
+    }
+}
+
+async fn duplicate_range(from: &Open, to: &Open, (from_at, to_at, len): (u64, u64, u64)) -> Result<(), u32> {
+    let closed = ntstatus::STATUS_FILE_CLOSED;
+    let (Some(source), Some(source_file)) = (&from.handle, &from.file) else {
+        return Err(closed);
+    };
+    let (Some(target), Some(target_file)) = (&to.handle, &to.file) else {
+        return Err(closed);
+    };
+    let (Some(from_end), Some(to_end)) = (from_at.checked_add(len), to_at.checked_add(len)) else {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    };
+    // MS-FSA 2.1.5.10.4: the target is as long as is needed before, and the ranges of one file lie apart.
+    if from_end > size(source.as_ref()).await? || to_end > size(target.as_ref()).await? {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    source_file.check_io(from_at, len, false)?;
+    target_file.check_io(to_at, len, true)?;
+    let Some(of) = source.identity() else { return Err(ntstatus::STATUS_NOT_SUPPORTED) };
+    target_file.break_leases(Trigger::Write);
+    let shared = target.share_from(of, from_at, to_at, len).await;
+    target_file.break_leases(Trigger::Write);
+    match shared.map_err(|error| error.to_nt_status())? {
+        true => Ok(()),
+        false => Err(ntstatus::STATUS_NOT_SUPPORTED),
+    }
+}
+
 async fn copy_chunks(from: &Open, to: &Open, chunks: &[Chunk], done: &mut Progress) -> Result<(), u32> {
     let closed = ntstatus::STATUS_FILE_CLOSED;
     let (Some(source), Some(source_file)) = (&from.handle, &from.file) else {
@@ -198,7 +264,20 @@ async fn copy_chunks(from: &Open, to: &Open, chunks: &[Chunk], done: &mut Progre
         return Err(closed);
     };
     let append_only = to.granted_access & FILE_WRITE_DATA == 0;
-    for chunk in chunks {
+    let mut rest = chunks;
+    while let Some(chunk) = rest.first() {
+        let count = run(rest);
+        let (chunks, after) = rest.split_at(count);
+        if !append_only
+            && let Some(bytes) =
+                share_run((source.as_ref(), source_file), (target.as_ref(), target_file), chunks).await?
+        {
+            done.chunks += count as u32;
+            done.bytes += bytes;
+            rest = after;
+            continue;
+        }
+        rest = &rest[1..];
         let len = u64::from(chunk.len);
         if chunk.from.checked_add(len).is_none() || chunk.to.checked_add(len).is_none() {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
@@ -218,6 +297,45 @@ async fn copy_chunks(from: &Open, to: &Open, chunks: &[Chunk], done: &mut Progre
         done.bytes += chunk.len;
     }
     Ok(())
+}
+
+/// How many chunks at the front are one range of both files.
+fn run(chunks: &[Chunk]) -> usize {
+    let follows = |pair: &[Chunk]| {
+        let len = u64::from(pair[0].len);
+        pair[0].from.checked_add(len) == Some(pair[1].from) && pair[0].to.checked_add(len) == Some(pair[1].to)
+    };
+    chunks.len().min(1) + chunks.windows(2).take_while(|pair| follows(pair)).count()
+}
+
+/// Lets the target refer to a run of chunks of the source (`Handle::copy_from`). `None`: they are copied one by one.
+async fn share_run(
+    (source, source_file): (&dyn Handle, &FileRef),
+    (target, target_file): (&dyn Handle, &FileRef),
+    chunks: &[Chunk],
+) -> Result<Option<u32>, u32> {
+    let (Some(first), Some(of), Some(own)) = (chunks.first(), source.identity(), target.identity()) else {
+        return Ok(None);
+    };
+    let len: u64 = chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
+    let (Some(from_end), Some(to_end)) = (first.from.checked_add(len), first.to.checked_add(len)) else {
+        return Ok(None);
+    };
+    let is_overlapping = of == own && first.from < to_end && first.to < from_end;
+    // What is wrong with one chunk is told when it is copied.
+    if is_overlapping
+        || source_file.check_io(first.from, len, false).is_err()
+        || target_file.check_io(first.to, len, true).is_err()
+        || size(source).await? < from_end
+    {
+        return Ok(None);
+    }
+    target_file.break_leases(Trigger::Write);
+    let shared = target.copy_from(of, first.from, first.to, len).await;
+    target_file.break_leases(Trigger::Write);
+    // What was shared of a part is copied once more, with the same result.
+    let is_whole = shared.map_err(|error| error.to_nt_status())? == len;
+    Ok(is_whole.then_some(len as u32))
 }
 
 async fn size(handle: &dyn Handle) -> Result<u64, u32> {

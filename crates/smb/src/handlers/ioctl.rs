@@ -114,6 +114,10 @@ pub async fn handle(
             Some(open) => copychunk::copy(conn, hdr.session_id, &req, input, &open).await,
             None => HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
         },
+        Fsctl::DuplicateExtents => match open {
+            Some(open) => copychunk::duplicate(conn, hdr.session_id, &req, input, &open).await,
+            None => HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
+        },
         _ => match open {
             Some(open) => on_file(&req, input, &*open.read().await).await,
             None => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),

@@ -25,6 +25,7 @@ const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;
 const FILE_CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
 const FILE_CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
 const FILE_UNICODE_ON_DISK: u32 = 0x0000_0004;
+const FILE_SUPPORTS_BLOCK_REFCOUNTING: u32 = 0x0800_0000;
 const FILE_SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
 const FILE_NAMED_STREAMS: u32 = 0x0004_0000;
 
@@ -335,6 +336,9 @@ async fn query_filesystem(
             }
             if capabilities.sparse_files {
                 attributes |= FILE_SUPPORTS_SPARSE_FILES;
+            }
+            if capabilities.shared_extents {
+                attributes |= FILE_SUPPORTS_BLOCK_REFCOUNTING;
             }
             if capabilities.named_streams {
                 attributes |= FILE_NAMED_STREAMS;

@@ -9,13 +9,14 @@ use bytes::Bytes;
 use futures::StreamExt;
 use object_store::ObjectStoreExt;
 
+use super::clone_range::decode_sharer;
 use super::extents::{EXTENT_TAG, Extent, SegmentId, decode_extent};
 use super::pieces::RecordRef;
 use super::reserved::{RESERVED_TAG, decode_reserved};
 use super::segment::{HEADER_BYTES, object_path, segment_of, verify_header};
 use super::segments::Segment;
 use super::shared::{Data, Inner, store_error};
-use crate::keys::{decode_inode, inode_key, range_of, table_range};
+use crate::keys::{decode_inode, inode_key, key_after, range_of, table_range, tag};
 use crate::snapshots::View;
 use crate::types::*;
 
@@ -86,6 +87,7 @@ impl Data {
         inner.turn_to(None, &mut seen, &mut allocated, report).await?;
         inner.check_reserved(&mut seen, &mut allocated, report).await?;
         inner.check_allocated_to_nothing(allocated, report).await?;
+        inner.check_sharers(report).await?;
         compare_counts(&table, &seen, report);
         Ok(())
     }
@@ -333,6 +335,29 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Rows that outlived their inode would never go (`share.sharers_are_noted`).
+    async fn check_sharers(&self, report: &mut CheckReport) -> FsResult<()> {
+        let (mut from, to) = table_range(tag::SHARER);
+        let mut last = None;
+        loop {
+            let rows = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &rows {
+                let ino = match decode_sharer(key, value) {
+                    Ok((ino, _)) => ino,
+                    Err(error) => {
+                        problem(report, error.to_string());
+                        continue;
+                    }
+                };
+                if last.replace(ino) != Some(ino) && self.parts.meta.get(&inode_key(ino)).await?.is_none() {
+                    problem(report, format!("inode {} is said to share segments, and does not exist", ino.0));
+                }
+            }
+            let Some((key, _)) = rows.last().filter(|_| rows.len() >= SCAN_MAX) else { return Ok(()) };
+            from = key_after(key);
+        }
     }
 
     async fn check_objects(&self, used: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) -> FsResult<()> {

@@ -51,6 +51,7 @@ impl Data {
     pub(crate) async fn cut(&self, first: impl FnOnce(u64) -> Batch) -> FsResult<(Forming, meta::Cut)> {
         let inner = &self.0;
         inner.check_poison()?;
+        let _none_of_many = inner.cut.many.write().await;
         let _nobody = inner.cut.close().await;
         let next = inner.segments.lock().epoch() + 1;
         let cut = inner.parts.meta.cut(first(next), next)?;

@@ -10,10 +10,12 @@
 //!   collection also defragments.
 //! - `gc.rewrites_gain`: a segment is rewritten by itself only if that gives bytes back. Otherwise it
 //!   is left alone until fewer of its bytes are live. Several become one. So collection ends.
+//! - `gc.shared_stays_shared`: a record to which several extents refer is moved once, for all of them. The index names one
+//!   file for it; rows `T` lead to the others (`share.sharers_are_noted`), and the new place gets such rows, too.
 //! - `gc.bounded_memory`: collection takes no memory from the bound of dirty data. It holds at most
 //!   one segment read and one being built.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,9 +25,10 @@ use futures::StreamExt;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use super::blocking;
+use super::clone_range::{decode_sharer, note_sharers};
 use super::commit::put_ops;
 use super::compress::compress;
-use super::extents::{Extent, ExtentOps, Place, SegmentId, decode_extent, extent_key};
+use super::extents::{EXTENT_TAG, Extent, ExtentOps, Place, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
 use super::gate::SEGMENT_MIN_GARBAGE;
 use super::pieces::{Codec, RecordRef, verify_and_unpack};
@@ -33,6 +36,7 @@ use super::segment::{Builder, FOOTER_BYTES, IndexEntry, object_path, parse_foote
 use super::segments::{SMALL_BYTES, Tally};
 use super::shared::{Inner, store_error};
 use crate::inode::Inode;
+use crate::keys::{key_after, range_of, table_range, tag};
 use crate::meta::maintain::REPLICA_GRACE;
 use crate::meta::{Batch, Ticket};
 use crate::properties::Compression;
@@ -50,6 +54,8 @@ const SCAN_GAP_BYTES: u64 = 128 << 10;
 const SCAN_MAX: usize = 1024;
 const READ_GAP_BYTES: u64 = 64 << 10;
 const READ_BYTES_MAX: u64 = 4 << 20;
+/// Pieces of files that share victims: with more, the victims are left alone until fewer of their bytes are live.
+const SHARED_PIECES_MAX: usize = 256 << 10;
 /// Moves committed in one batch.
 const MOVES_MAX: usize = 1024;
 /// The first pause after a failure, shorter than a writer waits for room; it doubles up to the
@@ -78,11 +84,21 @@ impl LivePiece {
     }
 }
 
-/// A new record and the pieces that it takes the place of.
+/// A new record and the pieces of one file that it takes the place of.
 struct Move {
     offset: u64,
+    /// Bytes of the record before those at `offset`.
+    skip: u32,
     record: RecordRef,
     pieces: Vec<LivePiece>,
+    /// Other moves have the same record (`gc.shared_stays_shared`).
+    is_shared: bool,
+}
+
+impl Move {
+    fn end(&self) -> u64 {
+        self.pieces.last().map_or(self.offset, |piece| piece.offset + u64::from(piece.len))
+    }
 }
 
 impl Inner {
@@ -106,6 +122,10 @@ impl Inner {
             if let Err(error) = self.sweep_orphans(orphans).await {
                 tracing::warn!(%error, "unreferenced segments could not be swept; the next opening tries again");
             }
+            while let Err(error) = self.find_shared().await {
+                tracing::warn!(%error, "garbage collection waits: the segments that files share could not be listed");
+                tokio::time::sleep(RETRY_MAX).await;
+            }
             loop {
                 self.await_work().await;
                 let mut pause = RETRY_MIN;
@@ -125,6 +145,21 @@ impl Inner {
         tokio::select! {
             () = stop.cancelled() => {}
             () = work => {}
+        }
+    }
+
+    /// Marks the segments that files share (`share.sharers_are_noted`): before the first rewriting, since a record that is moved
+    /// for one file alone is stored twice.
+    async fn find_shared(&self) -> FsResult<()> {
+        let (mut from, to) = table_range(tag::SHARER);
+        loop {
+            let rows = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            let mut table = self.segments.lock();
+            for (key, value) in &rows {
+                table.mark_shared(decode_sharer(key, value)?.1);
+            }
+            let Some((last, _)) = rows.last().filter(|_| rows.len() >= SCAN_MAX) else { return Ok(()) };
+            from = key_after(last);
         }
     }
 
@@ -266,11 +301,12 @@ impl Inner {
     /// given up.
     async fn rewrite(self: &Arc<Self>, live_limit: u64) -> FsResult<u64> {
         let victims = self.choose_victims(live_limit);
-        let mut pieces = Vec::new();
+        let mut pieces = self.shared_pieces(&victims).await?;
+        let found_whole: HashSet<Ino> = pieces.iter().map(|piece| piece.ino).collect();
         let mut freed = 0;
         for id in &victims {
             match self.live_pieces(*id).await {
-                Ok(found) => pieces.extend(found),
+                Ok(found) => pieces.extend(found.into_iter().filter(|piece| !found_whole.contains(&piece.ino))),
                 Err(error) => {
                     tracing::error!(%error, segment = id.0, "garbage collection leaves a segment alone that it cannot read");
                     self.segments.lock().mark_unreadable(*id);
@@ -298,7 +334,7 @@ impl Inner {
             self.segments.lock().mark_no_gain(only);
             return Ok(0);
         }
-        let records = moves.len() as u32;
+        let records = moves.iter().map(|(_, one)| one.record.position).collect::<BTreeSet<_>>().len() as u32;
         let path = object_path(&self.parts.prefix, id);
         self.put_once(&path, PutPayload::from_iter(parts)).await?;
         self.segments.lock().add_pending(id, object_bytes, records);
@@ -410,6 +446,76 @@ impl Inner {
         Ok(pieces)
     }
 
+    /// The pieces of shared victims in the files that rows lead to: all of these files'. Rows of segments that are gone go, too.
+    async fn shared_pieces(&self, victims: &[SegmentId]) -> FsResult<Vec<LivePiece>> {
+        let shared: BTreeSet<SegmentId> = {
+            let table = self.segments.lock();
+            victims.iter().copied().filter(|id| table.get(*id).is_some_and(|segment| segment.shared)).collect()
+        };
+        let mut pieces = Vec::new();
+        if shared.is_empty() {
+            return Ok(pieces);
+        }
+        let mut entries = HashMap::new();
+        for &id in &shared {
+            // One that cannot be read is found out, and left alone, with the others.
+            let index = self.read_index(id).await.unwrap_or_default();
+            entries.extend(index.into_iter().map(|entry| ((id, entry.record.position), entry)));
+        }
+        for ino in self.sharers_of(&shared).await? {
+            let inode = match self.parts.inodes.load(ino).await {
+                Ok(inode) => inode,
+                Err(FsError::NotFound | FsError::Stale) => continue,
+                Err(error) => return Err(error),
+            };
+            let (mut from, to) = range_of(EXTENT_TAG, ino);
+            loop {
+                let rows = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+                for (key, value) in &rows {
+                    let (_, offset, extent) = decode_extent(key, value)?;
+                    let Some(record) = extent.record() else { continue };
+                    let Some(entry) = entries.get(&(record.segment, record.position)) else { continue };
+                    let piece = LivePiece::new(entry, offset, extent.len, extent.skip, record.clone());
+                    pieces.push(LivePiece { ino, generation: inode.id.generation, ..piece });
+                }
+                let Some((last, _)) = rows.last().filter(|_| rows.len() >= SCAN_MAX) else { break };
+                from = key_after(last);
+            }
+            if pieces.len() > SHARED_PIECES_MAX {
+                let mut table = self.segments.lock();
+                shared.iter().for_each(|&id| table.mark_no_gain(id));
+                return Err(FsError::Busy("too many files share segments that are mostly dead"));
+            }
+        }
+        Ok(pieces)
+    }
+
+    async fn sharers_of(&self, segments: &BTreeSet<SegmentId>) -> FsResult<BTreeSet<Ino>> {
+        let (mut from, to) = table_range(tag::SHARER);
+        let mut found = BTreeSet::new();
+        loop {
+            let rows = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            let mut batch = Batch::default();
+            for (key, value) in &rows {
+                let (ino, segment) = decode_sharer(key, value)?;
+                if segments.contains(&segment) {
+                    found.insert(ino);
+                }
+                // Its number is never given out again.
+                if self.segments.lock().get(segment).is_none() {
+                    batch.delete(key.clone());
+                }
+            }
+            if !batch.ops.is_empty() {
+                self.parts.meta.admit().await?;
+                let uncut = self.cut.enter().await;
+                self.submit(&uncut, batch, Tally::default())?;
+            }
+            let Some((last, _)) = rows.last().filter(|_| rows.len() >= SCAN_MAX) else { return Ok(found) };
+            from = key_after(last);
+        }
+    }
+
     /// The pieces of one record, if memory holds them. They are as good as the stored ones, since
     /// moves compare again (`gc.move_if_unchanged`).
     fn known_pieces(&self, id: SegmentId, entry: &IndexEntry) -> Option<Vec<LivePiece>> {
@@ -480,8 +586,7 @@ impl Inner {
             self.parts.meta.admit().await?;
             let _changing = inode.file.extents_lock.write().await;
             for one in moves {
-                let end = one.offset + u64::from(one.record.raw_len);
-                self.ensure_loaded(inode, one.offset..end).await?;
+                self.ensure_loaded(inode, one.offset..one.end()).await?;
             }
             let uncut = self.cut.enter().await;
             let mut table = self.segments.lock();
@@ -495,7 +600,7 @@ impl Inner {
             for one in moves {
                 let same: Vec<_> = one.pieces.iter().flat_map(|piece| unchanged(&changing.extents, piece)).collect();
                 for (lo, hi) in same {
-                    let (len, skip) = ((hi - lo) as u32, (lo - one.offset) as u32);
+                    let (len, skip) = ((hi - lo) as u32, one.skip + (lo - one.offset) as u32);
                     let new = Extent { len, skip, place: Place::Record(one.record.clone()) };
                     let count = |extent: &_, kept| allocated += tally.count(extent, kept);
                     changing.blocks().extents.overlay(lo..hi, Some(new), &mut ops, count);
@@ -503,6 +608,9 @@ impl Inner {
                 self.keep_warm(one);
             }
             put_ops(inode.id.ino, ops, &mut batch);
+            let shared: BTreeSet<SegmentId> =
+                moves.iter().filter(|one| one.is_shared).map(|one| one.record.segment).collect();
+            note_sharers(inode.id.ino, &shared, &mut table, &mut batch);
             batch.change(inode, changing.record_change(allocated));
             ticket = self.submit_under(&uncut, &mut table, batch, tally)?;
             drop((state, table, uncut));
@@ -553,6 +661,10 @@ fn rebuild(
 ) -> (Vec<(Ino, Move)>, Vec<Bytes>, u64) {
     let mut builder = Builder::new(id, epoch);
     let mut moves = Vec::new();
+    let (shared, pieces) = split_shared(pieces);
+    for group in shared {
+        rebuild_shared(&mut builder, &group, stored, compression, &mut moves);
+    }
     let mut rest = &pieces[..];
     while let Some(first) = rest.first() {
         let mut count = 1;
@@ -574,11 +686,66 @@ fn rebuild(
             continue;
         }
         if let Some(record) = rebuild_run(&mut builder, run, stored, compression) {
-            moves.push((first.ino, Move { offset: first.offset, record, pieces: run.to_vec() }));
+            let pieces = run.to_vec();
+            moves.push((first.ino, Move { offset: first.offset, skip: 0, record, pieces, is_shared: false }));
         }
     }
     let (parts, len) = builder.finish();
     (moves, parts, len)
+}
+
+/// Pieces of the same bytes, led by one that has all of them: they become one record. All others stay in their order.
+fn split_shared(pieces: Vec<LivePiece>) -> (Vec<Vec<LivePiece>>, Vec<LivePiece>) {
+    let mut by_record: HashMap<(SegmentId, u32), Vec<usize>> = HashMap::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        by_record.entry((piece.record.segment, piece.record.position)).or_default().push(at);
+    }
+    let (mut groups, mut taken) = (Vec::new(), HashSet::new());
+    let mut several: Vec<Vec<usize>> = by_record.into_values().filter(|of_record| of_record.len() > 1).collect();
+    several.sort();
+    for mut of_record in several {
+        of_record.sort_by_key(|&at| (pieces[at].skip, std::cmp::Reverse(pieces[at].len), at));
+        let mut group: Vec<usize> = Vec::new();
+        let mut close = |group: &mut Vec<usize>| {
+            if group.len() > 1 {
+                taken.extend(group.iter().copied());
+                groups.push(group.iter().map(|&at| pieces[at].clone()).collect());
+            }
+            group.clear();
+        };
+        for at in of_record {
+            let is_within = group.first().is_some_and(|&leader| {
+                let (leader, piece) = (&pieces[leader], &pieces[at]);
+                piece.skip >= leader.skip && piece.skip + piece.len <= leader.skip + leader.len
+            });
+            if !is_within {
+                close(&mut group);
+            }
+            group.push(at);
+        }
+        close(&mut group);
+    }
+    let rest = pieces.into_iter().enumerate().filter(|(at, _)| !taken.contains(at)).map(|(_, piece)| piece).collect();
+    (groups, rest)
+}
+
+/// `gc.shared_stays_shared`
+fn rebuild_shared(
+    builder: &mut Builder,
+    group: &[LivePiece],
+    stored: &BTreeMap<(SegmentId, u32), Bytes>,
+    compression: Compression,
+    moves: &mut Vec<(Ino, Move)>,
+) {
+    let Some(leader) = group.first() else { return };
+    if builder.bytes() + u64::from(leader.len) > LOAD_BYTES_MAX {
+        return;
+    }
+    let Some(record) = rebuild_run(builder, std::slice::from_ref(leader), stored, compression) else { return };
+    for piece in group {
+        let (skip, pieces) = (piece.skip - leader.skip, vec![piece.clone()]);
+        moves.push((piece.ino, Move { offset: piece.offset, skip, record: record.clone(), pieces, is_shared: true }));
+    }
 }
 
 fn rebuild_run(

@@ -21,13 +21,14 @@
 //!
 //! Rooms: `dirty`, `extents`, `pieces`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
 //! `shared` holds what operations and tasks share; `write`, `read`, `fetching`, `ahead`, `flush`, `small_commit`,
-//! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
+//! `commit`, `gc` move data; `clone_range` shares it; `allocate` and `promise` set room aside for data that is still to
 //! come; `cut` and `patch` are the data's part of a snapshot.
 
 mod ahead;
 mod allocate;
 mod blocking;
 mod check;
+mod clone_range;
 mod commit;
 mod compress;
 mod cut;
@@ -62,6 +63,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use clone_range::sharer_key;
+pub(crate) use clone_range::{CloneSpan, decode_sharer};
 #[cfg(any(test, fuzzing))]
 pub(crate) use compress::decompress_into;
 pub(crate) use cut::Forming;

@@ -48,6 +48,8 @@ impl Data {
         if parts.shared && !followed {
             take_block(&parts, &mut table).await?;
         }
+        let (from, to) = table_range(keys::tag::SHARER);
+        let has_sharers = !followed && !parts.meta.scan(&from, &to, 1).await?.is_empty();
         let reserved = if followed { 0 } else { parts.meta.usage().reserved_bytes.max(0) };
         parts.memory.reserved.fetch_add(reserved, Ordering::Relaxed);
         let inner = Arc::new(Inner {
@@ -73,6 +75,7 @@ impl Data {
             fetch_bytes: AtomicU64::new(0),
             line: Default::default(),
             gate: Default::default(),
+            has_sharers: has_sharers.into(),
             removals: AtomicUsize::new(0),
             extents_total: Arc::new(AtomicUsize::new(0)),
             extents_list: Mutex::new(VecDeque::new()),

@@ -42,6 +42,9 @@ pub(crate) struct Segment {
     pub(crate) retired: bool,
     /// Its own extents are still being submitted: it may look dead without being so.
     pub(crate) pending: bool,
+    /// Files share it (`share.sharers_are_noted`): its live bytes may count a record several times, so that it looks full
+    /// although it is not.
+    pub(crate) shared: bool,
     /// Garbage collection could not read it; it is left alone while the volume is open.
     pub(crate) unreadable: bool,
     /// The live bytes at which rewriting it would have given nothing back (`gc.rewrites_gain`).
@@ -277,6 +280,11 @@ impl Segments {
         self.small
     }
 
+    /// Extents refer to it now, so more may (`share.living_segments`).
+    pub(crate) fn is_living(&self, id: SegmentId) -> bool {
+        self.map.get(&id).is_some_and(|segment| segment.extents > 0)
+    }
+
     pub(crate) fn next_id(&mut self) -> SegmentId {
         let id = SegmentId(self.next.max(1));
         self.next = id.0 + 1;
@@ -328,6 +336,13 @@ impl Segments {
     pub(crate) fn mark_no_gain(&mut self, id: SegmentId) {
         if let Some(segment) = self.map.get_mut(&id) {
             segment.no_gain_at = Some(segment.live_bytes);
+        }
+    }
+
+    /// Extents of other places than its index names refer to it, or did.
+    pub(crate) fn mark_shared(&mut self, id: SegmentId) {
+        if let Some(segment) = self.map.get_mut(&id) {
+            segment.shared = true;
         }
     }
 

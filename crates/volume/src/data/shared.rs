@@ -176,6 +176,8 @@ pub(super) struct Inner {
     pub(super) fetch_bytes: AtomicU64,
     pub(super) line: Line,
     pub(super) gate: Gate,
+    /// There are rows of sharers, or were some (`share.sharers_are_noted`).
+    pub(super) has_sharers: std::sync::atomic::AtomicBool,
     /// Inodes whose data is being removed: its room is on its way back.
     pub(super) removals: std::sync::atomic::AtomicUsize,
     /// Extents in memory, and the inodes that have many, oldest first.

@@ -19,7 +19,7 @@ use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
-use crate::keys::key_after;
+use crate::keys::{self, key_after};
 use crate::meta::Batch;
 use crate::types::*;
 
@@ -106,9 +106,16 @@ impl Data {
         let mut tally = Tally::default();
         // One scan loads a small file. Rows that do not decode are removed by their keys, below.
         let loaded = inner.ensure_loaded(inode, 0..1).await.is_ok() && inner.ensure_reserved(inode).await.is_ok();
-        let reserved = if loaded { remove_known(inode, &mut end, &mut tally) } else { None };
+        let mut sharers = Vec::new();
+        if inner.has_sharers.load(Ordering::Acquire) {
+            let prefix = intents::prefix(keys::tag::SHARER, inode.id.ino);
+            sharers = inner.parts.meta.scan(&prefix, &key_after(&prefix), REAP_KEYS_MAX).await?;
+        }
+        let is_little = loaded && sharers.len() < REAP_KEYS_MAX;
+        let reserved = if is_little { remove_known(inode, &mut end, &mut tally) } else { None };
         if let Some(bytes) = reserved {
             end.usage.reserved_bytes = -(bytes as i64);
+            sharers.into_iter().for_each(|(key, _)| end.delete(key));
         } else {
             inode.file.state.lock().forget_extents();
             while inner.reap_some(inode).await? {}
@@ -276,7 +283,7 @@ impl Inner {
         let meta = &self.parts.meta;
         meta.admit().await?;
         let (mut batch, mut tally, mut reserved) = (Batch::default(), Tally::default(), 0);
-        for tag in [intents::INTENT_TAG, extents::EXTENT_TAG, RESERVED_TAG] {
+        for tag in [intents::INTENT_TAG, extents::EXTENT_TAG, RESERVED_TAG, keys::tag::SHARER] {
             let prefix = intents::prefix(tag, inode.id.ino);
             for (key, value) in meta.scan(&prefix, &key_after(&prefix), REAP_KEYS_MAX).await? {
                 if tag == extents::EXTENT_TAG {

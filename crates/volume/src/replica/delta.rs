@@ -14,8 +14,8 @@ use crate::types::*;
 const PAGE: usize = 1024;
 
 /// The tables about inodes that make up a volume: reserved ranges and intents belong to the volume as it is now.
-pub(super) const TABLES: [u8; 7] =
-    [tag::INODE, tag::ENTRY, tag::COOKIE, tag::FOLDED, tag::XATTR, tag::ORPHAN, EXTENT_TAG];
+pub(super) const TABLES: [u8; 8] =
+    [tag::INODE, tag::ENTRY, tag::COOKIE, tag::FOLDED, tag::XATTR, tag::ORPHAN, EXTENT_TAG, tag::SHARER];
 
 /// The rows of the snapshot `to` that are others than in `from`. `None`: they are longer than `bytes_max`.
 pub(super) async fn between(state: &State, from: u64, to: u64, bytes_max: u64) -> FsResult<Option<Changes>> {

@@ -106,7 +106,7 @@ impl State {
         };
         let later = now.as_ref().map(|record| keys::decode_inode(ino, record)).transpose()?;
         let mut allocated = 0;
-        for table in [tag::ENTRY, tag::COOKIE, tag::FOLDED, tag::XATTR, EXTENT_TAG] {
+        for table in [tag::ENTRY, tag::COOKIE, tag::FOLDED, tag::XATTR, EXTENT_TAG, tag::SHARER] {
             let (mut from, to) = keys::range_of(table, ino);
             while from < to {
                 let (rows, next) = self.compare(&from, &to, then.as_ref().map(|_| view)).await?;

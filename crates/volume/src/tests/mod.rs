@@ -13,6 +13,7 @@ mod names;
 mod relay;
 mod replica;
 mod scale;
+mod shared_extents;
 mod snapshots;
 mod year;
 

@@ -33,6 +33,8 @@ pub enum Fsctl {
     SrvCopychunk,
     /// `FSCTL_SRV_COPYCHUNK_WRITE`.
     SrvCopychunkWrite,
+    /// `FSCTL_DUPLICATE_EXTENTS_TO_FILE`.
+    DuplicateExtents,
     /// `FSCTL_SET_SPARSE`.
     SetSparse,
     /// `FSCTL_SET_ZERO_DATA`.
@@ -56,6 +58,7 @@ impl Fsctl {
     pub const SRV_REQUEST_RESUME_KEY: u32 = 0x0014_0078;
     pub const SRV_COPYCHUNK: u32 = 0x0014_40F2;
     pub const SRV_COPYCHUNK_WRITE: u32 = 0x0014_80F2;
+    pub const DUPLICATE_EXTENTS: u32 = 0x0009_8344;
     pub const SET_SPARSE: u32 = 0x0009_00C4;
     pub const SET_ZERO_DATA: u32 = 0x0009_80C8;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40CF;
@@ -74,6 +77,7 @@ impl Fsctl {
             Self::SRV_REQUEST_RESUME_KEY => Self::SrvRequestResumeKey,
             Self::SRV_COPYCHUNK => Self::SrvCopychunk,
             Self::SRV_COPYCHUNK_WRITE => Self::SrvCopychunkWrite,
+            Self::DUPLICATE_EXTENTS => Self::DuplicateExtents,
             Self::SET_SPARSE => Self::SetSparse,
             Self::SET_ZERO_DATA => Self::SetZeroData,
             Self::QUERY_ALLOCATED_RANGES => Self::QueryAllocatedRanges,

@@ -19,6 +19,8 @@ use crate::inode_core::InodeCore;
 pub(in crate::data) struct Cut {
     /// `cut.batches_whole`
     gate: RwLock<()>,
+    /// Held for reading while a range of many extents is cloned (`share.outside_cuts`).
+    pub(in crate::data) many: RwLock<()>,
     /// Of the volume as it is now; a `FileData` of an earlier one may still have to be copied.
     pub(in crate::data) epoch: AtomicU64,
     pub(in crate::data) copies: Mutex<Option<Vec<Copy>>>,

@@ -5,6 +5,7 @@ mod far;
 mod model;
 mod reserving;
 mod scenarios;
+mod sharing;
 mod speed;
 
 use std::collections::{BTreeMap, HashMap};

@@ -445,6 +445,7 @@ impl<'m> Run<'m> {
             | ArgOp::Seek(_)
             | ArgOp::ReadPlus(_)
             | ArgOp::IoAdvise(_)
+            | ArgOp::Clone(_)
             | ArgOp::Copy(_) => self.range_operation(op, reply).await,
             ArgOp::Open(_)
             | ArgOp::OpenConfirm(_)

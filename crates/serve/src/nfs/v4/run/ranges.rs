@@ -1,4 +1,4 @@
-//! Operations of NFSv4.2 on ranges of files (RFC 7862 15): ALLOCATE, DEALLOCATE, SEEK, READ_PLUS, IO_ADVISE, COPY.
+//! Operations of NFSv4.2 on ranges of files (RFC 7862 15): ALLOCATE, DEALLOCATE, SEEK, READ_PLUS, IO_ADVISE, COPY, CLONE.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stable_how, stat_of};
 use super::super::ops::{
-    AllocateArgs, ArgOp, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, ReadArgs, ReadContent,
-    ReadPlusOk, ResOp, SeekArgs, SeekOk,
+    AllocateArgs, ArgOp, CloneArgs, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, ReadArgs,
+    ReadContent, ReadPlusOk, ResOp, SeekArgs, SeekOk,
 };
 use super::super::place::{Object, Place};
 use super::super::types::{ContentKind, DetailedResult, NfsStat, StateId, WriteResponse};
@@ -62,6 +62,10 @@ impl<'m> Run<'m> {
                     Err(status) => DetailedResult::Err(status),
                 };
                 self.push(reply, &ResOp::Copy(result));
+            }
+            ArgOp::Clone(args) => {
+                let done = Box::pin(self.clone_range(&args)).await;
+                self.push(reply, &ResOp::Clone(done));
             }
             other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
         }
@@ -163,6 +167,16 @@ impl<'m> Run<'m> {
             return Err(NfsStat::Inval);
         }
         let (began, mut done) = (Instant::now(), 0);
+        // RFC 7862 4.1: how the bytes come there is the server's.
+        while done < wanted && began.elapsed() < COPY_TIME {
+            let (from, to) = ((source.id.ino, args.source_offset + done), (target.id.ino, args.target_offset + done));
+            match target.files().copy_range(&target.cred, from, to, wanted - done).await {
+                Ok(0) => break,
+                Ok(shared) => done += shared,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(stat_of(&error)),
+            }
+        }
         while done < wanted && began.elapsed() < COPY_TIME {
             let bytes = usize::try_from(wanted - done).unwrap_or(usize::MAX).min(COPY_PIECE_BYTES);
             let read = source.files().read(source.id.ino, args.source_offset + done, bytes).await;
@@ -182,6 +196,26 @@ impl<'m> Run<'m> {
         }
         let committed = stable_how(Stability::Unstable);
         Ok(WriteResponse { callback: None, count: done, committed, verifier: target.files().verifier().0 })
+    }
+
+    /// RFC 7862 15.13: all or nothing. A count of 0 reaches to the end of the source, which no other may pass.
+    async fn clone_range(&self, args: &CloneArgs) -> Result<(), NfsStat> {
+        let source = self.source(args.source).await?;
+        let (target, _) = self.file_for(args.target, true, &[ACCESS_WRITE]).await?;
+        let size = source.resolve().await?.size;
+        if args.source_offset > size || args.source_offset.checked_add(args.count).is_none_or(|end| end > size) {
+            return Err(NfsStat::Inval);
+        }
+        let count = if args.count == 0 { size - args.source_offset } else { args.count };
+        if args.target_offset.checked_add(count).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(NfsStat::FBig);
+        }
+        let (from, to) = ((source.id.ino, args.source_offset), (target.id.ino, args.target_offset));
+        match target.files().clone_range(&target.cred, from, to, count).await {
+            Ok(_) => Ok(()),
+            Err(FsError::Busy(_)) => Err(NfsStat::Delay),
+            Err(error) => Err(stat_of(&error)),
+        }
     }
 
     async fn source(&self, stateid: StateId) -> Result<Object, NfsStat> {
