@@ -120,6 +120,9 @@ pub struct DiskHealth {
     /// The pool whose data lies on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The folders of pools that lie on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<PathBuf>,
     /// unknown, well, note, watch, replace, failing.
     pub verdict: String,
     /// The verdict in words, with the figures it rests on.

@@ -20,7 +20,7 @@ use crate::ask::Ask;
 use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
-use crate::pages::{account, alerts, care, explain, home, log_in, people, sharing, storage, volume};
+use crate::pages::{account, alerts, care, change, explain, home, keys, log_in, people, sharing, storage, volume};
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
 use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
@@ -31,6 +31,15 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// More than any address of the page has.
 const QUERY_BYTES_MAX: usize = 8 << 10;
+/// Their forms have secrets of volumes.
+const SECRET_PATHS: [&str; 6] = [
+    "/volume/unlock",
+    "/volume/add-key",
+    "/volume/add-recovery",
+    "/volume/remove-key",
+    "/volume/encrypt",
+    "/storage/create",
+];
 const THEME_COOKIE: &str = "larder-theme";
 
 type Run = for<'a> fn(&'a Visit<'a>) -> BoxFuture<'a, Answer>;
@@ -78,6 +87,8 @@ routes! {
     POST "/storage/scrub" ChangeStorage storage::scrub;
     POST "/storage/clear" ChangeStorage storage::clear;
     POST "/storage/create" ChangeStorage storage::create_volume;
+    GET "/storage/change" SeeBox change::page;
+    POST "/storage/change" ChangeStorage change::apply;
     GET "/volume" SeeBox volume::page;
     GET "/snapshot" SeeBox volume::snapshot;
     POST "/volume/set" ChangeStorage volume::set;
@@ -89,6 +100,13 @@ routes! {
     POST "/volume/rename-snapshot" ChangeStorage volume::rename;
     POST "/volume/rollback" ChangeStorage volume::roll_back;
     POST "/volume/clone" ChangeStorage volume::clone;
+    POST "/volume/quota" ChangeStorage volume::set_owner_quota;
+    POST "/volume/unlock" ChangeStorage keys::unlock;
+    POST "/volume/lock" ChangeStorage keys::lock;
+    POST "/volume/add-key" ChangeStorage keys::add;
+    POST "/volume/add-recovery" ChangeStorage keys::add_recovery;
+    POST "/volume/remove-key" ChangeStorage keys::remove;
+    POST "/volume/encrypt" ChangeStorage keys::encrypt;
 
     GET "/sharing" SeeBox sharing::page;
     POST "/sharing/add" ChangeSharing sharing::add;
@@ -243,6 +261,10 @@ impl Web {
         };
         visit.query = query;
         if method == Method::POST {
+            if SECRET_PATHS.contains(&route.path) {
+                // `page.secrets_are_wiped`
+                larder_base::wipe::begin();
+            }
             visit.form = match read(headers, body).await {
                 Ok(form) => form,
                 Err((status, failure)) => return visit.failure(status, "Bad request", failure),

@@ -63,6 +63,7 @@ impl Recorded {
                     && !["POST /v1/explain", "POST /v1/audit"].contains(&key.as_str())
                     && !key.starts_with("POST /v1/diff/")
             })
+            .filter(|(_, body)| body["dry_run"] != json!(true))
             .cloned()
             .collect()
     }
@@ -221,6 +222,43 @@ fn volume(name: &str) -> Value {
         "sync": "standard", "used_bytes": 1u64 << 40, "available_bytes": 9u64 << 40, "compression_ratio": 1.31})
 }
 
+fn sealed(name: &str, locked: bool) -> Value {
+    let mut volume = volume(name);
+    volume["encryption"] = json!("aes-256-gcm");
+    volume["locked"] = json!(locked);
+    volume
+}
+
+fn keys(name: &str, slots: &[&str]) -> Value {
+    let slot =
+        |name: &&str| json!({"id": format!("id-{name}"), "kind": "passphrase", "name": name, "created": 1_700_000_000});
+    json!({"pool": "tank", "volume": name, "cipher": "aes-256-gcm", "locked": false, "opened_with": "id-first",
+        "slots": slots.iter().map(slot).collect::<Vec<_>>()})
+}
+
+fn plan() -> Value {
+    let worth = |layout: &str, survived: u8| json!({"layout": layout, "width": 3, "disks": 3, "usable_bytes": 2u64 << 40, "failures_survived": survived});
+    json!({"before": worth("raidz1", 1), "after": worth("raidz2", 2), "move_bytes": 1u64 << 40, "seconds": 7200,
+        "warnings": ["the new disk is slower"]})
+}
+
+fn found() -> Value {
+    let folder = |path: &str, refused: Value| {
+        json!({"path": path, "mount": path, "filesystem": "xfs", "size_bytes": 4u64 << 40, "available_bytes": 4u64 << 40,
+            "disks": ["WDC WD40 (sdc)"], "notes": [], "refused": refused, "pool": null})
+    };
+    let device = json!({"device": "/dev/sdd", "model": "ST8000", "serial": "ZA1", "size_bytes": 8u64 << 40, "kind": null,
+        "bus": "SATA", "rotational": true, "removable": false, "is_system": false, "used": [], "holds": [],
+        "is_contents_known": true, "notes": [], "refused": null, "is_proposed": true, "token": "ZA1"});
+    json!({"disks": [device], "pools": [],
+        "folders": [folder("/mnt/c/larder", Value::Null), folder("/mnt/full", json!("it is full"))]})
+}
+
+fn health(folder: &str, serial: &str) -> Value {
+    json!({"name": "sda", "path": "/dev/sda", "model": "WDC WD40", "serial": serial, "size_bytes": 4u64 << 40,
+        "medium": "HDD", "pool": "tank", "folders": [folder], "verdict": "well", "text": "well", "asleep": false})
+}
+
 fn share(name: &str) -> Value {
     json!({"name": name, "volume": "tank/files", "nfs": "/files", "smb": "files", "read_only": false, "squash": "root",
         "networks": [], "users": ["ann"], "everybody": true, "nfs_rule": "this machine", "smb_rule": "all users",
@@ -259,7 +297,12 @@ fn healthy(daemon: &Recorded) {
         json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1_700_000_000_000u64, "kind": "created",
             "text": "raidz1 of 2"}]}),
     );
-    daemon.set("GET /v1/volumes", json!([volume("files")]));
+    let volumes = json!([volume("files"), sealed("secret", false), sealed("locked", true)]);
+    daemon.set("GET /v1/volumes", volumes);
+    daemon.set("GET /v1/keys/tank/secret", keys("secret", &["first", "second"]));
+    daemon.set("GET /v1/keys/tank/locked", keys("locked", &["first"]));
+    daemon.set("GET /v1/disks", found());
+    daemon.set("POST /v1/pools/tank/change", plan());
     daemon.set(
         "GET /v1/owners/tank/files",
         json!([{"kind": "user", "id": 1000, "name": "ann", "used_bytes": 5, "inodes": 6}]),
@@ -295,9 +338,14 @@ fn record(number: u64) -> Value {
 }
 
 /// Pages that a person opens.
-const PAGES: [&str; 10] = [
+const PAGES: &[&str] = &[
     "/",
     "/storage",
+    "/storage/change?pool=tank&change=replace",
+    "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder",
+    "/storage/change?pool=tank&change=layout&layout=raidz2&width=4",
+    "/volume?name=tank/secret",
+    "/volume?name=tank/locked",
     "/volume?name=tank/files",
     "/snapshot?volume=tank/files&name=monday&compare=1",
     "/sharing",
@@ -313,7 +361,7 @@ async fn every_page_is_whole_and_protected() {
     let trial = Trial::new();
     let owner = trial.log_in("owner").await;
     let mut nonces = std::collections::BTreeSet::new();
-    for path in PAGES {
+    for path in PAGES.iter().copied() {
         let page = trial.get(&owner, path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}: {}", page.text);
         let policy = page.header("content-security-policy");
@@ -638,10 +686,13 @@ async fn what_destroys_needs_the_name_typed() {
         ("/sharing/remove", "share", "files"),
         ("/people/remove-user", "user", "ann"),
         ("/people/remove-group", "group", "family"),
+        ("/volume/encrypt", "volume", "tank/files"),
     ];
     for (path, field, name) in victims {
         for typed in ["", "no", &name.to_uppercase()] {
-            let seen = trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", typed)]).await;
+            let new = [("passphrase", "long enough"), ("again", "long enough")];
+            let fields = [("volume", "tank/files"), (field, name), ("typed", typed), new[0], new[1]];
+            let seen = trial.post(&owner, path, &fields).await;
             assert_eq!(seen.status, StatusCode::SEE_OTHER, "{path}");
         }
         assert!(trial.daemon.changes().is_empty(), "{path}");
@@ -654,9 +705,136 @@ async fn what_destroys_needs_the_name_typed() {
     }
     assert!(trial.daemon.changes().is_empty(), "a range is no name");
     for (path, field, name) in victims {
-        trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", name)]).await;
+        let new = [("passphrase", "long enough"), ("again", "long enough")];
+        let fields = [("volume", "tank/files"), (field, name), ("typed", name), new[0], new[1]];
+        trial.post(&owner, path, &fields).await;
     }
     assert_eq!(trial.daemon.changes().len(), victims.len());
+}
+
+/// `change.dry_run_first`, `change.named_by_serial`, `page.name_typed`
+#[tokio::test]
+async fn disks_change_after_a_dry_run() {
+    let trial = Trial::new();
+    trial.daemon.set("GET /v1/disks/health", json!([health("/mnt/a", "WD-1234")]));
+    let owner = trial.log_in("owner").await;
+    let asked = |trial: &Trial| -> Vec<Value> {
+        let all = trial.daemon.asked.lock().unwrap();
+        all.iter().filter(|(key, _)| key == "POST /v1/pools/tank/change").map(|(_, body)| body.clone()).collect()
+    };
+    let storage = trial.get(&owner, "/storage").await.text;
+    assert!(storage.contains("href=\"/+/storage/change?pool=tank&#38;change=replace\""), "{storage}");
+    let begun = trial.get(&owner, "/storage/change?pool=tank&change=replace").await.text;
+    assert!(
+        begun.contains("/mnt/c/larder")
+            && !begun.contains("/mnt/full")
+            && begun.contains("larder disk prepare /dev/sdd")
+    );
+    assert!(!begun.contains("method=\"post\" action=\"/+/storage/change\"") && asked(&trial).is_empty());
+
+    let chosen = "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder";
+    let shown = trial.get(&owner, chosen).await.text;
+    for words in
+        ["serial number WD-1234", "<b>raidz2, 3 wide</b>", "1.00 TiB move between disks, about 2 h", "is slower"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let change = json!({"change": "replace", "old": "a", "new": "/mnt/c/larder", "dry_run": true});
+    assert_eq!(asked(&trial), [change]);
+
+    let fields = [("pool", "tank"), ("change", "replace"), ("disk", "a"), ("new", "/mnt/c/larder")];
+    for typed in ["", "tank", "/mnt/b"] {
+        trial.post(&owner, "/storage/change", &[&fields[..], &[("typed", typed)]].concat()).await;
+    }
+    assert!(trial.daemon.changes().is_empty(), "the disk's name was not typed");
+    trial.post(&owner, "/storage/change", &[&fields[..], &[("typed", "/mnt/a")]].concat()).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1["dry_run"], json!(false));
+    assert!(trial.get(&owner, "/storage").await.text.contains("Replace a disk: begun."));
+
+    let expected = [
+        ("change=add&new=/x&new=/y", json!({"change": "add", "disks": ["/x", "/y"], "spare": false})),
+        ("change=spare&other=%20/z%20", json!({"change": "add", "disks": ["/z"], "spare": true})),
+        ("change=remove&disk=b", json!({"change": "remove", "disk": "b"})),
+        ("change=keep&disk=b", json!({"change": "keep", "disk": "b"})),
+        ("change=offline&disk=b", json!({"change": "offline", "disk": "b"})),
+        ("change=online&disk=b", json!({"change": "online", "disk": "b"})),
+        ("change=layout&layout=raidz2&width=4", json!({"change": "rebalance", "layout": "raidz2", "width": 4})),
+    ];
+    for (query, mut change) in expected {
+        trial.get(&owner, &format!("/storage/change?pool=tank&{query}")).await;
+        change["dry_run"] = json!(true);
+        assert_eq!(asked(&trial).last().unwrap(), &change, "{query}");
+    }
+    let before = asked(&trial).len();
+    for (query, words) in [
+        ("change=replace&disk=nobody&new=/x", "no such disk"),
+        ("change=replace&disk=a&new=/x&new=/y", "single new disk"),
+        ("change=layout&layout=raidz2&width=x", "no number of disks"),
+        ("change=burn&disk=a", "no change of a pool"),
+    ] {
+        let page = trial.get(&owner, &format!("/storage/change?pool=tank&{query}")).await.text;
+        assert!(page.contains(words), "{query}: {page}");
+    }
+    assert_eq!(asked(&trial).len(), before);
+}
+
+#[tokio::test]
+async fn keys_open_lock_and_change() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let locked = trial.get(&owner, "/volume?name=tank/locked").await.text;
+    assert!(locked.contains("/+/volume/unlock") && !locked.contains("/+/volume/lock\""), "{locked}");
+    let open = trial.get(&owner, "/volume?name=tank/secret").await.text;
+    assert!(open.contains("/+/volume/lock\"") && !open.contains("/+/volume/unlock") && open.contains("opened it"));
+    trial.daemon.set("POST /v1/keys/tank/locked", keys("locked", &["first"]));
+    let of = |fields: &[(&'static str, &'static str)]| [&[("volume", "tank/locked")], fields].concat();
+    trial.post(&owner, "/volume/unlock", &of(&[("kind", "passphrase"), ("secret", "s3")])).await;
+    trial.post(&owner, "/volume/unlock", &of(&[("kind", "recovery"), ("secret", "r-k")])).await;
+    trial.post(&owner, "/volume/lock", &of(&[])).await;
+    let add = [("secret", "s3"), ("name", "two"), ("passphrase", "n"), ("again", "n")];
+    trial.post(&owner, "/volume/add-key", &of(&add)).await;
+    let remove = [("secret", "s3"), ("slot", "id-first"), ("slot_name", "first"), ("typed", "first")];
+    trial.post(&owner, "/volume/remove-key", &of(&remove)).await;
+    let secret = json!({"passphrase": "s3"});
+    let asked: Vec<Value> = trial.daemon.changes().into_iter().map(|(_, body)| body).collect();
+    let expected = [
+        json!({"unlock": {"secret": secret}}),
+        json!({"unlock": {"secret": {"recovery": "r-k"}}}),
+        json!({"lock": {"force": false}}),
+        json!({"add": {"secret": secret, "new": {"passphrase": "n"}, "name": "two"}}),
+        json!({"remove": {"secret": secret, "slot": "id-first"}}),
+    ];
+    assert_eq!(asked, expected);
+    for (path, fields) in [
+        ("/volume/unlock", of(&[("secret", "")])),
+        ("/volume/add-key", of(&[("secret", "s3"), ("name", "two"), ("passphrase", "n"), ("again", "m")])),
+        ("/volume/remove-key", of(&[("secret", "s3"), ("slot", "id-first"), ("slot_name", "first"), ("typed", "")])),
+    ] {
+        trial.post(&owner, path, &fields).await;
+        assert_eq!(trial.daemon.changes().len(), expected.len(), "{path}");
+    }
+    // A recovery key is on the answer, and on no page after it.
+    let mut made = keys("locked", &["first"]);
+    made["recovery_key"] = json!("AAAA-BBBB");
+    trial.daemon.set("POST /v1/keys/tank/locked", made);
+    let shown = trial.post(&owner, "/volume/add-recovery", &of(&[("secret", "s3")])).await;
+    assert!(shown.status == StatusCode::OK && shown.text.contains("AAAA-BBBB"));
+    assert_eq!(shown.header("cache-control"), "no-store");
+    assert!(!trial.get(&owner, "/volume?name=tank/locked").await.text.contains("AAAA-BBBB"));
+
+    let mut created = volume("new");
+    created["recovery_key"] = json!("CCCC");
+    trial.daemon.set("POST /v1/volumes", created);
+    let fields = [("pool", "tank"), ("name", "new"), ("encrypt", "on"), ("passphrase", "n"), ("again", "n")];
+    let shown = trial.post(&owner, "/storage/create", &[&fields[..], &[("recovery", "on")]].concat()).await;
+    assert!(shown.text.contains("CCCC") && shown.text.contains("/+/volume?name=tank/new"));
+    let asked = trial.daemon.changes().pop().unwrap().1;
+    assert_eq!(asked["encrypt"], json!({"cipher": null, "secret": {"passphrase": "n"}, "recovery": true}));
+
+    trial.daemon.set("PATCH /v1/volumes/tank/files", volume("files"));
+    let quota = [("volume", "tank/files"), ("kind", "group"), ("owner", "family"), ("quota", "2G")];
+    trial.post(&owner, "/volume/quota", &quota).await;
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, json!({"group_quotas": {"family": 2u64 << 30}}));
 }
 
 #[tokio::test]
@@ -683,7 +861,19 @@ async fn no_name_brings_markup_into_a_page() {
     evil_share["users"] = json!([EVIL]);
     evil_share["options"] = json!([EVIL]);
     d.set("GET /v1/shares", json!([evil_share, share("files")]));
-    d.set("GET /v1/volumes", json!([volume("files"), volume(EVIL)]));
+    let volumes = json!([volume("files"), volume(EVIL), sealed("secret", false), sealed("locked", true)]);
+    d.set("GET /v1/volumes", volumes);
+    d.set("GET /v1/keys/tank/secret", keys("secret", &[EVIL, "second"]));
+    d.set("GET /v1/keys/tank/locked", keys("locked", &[EVIL]));
+    let mut evil_plan = plan();
+    evil_plan["warnings"] = json!([EVIL]);
+    evil_plan["after"]["layout"] = json!(EVIL);
+    d.set("POST /v1/pools/tank/change", evil_plan);
+    let mut evil_found = found();
+    for pointer in ["/disks/0/model", "/disks/0/serial", "/disks/0/device", "/folders/0/path", "/folders/0/disks/0"] {
+        *evil_found.pointer_mut(pointer).unwrap() = json!(EVIL);
+    }
+    d.set("GET /v1/disks", evil_found);
     let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
     evil_snapshot["clones"] = json!([EVIL]);
@@ -726,7 +916,7 @@ async fn no_name_brings_markup_into_a_page() {
     );
     d.set(
         "GET /v1/disks/health",
-        json!([{"name": EVIL, "path": EVIL, "model": EVIL, "serial": EVIL, "size_bytes": 1, "medium": EVIL, "pool": EVIL,
+        json!([{"name": EVIL, "path": EVIL, "folders": ["/mnt/a"], "model": EVIL, "serial": EVIL, "size_bytes": 1, "medium": EVIL, "pool": EVIL,
             "verdict": EVIL, "text": EVIL, "asleep": true}]),
     );
     d.set(
@@ -758,7 +948,9 @@ async fn no_name_brings_markup_into_a_page() {
                 "{path}"
             );
         }
-        if PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
+        // The page of a change has no name but those of what was chosen.
+        let has_name = !path.starts_with("/storage/change");
+        if has_name && PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
         labelled(path, &page.text);
@@ -871,7 +1063,7 @@ async fn forms_and_routes_meet() {
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
     let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);
-    for path in PAGES {
+    for path in PAGES.iter().copied() {
         let page = trial.get(&owner, path).await.text;
         for form in page.split("<form ").skip(1) {
             let tag = form.split('>').next().unwrap();

@@ -3,8 +3,10 @@
 pub mod account;
 pub mod alerts;
 pub mod care;
+pub mod change;
 pub mod explain;
 pub mod home;
+pub mod keys;
 pub mod log_in;
 pub mod people;
 mod pools;

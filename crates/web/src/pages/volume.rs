@@ -1,5 +1,7 @@
 //! One volume: properties, who takes it up, and its snapshots as a time line.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use larder_api::endpoints::{
     ChangeSnapshots, CloneSnapshot, DestroyVolume, DiffSnapshots, GetOwners, GetSnapshots, GetVolumes, SetVolume,
@@ -9,6 +11,7 @@ use larder_api::{
     VolumeChange,
 };
 
+use super::keys::KeysView;
 use super::storage::{size_of, traits};
 use crate::base::BASE;
 use crate::form::encoded;
@@ -82,6 +85,7 @@ struct VolumePage {
     sync: String,
     traits: Vec<String>,
     owners: Vec<OwnerView>,
+    keys: KeysView,
     /// Newest first.
     snapshots: Vec<SnapshotView>,
     snapshot_count: usize,
@@ -109,9 +113,11 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let shown = snapshots.iter().rev().skip(skipped).take(SNAPSHOTS_SHOWN_MAX);
     let older = skipped.saturating_add(SNAPSHOTS_SHOWN_MAX);
     let or_dash = |bytes: Option<u64>| bytes.map_or_else(|| "\u{2013}".to_owned(), size);
+    let keys = KeysView::of(visit, &name, volume).await;
     show(&VolumePage {
         frame: visit.frame("storage", name.clone()),
         name,
+        keys,
         used: or_dash(volume.used_bytes),
         stored: or_dash(volume.stored_bytes),
         available: or_dash(volume.available_bytes),
@@ -210,6 +216,22 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
         };
         visit.call(SetVolume, &volume, &request).await?;
         Ok(Note::done("The properties are set."))
+    };
+    visit.back(here(visit), outcome.await)
+}
+
+pub async fn set_owner_quota(visit: &Visit<'_>) -> Answer {
+    let outcome = async {
+        let volume = visit.required("volume", "the volume")?;
+        let owner = visit.required("owner", "the user or group")?;
+        // An empty field takes the quota away.
+        let quotas = BTreeMap::from([(owner.clone(), size_of(visit.form.text("quota"))?.unwrap_or(0))]);
+        let request = match visit.form.text("kind") {
+            "group" => VolumeChange { group_quotas: quotas, ..VolumeChange::default() },
+            _ => VolumeChange { user_quotas: quotas, ..VolumeChange::default() },
+        };
+        visit.call(SetVolume, &volume, &request).await?;
+        Ok(Note::done(format!("The quota of {owner} is set.")))
     };
     visit.back(here(visit), outcome.await)
 }
