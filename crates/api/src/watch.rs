@@ -79,6 +79,9 @@ pub struct AuditQuery {
     pub since_ms: u64,
     /// Those behind this number: an answer has 10,000 at most.
     pub after_number: u64,
+    /// So many of the newest of all, 500 at most, and nothing else: they are known without a look at a disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -20,7 +20,9 @@ use crate::ask::Ask;
 use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
-use crate::pages::{account, alerts, care, change, explain, home, keys, log_in, people, sharing, storage, volume};
+use crate::pages::{
+    account, alerts, care, change, config, explain, home, keys, log_in, people, sharing, storage, volume,
+};
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
 use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
@@ -131,6 +133,9 @@ routes! {
     POST "/alerts/test" ChangeConfiguration alerts::test;
     GET "/care" SeeBox care::page;
     POST "/care/reload" ChangeConfiguration care::reload;
+    GET "/care/config" SeeBox config::page;
+    POST "/care/config/plan" ChangeConfiguration config::plan;
+    POST "/care/config/apply" ChangeConfiguration config::apply;
 
     GET "/me" Own account::page;
     POST "/me/password" Own account::set_password;

@@ -177,11 +177,6 @@ impl Visit<'_> {
         self.server.now()
     }
 
-    /// Milliseconds since 1970, by the clock of the wall.
-    pub fn wall_ms(&self) -> u64 {
-        u64::try_from(self.server.clock.now().secs).unwrap_or_default().saturating_mul(1000)
-    }
-
     fn asker(&self) -> Option<Asker> {
         let user = self.session.as_ref()?.user.clone();
         Some(Asker { user, from: self.peer.addr })

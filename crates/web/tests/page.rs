@@ -15,6 +15,8 @@ use larder_base::SystemClock;
 use larder_web::{Act, Ask, Asker, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
 use serde_json::{Value, json};
 
+const CONFIG: &str = "[listen]\nnfs = \"<b>\"\n";
+
 /// A name with markup, an attribute's end, and marks that turn the text around them.
 const EVIL: &str = "<script>alert(1)</script>\"'&\u{202e}x";
 
@@ -60,7 +62,8 @@ impl Recorded {
             .iter()
             .filter(|(key, _)| {
                 !key.starts_with("GET ")
-                    && !["POST /v1/explain", "POST /v1/audit"].contains(&key.as_str())
+                    && !["POST /v1/explain", "POST /v1/audit", "POST /v1/config/read", "POST /v1/config/plan"]
+                        .contains(&key.as_str())
                     && !key.starts_with("POST /v1/diff/")
             })
             .filter(|(_, body)| body["dry_run"] != json!(true))
@@ -156,7 +159,7 @@ impl Trial {
             daemon.clone(),
             people.clone(),
             Arc::new(SystemClock::default()),
-            Options { is_secure: false, files: None },
+            Options { is_secure: false, files: Some("/?shares") },
         );
         Self { web, daemon, people }
     }
@@ -301,6 +304,7 @@ fn healthy(daemon: &Recorded) {
     daemon.set("GET /v1/volumes", volumes);
     daemon.set("GET /v1/keys/tank/secret", keys("secret", &["first", "second"]));
     daemon.set("GET /v1/keys/tank/locked", keys("locked", &["first"]));
+    daemon.set("POST /v1/config/read", json!({"text": CONFIG, "name": "/etc/larder.toml"}));
     daemon.set("GET /v1/disks", found());
     daemon.set("POST /v1/pools/tank/change", plan());
     daemon.set(
@@ -353,6 +357,7 @@ const PAGES: &[&str] = &[
     "/explain",
     "/alerts",
     "/care",
+    "/care/config",
     "/me",
 ];
 
@@ -837,6 +842,103 @@ async fn keys_open_lock_and_change() {
     assert_eq!(trial.daemon.changes().pop().unwrap().1, json!({"group_quotas": {"family": 2u64 << 30}}));
 }
 
+/// `config.diff_first`
+#[tokio::test]
+async fn a_configuration_is_applied_after_its_differences() {
+    let trial = Trial::new();
+    let change = json!({"entry": "[listen]", "how": "changed", "keys": [{"key": "nfs", "before": "\":2049\"", "after": EVIL}],
+        "interrupts": ["ann, over NFS"], "at_next_start": true});
+    let plan = json!({"file": "/etc/larder.toml", "base": "b-1", "changes": [change], "notes": [EVIL]});
+    trial.daemon.set("POST /v1/config/plan", plan.clone());
+    trial.daemon.set("POST /v1/config/apply", json!({"plan": plan, "notes": []}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/care/config").await.text;
+    assert!(page.contains("&#60;b&#62;") && !page.contains("<b>\"") && !page.contains("/config/apply"), "{page}");
+    let planned = trial.post(&owner, "/care/config/plan", &[("text", "a\r\nb = \"</textarea><script>\"\r\n")]).await;
+    assert_eq!(planned.status, StatusCode::OK);
+    for words in ["ann, over NFS", "name=\"base\" value=\"b-1\"", "/+/care/config/apply", "at the next start"] {
+        assert!(planned.text.contains(words), "{words}: {}", planned.text);
+    }
+    assert!(!planned.text.contains("</textarea><script>") && !planned.text.contains("<script>"));
+    labelled("/care/config/plan", &planned.text);
+    assert!(trial.daemon.changes().is_empty());
+    trial.post(&owner, "/care/config/apply", &[("text", "a\r\nb"), ("base", "b-1")]).await;
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, json!({"text": "a\nb", "base": "b-1", "at_next_start": false}));
+    assert!(trial.get(&owner, "/care/config").await.text.contains("At the next start: [listen]"));
+    // What no file changes is not offered.
+    let mut refused = plan.clone();
+    refused["changes"][0]["refused"] = json!({"kind": "invalid", "message": "not by a file"});
+    trial.daemon.set("POST /v1/config/plan", refused);
+    let planned = trial.post(&owner, "/care/config/plan", &[("text", "a")]).await.text;
+    assert!(planned.contains("not by a file") && !planned.contains("/+/care/config/apply"));
+    let looker = trial.log_in("looker").await;
+    assert!(!trial.get(&looker, "/care/config").await.text.contains("listen"), "the file is the owner's to read");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_and_ended() {
+    let trial = Trial::new();
+    let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0)]);
+    working["scrub"] = scrub("running");
+    working["disks"][0]["leaving"] = json!(true);
+    working["moving"] = json!({"why": "removing /mnt/a", "objects": 40, "objects_done": 10, "moved_bytes": 1, "seconds": 60,
+        "seconds_left": 180, "stuck": "no room"});
+    trial.daemon.set("GET /v1/pools/known", json!([working]));
+    let mut volume = sealed("secret", false);
+    volume["sealing"] = json!({"rekey": true, "running": true, "done_bytes": 1, "total_bytes": 4});
+    trial.daemon.set("GET /v1/volumes", json!([volume]));
+    let sending = json!({"volume": "tank/files", "to": "far:tank/copy", "sending": "monday", "sent_bytes": 1, "total_bytes": 2,
+        "late": false});
+    trial.daemon.set("GET /v1/replications", json!({"replications": [sending]}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/care").await.text;
+    for words in [
+        "Scrub of tank",
+        "removing /mnt/a",
+        "no room",
+        "change=keep&#38;disk=a",
+        "New key: 1 B of 4 B",
+        "Replica of tank/files to far:tank/copy: monday",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn the_past_is_a_link_away() {
+    let trial = Trial::new();
+    let mut served = share("fi les");
+    served["webdav"] = json!(true);
+    trial.daemon.set("GET /v1/shares", json!([served]));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/snapshot?volume=tank/files&name=monday").await.text;
+    assert!(page.contains("href=\"/fi%20les/.snapshots/monday/\""), "{page}");
+    for (with, request) in [
+        ("", json!({"earlier": "monday", "later": null})),
+        ("tuesday", json!({"earlier": "monday", "later": "tuesday"})),
+    ] {
+        trial.get(&owner, &format!("/snapshot?volume=tank/files&name=monday&compare=1&with={with}")).await;
+        assert_eq!(
+            trial.daemon.asked.lock().unwrap().iter().rfind(|(key, _)| key.contains("diff")).unwrap().1,
+            request
+        );
+    }
+    trial.get(&owner, "/snapshot?volume=tank/files&name=tuesday&compare=1&with=monday").await;
+    let asked = trial.daemon.asked.lock().unwrap().iter().rfind(|(key, _)| key.contains("diff")).unwrap().1.clone();
+    assert_eq!(asked, json!({"earlier": "monday", "later": "tuesday"}), "the older one is first");
+    let ann = trial.log_in("ann").await;
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(
+        page.contains("href=\"/fi%20les/.snapshots/tuesday/\">Wednesday</a>") && page.contains(">Tuesday</a>"),
+        "{page}"
+    );
+    // A share that does not list the user is none of the user's business.
+    let mut foreign = share("fi les");
+    (foreign["webdav"], foreign["everybody"], foreign["users"]) = (json!(true), json!(false), json!(["bob"]));
+    trial.daemon.set("GET /v1/shares", json!([foreign]));
+    assert!(!trial.get(&ann, "/me").await.text.contains(".snapshots"));
+}
+
 #[tokio::test]
 async fn no_name_brings_markup_into_a_page() {
     let trial = Trial::new();
@@ -949,7 +1051,7 @@ async fn no_name_brings_markup_into_a_page() {
             );
         }
         // The page of a change has no name but those of what was chosen.
-        let has_name = !path.starts_with("/storage/change");
+        let has_name = !path.starts_with("/storage/change") && path != "/care/config";
         if has_name && PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
@@ -1076,6 +1178,7 @@ async fn forms_and_routes_meet() {
             }
         }
     }
+    actions.insert("/+/care/config/apply".to_owned()); // It is on the page of the differences.
     let routes: std::collections::BTreeSet<String> =
         ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| at(route.path)).collect();
     assert_eq!(actions, routes);

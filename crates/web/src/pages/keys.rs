@@ -67,7 +67,8 @@ impl KeysView {
     }
 }
 
-fn sealing(status: &SealingStatus) -> (u8, String) {
+/// How far sealing anew is.
+pub fn sealing(status: &SealingStatus) -> (u8, String) {
     let verb = if status.rekey { "New key" } else { "Encryption" };
     let fault = status.fault.as_ref().map(|fault| format!("; {fault}")).unwrap_or_default();
     let waits = if status.running { "" } else { ", waits until the volume is unlocked" };

@@ -4,6 +4,7 @@ pub mod account;
 pub mod alerts;
 pub mod care;
 pub mod change;
+pub mod config;
 pub mod explain;
 pub mod home;
 pub mod keys;
