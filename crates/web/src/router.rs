@@ -21,7 +21,7 @@ use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
 use crate::pages::{
-    account, alerts, care, change, config, explain, home, keys, log_in, people, sharing, storage, volume,
+    account, alerts, care, change, config, explain, factor, home, keys, log_in, people, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
@@ -33,6 +33,9 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// More than any address of the page has.
 const QUERY_BYTES_MAX: usize = 8 << 10;
+/// What somebody may open who has no second factor and is to have one.
+const OWED_PATHS: [&str; 7] =
+    ["/me", "/me/factor", "/me/factor/confirm", "/logout", "/theme", "/login", "/assets/{name}"];
 /// Their forms have secrets of volumes.
 const SECRET_PATHS: [&str; 6] = [
     "/volume/unlock",
@@ -77,6 +80,7 @@ routes! {
     GET "/assets/{name}" Enter log_in::asset;
     GET "/login" Enter log_in::form;
     POST "/login" Enter log_in::enter;
+    POST "/login/code" Enter factor::enter;
     POST "/logout" Own log_in::leave;
     POST "/theme" Own account::choose_theme;
 
@@ -125,6 +129,8 @@ routes! {
     POST "/people/create-token" ChangeSharing people::create_token;
     POST "/people/revoke-token" ChangeSharing people::revoke_token;
     POST "/people/revoke-link" ChangeSharing people::revoke_link;
+    POST "/people/demand-factor" ChangeSharing factor::demand;
+    POST "/people/end-factor" ChangeSharing factor::end_of;
     GET "/explain" SeeBox explain::page;
 
     GET "/alerts" SeeBox alerts::page;
@@ -139,6 +145,9 @@ routes! {
 
     GET "/me" Own account::page;
     POST "/me/password" Own account::set_password;
+    POST "/me/factor" Own factor::begin;
+    POST "/me/factor/confirm" Own factor::confirm;
+    POST "/me/factor/end" Own factor::end;
     POST "/me/add-key" Own account::add_key;
     POST "/me/remove-key" Own account::remove_key;
     POST "/me/create-token" Own account::create_token;
@@ -170,6 +179,9 @@ impl Web {
     pub fn known(&self, headers: &HeaderMap, request: bool) -> Option<Known> {
         let token = cookie(headers, self.cookie_name())?;
         let (session, _) = self.0.find(&token, request)?;
+        if self.0.factors.owes(&session.user) {
+            return None;
+        }
         Some(Known { user: session.user, csrf: session.csrf })
     }
 
@@ -186,6 +198,11 @@ impl Web {
     /// Returns when sessions have begun or ended since it was called last.
     pub async fn sessions_changed(&self) {
         self.0.sessions.changed.notified().await;
+    }
+
+    /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody in.
+    pub fn take_factors(&self, bytes: Option<&[u8]>) {
+        self.0.factors.read(bytes, self.0.clock.now().secs);
     }
 
     /// Ends all streams: the server stops.
@@ -257,6 +274,12 @@ impl Web {
         visit.param = param.to_owned();
         if !may(visit.role, route.act) {
             return refused(visit, route);
+        }
+        if visit.session.is_some() && visit.server.factors.owes(visit.user()) && !OWED_PATHS.contains(&route.path) {
+            return match route.path.ends_with("/live") {
+                true => Outcome::Refused(StatusCode::FORBIDDEN),
+                false => Outcome::Go(Local::of("/me")),
+            };
         }
         let Some(query) =
             Some(query).filter(|query| query.len() <= QUERY_BYTES_MAX).and_then(|q| Form::read(q.as_bytes()))

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
-use larder_base::SystemClock;
+use larder_base::{Clock, SystemClock};
 use larder_web::{Act, Ask, Asker, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
 use serde_json::{Value, json};
 
@@ -75,6 +75,9 @@ impl Recorded {
 /// Everybody's password is `right`; a name is a role.
 #[derive(Default)]
 struct People {
+    /// The file of second factors.
+    factors: Mutex<Vec<u8>>,
+    is_disk_full: std::sync::atomic::AtomicBool,
     generation: Mutex<u64>,
     gone: Mutex<Vec<String>>,
 }
@@ -98,6 +101,17 @@ impl LogIn for People {
         };
         let generation = *self.generation.lock().unwrap();
         (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing { role, generation })
+    }
+
+    fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        let is_full = self.is_disk_full.load(std::sync::atomic::Ordering::Relaxed);
+        Box::pin(async move {
+            if is_full {
+                return Err(Failure::invalid("no space left"));
+            }
+            *self.factors.lock().unwrap() = bytes;
+            Ok(())
+        })
     }
 }
 
@@ -428,7 +442,7 @@ fn labelled(path: &str, page: &str) {
 #[tokio::test]
 async fn each_route_obeys_the_table_of_roles() {
     for route in ROUTES {
-        let is_form = route.path == "/login" || route.path.starts_with("/assets/");
+        let is_form = route.path.starts_with("/login") || route.path.starts_with("/assets/");
         assert_eq!(route.act == Act::Enter, is_form, "{} is open to strangers", route.path);
         assert_eq!(route.method == Method::GET, may(Some(Role::Looker), route.act) && route.method == Method::GET);
         // What changes something of the box is a POST, and a POST that a looker may send is about the looker alone.
@@ -463,7 +477,7 @@ async fn each_route_obeys_the_table_of_roles() {
             };
             let label = format!("{name:?} {} {}: {}", route.method, route.path, seen.status);
             if may(role, route.act) {
-                assert!(seen.status != StatusCode::FORBIDDEN || route.path == "/login", "{label}");
+                assert!(seen.status != StatusCode::FORBIDDEN || route.path.starts_with("/login"), "{label}");
             } else {
                 let expected = match role {
                     None => StatusCode::SEE_OTHER,
@@ -939,6 +953,158 @@ async fn the_past_is_a_link_away() {
     assert!(!trial.get(&ann, "/me").await.text.contains(".snapshots"));
 }
 
+/// A code of the clock, as a telephone shows it (RFC 6238).
+fn code_of(secret: &str, step_offset: i64) -> String {
+    use aws_lc_rs::hmac;
+    let bits: String = secret
+        .chars()
+        .filter(|letter| letter.is_ascii_alphanumeric())
+        .map(|letter| format!("{:05b}", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".find(letter).unwrap()))
+        .collect();
+    let bytes: Vec<u8> = bits
+        .as_bytes()
+        .chunks_exact(8)
+        .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap())
+        .collect();
+    let step = (SystemClock::default().now().secs / 30 + step_offset) as u64;
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &bytes), &step.to_be_bytes());
+    let at = usize::from(tag.as_ref()[19] & 15);
+    let number = u32::from_be_bytes(tag.as_ref()[at..at + 4].try_into().unwrap()) & 0x7fff_ffff;
+    format!("{:06}", number % 1_000_000)
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    text.split_once(before).unwrap().1.split_once(after).unwrap().0
+}
+
+impl Trial {
+    /// The answer to name and password, and a browser with what it sets.
+    async fn password(&self, name: &str) -> (Seen, Browser) {
+        let form = self.get(&Browser::default(), "/login").await;
+        let before = Browser { token: form.cookie(), csrf: form.csrf() };
+        let seen = self.post(&before, "/login", &[("name", name), ("password", "right"), ("next", "/care")]).await;
+        let csrf = if seen.status == StatusCode::OK { seen.csrf() } else { String::new() };
+        let browser = Browser { token: seen.cookie(), csrf };
+        (seen, browser)
+    }
+
+    /// Sets up a second factor; its secret and recovery codes.
+    async fn with_factor(&self, browser: &Browser) -> (String, Vec<String>) {
+        let begun = self.post(browser, "/me/factor", &[("current", "right")]).await.text;
+        let secret = between(&begun, "<p class=\"secret\"><code>", "<").to_owned();
+        assert!(begun.contains("<svg class=\"qr\"") && !begun.contains(" style="), "{begun}");
+        let wrong = self.post(browser, "/me/factor/confirm", &[("code", "000")]).await;
+        assert!(wrong.status == StatusCode::BAD_REQUEST && wrong.text.contains(&secret), "the same is shown again");
+        let codes = self.post(browser, "/me/factor/confirm", &[("code", &code_of(&secret, -1))]).await.text;
+        let codes = codes.split("<li><code>").skip(1).map(|rest| rest.split('<').next().unwrap().to_owned()).collect();
+        (secret, codes)
+    }
+}
+
+#[tokio::test]
+async fn a_second_factor_is_asked_for_after_the_password() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let refused = trial.post(&owner, "/me/factor", &[("current", "wrong")]).await;
+    assert_eq!(refused.header("location"), "/+/me", "an open browser alone sets none up");
+    let other = trial.log_in("owner").await;
+    let (secret, codes) = trial.with_factor(&owner).await;
+    assert_eq!(codes.len(), 10);
+    assert_eq!(trial.get(&other, "/care").await.status, StatusCode::SEE_OTHER, "sessions of a password alone end");
+    assert_eq!(trial.get(&owner, "/care").await.status, StatusCode::OK);
+    let kept = String::from_utf8(trial.people.factors.lock().unwrap().clone()).unwrap();
+    assert!(kept.contains("owner") && !codes.iter().any(|code| kept.contains(&code.replace('-', ""))));
+
+    // The token between password and code opens nothing, and neither does the form without it.
+    let (seen, half) = trial.password("owner").await;
+    assert!(seen.status == StatusCode::OK && seen.text.contains("/+/login/code"));
+    for path in ["/", "/care", "/me"] {
+        assert_eq!(trial.get(&half, path).await.status, StatusCode::SEE_OTHER, "{path}");
+    }
+    let form = trial.get(&Browser::default(), "/login").await;
+    let stranger = Browser { token: form.cookie(), csrf: form.csrf() };
+    let stray = trial.post(&stranger, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!((stray.status, stray.header("location")), (StatusCode::SEE_OTHER, "/+/login"));
+
+    let wrong = trial.post(&half, "/login/code", &[("code", "123"), ("next", "/care")]).await;
+    assert!(wrong.status == StatusCode::UNAUTHORIZED && wrong.text.contains("value=\"/care\""));
+    let entered = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0)), ("next", "/care")]).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/care"));
+    assert_ne!(entered.cookie(), half.token);
+    let session = Browser { token: entered.cookie(), csrf: String::new() };
+    assert_eq!(trial.get(&session, "/care").await.status, StatusCode::OK);
+    let again = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 1))]).await;
+    assert_eq!(again.header("location"), "/+/login", "the password counts once");
+
+    // The same code does not open twice; a recovery code opens once, and only once that is on disk.
+    let (_, half) = trial.password("owner").await;
+    let twice = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!(twice.status, StatusCode::UNAUTHORIZED);
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    trial.people.is_disk_full.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::SEE_OTHER);
+    let (_, half) = trial.password("owner").await;
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::UNAUTHORIZED);
+
+    // It survives a restart; damage of its file opens nothing.
+    let after = Trial::new();
+    after.web.take_factors(Some(kept.as_bytes()));
+    assert!(after.password("owner").await.0.text.contains("/+/login/code"));
+    let damaged = Trial::new();
+    damaged.web.take_factors(Some(b"{"));
+    assert_eq!(damaged.password("ann").await.0.status, StatusCode::SERVICE_UNAVAILABLE);
+
+    // Its user ends it by password and code.
+    trial.post(&owner, "/me/factor/end", &[("current", "right"), ("code", "1")]).await;
+    assert!(trial.password("owner").await.0.text.contains("/+/login/code"));
+    trial.post(&owner, "/me/factor/end", &[("current", "right"), ("code", &codes[1])]).await;
+    assert_eq!(trial.password("owner").await.0.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn a_second_factor_may_be_demanded() {
+    let trial = Trial::new();
+    let (owner, ann) = (trial.log_in("owner").await, trial.log_in("ann").await);
+    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    assert!(trial.get(&owner, "/people").await.text.contains("you have no second factor yourself"));
+    trial.with_factor(&owner).await;
+    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    assert_eq!(trial.get(&owner, "/people").await.status, StatusCode::OK);
+    // Whoever has none yet sets one up, and does nothing else; files are shut, too.
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(page.contains("demands a second factor"));
+    for path in ["/me/password", "/me/create-token", "/me/add-key", "/me/revoke-link"] {
+        let seen = trial.post(&ann, path, &[("current", "right"), ("key", "x"), ("name", "x")]).await;
+        assert_eq!(seen.header("location"), "/+/me", "{path}");
+    }
+    assert!(trial.daemon.changes().is_empty());
+    let mut headers = hyper::HeaderMap::new();
+    headers.insert("cookie", format!("larder-page={}", ann.token).parse().unwrap());
+    assert!(trial.web.known(&headers, true).is_none());
+    trial.with_factor(&ann).await;
+    assert!(trial.web.known(&headers, true).is_some());
+    // The owner helps whoever lost a telephone.
+    trial.post(&owner, "/people/end-factor", &[("user", "ann"), ("typed", "x")]).await;
+    assert!(trial.web.known(&headers, true).is_some());
+    trial.post(&owner, "/people/end-factor", &[("user", "ann"), ("typed", "ann")]).await;
+    assert!(trial.web.known(&headers, true).is_none());
+}
+
+#[tokio::test]
+async fn codes_are_not_guessed() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let (secret, _) = trial.with_factor(&owner).await;
+    for _ in 0..5 {
+        let (_, half) = trial.password("owner").await;
+        assert_eq!(trial.post(&half, "/login/code", &[("code", "1")]).await.status, StatusCode::UNAUTHORIZED);
+    }
+    let (_, half) = trial.password("owner").await;
+    let refused = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "a new password gives no new guesses");
+}
+
 #[tokio::test]
 async fn no_name_brings_markup_into_a_page() {
     let trial = Trial::new();
@@ -1178,7 +1344,10 @@ async fn forms_and_routes_meet() {
             }
         }
     }
-    actions.insert("/+/care/config/apply".to_owned()); // It is on the page of the differences.
+    // These are on the page of the differences, on those of a second factor, and where somebody has one.
+    for action in ["/care/config/apply", "/login/code", "/me/factor/confirm", "/me/factor/end", "/people/end-factor"] {
+        actions.insert(at(action));
+    }
     let routes: std::collections::BTreeSet<String> =
         ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| at(route.path)).collect();
     assert_eq!(actions, routes);

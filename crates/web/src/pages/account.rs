@@ -34,6 +34,9 @@ struct AccountPage {
     links: Vec<LinkView>,
     sessions: Vec<SessionView>,
     past: Vec<PastView>,
+    has_factor: bool,
+    owes_factor: bool,
+    recovery_left: usize,
 }
 
 /// A share as it was, once for each of the last days that have a snapshot.
@@ -84,6 +87,9 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         frame: visit.frame("me", "Your account"),
         groups: groups.join(", "),
         past: past(visit, &shares).await,
+        has_factor: visit.server.factors.has(&me),
+        owes_factor: visit.server.factors.owes(&me),
+        recovery_left: visit.server.factors.recovery_left(&me),
         shares: shares.iter().map(|share| share.name.clone()).collect(),
         keys: visit.about(GetUserKeys, &me).await?,
         tokens: tokens.iter().filter(|token| token.user == me).map(TokenView::of).collect(),
@@ -112,7 +118,7 @@ pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
 }
 
 /// `browsers.password_again`
-async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
+pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
     let given = visit.form.get("current").unwrap_or_default().to_owned();
     let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
         Ok(_) => return Ok(()),

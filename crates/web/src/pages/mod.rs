@@ -6,6 +6,7 @@ pub mod care;
 pub mod change;
 pub mod config;
 pub mod explain;
+pub mod factor;
 pub mod home;
 pub mod keys;
 pub mod log_in;
