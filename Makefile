@@ -31,7 +31,7 @@ UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
 TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
-	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
+	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus npm nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils debootstrap dpkg systemd-container
