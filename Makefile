@@ -6,6 +6,7 @@
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
+# make fuzz-api  what the schema of the API allows, asked over HTTPS: no answer is a 500
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
 # make servers  builds those: versitygw, MinIO and Garage
@@ -80,10 +81,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e fuzz-api posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -13
+	@sed -n 's/^# //p' Makefile | head -14
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -175,6 +176,10 @@ $(S3_SERVERS)/.juicefs-%:
 	  nice go build -tags $(JUICEFS_WITHOUT) -ldflags="-s -w" -o $(S3_SERVERS)/juicefs .
 	rm -f $(S3_SERVERS)/.juicefs-*
 	touch $@
+
+# Half a minute; schemathesis comes from PyPI at the first use.
+fuzz-api: packages-test build
+	tests/api/run.py $(ARGS)
 
 posix: packages-test build
 	/usr/bin/python3 -m pytest tests/posix

@@ -677,13 +677,14 @@ def said(browser):
 def test_a_disk_is_replaced_by_the_page_alone(own, browser, folder):
     daemon = own("--page", "127.0.0.1:0").start()
     old, new = str(daemon.disks[1]), folder / "disk9"
+    new.mkdir()
     with contextlib.closing(enter(daemon, browser)):
         browser.visit(daemon.info["page"]["url"] + "+/storage")
         browser.driver.find_element(By.LINK_TEXT, "Replace a disk").click()
         options = browser.run("return [...document.querySelectorAll('#disk option')].map((one) => [one.textContent, one.value])")
         press(browser, "/+/storage/change", disk=next(value for text, value in options if text.startswith(old)), other=str(new))
         wait_for(lambda: "nothing is changed yet" in said(browser))
-        assert "Pull this one" in said(browser) and not new.exists(), "a dry run makes nothing"
+        assert "Pull this one" in said(browser) and not any(new.iterdir()), "a dry run makes nothing"
         browser.driver.find_element(By.ID, "confirm").send_keys(old)
         browser.driver.find_element(By.CSS_SELECTOR, "form[method=post] .danger").click()
         wait_for(lambda: "Replace a disk: begun." in said(browser))

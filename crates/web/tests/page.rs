@@ -1341,6 +1341,10 @@ async fn forms_and_routes_meet() {
                 let body = form.split("</form>").next().unwrap();
                 assert!(body.contains(&format!("name=\"csrf\" value=\"{}\"", owner.csrf)), "{path}: {tag}");
                 assert!(body.contains("type=\"submit\""), "{path}: {tag}");
+                // A form says of which volume it is, by its whole name.
+                for volume in body.split("name=\"volume\" value=\"").skip(1) {
+                    assert!(volume.starts_with("tank/"), "{path}: {tag}: {}", volume.split('"').next().unwrap());
+                }
             }
         }
     }
