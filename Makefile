@@ -9,6 +9,7 @@
 # make test-container  the container image: built, run without rights, used, run again
 # make idle   for an hour: does a box that nobody uses leave its disks alone, and sleep?
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
+# make fuzz-api  what the schema of the API allows, asked over HTTPS: no answer is a 500
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
 # make servers  builds those: versitygw, MinIO and Garage
@@ -48,7 +49,7 @@ UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
 TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
-	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
+	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus $(if $(shell command -v npm),,npm) nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container
@@ -99,10 +100,10 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -16
+	@sed -n 's/^# //p' Makefile | head -17
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -219,6 +220,10 @@ $(S3_SERVERS)/.juicefs-%:
 	  nice go build -tags $(JUICEFS_WITHOUT) -ldflags="-s -w" -o $(S3_SERVERS)/juicefs .
 	rm -f $(S3_SERVERS)/.juicefs-*
 	touch $@
+
+# Half a minute; schemathesis comes from PyPI at the first use.
+fuzz-api: packages-test build
+	tests/api/run.py $(ARGS)
 
 posix: packages-test build
 	/usr/bin/python3 -m pytest tests/posix

@@ -7,10 +7,15 @@
   P5  An open page goes on after a restart.
   P6  A token of the API does what its scope and its user's role say, until it is revoked; no body makes a 500.
   P7  The file view has the page's log-in.
+  P8  Disks are replaced after a dry run, volumes locked and unlocked, a configuration applied, a second factor asked for: by the page alone.
+  P9  axe-core finds nothing on any page, at three widths and in both themes, and nothing runs out of a page.
 """
 
+import base64
 import contextlib
 import ctypes
+import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -28,6 +33,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.by import By
 
+import axe
 from browser import PHONE, WIDE
 from conftest import make
 from hostile import basic, lift_limits
@@ -427,6 +433,27 @@ def io_bytes(daemon):
 
 
 @pytest.mark.alone
+def test_pages_that_list_volumes_and_records_read_no_disk(own):
+    """The second visit answers from memory; something written to the pool is seen by the next."""
+    daemon = own("--page", "127.0.0.1:0").start()
+    owner = visitor(daemon)
+    watch = Watch(daemon.disks)
+    log = Watch([daemon.data / "watch"])
+    for path in ["/+/storage", "/+/alerts"]:
+        assert owner.get(path)[0] == 200
+    settle(watch)
+    log.events()
+    for path in ["/+/storage", "/+/alerts"]:
+        assert owner.get(path)[0] == 200
+    assert not watch.events() and not log.events()
+    assert daemon.run("volume", "create", "more").returncode == 0
+    assert "tank/more" in owner.get("/+/storage")[1] and "CreateVolume" in owner.get("/+/alerts")[1]
+    assert daemon.run("volume", "set", "more", "quota=5G").returncode == 0
+    assert "5.00 GiB" in owner.get("/+/storage")[1]
+    ended(daemon)
+
+
+@pytest.mark.alone
 def test_an_open_page_leaves_the_disks_alone(own, browser):
     daemon = own("--page", "127.0.0.1:0").start()
     with contextlib.closing(enter(daemon, browser)):
@@ -622,3 +649,134 @@ def test_a_share_called_api_keeps_its_address(daemon):
     assert admin("GET", "/+/api/v1/info")[0] == 200
     assert daemon.run("share", "remove", "api").returncode == 0
     assert admin("GET", "/api/v1/info")[0] == 200
+
+
+# P8
+
+
+def press(browser, selector, **fields):
+    """Fills the form of a selector and sends it; folds that hide it are opened."""
+    browser.run("document.querySelectorAll('details').forEach((fold) => fold.open = true)")
+    form = browser.driver.find_element(By.CSS_SELECTOR, f"form[action='{selector}']")
+    for name, value in fields.items():
+        field = form.find_element(By.NAME, name)
+        if field.tag_name == "select":
+            browser.run("arguments[0].value = arguments[1]", field, value)
+        elif field.get_attribute("type") == "checkbox":
+            field.click()
+        else:
+            field.clear()
+            field.send_keys(value)
+    form.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
+
+
+def said(browser):
+    return browser.run("return document.querySelector('main').textContent")
+
+
+def test_a_disk_is_replaced_by_the_page_alone(own, browser, folder):
+    daemon = own("--page", "127.0.0.1:0").start()
+    old, new = str(daemon.disks[1]), folder / "disk9"
+    new.mkdir()
+    with contextlib.closing(enter(daemon, browser)):
+        browser.visit(daemon.info["page"]["url"] + "+/storage")
+        browser.driver.find_element(By.LINK_TEXT, "Replace a disk").click()
+        options = browser.run("return [...document.querySelectorAll('#disk option')].map((one) => [one.textContent, one.value])")
+        press(browser, "/+/storage/change", disk=next(value for text, value in options if text.startswith(old)), other=str(new))
+        wait_for(lambda: "nothing is changed yet" in said(browser))
+        assert "Pull this one" in said(browser) and not any(new.iterdir()), "a dry run makes nothing"
+        browser.driver.find_element(By.ID, "confirm").send_keys(old)
+        browser.driver.find_element(By.CSS_SELECTOR, "form[method=post] .danger").click()
+        wait_for(lambda: "Replace a disk: begun." in said(browser))
+    disks = lambda: {disk["path"] for disk in json.loads(daemon.run("pool", "status", "--json").stdout)[0]["disks"]}  # noqa: E731
+    wait_for(lambda: old not in disks() and str(new) in disks(), limit_s=90)
+    ended(daemon)
+
+
+def test_keys_and_configuration_by_the_page_alone(own, browser):
+    daemon = own("--page", "127.0.0.1:0").start()
+    with contextlib.closing(enter(daemon, browser)):
+        url = daemon.info["page"]["url"] + "+/"
+        browser.visit(url + "storage")
+        press(browser, "/+/storage/create", name="secret", encrypt="on", passphrase=ANN, again=ANN)
+        wait_for(lambda: "Recovery key of tank/secret" in said(browser))
+        key = browser.driver.find_element(By.CSS_SELECTOR, ".secret code").text
+        for act, fields, tag in [("lock", {}, "locked"), ("unlock", {"kind": "recovery", "secret": key}, "unlocked"),
+                                 ("lock", {}, "locked"), ("unlock", {"secret": ANN}, "unlocked")]:
+            browser.visit(url + "volume?name=tank/secret")
+            press(browser, f"/+/volume/{act}", **fields)
+            wait_for(lambda: browser.driver.find_element(By.CSS_SELECTOR, "section[aria-labelledby=encryption] .tag").text == tag)
+        browser.visit(url + "care/config")
+        text = browser.run("return document.querySelector('#text').value")
+        browser.run("document.querySelector('#text').value += arguments[0]", "\n[[share]]\nname = \"more\"\nvolume = \"tank/files\"\nfolder = \"more\"\n")
+        press(browser, "/+/care/config/plan")
+        wait_for(lambda: "[[share]] more" in said(browser))
+        press(browser, "/+/care/config/apply")
+        wait_for(lambda: "The configuration is applied." in said(browser))
+        assert "more" in daemon.run("share", "list").stdout and "more" not in text
+    ended(daemon)
+
+
+def totp(secret, at):
+    """RFC 6238, of a secret as the page shows it."""
+    key = base64.b32decode(secret.replace(" ", ""))
+    tag = hmac.digest(key, struct.pack(">Q", int(at) // 30), hashlib.sha1)
+    return f"{(struct.unpack_from('>I', tag, tag[19] & 15)[0] & 0x7FFFFFFF) % 10**6:06}"
+
+
+def test_a_second_factor_outlives_a_restart(own):
+    daemon = own("--page", "127.0.0.1:0").start()
+    owner = visitor(daemon)
+    _, page = owner.post("/+/me/factor", current=daemon.password)
+    secret = re.search('<p class="secret"><code>([A-Z2-7 ]+)<', page)[1]
+    _, page = owner.post("/+/me/factor/confirm", code=totp(secret, time.time()))
+    codes = re.findall("<li><code>([A-Z2-7-]+)<", page)
+    assert len(codes) == 10
+    file = daemon.data / "page_factors"
+    assert file.stat().st_mode & 0o777 == 0o600 and not any(code.replace("-", "") in file.read_text() for code in codes)
+    daemon.kill()
+    daemon.start()
+
+    def enter_code(code):
+        person = Visitor(daemon)
+        person.get("/+/login")
+        assert "/+/login/code" in person.post("/+/login", name="keeper", password=daemon.password)[1]
+        assert person.get("/+/storage")[0] == 303, "a password alone opens nothing"
+        assert person.post("/+/login", name="keeper", password=daemon.password)[0] == 200
+        status, _ = person.post("/+/login/code", code=code)
+        return status, person
+
+    assert enter_code(totp(secret, time.time()))[0] == 401, "codes of before a start are refused"
+    assert enter_code(codes[0])[0] == 303
+    assert enter_code(codes[0])[0] == 401
+    daemon.kill()
+    daemon.start()
+    assert enter_code(codes[0])[0] == 401, "what was used up stays so"
+    _, person = enter_code(codes[1])
+    assert person.get("/+/storage")[0] == 200
+    daemon.kill()
+    file.write_text("{")
+    daemon.start()
+    stranger = Visitor(daemon)
+    assert stranger.log_in("keeper", daemon.password) == 503, "damage lets nobody in"
+    ended(daemon)
+
+
+# P9
+
+
+def test_axe_finds_nothing_on_any_page(daemon, browser):
+    assert daemon.run("snap", "create", "files@seen").returncode == 0
+    pages = ["", "storage", "storage/change?pool=tank&change=replace", "storage/change?pool=tank&change=layout&layout=mirror",
+             "volume?name=tank/files", "snapshot?volume=tank/files&name=seen&compare=1", "sharing", "people", "explain",
+             f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "me"]
+    browser.visit(daemon.info["page"]["url"] + "+/login")
+    assert not axe.violations(browser)
+    with contextlib.closing(enter(daemon, browser)):
+        for page in pages:
+            for size in [(360, 780), (768, 1024), (1440, 900)]:
+                for dark in (False, True):
+                    browser.visit(daemon.info["page"]["url"] + "+/" + page, size, dark)
+                    browser.run("document.querySelectorAll('details').forEach((fold) => fold.open = true)")
+                    assert not axe.violations(browser), (page, size, dark)
+                    assert not browser.out_of_the_page(), (page, size, dark)

@@ -209,6 +209,8 @@ endpoints! { $
     /// Tells the metrics of the daemon, in the text form of Prometheus.
     GetMetrics(): OwnerOrScraper Text GET "/metrics", () => String;
 
+    /// Tells the configuration as its file has it.
+    ReadConfig(): Owner Json POST "/v1/config/read", () => ConfigText;
     /// Says what a configuration would change, whom that would interrupt, and what a file cannot change.
     PlanConfig(): Owner Json POST "/v1/config/plan", ConfigText => ConfigPlan;
     /// Makes a configuration the daemon's own, as a whole or not at all.

@@ -79,6 +79,9 @@ pub struct AuditQuery {
     pub since_ms: u64,
     /// Those behind this number: an answer has 10,000 at most.
     pub after_number: u64,
+    /// So many of the newest of all, 500 at most, and nothing else: they are known without a look at a disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -120,6 +123,9 @@ pub struct DiskHealth {
     /// The pool whose data lies on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The folders of pools that lie on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<PathBuf>,
     /// unknown, well, note, watch, replace, failing.
     pub verdict: String,
     /// The verdict in words, with the figures it rests on.

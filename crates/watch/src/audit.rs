@@ -3,8 +3,10 @@
 //! - `audit.append_only`: lines are added and never changed. An act's line is durable before the next; lines of logins may lose
 //!   the last seconds in a power cut.
 //! - `audit.bounded`: a file of [`FILE_BYTES_MAX`] makes room for the next; the oldest of [`FILES_MAX`] goes.
+//! - `audit.newest_in_memory`: the newest [`RECENT_MAX`] records are in memory too, so that a page that shows them reads no disk.
 //! - `audit.names_only`: a record names an endpoint and the thing that it was about. Bodies of requests are not kept, so no secret is.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +24,8 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 const FIELD_CHARS_MAX: usize = 500;
 /// In one answer.
 pub const RECORDS_MAX: usize = 10_000;
+/// More than any page shows; about a megabyte at most.
+pub const RECENT_MAX: usize = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +71,8 @@ struct Open {
 pub struct Audit {
     folder: PathBuf,
     open: Mutex<Option<Open>>,
+    /// Oldest first; `None` until they were read (`audit.newest_in_memory`).
+    recent: Mutex<Option<VecDeque<Record>>>,
 }
 
 fn path_of(folder: &Path, age: usize) -> PathBuf {
@@ -76,7 +82,20 @@ fn path_of(folder: &Path, age: usize) -> PathBuf {
 impl Audit {
     /// The log in a folder; it is opened by the first record.
     pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), open: Mutex::new(None) }
+        Self { folder: folder.to_owned(), open: Mutex::new(None), recent: Mutex::new(None) }
+    }
+
+    /// The newest records, oldest first. The first call reads the files; later ones read no disk.
+    pub fn newest(&self, count: usize) -> std::io::Result<Vec<Record>> {
+        // Held, so that no record is added between the files and memory.
+        let _alone = self.open.lock();
+        let mut recent = self.recent.lock();
+        if recent.is_none() {
+            *recent = Some(read_newest(&self.folder)?);
+        }
+        let all = recent.as_ref().map(VecDeque::iter).into_iter().flatten();
+        let skipped = recent.as_ref().map_or(0, VecDeque::len).saturating_sub(count);
+        Ok(all.skip(skipped).cloned().collect())
     }
 
     /// Adds a record; its number and time are set here. A log that cannot be written is said by the caller: what is audited goes on.
@@ -111,6 +130,10 @@ impl Audit {
         current.bytes += line.len() as u64;
         current.last_number = number;
         *open = Some(current);
+        if let Some(recent) = &mut *self.recent.lock() {
+            recent.extend([record]);
+            recent.drain(..recent.len().saturating_sub(RECENT_MAX));
+        }
         Ok(())
     }
 
@@ -159,28 +182,51 @@ fn last_number(path: &Path) -> Option<u64> {
 pub fn read(folder: &Path, since_ms: u64, after_number: u64) -> std::io::Result<Vec<Record>> {
     let mut found = Vec::new();
     for age in (0..FILES_MAX).rev() {
-        let file = match File::open(path_of(folder, age)) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            other => other?,
-        };
-        let mut lines = BufReader::new(file);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if (&mut lines).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? == 0 {
-                break;
-            }
-            // What is torn or damaged is passed over; so is the rest of a line that is too long.
-            let Ok(record) = serde_json::from_slice::<Record>(&line) else { continue };
+        let is_full = each(folder, age, |record| {
             if record.at_ms >= since_ms && record.number > after_number {
                 found.push(record);
-                if found.len() >= RECORDS_MAX {
-                    return Ok(found);
-                }
             }
+            found.len() >= RECORDS_MAX
+        })?;
+        if is_full {
+            break;
         }
     }
     Ok(found)
+}
+
+/// The newest [`RECENT_MAX`] records of the last two files, oldest first.
+fn read_newest(folder: &Path) -> std::io::Result<VecDeque<Record>> {
+    let mut found = VecDeque::new();
+    for age in [1, 0] {
+        each(folder, age, |record| {
+            found.push_back(record);
+            found.drain(..found.len().saturating_sub(RECENT_MAX));
+            false
+        })?;
+    }
+    Ok(found)
+}
+
+/// Gives the records of a file to `take` until it has enough; returns whether it has.
+fn each(folder: &Path, age: usize, mut take: impl FnMut(Record) -> bool) -> std::io::Result<bool> {
+    let file = match File::open(path_of(folder, age)) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let mut lines = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut lines).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)? == 0 {
+            return Ok(false);
+        }
+        // What is torn or damaged is passed over; so is the rest of a line that is too long.
+        let Ok(record) = serde_json::from_slice::<Record>(&line) else { continue };
+        if take(record) {
+            return Ok(true);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -221,6 +267,23 @@ mod tests {
         assert_eq!(all[2].what.chars().count(), FIELD_CHARS_MAX + 1);
         use std::os::unix::fs::MetadataExt;
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    /// `audit.newest_in_memory`
+    #[test]
+    fn the_newest_are_known_without_a_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = Audit::of(folder.path());
+        (0..RECENT_MAX as u64 + 7).for_each(|n| before.add(n, record("AddUser")).unwrap());
+        let audit = Audit::of(folder.path());
+        let numbers = |count| audit.newest(count).unwrap().iter().map(|one| one.number).collect::<Vec<_>>();
+        let last = RECENT_MAX as u64 + 7;
+        assert_eq!(numbers(2), [last - 1, last]);
+        audit.add(1, record("RemoveUser")).unwrap();
+        std::fs::remove_file(path_of(folder.path(), 0)).unwrap();
+        assert_eq!((numbers(1), numbers(usize::MAX).len()), (vec![last + 1], RECENT_MAX));
+        assert_eq!(audit.newest(usize::MAX).unwrap().first().unwrap().number, last + 2 - RECENT_MAX as u64);
+        assert!(Audit::of(&folder.path().join("nowhere")).newest(9).unwrap().is_empty());
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use larder_api::Failure;
+
 use crate::Role;
 
 /// What a user is now.
@@ -32,4 +34,7 @@ pub trait LogIn: Send + Sync + 'static {
 
     /// Asked at every request, from memory. `None`: there is no such user any more.
     fn standing(&self, name: &str) -> Option<Standing>;
+
+    /// Makes the second factors durable (`factors.kept_first`). They have secrets.
+    fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>>;
 }

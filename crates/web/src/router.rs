@@ -20,7 +20,9 @@ use crate::ask::Ask;
 use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
-use crate::pages::{account, alerts, care, explain, home, log_in, people, sharing, storage, volume};
+use crate::pages::{
+    account, alerts, care, change, config, explain, factor, home, keys, log_in, people, sharing, storage, volume,
+};
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
 use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
@@ -31,6 +33,18 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// More than any address of the page has.
 const QUERY_BYTES_MAX: usize = 8 << 10;
+/// What somebody may open who has no second factor and is to have one.
+const OWED_PATHS: [&str; 7] =
+    ["/me", "/me/factor", "/me/factor/confirm", "/logout", "/theme", "/login", "/assets/{name}"];
+/// Their forms have secrets of volumes.
+const SECRET_PATHS: [&str; 6] = [
+    "/volume/unlock",
+    "/volume/add-key",
+    "/volume/add-recovery",
+    "/volume/remove-key",
+    "/volume/encrypt",
+    "/storage/create",
+];
 const THEME_COOKIE: &str = "larder-theme";
 
 type Run = for<'a> fn(&'a Visit<'a>) -> BoxFuture<'a, Answer>;
@@ -66,6 +80,7 @@ routes! {
     GET "/assets/{name}" Enter log_in::asset;
     GET "/login" Enter log_in::form;
     POST "/login" Enter log_in::enter;
+    POST "/login/code" Enter factor::enter;
     POST "/logout" Own log_in::leave;
     POST "/theme" Own account::choose_theme;
 
@@ -78,6 +93,8 @@ routes! {
     POST "/storage/scrub" ChangeStorage storage::scrub;
     POST "/storage/clear" ChangeStorage storage::clear;
     POST "/storage/create" ChangeStorage storage::create_volume;
+    GET "/storage/change" SeeBox change::page;
+    POST "/storage/change" ChangeStorage change::apply;
     GET "/volume" SeeBox volume::page;
     GET "/snapshot" SeeBox volume::snapshot;
     POST "/volume/set" ChangeStorage volume::set;
@@ -89,6 +106,13 @@ routes! {
     POST "/volume/rename-snapshot" ChangeStorage volume::rename;
     POST "/volume/rollback" ChangeStorage volume::roll_back;
     POST "/volume/clone" ChangeStorage volume::clone;
+    POST "/volume/quota" ChangeStorage volume::set_owner_quota;
+    POST "/volume/unlock" ChangeStorage keys::unlock;
+    POST "/volume/lock" ChangeStorage keys::lock;
+    POST "/volume/add-key" ChangeStorage keys::add;
+    POST "/volume/add-recovery" ChangeStorage keys::add_recovery;
+    POST "/volume/remove-key" ChangeStorage keys::remove;
+    POST "/volume/encrypt" ChangeStorage keys::encrypt;
 
     GET "/sharing" SeeBox sharing::page;
     POST "/sharing/add" ChangeSharing sharing::add;
@@ -105,6 +129,8 @@ routes! {
     POST "/people/create-token" ChangeSharing people::create_token;
     POST "/people/revoke-token" ChangeSharing people::revoke_token;
     POST "/people/revoke-link" ChangeSharing people::revoke_link;
+    POST "/people/demand-factor" ChangeSharing factor::demand;
+    POST "/people/end-factor" ChangeSharing factor::end_of;
     GET "/explain" SeeBox explain::page;
 
     GET "/alerts" SeeBox alerts::page;
@@ -113,9 +139,15 @@ routes! {
     POST "/alerts/test" ChangeConfiguration alerts::test;
     GET "/care" SeeBox care::page;
     POST "/care/reload" ChangeConfiguration care::reload;
+    GET "/care/config" SeeBox config::page;
+    POST "/care/config/plan" ChangeConfiguration config::plan;
+    POST "/care/config/apply" ChangeConfiguration config::apply;
 
     GET "/me" Own account::page;
     POST "/me/password" Own account::set_password;
+    POST "/me/factor" Own factor::begin;
+    POST "/me/factor/confirm" Own factor::confirm;
+    POST "/me/factor/end" Own factor::end;
     POST "/me/add-key" Own account::add_key;
     POST "/me/remove-key" Own account::remove_key;
     POST "/me/create-token" Own account::create_token;
@@ -147,6 +179,9 @@ impl Web {
     pub fn known(&self, headers: &HeaderMap, request: bool) -> Option<Known> {
         let token = cookie(headers, self.cookie_name())?;
         let (session, _) = self.0.find(&token, request)?;
+        if self.0.factors.owes(&session.user) {
+            return None;
+        }
         Some(Known { user: session.user, csrf: session.csrf })
     }
 
@@ -163,6 +198,11 @@ impl Web {
     /// Returns when sessions have begun or ended since it was called last.
     pub async fn sessions_changed(&self) {
         self.0.sessions.changed.notified().await;
+    }
+
+    /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody in.
+    pub fn take_factors(&self, bytes: Option<&[u8]>) {
+        self.0.factors.read(bytes, self.0.clock.now().secs);
     }
 
     /// Ends all streams: the server stops.
@@ -235,6 +275,12 @@ impl Web {
         if !may(visit.role, route.act) {
             return refused(visit, route);
         }
+        if visit.session.is_some() && visit.server.factors.owes(visit.user()) && !OWED_PATHS.contains(&route.path) {
+            return match route.path.ends_with("/live") {
+                true => Outcome::Refused(StatusCode::FORBIDDEN),
+                false => Outcome::Go(Local::of("/me")),
+            };
+        }
         let Some(query) =
             Some(query).filter(|query| query.len() <= QUERY_BYTES_MAX).and_then(|q| Form::read(q.as_bytes()))
         else {
@@ -243,6 +289,10 @@ impl Web {
         };
         visit.query = query;
         if method == Method::POST {
+            if SECRET_PATHS.contains(&route.path) {
+                // `page.secrets_are_wiped`
+                larder_base::wipe::begin();
+            }
             visit.form = match read(headers, body).await {
                 Ok(form) => form,
                 Err((status, failure)) => return visit.failure(status, "Bad request", failure),

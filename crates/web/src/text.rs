@@ -63,6 +63,12 @@ pub fn duration(secs: u64) -> String {
     }
 }
 
+/// The day of the week in UTC.
+pub fn weekday(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(DateTime::from_timestamp_millis);
+    at.map(|at| at.format("%A").to_string()).unwrap_or_default()
+}
+
 /// A moment: for the machine, and in UTC for people. The script of the page shows it in the browser's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -123,10 +129,11 @@ mod tests {
             }
             for (at, _) in text.match_indices("|escape(") {
                 let value = text[..at].rfind("{{ ").unwrap();
-                assert!(
-                    text[..value].ends_with(" value=\"") && text[at..].starts_with("|escape(\"exact\") }}\""),
-                    "{text}"
-                );
+                let is_value =
+                    text[..value].ends_with(" value=\"") && text[at..].starts_with("|escape(\"exact\") }}\"");
+                let is_area = text[..value].trim_end().ends_with('>')
+                    && text[at..].starts_with("|escape(\"exact\") }}</textarea>");
+                assert!(is_value || is_area, "{text}");
             }
         }
     }
@@ -140,6 +147,7 @@ mod tests {
             [duration(9), duration(600), duration(7200), duration(7260), duration(90_000), duration(900_000)],
             ["9 s", "10 min", "2 h", "2 h 1 min", "1 day 1 h", "10 days"]
         );
+        assert_eq!([weekday(0), weekday(1_700_000_000_000), weekday(u64::MAX)], ["Thursday", "Tuesday", ""]);
         assert_eq!(Moment::of_secs(0).machine, "1970-01-01T00:00:00Z");
         assert_eq!(Moment::of_secs(u64::MAX).machine, "");
     }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::ask::{self, Ask, Asker};
 use crate::asset;
 use crate::base::BASE;
+use crate::factor::Factors;
 use crate::form::{Form, encoded};
 use crate::login::{LogIn, Standing};
 use crate::note::Note;
@@ -43,12 +44,21 @@ pub struct Server {
     pub clock: Arc<dyn Clock>,
     pub options: Options,
     pub sessions: Sessions,
+    pub factors: Factors,
     pub streams: Arc<Streams>,
 }
 
 impl Server {
     pub fn new(ask: Arc<dyn Ask>, log_in: Arc<dyn LogIn>, clock: Arc<dyn Clock>, options: Options) -> Self {
-        Self { ask, log_in, clock, options, sessions: Sessions::default(), streams: Arc::default() }
+        Self {
+            ask,
+            log_in,
+            clock,
+            options,
+            sessions: Sessions::default(),
+            factors: Factors::default(),
+            streams: Arc::default(),
+        }
     }
 
     /// Monotonic, and later than each moment of a session of an earlier run.
@@ -175,11 +185,6 @@ impl Visit<'_> {
 
     pub fn now(&self) -> Duration {
         self.server.now()
-    }
-
-    /// Milliseconds since 1970, by the clock of the wall.
-    pub fn wall_ms(&self) -> u64 {
-        u64::try_from(self.server.clock.now().secs).unwrap_or_default().saturating_mul(1000)
     }
 
     fn asker(&self) -> Option<Asker> {

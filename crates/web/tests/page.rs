@@ -11,9 +11,11 @@ use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
-use larder_base::SystemClock;
+use larder_base::{Clock, SystemClock};
 use larder_web::{Act, Ask, Asker, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
 use serde_json::{Value, json};
+
+const CONFIG: &str = "[listen]\nnfs = \"<b>\"\n";
 
 /// A name with markup, an attribute's end, and marks that turn the text around them.
 const EVIL: &str = "<script>alert(1)</script>\"'&\u{202e}x";
@@ -60,9 +62,11 @@ impl Recorded {
             .iter()
             .filter(|(key, _)| {
                 !key.starts_with("GET ")
-                    && !["POST /v1/explain", "POST /v1/audit"].contains(&key.as_str())
+                    && !["POST /v1/explain", "POST /v1/audit", "POST /v1/config/read", "POST /v1/config/plan"]
+                        .contains(&key.as_str())
                     && !key.starts_with("POST /v1/diff/")
             })
+            .filter(|(_, body)| body["dry_run"] != json!(true))
             .cloned()
             .collect()
     }
@@ -71,6 +75,9 @@ impl Recorded {
 /// Everybody's password is `right`; a name is a role.
 #[derive(Default)]
 struct People {
+    /// The file of second factors.
+    factors: Mutex<Vec<u8>>,
+    is_disk_full: std::sync::atomic::AtomicBool,
     generation: Mutex<u64>,
     gone: Mutex<Vec<String>>,
 }
@@ -94,6 +101,17 @@ impl LogIn for People {
         };
         let generation = *self.generation.lock().unwrap();
         (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing { role, generation })
+    }
+
+    fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        let is_full = self.is_disk_full.load(std::sync::atomic::Ordering::Relaxed);
+        Box::pin(async move {
+            if is_full {
+                return Err(Failure::invalid("no space left"));
+            }
+            *self.factors.lock().unwrap() = bytes;
+            Ok(())
+        })
     }
 }
 
@@ -155,7 +173,7 @@ impl Trial {
             daemon.clone(),
             people.clone(),
             Arc::new(SystemClock::default()),
-            Options { is_secure: false, files: None },
+            Options { is_secure: false, files: Some("/?shares") },
         );
         Self { web, daemon, people }
     }
@@ -221,6 +239,43 @@ fn volume(name: &str) -> Value {
         "sync": "standard", "used_bytes": 1u64 << 40, "available_bytes": 9u64 << 40, "compression_ratio": 1.31})
 }
 
+fn sealed(name: &str, locked: bool) -> Value {
+    let mut volume = volume(name);
+    volume["encryption"] = json!("aes-256-gcm");
+    volume["locked"] = json!(locked);
+    volume
+}
+
+fn keys(name: &str, slots: &[&str]) -> Value {
+    let slot =
+        |name: &&str| json!({"id": format!("id-{name}"), "kind": "passphrase", "name": name, "created": 1_700_000_000});
+    json!({"pool": "tank", "volume": name, "cipher": "aes-256-gcm", "locked": false, "opened_with": "id-first",
+        "slots": slots.iter().map(slot).collect::<Vec<_>>()})
+}
+
+fn plan() -> Value {
+    let worth = |layout: &str, survived: u8| json!({"layout": layout, "width": 3, "disks": 3, "usable_bytes": 2u64 << 40, "failures_survived": survived});
+    json!({"before": worth("raidz1", 1), "after": worth("raidz2", 2), "move_bytes": 1u64 << 40, "seconds": 7200,
+        "warnings": ["the new disk is slower"]})
+}
+
+fn found() -> Value {
+    let folder = |path: &str, refused: Value| {
+        json!({"path": path, "mount": path, "filesystem": "xfs", "size_bytes": 4u64 << 40, "available_bytes": 4u64 << 40,
+            "disks": ["WDC WD40 (sdc)"], "notes": [], "refused": refused, "pool": null})
+    };
+    let device = json!({"device": "/dev/sdd", "model": "ST8000", "serial": "ZA1", "size_bytes": 8u64 << 40, "kind": null,
+        "bus": "SATA", "rotational": true, "removable": false, "is_system": false, "used": [], "holds": [],
+        "is_contents_known": true, "notes": [], "refused": null, "is_proposed": true, "token": "ZA1"});
+    json!({"disks": [device], "pools": [],
+        "folders": [folder("/mnt/c/larder", Value::Null), folder("/mnt/full", json!("it is full"))]})
+}
+
+fn health(folder: &str, serial: &str) -> Value {
+    json!({"name": "sda", "path": "/dev/sda", "model": "WDC WD40", "serial": serial, "size_bytes": 4u64 << 40,
+        "medium": "HDD", "pool": "tank", "folders": [folder], "verdict": "well", "text": "well", "asleep": false})
+}
+
 fn share(name: &str) -> Value {
     json!({"name": name, "volume": "tank/files", "nfs": "/files", "smb": "files", "read_only": false, "squash": "root",
         "networks": [], "users": ["ann"], "everybody": true, "nfs_rule": "this machine", "smb_rule": "all users",
@@ -259,7 +314,13 @@ fn healthy(daemon: &Recorded) {
         json!({"pool": "tank", "events": [{"number": 1, "at_ms": 1_700_000_000_000u64, "kind": "created",
             "text": "raidz1 of 2"}]}),
     );
-    daemon.set("GET /v1/volumes", json!([volume("files")]));
+    let volumes = json!([volume("files"), sealed("secret", false), sealed("locked", true)]);
+    daemon.set("GET /v1/volumes", volumes);
+    daemon.set("GET /v1/keys/tank/secret", keys("secret", &["first", "second"]));
+    daemon.set("GET /v1/keys/tank/locked", keys("locked", &["first"]));
+    daemon.set("POST /v1/config/read", json!({"text": CONFIG, "name": "/etc/larder.toml"}));
+    daemon.set("GET /v1/disks", found());
+    daemon.set("POST /v1/pools/tank/change", plan());
     daemon.set(
         "GET /v1/owners/tank/files",
         json!([{"kind": "user", "id": 1000, "name": "ann", "used_bytes": 5, "inodes": 6}]),
@@ -295,9 +356,14 @@ fn record(number: u64) -> Value {
 }
 
 /// Pages that a person opens.
-const PAGES: [&str; 10] = [
+const PAGES: &[&str] = &[
     "/",
     "/storage",
+    "/storage/change?pool=tank&change=replace",
+    "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder",
+    "/storage/change?pool=tank&change=layout&layout=raidz2&width=4",
+    "/volume?name=tank/secret",
+    "/volume?name=tank/locked",
     "/volume?name=tank/files",
     "/snapshot?volume=tank/files&name=monday&compare=1",
     "/sharing",
@@ -305,6 +371,7 @@ const PAGES: [&str; 10] = [
     "/explain",
     "/alerts",
     "/care",
+    "/care/config",
     "/me",
 ];
 
@@ -313,7 +380,7 @@ async fn every_page_is_whole_and_protected() {
     let trial = Trial::new();
     let owner = trial.log_in("owner").await;
     let mut nonces = std::collections::BTreeSet::new();
-    for path in PAGES {
+    for path in PAGES.iter().copied() {
         let page = trial.get(&owner, path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}: {}", page.text);
         let policy = page.header("content-security-policy");
@@ -375,7 +442,7 @@ fn labelled(path: &str, page: &str) {
 #[tokio::test]
 async fn each_route_obeys_the_table_of_roles() {
     for route in ROUTES {
-        let is_form = route.path == "/login" || route.path.starts_with("/assets/");
+        let is_form = route.path.starts_with("/login") || route.path.starts_with("/assets/");
         assert_eq!(route.act == Act::Enter, is_form, "{} is open to strangers", route.path);
         assert_eq!(route.method == Method::GET, may(Some(Role::Looker), route.act) && route.method == Method::GET);
         // What changes something of the box is a POST, and a POST that a looker may send is about the looker alone.
@@ -410,7 +477,7 @@ async fn each_route_obeys_the_table_of_roles() {
             };
             let label = format!("{name:?} {} {}: {}", route.method, route.path, seen.status);
             if may(role, route.act) {
-                assert!(seen.status != StatusCode::FORBIDDEN || route.path == "/login", "{label}");
+                assert!(seen.status != StatusCode::FORBIDDEN || route.path.starts_with("/login"), "{label}");
             } else {
                 let expected = match role {
                     None => StatusCode::SEE_OTHER,
@@ -638,10 +705,13 @@ async fn what_destroys_needs_the_name_typed() {
         ("/sharing/remove", "share", "files"),
         ("/people/remove-user", "user", "ann"),
         ("/people/remove-group", "group", "family"),
+        ("/volume/encrypt", "volume", "tank/files"),
     ];
     for (path, field, name) in victims {
         for typed in ["", "no", &name.to_uppercase()] {
-            let seen = trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", typed)]).await;
+            let new = [("passphrase", "long enough"), ("again", "long enough")];
+            let fields = [("volume", "tank/files"), (field, name), ("typed", typed), new[0], new[1]];
+            let seen = trial.post(&owner, path, &fields).await;
             assert_eq!(seen.status, StatusCode::SEE_OTHER, "{path}");
         }
         assert!(trial.daemon.changes().is_empty(), "{path}");
@@ -654,9 +724,385 @@ async fn what_destroys_needs_the_name_typed() {
     }
     assert!(trial.daemon.changes().is_empty(), "a range is no name");
     for (path, field, name) in victims {
-        trial.post(&owner, path, &[("volume", "tank/files"), (field, name), ("typed", name)]).await;
+        let new = [("passphrase", "long enough"), ("again", "long enough")];
+        let fields = [("volume", "tank/files"), (field, name), ("typed", name), new[0], new[1]];
+        trial.post(&owner, path, &fields).await;
     }
     assert_eq!(trial.daemon.changes().len(), victims.len());
+}
+
+/// `change.dry_run_first`, `change.named_by_serial`, `page.name_typed`
+#[tokio::test]
+async fn disks_change_after_a_dry_run() {
+    let trial = Trial::new();
+    trial.daemon.set("GET /v1/disks/health", json!([health("/mnt/a", "WD-1234")]));
+    let owner = trial.log_in("owner").await;
+    let asked = |trial: &Trial| -> Vec<Value> {
+        let all = trial.daemon.asked.lock().unwrap();
+        all.iter().filter(|(key, _)| key == "POST /v1/pools/tank/change").map(|(_, body)| body.clone()).collect()
+    };
+    let storage = trial.get(&owner, "/storage").await.text;
+    assert!(storage.contains("href=\"/+/storage/change?pool=tank&#38;change=replace\""), "{storage}");
+    let begun = trial.get(&owner, "/storage/change?pool=tank&change=replace").await.text;
+    assert!(
+        begun.contains("/mnt/c/larder")
+            && !begun.contains("/mnt/full")
+            && begun.contains("larder disk prepare /dev/sdd")
+    );
+    assert!(!begun.contains("method=\"post\" action=\"/+/storage/change\"") && asked(&trial).is_empty());
+
+    let chosen = "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder";
+    let shown = trial.get(&owner, chosen).await.text;
+    for words in
+        ["serial number WD-1234", "<b>raidz2, 3 wide</b>", "1.00 TiB move between disks, about 2 h", "is slower"]
+    {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let change = json!({"change": "replace", "old": "a", "new": "/mnt/c/larder", "dry_run": true});
+    assert_eq!(asked(&trial), [change]);
+
+    let fields = [("pool", "tank"), ("change", "replace"), ("disk", "a"), ("new", "/mnt/c/larder")];
+    for typed in ["", "tank", "/mnt/b"] {
+        trial.post(&owner, "/storage/change", &[&fields[..], &[("typed", typed)]].concat()).await;
+    }
+    assert!(trial.daemon.changes().is_empty(), "the disk's name was not typed");
+    trial.post(&owner, "/storage/change", &[&fields[..], &[("typed", "/mnt/a")]].concat()).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1["dry_run"], json!(false));
+    assert!(trial.get(&owner, "/storage").await.text.contains("Replace a disk: begun."));
+
+    let expected = [
+        ("change=add&new=/x&new=/y", json!({"change": "add", "disks": ["/x", "/y"], "spare": false})),
+        ("change=spare&other=%20/z%20", json!({"change": "add", "disks": ["/z"], "spare": true})),
+        ("change=remove&disk=b", json!({"change": "remove", "disk": "b"})),
+        ("change=keep&disk=b", json!({"change": "keep", "disk": "b"})),
+        ("change=offline&disk=b", json!({"change": "offline", "disk": "b"})),
+        ("change=online&disk=b", json!({"change": "online", "disk": "b"})),
+        ("change=layout&layout=raidz2&width=4", json!({"change": "rebalance", "layout": "raidz2", "width": 4})),
+    ];
+    for (query, mut change) in expected {
+        trial.get(&owner, &format!("/storage/change?pool=tank&{query}")).await;
+        change["dry_run"] = json!(true);
+        assert_eq!(asked(&trial).last().unwrap(), &change, "{query}");
+    }
+    let before = asked(&trial).len();
+    for (query, words) in [
+        ("change=replace&disk=nobody&new=/x", "no such disk"),
+        ("change=replace&disk=a&new=/x&new=/y", "single new disk"),
+        ("change=layout&layout=raidz2&width=x", "no number of disks"),
+        ("change=burn&disk=a", "no change of a pool"),
+    ] {
+        let page = trial.get(&owner, &format!("/storage/change?pool=tank&{query}")).await.text;
+        assert!(page.contains(words), "{query}: {page}");
+    }
+    assert_eq!(asked(&trial).len(), before);
+}
+
+#[tokio::test]
+async fn keys_open_lock_and_change() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let locked = trial.get(&owner, "/volume?name=tank/locked").await.text;
+    assert!(locked.contains("/+/volume/unlock") && !locked.contains("/+/volume/lock\""), "{locked}");
+    let open = trial.get(&owner, "/volume?name=tank/secret").await.text;
+    assert!(open.contains("/+/volume/lock\"") && !open.contains("/+/volume/unlock") && open.contains("opened it"));
+    trial.daemon.set("POST /v1/keys/tank/locked", keys("locked", &["first"]));
+    let of = |fields: &[(&'static str, &'static str)]| [&[("volume", "tank/locked")], fields].concat();
+    trial.post(&owner, "/volume/unlock", &of(&[("kind", "passphrase"), ("secret", "s3")])).await;
+    trial.post(&owner, "/volume/unlock", &of(&[("kind", "recovery"), ("secret", "r-k")])).await;
+    trial.post(&owner, "/volume/lock", &of(&[])).await;
+    let add = [("secret", "s3"), ("name", "two"), ("passphrase", "n"), ("again", "n")];
+    trial.post(&owner, "/volume/add-key", &of(&add)).await;
+    let remove = [("secret", "s3"), ("slot", "id-first"), ("slot_name", "first"), ("typed", "first")];
+    trial.post(&owner, "/volume/remove-key", &of(&remove)).await;
+    let secret = json!({"passphrase": "s3"});
+    let asked: Vec<Value> = trial.daemon.changes().into_iter().map(|(_, body)| body).collect();
+    let expected = [
+        json!({"unlock": {"secret": secret}}),
+        json!({"unlock": {"secret": {"recovery": "r-k"}}}),
+        json!({"lock": {"force": false}}),
+        json!({"add": {"secret": secret, "new": {"passphrase": "n"}, "name": "two"}}),
+        json!({"remove": {"secret": secret, "slot": "id-first"}}),
+    ];
+    assert_eq!(asked, expected);
+    for (path, fields) in [
+        ("/volume/unlock", of(&[("secret", "")])),
+        ("/volume/add-key", of(&[("secret", "s3"), ("name", "two"), ("passphrase", "n"), ("again", "m")])),
+        ("/volume/remove-key", of(&[("secret", "s3"), ("slot", "id-first"), ("slot_name", "first"), ("typed", "")])),
+    ] {
+        trial.post(&owner, path, &fields).await;
+        assert_eq!(trial.daemon.changes().len(), expected.len(), "{path}");
+    }
+    // A recovery key is on the answer, and on no page after it.
+    let mut made = keys("locked", &["first"]);
+    made["recovery_key"] = json!("AAAA-BBBB");
+    trial.daemon.set("POST /v1/keys/tank/locked", made);
+    let shown = trial.post(&owner, "/volume/add-recovery", &of(&[("secret", "s3")])).await;
+    assert!(shown.status == StatusCode::OK && shown.text.contains("AAAA-BBBB"));
+    assert_eq!(shown.header("cache-control"), "no-store");
+    assert!(!trial.get(&owner, "/volume?name=tank/locked").await.text.contains("AAAA-BBBB"));
+
+    let mut created = volume("new");
+    created["recovery_key"] = json!("CCCC");
+    trial.daemon.set("POST /v1/volumes", created);
+    let fields = [("pool", "tank"), ("name", "new"), ("encrypt", "on"), ("passphrase", "n"), ("again", "n")];
+    let shown = trial.post(&owner, "/storage/create", &[&fields[..], &[("recovery", "on")]].concat()).await;
+    assert!(shown.text.contains("CCCC") && shown.text.contains("/+/volume?name=tank/new"));
+    let asked = trial.daemon.changes().pop().unwrap().1;
+    assert_eq!(asked["encrypt"], json!({"cipher": null, "secret": {"passphrase": "n"}, "recovery": true}));
+
+    trial.daemon.set("PATCH /v1/volumes/tank/files", volume("files"));
+    let quota = [("volume", "tank/files"), ("kind", "group"), ("owner", "family"), ("quota", "2G")];
+    trial.post(&owner, "/volume/quota", &quota).await;
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, json!({"group_quotas": {"family": 2u64 << 30}}));
+}
+
+/// `config.diff_first`
+#[tokio::test]
+async fn a_configuration_is_applied_after_its_differences() {
+    let trial = Trial::new();
+    let change = json!({"entry": "[listen]", "how": "changed", "keys": [{"key": "nfs", "before": "\":2049\"", "after": EVIL}],
+        "interrupts": ["ann, over NFS"], "at_next_start": true});
+    let plan = json!({"file": "/etc/larder.toml", "base": "b-1", "changes": [change], "notes": [EVIL]});
+    trial.daemon.set("POST /v1/config/plan", plan.clone());
+    trial.daemon.set("POST /v1/config/apply", json!({"plan": plan, "notes": []}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/care/config").await.text;
+    assert!(page.contains("&#60;b&#62;") && !page.contains("<b>\"") && !page.contains("/config/apply"), "{page}");
+    let planned = trial.post(&owner, "/care/config/plan", &[("text", "a\r\nb = \"</textarea><script>\"\r\n")]).await;
+    assert_eq!(planned.status, StatusCode::OK);
+    for words in ["ann, over NFS", "name=\"base\" value=\"b-1\"", "/+/care/config/apply", "at the next start"] {
+        assert!(planned.text.contains(words), "{words}: {}", planned.text);
+    }
+    assert!(!planned.text.contains("</textarea><script>") && !planned.text.contains("<script>"));
+    labelled("/care/config/plan", &planned.text);
+    assert!(trial.daemon.changes().is_empty());
+    trial.post(&owner, "/care/config/apply", &[("text", "a\r\nb"), ("base", "b-1")]).await;
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, json!({"text": "a\nb", "base": "b-1", "at_next_start": false}));
+    assert!(trial.get(&owner, "/care/config").await.text.contains("At the next start: [listen]"));
+    // What no file changes is not offered.
+    let mut refused = plan.clone();
+    refused["changes"][0]["refused"] = json!({"kind": "invalid", "message": "not by a file"});
+    trial.daemon.set("POST /v1/config/plan", refused);
+    let planned = trial.post(&owner, "/care/config/plan", &[("text", "a")]).await.text;
+    assert!(planned.contains("not by a file") && !planned.contains("/+/care/config/apply"));
+    let looker = trial.log_in("looker").await;
+    assert!(!trial.get(&looker, "/care/config").await.text.contains("listen"), "the file is the owner's to read");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_and_ended() {
+    let trial = Trial::new();
+    let mut working = pool("ONLINE", &[disk("a", "ONLINE", 0)]);
+    working["scrub"] = scrub("running");
+    working["disks"][0]["leaving"] = json!(true);
+    working["moving"] = json!({"why": "removing /mnt/a", "objects": 40, "objects_done": 10, "moved_bytes": 1, "seconds": 60,
+        "seconds_left": 180, "stuck": "no room"});
+    trial.daemon.set("GET /v1/pools/known", json!([working]));
+    let mut volume = sealed("secret", false);
+    volume["sealing"] = json!({"rekey": true, "running": true, "done_bytes": 1, "total_bytes": 4});
+    trial.daemon.set("GET /v1/volumes", json!([volume]));
+    let sending = json!({"volume": "tank/files", "to": "far:tank/copy", "sending": "monday", "sent_bytes": 1, "total_bytes": 2,
+        "late": false});
+    trial.daemon.set("GET /v1/replications", json!({"replications": [sending]}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/care").await.text;
+    for words in [
+        "Scrub of tank",
+        "removing /mnt/a",
+        "no room",
+        "change=keep&#38;disk=a",
+        "New key: 1 B of 4 B",
+        "Replica of tank/files to far:tank/copy: monday",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn the_past_is_a_link_away() {
+    let trial = Trial::new();
+    let mut served = share("fi les");
+    served["webdav"] = json!(true);
+    trial.daemon.set("GET /v1/shares", json!([served]));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/snapshot?volume=tank/files&name=monday").await.text;
+    assert!(page.contains("href=\"/fi%20les/.snapshots/monday/\""), "{page}");
+    for (with, request) in [
+        ("", json!({"earlier": "monday", "later": null})),
+        ("tuesday", json!({"earlier": "monday", "later": "tuesday"})),
+    ] {
+        trial.get(&owner, &format!("/snapshot?volume=tank/files&name=monday&compare=1&with={with}")).await;
+        assert_eq!(
+            trial.daemon.asked.lock().unwrap().iter().rfind(|(key, _)| key.contains("diff")).unwrap().1,
+            request
+        );
+    }
+    trial.get(&owner, "/snapshot?volume=tank/files&name=tuesday&compare=1&with=monday").await;
+    let asked = trial.daemon.asked.lock().unwrap().iter().rfind(|(key, _)| key.contains("diff")).unwrap().1.clone();
+    assert_eq!(asked, json!({"earlier": "monday", "later": "tuesday"}), "the older one is first");
+    let ann = trial.log_in("ann").await;
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(
+        page.contains("href=\"/fi%20les/.snapshots/tuesday/\">Wednesday</a>") && page.contains(">Tuesday</a>"),
+        "{page}"
+    );
+    // A share that does not list the user is none of the user's business.
+    let mut foreign = share("fi les");
+    (foreign["webdav"], foreign["everybody"], foreign["users"]) = (json!(true), json!(false), json!(["bob"]));
+    trial.daemon.set("GET /v1/shares", json!([foreign]));
+    assert!(!trial.get(&ann, "/me").await.text.contains(".snapshots"));
+}
+
+/// A code of the clock, as a telephone shows it (RFC 6238).
+fn code_of(secret: &str, step_offset: i64) -> String {
+    use aws_lc_rs::hmac;
+    let bits: String = secret
+        .chars()
+        .filter(|letter| letter.is_ascii_alphanumeric())
+        .map(|letter| format!("{:05b}", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".find(letter).unwrap()))
+        .collect();
+    let bytes: Vec<u8> = bits
+        .as_bytes()
+        .chunks_exact(8)
+        .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap())
+        .collect();
+    let step = (SystemClock::default().now().secs / 30 + step_offset) as u64;
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &bytes), &step.to_be_bytes());
+    let at = usize::from(tag.as_ref()[19] & 15);
+    let number = u32::from_be_bytes(tag.as_ref()[at..at + 4].try_into().unwrap()) & 0x7fff_ffff;
+    format!("{:06}", number % 1_000_000)
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    text.split_once(before).unwrap().1.split_once(after).unwrap().0
+}
+
+impl Trial {
+    /// The answer to name and password, and a browser with what it sets.
+    async fn password(&self, name: &str) -> (Seen, Browser) {
+        let form = self.get(&Browser::default(), "/login").await;
+        let before = Browser { token: form.cookie(), csrf: form.csrf() };
+        let seen = self.post(&before, "/login", &[("name", name), ("password", "right"), ("next", "/care")]).await;
+        let csrf = if seen.status == StatusCode::OK { seen.csrf() } else { String::new() };
+        let browser = Browser { token: seen.cookie(), csrf };
+        (seen, browser)
+    }
+
+    /// Sets up a second factor; its secret and recovery codes.
+    async fn with_factor(&self, browser: &Browser) -> (String, Vec<String>) {
+        let begun = self.post(browser, "/me/factor", &[("current", "right")]).await.text;
+        let secret = between(&begun, "<p class=\"secret\"><code>", "<").to_owned();
+        assert!(begun.contains("<svg class=\"qr\"") && !begun.contains(" style="), "{begun}");
+        let wrong = self.post(browser, "/me/factor/confirm", &[("code", "000")]).await;
+        assert!(wrong.status == StatusCode::BAD_REQUEST && wrong.text.contains(&secret), "the same is shown again");
+        let codes = self.post(browser, "/me/factor/confirm", &[("code", &code_of(&secret, -1))]).await.text;
+        let codes = codes.split("<li><code>").skip(1).map(|rest| rest.split('<').next().unwrap().to_owned()).collect();
+        (secret, codes)
+    }
+}
+
+#[tokio::test]
+async fn a_second_factor_is_asked_for_after_the_password() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let refused = trial.post(&owner, "/me/factor", &[("current", "wrong")]).await;
+    assert_eq!(refused.header("location"), "/+/me", "an open browser alone sets none up");
+    let other = trial.log_in("owner").await;
+    let (secret, codes) = trial.with_factor(&owner).await;
+    assert_eq!(codes.len(), 10);
+    assert_eq!(trial.get(&other, "/care").await.status, StatusCode::SEE_OTHER, "sessions of a password alone end");
+    assert_eq!(trial.get(&owner, "/care").await.status, StatusCode::OK);
+    let kept = String::from_utf8(trial.people.factors.lock().unwrap().clone()).unwrap();
+    assert!(kept.contains("owner") && !codes.iter().any(|code| kept.contains(&code.replace('-', ""))));
+
+    // The token between password and code opens nothing, and neither does the form without it.
+    let (seen, half) = trial.password("owner").await;
+    assert!(seen.status == StatusCode::OK && seen.text.contains("/+/login/code"));
+    for path in ["/", "/care", "/me"] {
+        assert_eq!(trial.get(&half, path).await.status, StatusCode::SEE_OTHER, "{path}");
+    }
+    let form = trial.get(&Browser::default(), "/login").await;
+    let stranger = Browser { token: form.cookie(), csrf: form.csrf() };
+    let stray = trial.post(&stranger, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!((stray.status, stray.header("location")), (StatusCode::SEE_OTHER, "/+/login"));
+
+    let wrong = trial.post(&half, "/login/code", &[("code", "123"), ("next", "/care")]).await;
+    assert!(wrong.status == StatusCode::UNAUTHORIZED && wrong.text.contains("value=\"/care\""));
+    let entered = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0)), ("next", "/care")]).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/care"));
+    assert_ne!(entered.cookie(), half.token);
+    let session = Browser { token: entered.cookie(), csrf: String::new() };
+    assert_eq!(trial.get(&session, "/care").await.status, StatusCode::OK);
+    let again = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 1))]).await;
+    assert_eq!(again.header("location"), "/+/login", "the password counts once");
+
+    // The same code does not open twice; a recovery code opens once, and only once that is on disk.
+    let (_, half) = trial.password("owner").await;
+    let twice = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!(twice.status, StatusCode::UNAUTHORIZED);
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    trial.people.is_disk_full.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::SEE_OTHER);
+    let (_, half) = trial.password("owner").await;
+    assert_eq!(trial.post(&half, "/login/code", &[("code", &codes[0])]).await.status, StatusCode::UNAUTHORIZED);
+
+    // It survives a restart; damage of its file opens nothing.
+    let after = Trial::new();
+    after.web.take_factors(Some(kept.as_bytes()));
+    assert!(after.password("owner").await.0.text.contains("/+/login/code"));
+    let damaged = Trial::new();
+    damaged.web.take_factors(Some(b"{"));
+    assert_eq!(damaged.password("ann").await.0.status, StatusCode::SERVICE_UNAVAILABLE);
+
+    // Its user ends it by password and code.
+    trial.post(&owner, "/me/factor/end", &[("current", "right"), ("code", "1")]).await;
+    assert!(trial.password("owner").await.0.text.contains("/+/login/code"));
+    trial.post(&owner, "/me/factor/end", &[("current", "right"), ("code", &codes[1])]).await;
+    assert_eq!(trial.password("owner").await.0.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn a_second_factor_may_be_demanded() {
+    let trial = Trial::new();
+    let (owner, ann) = (trial.log_in("owner").await, trial.log_in("ann").await);
+    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    assert!(trial.get(&owner, "/people").await.text.contains("you have no second factor yourself"));
+    trial.with_factor(&owner).await;
+    trial.post(&owner, "/people/demand-factor", &[("demanded", "on")]).await;
+    assert_eq!(trial.get(&owner, "/people").await.status, StatusCode::OK);
+    // Whoever has none yet sets one up, and does nothing else; files are shut, too.
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(page.contains("demands a second factor"));
+    for path in ["/me/password", "/me/create-token", "/me/add-key", "/me/revoke-link"] {
+        let seen = trial.post(&ann, path, &[("current", "right"), ("key", "x"), ("name", "x")]).await;
+        assert_eq!(seen.header("location"), "/+/me", "{path}");
+    }
+    assert!(trial.daemon.changes().is_empty());
+    let mut headers = hyper::HeaderMap::new();
+    headers.insert("cookie", format!("larder-page={}", ann.token).parse().unwrap());
+    assert!(trial.web.known(&headers, true).is_none());
+    trial.with_factor(&ann).await;
+    assert!(trial.web.known(&headers, true).is_some());
+    // The owner helps whoever lost a telephone.
+    trial.post(&owner, "/people/end-factor", &[("user", "ann"), ("typed", "x")]).await;
+    assert!(trial.web.known(&headers, true).is_some());
+    trial.post(&owner, "/people/end-factor", &[("user", "ann"), ("typed", "ann")]).await;
+    assert!(trial.web.known(&headers, true).is_none());
+}
+
+#[tokio::test]
+async fn codes_are_not_guessed() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let (secret, _) = trial.with_factor(&owner).await;
+    for _ in 0..5 {
+        let (_, half) = trial.password("owner").await;
+        assert_eq!(trial.post(&half, "/login/code", &[("code", "1")]).await.status, StatusCode::UNAUTHORIZED);
+    }
+    let (_, half) = trial.password("owner").await;
+    let refused = trial.post(&half, "/login/code", &[("code", &code_of(&secret, 0))]).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "a new password gives no new guesses");
 }
 
 #[tokio::test]
@@ -683,7 +1129,19 @@ async fn no_name_brings_markup_into_a_page() {
     evil_share["users"] = json!([EVIL]);
     evil_share["options"] = json!([EVIL]);
     d.set("GET /v1/shares", json!([evil_share, share("files")]));
-    d.set("GET /v1/volumes", json!([volume("files"), volume(EVIL)]));
+    let volumes = json!([volume("files"), volume(EVIL), sealed("secret", false), sealed("locked", true)]);
+    d.set("GET /v1/volumes", volumes);
+    d.set("GET /v1/keys/tank/secret", keys("secret", &[EVIL, "second"]));
+    d.set("GET /v1/keys/tank/locked", keys("locked", &[EVIL]));
+    let mut evil_plan = plan();
+    evil_plan["warnings"] = json!([EVIL]);
+    evil_plan["after"]["layout"] = json!(EVIL);
+    d.set("POST /v1/pools/tank/change", evil_plan);
+    let mut evil_found = found();
+    for pointer in ["/disks/0/model", "/disks/0/serial", "/disks/0/device", "/folders/0/path", "/folders/0/disks/0"] {
+        *evil_found.pointer_mut(pointer).unwrap() = json!(EVIL);
+    }
+    d.set("GET /v1/disks", evil_found);
     let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
     evil_snapshot["clones"] = json!([EVIL]);
@@ -726,7 +1184,7 @@ async fn no_name_brings_markup_into_a_page() {
     );
     d.set(
         "GET /v1/disks/health",
-        json!([{"name": EVIL, "path": EVIL, "model": EVIL, "serial": EVIL, "size_bytes": 1, "medium": EVIL, "pool": EVIL,
+        json!([{"name": EVIL, "path": EVIL, "folders": ["/mnt/a"], "model": EVIL, "serial": EVIL, "size_bytes": 1, "medium": EVIL, "pool": EVIL,
             "verdict": EVIL, "text": EVIL, "asleep": true}]),
     );
     d.set(
@@ -758,7 +1216,9 @@ async fn no_name_brings_markup_into_a_page() {
                 "{path}"
             );
         }
-        if PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
+        // The page of a change has no name but those of what was chosen.
+        let has_name = !path.starts_with("/storage/change") && path != "/care/config";
+        if has_name && PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
         labelled(path, &page.text);
@@ -871,7 +1331,7 @@ async fn forms_and_routes_meet() {
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
     let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);
-    for path in PAGES {
+    for path in PAGES.iter().copied() {
         let page = trial.get(&owner, path).await.text;
         for form in page.split("<form ").skip(1) {
             let tag = form.split('>').next().unwrap();
@@ -881,8 +1341,16 @@ async fn forms_and_routes_meet() {
                 let body = form.split("</form>").next().unwrap();
                 assert!(body.contains(&format!("name=\"csrf\" value=\"{}\"", owner.csrf)), "{path}: {tag}");
                 assert!(body.contains("type=\"submit\""), "{path}: {tag}");
+                // A form says of which volume it is, by its whole name.
+                for volume in body.split("name=\"volume\" value=\"").skip(1) {
+                    assert!(volume.starts_with("tank/"), "{path}: {tag}: {}", volume.split('"').next().unwrap());
+                }
             }
         }
+    }
+    // These are on the page of the differences, on those of a second factor, and where somebody has one.
+    for action in ["/care/config/apply", "/login/code", "/me/factor/confirm", "/me/factor/end", "/people/end-factor"] {
+        actions.insert(at(action));
     }
     let routes: std::collections::BTreeSet<String> =
         ROUTES.iter().filter(|route| route.method == Method::POST).map(|route| at(route.path)).collect();

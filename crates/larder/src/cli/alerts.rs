@@ -77,7 +77,7 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
 /// The log of a daemon, or of a data folder whose daemon does not run. As JSON a line for each record.
 pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failure> {
     let target = target(global).await?;
-    let (mut all, mut query) = (Vec::new(), AuditQuery { since_ms: args.since, after_number: 0 });
+    let (mut all, mut query) = (Vec::new(), AuditQuery { since_ms: args.since, ..AuditQuery::default() });
     loop {
         let records = match &target {
             Target::Daemon(client) => ask(client, &query).await?,

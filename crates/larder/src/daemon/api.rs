@@ -228,6 +228,7 @@ finishes!(ReloadConfig, |daemon, (), ()| {
     reread
 });
 
+answers!(ReadConfig, |daemon, (), ()| daemon.read_config().await);
 answers!(PlanConfig, |daemon, (), request| daemon.plan_config(&request).await);
 finishes!(ApplyConfig, |daemon, (), request| daemon.apply_file(request).await);
 

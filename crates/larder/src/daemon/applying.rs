@@ -38,6 +38,13 @@ struct Undo {
 }
 
 impl Daemon {
+    pub(crate) async fn read_config(&self) -> Result<ConfigText, Failure> {
+        let _still = self.state.lock().await;
+        let failed = |e| Failure::io(format_args!("cannot read the configuration {}", self.file.display()), &e);
+        let text = std::fs::read_to_string(&self.file).map_err(failed)?;
+        Ok(ConfigText { text, name: Some(self.file.clone()) })
+    }
+
     pub(crate) async fn plan_config(&self, asked: &ConfigText) -> Result<ConfigPlan, Failure> {
         let state = self.state.lock().await;
         let named = asked.name.as_deref().unwrap_or(&self.file);

@@ -47,7 +47,21 @@ pub(crate) struct OpenPool {
     pub(super) uses: super::uses::Uses,
     /// The last time that a stream into each replica was refused in the log.
     pub(super) refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
+    /// The last list of the volumes (`volumes.listed_from_memory`).
+    listed: parking_lot::Mutex<Option<Listed>>,
 }
+
+/// A list of volumes, and the state of the pool that it was read in.
+///
+/// - `volumes.listed_from_memory`: a list of volumes holds until something is written to the pool or its volumes in memory,
+///   or keys come or go. Until then it is answered again, and no disk is read.
+struct Listed {
+    state: ListedState,
+    volumes: Vec<(VolumeInfo, VolumeStatus)>,
+}
+
+/// Bytes written to the disks, and those that open volumes have written and stored.
+type ListedState = (u64, Option<(u64, u64)>);
 
 /// The volume asks how much room there is; the pool knows.
 struct PoolSpace(Arc<Pool>);
@@ -133,8 +147,8 @@ impl OpenPool {
     }
 
     fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
-        let (services, passes, closed, imports, uses, refusals) = Default::default();
-        Self { name, ground, registry, unlocked, services, passes, closed, imports, uses, refusals }
+        let (services, passes, closed, imports, uses, refusals, listed) = Default::default();
+        Self { name, ground, registry, unlocked, services, passes, closed, imports, uses, refusals, listed }
     }
 
     /// The pool, unless the volumes lie in a bucket.
@@ -332,13 +346,38 @@ impl OpenPool {
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
+        let state = self.listed_state();
+        if let Some(list) = self.listed_before(state) {
+            return Ok(list);
+        }
         let infos = self.registry.list().await;
         let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
-        let mut list = Vec::with_capacity(infos.len());
+        let mut volumes = Vec::with_capacity(infos.len());
         for info in infos {
-            list.push(self.status_of(&info).await);
+            let status = self.status_of(&info).await;
+            volumes.push((info, status));
         }
+        let list = volumes.iter().map(|(_, status)| status.clone()).collect();
+        *self.listed.lock() = state.map(|state| Listed { state, volumes });
         Ok(list)
+    }
+
+    /// `None` for a store in a bucket: other machines write it, too.
+    fn listed_state(&self) -> Option<ListedState> {
+        let disks = self.disk_pool()?.disk_times();
+        let written = disks.iter().fold(0u64, |sum, disk| sum.saturating_add(disk.written_bytes));
+        Some((written, self.registry.totals()))
+    }
+
+    /// `volumes.listed_from_memory`
+    fn listed_before(&self, state: Option<ListedState>) -> Option<Vec<VolumeStatus>> {
+        let listed = self.listed.lock();
+        let before = listed.as_ref().filter(|before| Some(before.state) == state)?;
+        let holds = |(info, status): &(VolumeInfo, VolumeStatus)| {
+            // What is sealed anew moves on by itself.
+            self.is_locked(info) == status.locked && info.sealing.is_none()
+        };
+        before.volumes.iter().all(holds).then(|| before.volumes.iter().map(|(_, status)| status.clone()).collect())
     }
 
     /// With how full it is, where it can be opened.

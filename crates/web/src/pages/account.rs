@@ -2,14 +2,16 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeUserKeys, GetLinks, GetShares, GetTokens, GetUserKeys, GetUsers, RevokeLink, RevokeToken, SetPassword,
+    ChangeUserKeys, GetLinks, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink, RevokeToken,
+    SetPassword,
 };
-use larder_api::{Failure, FailureKind, UserKey, UserKeysChange, UserPassword};
+use larder_api::{Failure, FailureKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::tokens::{self, LinkView, TokenView};
+use super::volume::as_it_was;
 use crate::login::Refusal;
 use crate::note::Note;
-use crate::text::duration;
+use crate::text::{Moment, duration, weekday};
 use crate::visit::{Answer, Frame, Local, Outcome, Theme, Visit, page as show};
 
 pub struct SessionView {
@@ -31,6 +33,43 @@ struct AccountPage {
     tokens: Vec<TokenView>,
     links: Vec<LinkView>,
     sessions: Vec<SessionView>,
+    past: Vec<PastView>,
+    has_factor: bool,
+    owes_factor: bool,
+    recovery_left: usize,
+}
+
+/// A share as it was, once for each of the last days that have a snapshot.
+pub struct PastView {
+    pub share: String,
+    /// The day of the week, the moment, and the page.
+    pub points: Vec<(String, Moment, String)>,
+}
+
+/// Days on the page; older ones are in the file view.
+const DAYS_SHOWN_MAX: usize = 14;
+const DAY_MS: u64 = 86_400_000;
+
+/// The file view decides what of it the user may read.
+async fn past(visit: &Visit<'_>, shares: &[&ShareStatus]) -> Vec<PastView> {
+    let mut all = Vec::new();
+    for share in shares.iter().filter(|share| !share.volume.is_empty()) {
+        let Ok(status) = visit.about(GetSnapshots, &share.volume).await else { continue };
+        let one = [(*share).clone()];
+        let mut points: Vec<(u64, Moment, String)> = Vec::new();
+        for snapshot in status.snapshots.iter().rev() {
+            let is_new_day = points.last().is_none_or(|(day, _, _)| *day != snapshot.created_ms / DAY_MS);
+            let Some((_, href)) = as_it_was(visit, &one, &share.volume, &snapshot.name).pop() else { break };
+            if is_new_day && points.len() < DAYS_SHOWN_MAX {
+                points.push((snapshot.created_ms / DAY_MS, Moment::of_ms_unsigned(snapshot.created_ms), href));
+            }
+        }
+        let points: Vec<_> = points.into_iter().map(|(day, at, href)| (weekday(day * DAY_MS), at, href)).collect();
+        if !points.is_empty() {
+            all.push(PastView { share: share.name.clone(), points });
+        }
+    }
+    all
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
@@ -39,7 +78,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let groups = users.iter().find(|user| user.name == me).map(|user| user.group_names.clone()).unwrap_or_default();
     let is_mine = |user: &String| *user == me || groups.iter().any(|group| user.strip_prefix('@') == Some(group));
     let shares = visit.ask(GetShares).await?;
-    let shares = shares.iter().filter(|share| share.everybody || share.users.iter().any(is_mine));
+    let shares: Vec<_> = shares.iter().filter(|share| share.everybody || share.users.iter().any(is_mine)).collect();
     let tokens = visit.ask(GetTokens).await?;
     let links = visit.ask(GetLinks).await?;
     let sessions =
@@ -47,7 +86,11 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     show(&AccountPage {
         frame: visit.frame("me", "Your account"),
         groups: groups.join(", "),
-        shares: shares.map(|share| share.name.clone()).collect(),
+        past: past(visit, &shares).await,
+        has_factor: visit.server.factors.has(&me),
+        owes_factor: visit.server.factors.owes(&me),
+        recovery_left: visit.server.factors.recovery_left(&me),
+        shares: shares.iter().map(|share| share.name.clone()).collect(),
         keys: visit.about(GetUserKeys, &me).await?,
         tokens: tokens.iter().filter(|token| token.user == me).map(TokenView::of).collect(),
         links: links.iter().filter(|link| link.user == me).map(LinkView::of).collect(),
@@ -75,7 +118,7 @@ pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
 }
 
 /// `browsers.password_again`
-async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
+pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
     let given = visit.form.get("current").unwrap_or_default().to_owned();
     let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
         Ok(_) => return Ok(()),

@@ -13,8 +13,6 @@ use crate::visit::{Answer, Frame, Local, Visit, page as show};
 const PAST_SHOWN_MAX: usize = 20;
 /// Records on the page, the last first.
 const RECORDS_SHOWN_MAX: usize = 100;
-/// The records of so long are looked through.
-const RECORDS_MS: u64 = 7 * 24 * 3600 * 1000;
 /// As `larder alerts silence` has it when nobody says how long.
 const SILENCE_SECONDS: u64 = 8 * 3600;
 
@@ -166,7 +164,8 @@ struct AlertsPage {
 pub async fn page(visit: &Visit<'_>) -> Answer {
     let alerts = visit.ask(GetAlerts).await?;
     let disks = visit.ask(GetDiskHealth).await?;
-    let records = newest_records(visit).await?;
+    let query = AuditQuery { newest: u32::try_from(RECORDS_SHOWN_MAX).ok(), ..AuditQuery::default() };
+    let records = visit.call(GetAudit, (), &query).await?;
     show(&AlertsPage {
         frame: visit.frame("alerts", "Alerts"),
         open: alerts.open.iter().map(AlertView::of).collect(),
@@ -175,20 +174,6 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         disks: disks.iter().map(DiskView::of).collect(),
         records: records.iter().rev().take(RECORDS_SHOWN_MAX).map(RecordView::of).collect(),
     })
-}
-
-/// An answer has the oldest records that were asked for, so the last answer has the newest.
-async fn newest_records(visit: &Visit<'_>) -> Result<Vec<AuditRecord>, Failure> {
-    let mut query = AuditQuery { since_ms: visit.wall_ms().saturating_sub(RECORDS_MS), after_number: 0 };
-    let mut newest: Vec<AuditRecord> = Vec::new();
-    loop {
-        let more = visit.call(GetAudit, (), &query).await?;
-        let Some(last) = more.last().filter(|last| last.number > query.after_number) else { return Ok(newest) };
-        query.after_number = last.number;
-        newest.extend(more);
-        let surplus = newest.len().saturating_sub(RECORDS_SHOWN_MAX);
-        newest.drain(..surplus);
-    }
 }
 
 /// The alert that a form is about.

@@ -1,10 +1,15 @@
 //! What happened, what is scheduled, and the configuration.
 
 use askama::Template;
-use larder_api::endpoints::{GetInfo, GetPoolHistory, GetReplications, GetSnapshotSchedules, ReloadConfig};
-use larder_api::{ReplicationStatus, SnapshotCounts, SnapshotSchedule};
+use larder_api::endpoints::{
+    GetInfo, GetPoolHistory, GetPoolsKnown, GetReplications, GetSnapshotSchedules, GetVolumes, ReloadConfig,
+};
+use larder_api::{PoolStatus, ReplicationStatus, SnapshotCounts, SnapshotSchedule, VolumeStatus};
 
-use super::pools::Level;
+use super::change::path_for;
+use super::keys;
+use super::pools::{Level, PoolView};
+use crate::form::encoded;
 use crate::note::Note;
 use crate::text::{Moment, duration, percent, size};
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
@@ -82,10 +87,64 @@ impl ReplicationView {
     }
 }
 
+/// Work that takes long, and the way to end it.
+pub struct JobView {
+    pub title: String,
+    pub percent: u8,
+    pub sentence: String,
+    /// What keeps it from going on.
+    pub fault: Option<String>,
+    pub stop: Option<Stop>,
+}
+
+pub enum Stop {
+    /// The scrub of a pool.
+    Scrub(String),
+    /// A page where it is undone.
+    At(&'static str, String),
+}
+
+fn jobs_of_pool(pool: &PoolStatus) -> impl Iterator<Item = JobView> {
+    let view = PoolView::of(pool);
+    let scrub = view.scrub.filter(|scrub| scrub.is_running || scrub.is_paused).map(|scrub| JobView {
+        title: format!("Scrub of {}", pool.name),
+        percent: scrub.percent,
+        sentence: if scrub.is_paused { format!("paused; {}", scrub.sentence) } else { scrub.sentence },
+        fault: None,
+        stop: Some(Stop::Scrub(pool.name.clone())),
+    });
+    let leaving = pool.disks.iter().find(|disk| disk.leaving);
+    let stop = leaving
+        .map(|disk| Stop::At("Keep the disk", format!("{}&disk={}", path_for(&pool.name, "keep"), encoded(&disk.id))));
+    let moving = view.moving.map(|moving| JobView {
+        title: format!("{}: {}", pool.name, moving.why),
+        percent: moving.percent,
+        sentence: moving.sentence,
+        fault: moving.stuck,
+        stop,
+    });
+    scrub.into_iter().chain(moving)
+}
+
+fn jobs(pools: &[PoolStatus], volumes: &[VolumeStatus], replications: &[ReplicationStatus]) -> Vec<JobView> {
+    let sealing = volumes.iter().filter_map(|volume| {
+        let (percent, sentence) = keys::sealing(volume.sealing.as_ref()?);
+        let title = format!("Sealing of {}/{}", volume.pool, volume.name);
+        Some(JobView { title, percent, sentence, fault: None, stop: None })
+    });
+    let sending = replications.iter().filter_map(|one| {
+        let (snapshot, percent, sentence) = ReplicationView::of(one).sending?;
+        let title = format!("Replica of {} to {}: {snapshot}", one.volume, one.to);
+        Some(JobView { title, percent, sentence, fault: one.fault.clone(), stop: None })
+    });
+    pools.iter().flat_map(jobs_of_pool).chain(sealing).chain(sending).collect()
+}
+
 #[derive(Template)]
 #[template(path = "care.html")]
 struct CarePage {
     frame: Frame,
+    jobs: Vec<JobView>,
     events: Vec<EventView>,
     unread: Vec<String>,
     schedules: Vec<ScheduleView>,
@@ -119,8 +178,10 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     events.truncate(EVENTS_SHOWN_MAX);
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?;
+    let (pools, volumes) = (visit.ask(GetPoolsKnown).await?, visit.ask(GetVolumes).await?);
     show(&CarePage {
         frame: visit.frame("care", "Care"),
+        jobs: jobs(&pools, &volumes, &replications.replications),
         events,
         unread,
         schedules: schedules.iter().map(ScheduleView::of).collect(),

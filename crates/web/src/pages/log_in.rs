@@ -5,6 +5,7 @@ use hyper::StatusCode;
 use larder_api::Failure;
 use larder_base::hex;
 
+use super::factor;
 use crate::asset as assets;
 use crate::login::Refusal;
 use crate::note::Note;
@@ -40,12 +41,26 @@ pub async fn form(visit: &Visit<'_>) -> Answer {
 
 pub async fn enter(visit: &Visit<'_>) -> Answer {
     let next = next(visit.form.text("next"));
+    if visit.server.factors.is_damaged() {
+        // `factors.damage_opens_nothing`
+        let text = "Nobody logs in: the second factors cannot be read. Restore the file page_factors of the data folder, or \
+                    remove it, so that nobody has one; then start larder again.";
+        return again(visit, StatusCode::SERVICE_UNAVAILABLE, next, "", Some(Note::fault(text)));
+    }
     let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
     match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
         Ok(standing) => {
             // `browsers.renewed_at_log_in`
             if let Some(session) = &visit.session {
                 visit.server.sessions.end(session);
+            }
+            if visit.server.factors.has(name) {
+                // `factors.password_first`
+                if let Some(session) = &visit.session {
+                    visit.server.sessions.end(session);
+                }
+                let token = visit.server.factors.wait_for_code(name, standing.generation, visit.now());
+                return factor::ask(visit, StatusCode::OK, &next, token, None);
             }
             let from = Some(visit.peer.addr);
             let token = visit.server.sessions.begin(name, standing.generation, from, &visit.agent, visit.now());
@@ -85,6 +100,6 @@ fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal
 }
 
 /// A page to go to, never the form itself.
-fn next(text: &str) -> Local {
+pub fn next(text: &str) -> Local {
     Local::read(text).filter(|local| !local.path().starts_with("/+/log")).unwrap_or(Local::of("/"))
 }

@@ -3,8 +3,12 @@
 pub mod account;
 pub mod alerts;
 pub mod care;
+pub mod change;
+pub mod config;
 pub mod explain;
+pub mod factor;
 pub mod home;
+pub mod keys;
 pub mod log_in;
 pub mod people;
 mod pools;

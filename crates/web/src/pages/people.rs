@@ -8,6 +8,7 @@ use larder_api::endpoints::{
 use larder_api::{Failure, GroupAdd, GroupChange, UserAdd, UserChange, UserPassword, UserRole, UserStatus};
 
 use super::tokens::{self, LinkView, TokenView};
+use crate::factor::Factors;
 use crate::note::Note;
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
 
@@ -18,10 +19,11 @@ pub struct UserView {
     pub has_password: bool,
     pub keys: usize,
     pub role: &'static str,
+    pub has_factor: bool,
 }
 
 impl UserView {
-    fn of(user: &UserStatus) -> Self {
+    fn of(user: &UserStatus, factors: &Factors) -> Self {
         let groups = user.group_names.join(", ");
         Self {
             name: user.name.clone(),
@@ -30,6 +32,7 @@ impl UserView {
             has_password: user.has_password,
             keys: user.keys,
             role: user.role.word(),
+            has_factor: factors.has(&user.name),
         }
     }
 }
@@ -49,6 +52,9 @@ struct PeoplePage {
     groups: Vec<GroupView>,
     tokens: Vec<TokenView>,
     links: Vec<LinkView>,
+    is_demanded: bool,
+    /// Users with a second factor.
+    guarded: Vec<String>,
 }
 
 pub async fn page(visit: &Visit<'_>) -> Answer {
@@ -61,9 +67,12 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     });
     let tokens = visit.ask(GetTokens).await?;
     let links = visit.ask(GetLinks).await?;
+    let factors = &visit.server.factors;
     show(&PeoplePage {
         frame: visit.frame("people", "People"),
-        users: users.iter().map(UserView::of).collect(),
+        is_demanded: factors.is_demanded(),
+        guarded: users.iter().filter(|user| factors.has(&user.name)).map(|user| user.name.clone()).collect(),
+        users: users.iter().map(|user| UserView::of(user, factors)).collect(),
         groups: groups.collect(),
         tokens: tokens.iter().map(TokenView::of).collect(),
         links: links.iter().map(LinkView::of).collect(),
@@ -138,6 +147,11 @@ pub async fn remove_user(visit: &Visit<'_>) -> Answer {
         visit.typed(&user)?;
         let removed = visit.about(RemoveUser, &user).await?;
         visit.server.sessions.end_others(&user, None);
+        if visit.server.factors.has(&user) {
+            // Nobody else of that name is to need it.
+            let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
+            visit.server.factors.end(&user, keep).await?;
+        }
         Ok(Note::done(format!("The user {user} was removed. Files stay.")).with(nobody(&removed.shares_for_nobody)))
     };
     back(visit, change.await)

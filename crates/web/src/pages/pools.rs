@@ -7,7 +7,9 @@ use futures::future::BoxFuture;
 use larder_api::endpoints::GetPoolsKnown;
 use larder_api::{Damage, DiskStatus, Failure, PoolMoving, PoolStatus, ScrubStatus};
 
+use super::change::{OFFERED, path_for};
 use crate::ask;
+use crate::form::encoded;
 use crate::live::{Look, Watch};
 use crate::text::{Moment, counted, duration, grouped, percent, size};
 use crate::visit::Server;
@@ -59,10 +61,24 @@ pub struct DiskView {
     pub percent: u8,
     pub note: Option<String>,
     pub leaving: bool,
+    /// A change that this disk offers by its state.
+    pub offer: Option<(&'static str, String)>,
+}
+
+/// What a disk in that state waits for.
+fn offer(pool: &str, disk: &DiskStatus) -> Option<(&'static str, String)> {
+    let (word, text) = match disk.state.as_str() {
+        _ if disk.leaving => ("keep", "Keep"),
+        "OFFLINE" => ("online", "Take online"),
+        "MISSING" | "FAULTED" | "REMOVED" | "READONLY" | "DIVERGED" => ("replace", "Replace"),
+        _ => return None,
+    };
+    let path = format!("{}&disk={}", path_for(pool, word), encoded(&disk.id));
+    Some((text, path))
 }
 
 impl DiskView {
-    fn of(disk: &DiskStatus) -> Self {
+    fn of(pool: &str, disk: &DiskStatus) -> Self {
         let path = disk.path.display().to_string();
         let errors = [disk.read_errors, disk.write_errors, disk.checksum_errors];
         let errors_all = errors.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
@@ -79,6 +95,7 @@ impl DiskView {
             percent: percent(disk.used_bytes, disk.size_bytes),
             note: disk.note.clone(),
             leaving: disk.leaving,
+            offer: offer(pool, disk),
         }
     }
 }
@@ -156,6 +173,8 @@ pub struct PoolView {
     pub notes: Vec<String>,
     pub damage: Vec<String>,
     pub has_errors: bool,
+    /// Changes of its disks, with their pages. A store in a bucket has none.
+    pub changes: Vec<(&'static str, String)>,
 }
 
 /// Damaged files that a page lists.
@@ -180,7 +199,7 @@ fn damage(damage: &Damage) -> Vec<String> {
 
 impl PoolView {
     pub fn of(pool: &PoolStatus) -> Self {
-        let disks: Vec<DiskView> = pool.disks.iter().map(DiskView::of).collect();
+        let disks: Vec<DiskView> = pool.disks.iter().map(|disk| DiskView::of(&pool.name, disk)).collect();
         Self {
             name: pool.name.clone(),
             layout: pool.layout.clone(),
@@ -195,6 +214,11 @@ impl PoolView {
             total: size(pool.total_bytes),
             available: size(pool.available_bytes),
             percent: percent(pool.used_bytes, pool.total_bytes),
+            changes: OFFERED
+                .iter()
+                .filter(|_| !disks.is_empty())
+                .map(|(word, text)| (*text, path_for(&pool.name, word)))
+                .collect(),
             has_errors: disks.iter().any(|disk| disk.errors_all > 0),
             disks,
             spares: pool.spares.iter().map(|path| path.display().to_string()).collect(),

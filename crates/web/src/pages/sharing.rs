@@ -26,7 +26,10 @@ pub struct ShareView {
     pub networks: String,
     pub everybody: bool,
     pub read_only: bool,
+    pub snapshots_shown: bool,
     pub options: Vec<String>,
+    /// As the form has it: empty where there is no bin.
+    pub recycle_days: String,
     pub fault: Option<String>,
     pub action: Option<String>,
     pub level: Level,
@@ -55,7 +58,9 @@ impl ShareView {
             networks: share.networks.join(", "),
             everybody: share.everybody,
             read_only: share.read_only,
+            snapshots_shown: share.snapshots_shown,
             options: share.options.clone(),
+            recycle_days: share.recycle_days.map(|days| days.to_string()).unwrap_or_default(),
             level: match (&share.fault, share.locked || share.rests) {
                 (None, _) => Level::Fine,
                 (Some(_), true) => Level::Warn,
@@ -124,6 +129,10 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
             ShareUsers::All => before.everybody,
             ShareUsers::Listed(names) => !before.everybody && *names == before.users,
         };
+        let recycle_days = match visit.form.text("recycle_days") {
+            "" => 0,
+            days => days.parse().map_err(|_| Failure::invalid(format!("'{days}' is no number of days")))?,
+        };
         let networks = visit.form.words("networks");
         let request = ShareChange {
             nfs: wanted("nfs", before.nfs.is_some()),
@@ -132,6 +141,8 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
             webdav: wanted("webdav", before.webdav),
             read_only: wanted("read_only", before.read_only),
             users: (!as_before).then_some(users),
+            recycle_days: Some(recycle_days).filter(|days| *days != before.recycle_days.unwrap_or(0)),
+            snapshots_shown: wanted("snapshots_shown", before.snapshots_shown),
             usual_networks: networks.is_empty() && !before.networks.is_empty(),
             networks: Some(networks).filter(|networks| !networks.is_empty() && *networks != before.networks),
             ..ShareChange::default()

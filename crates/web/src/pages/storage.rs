@@ -5,6 +5,7 @@ use larder_api::endpoints::{ClearPool, CreateVolume, GetPools, GetPoolsKnown, Ge
 use larder_api::{Failure, PoolStatus, ScrubRequest, VolumeChange, VolumeCreate, VolumeStatus};
 use larder_base::units::ByteSize;
 
+use super::keys;
 use super::pools::{PoolView, PoolWatch};
 use crate::live;
 use crate::note::Note;
@@ -134,9 +135,18 @@ pub async fn create_volume(visit: &Visit<'_>) -> Answer {
             ..VolumeChange::default()
         };
         let share = visit.form.is_checked("share");
-        let request = VolumeCreate { pool: visit.form.filled("pool"), name, properties, share, encrypt: None };
-        let volume = visit.call(CreateVolume, (), &request).await?;
-        Ok(Note::done(format!("The volume {}/{} is there.", volume.pool, volume.name)))
+        let encrypt = visit.form.is_checked("encrypt").then(|| keys::encrypt_of(visit)).transpose()?;
+        let request = VolumeCreate { pool: visit.form.filled("pool"), name, properties, share, encrypt };
+        visit.call(CreateVolume, (), &request).await
     };
-    visit.back(Local::of("/storage"), change.await)
+    match change.await {
+        Ok(VolumeStatus { pool, name, recovery_key: Some(key), .. }) => {
+            keys::show_recovery(visit, format!("{pool}/{name}"), key)
+        }
+        Ok(volume) => {
+            let note = Note::done(format!("The volume {}/{} is there.", volume.pool, volume.name));
+            visit.back(Local::of("/storage"), Ok(note))
+        }
+        Err(failure) => visit.back(Local::of("/storage"), Err(failure)),
+    }
 }

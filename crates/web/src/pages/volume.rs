@@ -1,14 +1,18 @@
 //! One volume: properties, who takes it up, and its snapshots as a time line.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeSnapshots, CloneSnapshot, DestroyVolume, DiffSnapshots, GetOwners, GetSnapshots, GetVolumes, SetVolume,
+    ChangeSnapshots, CloneSnapshot, DestroyVolume, DiffSnapshots, GetOwners, GetShares, GetSnapshots, GetVolumes,
+    SetVolume,
 };
 use larder_api::{
-    CloneRequest, DiffEntry, DiffRequest, Failure, OwnerKind, OwnerUse, SnapshotStatus, SnapshotsRequest, TakeAway,
-    VolumeChange,
+    CloneRequest, DiffEntry, DiffRequest, Failure, OwnerKind, OwnerUse, ShareStatus, SnapshotStatus, SnapshotsRequest,
+    TakeAway, VolumeChange,
 };
 
+use super::keys::KeysView;
 use super::storage::{size_of, traits};
 use crate::base::BASE;
 use crate::form::encoded;
@@ -82,6 +86,7 @@ struct VolumePage {
     sync: String,
     traits: Vec<String>,
     owners: Vec<OwnerView>,
+    keys: KeysView,
     /// Newest first.
     snapshots: Vec<SnapshotView>,
     snapshot_count: usize,
@@ -109,9 +114,11 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let shown = snapshots.iter().rev().skip(skipped).take(SNAPSHOTS_SHOWN_MAX);
     let older = skipped.saturating_add(SNAPSHOTS_SHOWN_MAX);
     let or_dash = |bytes: Option<u64>| bytes.map_or_else(|| "\u{2013}".to_owned(), size);
+    let keys = KeysView::of(visit, &name, volume).await;
     show(&VolumePage {
         frame: visit.frame("storage", name.clone()),
         name,
+        keys,
         used: or_dash(volume.used_bytes),
         stored: or_dash(volume.stored_bytes),
         available: or_dash(volume.available_bytes),
@@ -140,8 +147,12 @@ struct SnapshotPage {
     frame: Frame,
     volume: String,
     volume_href: String,
-    compare_href: String,
     snapshot: SnapshotView,
+    /// Shares over the volume, with their folders as they were then.
+    shares: Vec<(String, String)>,
+    /// Other snapshots to compare with, the newest first.
+    others: Vec<String>,
+    compared: String,
     /// Where a comparison was asked for.
     changes: Option<Vec<DiffEntry>>,
     more: Option<String>,
@@ -153,23 +164,49 @@ pub async fn snapshot(visit: &Visit<'_>) -> Answer {
     let snapshot = all.snapshots.iter().find(|snapshot| snapshot.name == name);
     let snapshot = snapshot.ok_or_else(|| Failure::not_found(format!("{volume} has no snapshot {name}")))?;
     let view = SnapshotView::of(&volume, snapshot);
+    let with = visit.query.text("with").to_owned();
     let mut changes = match visit.query.is_checked("compare") {
-        true => Some(visit.call(DiffSnapshots, &volume, &DiffRequest { earlier: name.clone(), later: None }).await?),
+        true => Some(visit.call(DiffSnapshots, &volume, &difference(&all.snapshots, snapshot, &with)?).await?),
         false => None,
     };
+    let shares = visit.ask(GetShares).await?;
+    let newest = all.snapshots.iter().rev().filter(|other| other.name != name).take(SNAPSHOTS_SHOWN_MAX);
     let more = changes.as_ref().map_or(0, |changes| changes.len().saturating_sub(CHANGES_SHOWN_MAX));
     if let Some(changes) = &mut changes {
         changes.truncate(CHANGES_SHOWN_MAX);
     }
     show(&SnapshotPage {
-        frame: visit.frame("storage", name),
+        frame: visit.frame("storage", name.clone()),
         volume_href: Local::with("/volume", "name", &volume).path().to_owned(),
-        compare_href: format!("{}&compare=1", view.href),
+        shares: as_it_was(visit, &shares, &volume, &view.name),
+        others: newest.map(|other| other.name.clone()).collect(),
+        compared: if with.is_empty() { "now".to_owned() } else { with },
         volume,
         snapshot: view,
         changes,
         more: (more > 0).then(|| grouped(more as u64)),
     })
+}
+
+/// A snapshot beside another, the older first; beside now where none is named.
+fn difference(all: &[SnapshotStatus], one: &SnapshotStatus, with: &str) -> Result<DiffRequest, Failure> {
+    if with.is_empty() {
+        return Ok(DiffRequest { earlier: one.name.clone(), later: None });
+    }
+    let place = |name: &str| all.iter().position(|snapshot| snapshot.name == name);
+    let (Some(this), Some(that)) = (place(&one.name), place(with)) else {
+        return Err(Failure::not_found(format!("there is no snapshot {with}")));
+    };
+    let (earlier, later) = if this <= that { (one.name.as_str(), with) } else { (with, one.name.as_str()) };
+    Ok(DiffRequest { earlier: earlier.to_owned(), later: Some(later.to_owned()) })
+}
+
+/// The shares over a volume as the file view shows them at a snapshot. There, files are taken back one by one.
+pub fn as_it_was(visit: &Visit<'_>, shares: &[ShareStatus], volume: &str, snapshot: &str) -> Vec<(String, String)> {
+    let served = |share: &&ShareStatus| share.volume == volume && share.webdav && share.fault.is_none();
+    let shares = shares.iter().filter(|_| visit.server.options.files.is_some()).filter(served);
+    let href = |share: &ShareStatus| format!("/{}/.snapshots/{}/", encoded(&share.name), encoded(snapshot));
+    shares.map(|share| (share.name.clone(), href(share))).collect()
 }
 
 /// From the first snapshot, at 0, to now, at the end.
@@ -210,6 +247,22 @@ pub async fn set(visit: &Visit<'_>) -> Answer {
         };
         visit.call(SetVolume, &volume, &request).await?;
         Ok(Note::done("The properties are set."))
+    };
+    visit.back(here(visit), outcome.await)
+}
+
+pub async fn set_owner_quota(visit: &Visit<'_>) -> Answer {
+    let outcome = async {
+        let volume = visit.required("volume", "the volume")?;
+        let owner = visit.required("owner", "the user or group")?;
+        // An empty field takes the quota away.
+        let quotas = BTreeMap::from([(owner.clone(), size_of(visit.form.text("quota"))?.unwrap_or(0))]);
+        let request = match visit.form.text("kind") {
+            "group" => VolumeChange { group_quotas: quotas, ..VolumeChange::default() },
+            _ => VolumeChange { user_quotas: quotas, ..VolumeChange::default() },
+        };
+        visit.call(SetVolume, &volume, &request).await?;
+        Ok(Note::done(format!("The quota of {owner} is set.")))
     };
     visit.back(here(visit), outcome.await)
 }

@@ -3,6 +3,8 @@
 //! The page asks the daemon by the router of its socket, in process. It logs people in by the doors' own users, with their
 //! one table of guesses.
 //!
+//! - `page.kept_factors`: second factors are in a file of the data folder that their user alone may read. It is written before a
+//!   change of them is acknowledged; one that cannot be read lets nobody in.
 //! - `page.kept_sessions`: sessions of browsers are written to a file of the data folder when one begins or ends, and
 //!   when the daemon stops. A page that is open goes on after a restart.
 
@@ -33,8 +35,9 @@ use crate::config::PageConfig;
 use crate::config::edit::replace_file;
 
 const SESSIONS_FILE: &str = "page_sessions";
-/// Of a file of sessions: more is no file of ours.
+/// Of a file of sessions or factors: more is no file of ours.
 const SESSIONS_BYTES_MAX: u64 = 4 << 20;
+const FACTORS_FILE: &str = "page_factors";
 /// The list of shares in the file view.
 const FILES: &str = "/?shares";
 
@@ -58,18 +61,35 @@ pub(crate) struct PageGuest {
 
 impl PageGuest {
     pub(crate) fn new(router: axum::Router, around: Surroundings) -> Self {
-        let people = People { handle: around.handle.clone(), entitlements: around.entitlements.clone() };
+        let people = People {
+            handle: around.handle.clone(),
+            entitlements: around.entitlements.clone(),
+            factors: around.data.join(FACTORS_FILE),
+        };
         let files = around.has_files.then_some(FILES);
         let ask = Arc::new(InProcess::new(router.clone()));
         let options = Options { is_secure: true, files };
         let web = Web::new(ask, Arc::new(people), Arc::new(SystemClock::default()), options);
         let guest = Self { web, api: InProcess::new(router), hosts: Hosts::new(&around.config.hosts), around };
+        guest.take_factors();
         guest.take_sessions();
         guest
     }
 
     fn sessions_file(&self) -> PathBuf {
         self.around.data.join(SESSIONS_FILE)
+    }
+
+    /// `page.kept_factors`
+    fn take_factors(&self) {
+        let file = self.around.data.join(FACTORS_FILE);
+        match std::fs::metadata(&file) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.web.take_factors(None),
+            Ok(about) if about.len() <= SESSIONS_BYTES_MAX => {
+                self.web.take_factors(Some(&std::fs::read(&file).unwrap_or_default()));
+            }
+            _ => self.web.take_factors(Some(&[])),
+        }
     }
 
     /// A file that is missing or damaged costs a log-in.
@@ -212,6 +232,8 @@ fn redirect(to: &str) -> Response<GuestBody> {
 struct People {
     handle: WebHandle,
     entitlements: Entitlements,
+    /// The file of second factors.
+    factors: PathBuf,
 }
 
 impl LogIn for People {
@@ -236,5 +258,13 @@ impl LogIn for People {
         let hash = Sha256::digest(password.to_text());
         let generation = u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default());
         Some(Standing { role, generation })
+    }
+
+    fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
+        let file = self.factors.clone();
+        Box::pin(async move {
+            let kept = tokio::task::spawn_blocking(move || replace_file(&file, &bytes, 0o600)).await;
+            kept.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
+        })
     }
 }

@@ -63,6 +63,11 @@ pub(crate) fn audit_of(data: &std::path::Path, query: &AuditQuery) -> Result<Vec
 }
 
 impl Watch {
+    fn newest_records(&self, count: usize) -> Result<Vec<AuditRecord>, Failure> {
+        let failed = |e| Failure::io(format_args!("cannot read the audit log in {}", self.folder.display()), &e);
+        Ok(self.audit.newest(count).map_err(failed)?.into_iter().map(record).collect())
+    }
+
     /// Works on the state away from threads that serve, and with a limit.
     async fn with_state<T: Send + 'static>(
         self: &Arc<Self>,
@@ -167,9 +172,12 @@ impl Daemon {
     }
 
     pub(crate) async fn audit_records(&self, query: AuditQuery) -> Result<Vec<AuditRecord>, Failure> {
-        let data = self.folder.path().to_owned();
+        let (data, watch) = (self.folder.path().to_owned(), Arc::clone(&self.watch));
         crate::daemon::api::finish(async move {
-            let read = tokio::task::spawn_blocking(move || audit_of(&data, &query));
+            let read = tokio::task::spawn_blocking(move || match query.newest {
+                Some(count) => watch.newest_records(count as usize),
+                None => audit_of(&data, &query),
+            });
             read.await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
         })
         .await

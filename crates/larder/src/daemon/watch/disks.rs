@@ -208,7 +208,9 @@ impl Disks {
     ) -> Vec<DiskHealth> {
         let mut list: Vec<DiskHealth> = Vec::new();
         for (subject, known) in self.known.lock().iter() {
-            list.push(listed(known, pool_on(machine, &known.device, pools), history.ring(subject).as_ref()));
+            let (pool, folders) = pool_on(machine, &known.device, pools);
+            let listed = listed(known, history.ring(subject).as_ref());
+            list.push(DiskHealth { pool, folders, ..listed });
         }
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
@@ -223,15 +225,23 @@ pub(crate) fn without_daemon(machine: &Machine) -> Vec<DiskHealth> {
     disks.list(&History::of(Path::new("/nonexistent")), &[], machine)
 }
 
-fn pool_on(machine: &Machine, device: &BlockDevice, pools: &[(String, Vec<PathBuf>)]) -> Option<String> {
+/// The pool that lies on a device, and the folders of pools there.
+fn pool_on(
+    machine: &Machine,
+    device: &BlockDevice,
+    pools: &[(String, Vec<PathBuf>)],
+) -> (Option<String>, Vec<PathBuf>) {
     let mounts = machine.mounts();
-    let lies_here = |folder: &PathBuf| {
+    let lies_here = |folder: &&PathBuf| {
         mounts.of(folder).is_some_and(|mount| machine.below_mount(mount).devices.contains(&device.name))
     };
-    pools.iter().find(|(_, folders)| folders.iter().any(lies_here)).map(|(name, _)| name.clone())
+    let all = pools.iter().flat_map(|(name, folders)| folders.iter().map(move |folder| (name, folder)));
+    let here: Vec<_> = all.filter(|(_, folder)| lies_here(folder)).collect();
+    let pool = here.first().map(|(name, _)| (*name).clone());
+    (pool, here.into_iter().map(|(_, folder)| folder.clone()).collect())
 }
 
-fn listed(known: &Known, pool: Option<String>, past: Option<&larder_watch::disk::Ring>) -> DiskHealth {
+fn listed(known: &Known, past: Option<&larder_watch::disk::Ring>) -> DiskHealth {
     let (device, smart) = (&known.device, known.smart.as_ref());
     let text = match (&known.health, &known.why) {
         (Some(health), _) => health.text(),
@@ -254,7 +264,8 @@ fn listed(known: &Known, pool: Option<String>, past: Option<&larder_watch::disk:
             .or_else(|| smart.and_then(|smart| smart.serial.clone())),
         size_bytes: device.size_bytes,
         medium: device.medium.word().to_owned(),
-        pool,
+        pool: None,
+        folders: Vec::new(),
         verdict: format!("{verdict:?}").to_lowercase(),
         text,
         asleep: known.asleep,

@@ -47,7 +47,7 @@ pub(super) struct Kept {
 pub(crate) struct Watch {
     pub(super) folder: PathBuf,
     pub(super) host: String,
-    audit: Arc<Audit>,
+    pub(super) audit: Arc<Audit>,
     pub(super) kept: Mutex<Kept>,
     pub(super) receivers: Mutex<Vec<Receiver>>,
     /// What became of the last try of each receiver and ping.

@@ -1,0 +1,487 @@
+//! Second factors: codes of a clock that a telephone shares with this box (TOTP, RFC 6238), and codes for the day it is lost.
+//!
+//! - `factors.kept_first`: a factor is begun or ended, and a recovery code used, when that is on disk, not before.
+//! - `factors.code_once`: a code opens once. After a start, codes of before and of that moment are refused.
+//! - `factors.guesses_bounded`: after [`WRONG_MAX`] wrong codes of a user none is tried until [`WRONG_FOR`] is over. Codes
+//!   are tried for somebody who gave the right password, so strangers lock nobody out.
+//! - `factors.damage_opens_nothing`: while the file cannot be read, nobody logs in.
+//! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
+//!   for [`PENDING_FOR`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use aws_lc_rs::{digest, hmac};
+use larder_api::{Failure, FailureKind};
+use larder_base::hex;
+use parking_lot::Mutex;
+use qrcodegen::{QrCode, QrCodeEcc};
+use serde::{Deserialize, Serialize};
+
+use crate::form::encoded;
+use crate::session::{is_same, secret};
+
+/// Of a secret (RFC 4226 4, R6).
+const SECRET_BYTES: usize = 20;
+/// Of a step (RFC 6238 4.1).
+const STEP_SECS: u64 = 30;
+const DIGITS: usize = 6;
+/// Clocks of telephones differ by so many steps (RFC 6238 5.2).
+const SKEW_STEPS: u64 = 1;
+const RECOVERY_CODES: usize = 10;
+/// 60 bits: nobody tries that many.
+const RECOVERY_CHARS: usize = 12;
+pub const WRONG_MAX: u32 = 5;
+pub const WRONG_FOR: Duration = Duration::from_secs(15 * 60);
+pub const PENDING_FOR: Duration = Duration::from_secs(5 * 60);
+/// People between password and code.
+const PENDING_MAX: usize = 256;
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// What is kept of a user's factor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Factor {
+    secret: String,
+    /// Hashes of recovery codes that were not used.
+    recovery: Vec<String>,
+    /// The last step whose code was taken.
+    #[serde(skip)]
+    last_step: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    is_demanded: bool,
+    of: BTreeMap<String, Factor>,
+}
+
+struct Pending {
+    user: String,
+    generation: u64,
+    since: Duration,
+}
+
+#[derive(Default)]
+struct Table {
+    kept: Kept,
+    is_damaged: bool,
+    /// Secrets that were shown, and not confirmed by a code yet.
+    begun: BTreeMap<String, [u8; SECRET_BYTES]>,
+    /// Wrong codes, and when the first of them was given.
+    wrong: HashMap<String, (u32, Duration)>,
+    pending: HashMap<[u8; 32], Pending>,
+}
+
+#[derive(Default)]
+pub struct Factors {
+    table: Mutex<Table>,
+    /// Held while a change is on its way to the disk: one after another.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// The outcome of a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// Of the clock.
+    Right,
+    /// A recovery code; it counts once its end is on disk.
+    Recovery,
+    Wrong,
+    Wait(Duration),
+}
+
+/// A secret as a person takes it into a telephone.
+pub struct Shown {
+    pub secret: String,
+    /// Of the picture, in modules, its quiet zone included.
+    pub side: usize,
+    /// The path of the picture's dark modules.
+    pub path: String,
+}
+
+pub fn step_of(secs: i64) -> u64 {
+    u64::try_from(secs).unwrap_or(0) / STEP_SECS
+}
+
+/// RFC 4226 5.3.
+fn code(secret: &[u8], step: u64) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret);
+    let tag = hmac::sign(&key, &step.to_be_bytes());
+    let tag = tag.as_ref();
+    let at = usize::from(tag.last().copied().unwrap_or(0) & 15);
+    let word = tag.get(at..).and_then(|rest| rest.first_chunk().copied()).unwrap_or_default();
+    let number = (u32::from_be_bytes(word) & 0x7fff_ffff) % 10u32.pow(DIGITS as u32);
+    format!("{number:0DIGITS$}")
+}
+
+fn base32(bytes: &[u8]) -> String {
+    let (mut out, mut bits, mut count) = (String::new(), 0u32, 0);
+    for byte in bytes {
+        (bits, count) = (bits << 8 | u32::from(*byte), count + 8);
+        while count >= 5 {
+            count -= 5;
+            out.push(char::from(BASE32[(bits >> count & 31) as usize]));
+        }
+    }
+    if count > 0 {
+        out.push(char::from(BASE32[(bits << (5 - count) & 31) as usize]));
+    }
+    out
+}
+
+fn hash(text: &str) -> String {
+    hex::encode(digest::digest(&digest::SHA256, text.as_bytes()).as_ref())
+}
+
+/// A code as people type it: blanks, hyphens and the size of letters are nothing.
+fn plain(given: &str) -> String {
+    given.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_uppercase()).collect()
+}
+
+fn recovery_code() -> String {
+    let mut code = base32(&secret::<8>());
+    code.truncate(RECOVERY_CHARS);
+    code
+}
+
+/// A code in groups of four.
+fn grouped(code: &str) -> String {
+    let groups: Vec<&str> = code.as_bytes().chunks(4).filter_map(|chunk| std::str::from_utf8(chunk).ok()).collect();
+    groups.join("-")
+}
+
+/// The step of a code that is right now and was not taken yet (`factors.code_once`).
+fn right_step(secret: &[u8], last_step: u64, given: &str, now: u64) -> Option<u64> {
+    let steps = now.saturating_sub(SKEW_STEPS)..=now.saturating_add(SKEW_STEPS);
+    steps.filter(|step| *step > last_step).find(|step| is_same(given, &code(secret, *step)))
+}
+
+fn shown(user: &str, secret: &[u8]) -> Shown {
+    let secret = base32(secret);
+    let url = format!("otpauth://totp/larder:{}?secret={secret}&issuer=larder", encoded(user));
+    let (mut path, mut side) = (String::new(), 0);
+    if let Ok(qr) = QrCode::encode_text(&url, QrCodeEcc::Medium) {
+        const QUIET: i32 = 4;
+        side = usize::try_from(qr.size() + 2 * QUIET).unwrap_or(0);
+        for y in 0..qr.size() {
+            for x in (0..qr.size()).filter(|x| qr.get_module(*x, y)) {
+                path.push_str(&format!("M{} {}h1v1h-1z", x + QUIET, y + QUIET));
+            }
+        }
+    }
+    let secret = secret.as_bytes().chunks(4).filter_map(|chunk| std::str::from_utf8(chunk).ok()).collect::<Vec<_>>();
+    Shown { secret: secret.join(" "), side, path }
+}
+
+impl Factors {
+    /// Takes in the file of an earlier run; nothing where there was none.
+    pub fn read(&self, bytes: Option<&[u8]>, secs: i64) {
+        let mut table = self.table.lock();
+        match bytes.map(serde_json::from_slice::<Kept>) {
+            None => {}
+            Some(Ok(mut kept)) => {
+                kept.of.values_mut().for_each(|factor| factor.last_step = step_of(secs));
+                table.kept = kept;
+            }
+            Some(Err(_)) => table.is_damaged = true,
+        }
+    }
+
+    /// `factors.damage_opens_nothing`
+    pub fn is_damaged(&self) -> bool {
+        self.table.lock().is_damaged
+    }
+
+    pub fn has(&self, user: &str) -> bool {
+        self.table.lock().kept.of.contains_key(user)
+    }
+
+    pub fn is_demanded(&self) -> bool {
+        self.table.lock().kept.is_demanded
+    }
+
+    /// The owner of the box demands one, and this user has none.
+    pub fn owes(&self, user: &str) -> bool {
+        let table = self.table.lock();
+        table.kept.is_demanded && !table.kept.of.contains_key(user)
+    }
+
+    /// Recovery codes of the user that were not used.
+    pub fn recovery_left(&self, user: &str) -> usize {
+        self.table.lock().kept.of.get(user).map_or(0, |factor| factor.recovery.len())
+    }
+
+    /// Draws a secret for a user, who shows by a code to have it.
+    pub fn begin(&self, user: &str) -> Shown {
+        let drawn = secret::<SECRET_BYTES>();
+        self.table.lock().begun.insert(user.to_owned(), drawn);
+        shown(user, &drawn)
+    }
+
+    /// The secret that was begun, once more.
+    pub fn begun(&self, user: &str) -> Option<Shown> {
+        self.table.lock().begun.get(user).map(|drawn| shown(user, drawn))
+    }
+
+    /// A factor whose code was shown right. Returns its recovery codes, which nothing shows again.
+    pub async fn confirm<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        given: &str,
+        secs: i64,
+        keep: K,
+    ) -> Result<Vec<String>, Failure> {
+        let step = {
+            let table = self.table.lock();
+            let drawn = table.begun.get(user).ok_or_else(|| Failure::invalid("no second factor was begun"))?;
+            right_step(drawn, 0, &plain(given), step_of(secs)).map(|step| (step, *drawn))
+        };
+        let (last_step, drawn) = step.ok_or_else(|| {
+            Failure::invalid("nothing was changed: the code is wrong").action("Compare the clocks of telephone and box")
+        })?;
+        let codes: Vec<String> = (0..RECOVERY_CODES).map(|_| recovery_code()).collect();
+        let recovery = codes.iter().map(|code| hash(code)).collect();
+        let factor = Factor { secret: hex::encode(&drawn), recovery, last_step };
+        self.change(|kept| drop(kept.of.insert(user.to_owned(), factor)), keep).await?;
+        self.table.lock().begun.remove(user);
+        Ok(codes.iter().map(|code| grouped(code)).collect())
+    }
+
+    pub async fn end<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        keep: K,
+    ) -> Result<(), Failure> {
+        self.change(|kept| drop(kept.of.remove(user)), keep).await
+    }
+
+    pub async fn demand<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        is_demanded: bool,
+        keep: K,
+    ) -> Result<(), Failure> {
+        self.change(|kept| kept.is_demanded = is_demanded, keep).await
+    }
+
+    /// The recovery code opens nothing any more.
+    pub async fn use_up<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        given: &str,
+        keep: K,
+    ) -> Result<(), Failure> {
+        let used = hash(&plain(given));
+        let is_there = |kept: &Kept| kept.of.get(user).is_some_and(|factor| factor.recovery.contains(&used));
+        let mut was_there = false;
+        let drop_it = |kept: &mut Kept| {
+            was_there = is_there(kept);
+            if let Some(factor) = kept.of.get_mut(user) {
+                factor.recovery.retain(|code| *code != used);
+            }
+        };
+        self.change(drop_it, keep).await?;
+        match was_there {
+            true => Ok(()),
+            // Two browsers gave it at once.
+            false => Err(Failure::invalid("the recovery code was used already")),
+        }
+    }
+
+    /// `factors.kept_first`
+    async fn change<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        change: impl FnOnce(&mut Kept),
+        keep: K,
+    ) -> Result<(), Failure> {
+        let _alone = self.changing.lock().await;
+        if self.is_damaged() {
+            return Err(Failure::new(
+                FailureKind::Unavailable,
+                "nothing was changed: the second factors cannot be read",
+            ));
+        }
+        let mut kept = self.table.lock().kept.clone();
+        change(&mut kept);
+        let bytes = serde_json::to_vec(&kept).map_err(|e| Failure::internal(e.to_string()))?;
+        keep(bytes).await?;
+        let mut table = self.table.lock();
+        // Codes may have been taken meanwhile.
+        for (user, factor) in &mut kept.of {
+            let now = table.kept.of.get(user).map_or(0, |before| before.last_step);
+            factor.last_step = factor.last_step.max(now);
+        }
+        table.kept = kept;
+        Ok(())
+    }
+
+    /// Tries a code of a user who gave the right password.
+    pub fn try_code(&self, user: &str, given: &str, now: Duration, secs: i64) -> Tried {
+        let mut table = self.table.lock();
+        let Table { kept, wrong, .. } = &mut *table;
+        let Some(factor) = kept.of.get_mut(user) else { return Tried::Wrong };
+        wrong.retain(|_, (_, since)| now.saturating_sub(*since) < WRONG_FOR);
+        if let Some((count, since)) = wrong.get(user)
+            && *count >= WRONG_MAX
+        {
+            return Tried::Wait(WRONG_FOR.saturating_sub(now.saturating_sub(*since)));
+        }
+        let given = plain(given);
+        let secret = hex::decode(&factor.secret).unwrap_or_default();
+        if let Some(step) = right_step(&secret, factor.last_step, &given, step_of(secs)) {
+            factor.last_step = step;
+            wrong.remove(user);
+            return Tried::Right;
+        }
+        if given.len() == RECOVERY_CHARS && factor.recovery.contains(&hash(&given)) {
+            wrong.remove(user);
+            return Tried::Recovery;
+        }
+        wrong.entry(user.to_owned()).or_insert((0, now)).0 += 1;
+        Tried::Wrong
+    }
+
+    /// Somebody gave the right password. Returns the token that the form for the code is bound to (`factors.password_first`).
+    pub fn wait_for_code(&self, user: &str, generation: u64, now: Duration) -> String {
+        let token = hex::encode(&secret::<32>());
+        let mut table = self.table.lock();
+        table.pending.retain(|_, one| now.saturating_sub(one.since) < PENDING_FOR);
+        while table.pending.len() >= PENDING_MAX {
+            let oldest = table.pending.iter().min_by_key(|(_, one)| one.since).map(|(key, _)| *key);
+            oldest.map(|key| table.pending.remove(&key));
+        }
+        table.pending.insert(key_of(&token), Pending { user: user.to_owned(), generation, since: now });
+        token
+    }
+
+    /// Whose code a browser is to give, and the generation of the password that was given.
+    pub fn waits(&self, token: &str, now: Duration) -> Option<(String, u64)> {
+        let table = self.table.lock();
+        let one = table.pending.get(&key_of(token))?;
+        (now.saturating_sub(one.since) < PENDING_FOR).then(|| (one.user.clone(), one.generation))
+    }
+
+    pub fn came(&self, token: &str) {
+        self.table.lock().pending.remove(&key_of(token));
+    }
+}
+
+fn key_of(token: &str) -> [u8; 32] {
+    let mut key = [0; 32];
+    key.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6238, appendix B, of SHA-1: its last six digits.
+    #[test]
+    fn codes_are_those_of_the_standard() {
+        let secret = b"12345678901234567890";
+        for (secs, right) in
+            [(59, "287082"), (1_111_111_109, "081804"), (1_234_567_890, "005924"), (20_000_000_000, "353130")]
+        {
+            assert_eq!(code(secret, step_of(secs)), right);
+        }
+        // RFC 4648, 10, without its padding.
+        for (text, right) in [("", ""), ("f", "MY"), ("fo", "MZXQ"), ("foo", "MZXW6"), ("foobar", "MZXW6YTBOI")] {
+            assert_eq!(base32(text.as_bytes()), right);
+        }
+    }
+
+    async fn with(secs: i64) -> (Factors, Vec<u8>, [u8; SECRET_BYTES], Vec<String>) {
+        let factors = Factors::default();
+        factors.begin("ann");
+        let secret = factors.table.lock().begun["ann"];
+        let mut file = Vec::new();
+        let keep = async |bytes| {
+            file = bytes;
+            Ok(())
+        };
+        let codes = factors.confirm("ann", &code(&secret, step_of(secs)), secs, keep).await.unwrap();
+        (factors, file, secret, codes)
+    }
+
+    const AT: i64 = 1_700_000_000;
+
+    #[tokio::test]
+    async fn a_code_opens_once_and_in_its_time() {
+        let (factors, file, secret, _) = with(AT).await;
+        let now = step_of(AT);
+        let try_at = |factors: &Factors, step: u64, secs: i64| {
+            factors.try_code("ann", &code(&secret, step), Duration::ZERO, secs)
+        };
+        assert_eq!(try_at(&factors, now, AT), Tried::Wrong, "it confirmed the factor");
+        let next = AT + 30;
+        assert_eq!(try_at(&factors, now + 1, next), Tried::Right);
+        assert_eq!(try_at(&factors, now + 1, next), Tried::Wrong);
+        assert_eq!(try_at(&factors, now + 4, next), Tried::Wrong, "of a clock too far ahead");
+        // After a start: neither what was taken before nor what may have been.
+        let after = Factors::default();
+        after.read(Some(&file), next);
+        assert!(after.has("ann") && !after.owes("ann"));
+        assert_eq!(try_at(&after, now + 1, next), Tried::Wrong);
+        assert_eq!(try_at(&after, now + 2, next), Tried::Right);
+        assert!(!String::from_utf8(file).unwrap().contains("MY"), "codes are kept as hashes");
+    }
+
+    #[tokio::test]
+    async fn wrong_codes_are_few() {
+        let (factors, _, secret, codes) = with(AT).await;
+        let (late, right) = (AT + 300, code(&secret, step_of(AT + 300)));
+        for _ in 0..WRONG_MAX {
+            assert_eq!(factors.try_code("ann", "abc", Duration::ZERO, late), Tried::Wrong);
+        }
+        for given in [&right, &codes[0]] {
+            assert!(matches!(factors.try_code("ann", given, Duration::from_secs(1), late), Tried::Wait(_)));
+        }
+        assert_eq!(factors.try_code("ann", &right, WRONG_FOR, late), Tried::Right);
+        assert_eq!(factors.try_code("bob", &right, WRONG_FOR, late), Tried::Wrong);
+    }
+
+    #[tokio::test]
+    async fn recovery_codes_are_used_up_on_disk() {
+        let (factors, _, _, codes) = with(AT).await;
+        assert_eq!((codes.len(), factors.recovery_left("ann")), (RECOVERY_CODES, RECOVERY_CODES));
+        let typed = codes[3].to_lowercase().replace('-', " ");
+        assert_eq!(factors.try_code("ann", &typed, Duration::ZERO, AT), Tried::Recovery);
+        let full = async |_| Err(Failure::invalid("no room"));
+        assert!(factors.use_up("ann", &typed, full).await.is_err());
+        assert_eq!(factors.recovery_left("ann"), RECOVERY_CODES, "what is not on disk did not happen");
+        factors.use_up("ann", &typed, async |_| Ok(())).await.unwrap();
+        assert_eq!(factors.try_code("ann", &typed, Duration::ZERO, AT), Tried::Wrong);
+        assert!(factors.use_up("ann", &typed, async |_| Ok(())).await.is_err());
+        factors.demand(true, async |_| Ok(())).await.unwrap();
+        factors.end("ann", async |_| Ok(())).await.unwrap();
+        assert!(factors.owes("ann") && !factors.has("ann"));
+    }
+
+    #[test]
+    fn damage_is_told_and_pending_logins_are_bounded() {
+        let factors = Factors::default();
+        for damaged in [&b""[..], b"{", b"[]", b"{\"is_demanded\":true}"] {
+            let factors = Factors::default();
+            factors.read(Some(damaged), 0);
+            assert!(factors.is_damaged(), "{damaged:?}");
+        }
+        factors.read(None, 0);
+        assert!(!factors.is_damaged());
+        let first = factors.wait_for_code("ann", 1, Duration::ZERO);
+        assert_eq!(factors.waits(&first, PENDING_FOR - Duration::from_secs(1)), Some(("ann".to_owned(), 1)));
+        assert_eq!(factors.waits(&first, PENDING_FOR), None);
+        (0..2 * PENDING_MAX).for_each(|_| drop(factors.wait_for_code("bob", 1, Duration::from_secs(1))));
+        assert!(
+            factors.table.lock().pending.len() <= PENDING_MAX
+                && factors.waits(&first, Duration::from_secs(2)).is_none()
+        );
+    }
+
+    #[test]
+    fn a_picture_has_its_quiet_zone() {
+        let shown = shown("ann b&c", &[7; SECRET_BYTES]);
+        assert!(shown.side > 30 && shown.path.starts_with("M4 4h1v1h-1z"), "{}", shown.side);
+        assert_eq!(shown.secret.replace(' ', "").len(), 32);
+    }
+}

@@ -1,0 +1,172 @@
+//! The second factor: asked for after the password, set up and ended by its user, demanded by the owner.
+
+use askama::Template;
+use hyper::StatusCode;
+use larder_api::{Failure, FailureKind};
+
+use super::account::knows_password;
+use super::log_in::next;
+use crate::factor::{PENDING_FOR, Shown, Tried};
+use crate::note::Note;
+use crate::text::duration;
+use crate::visit::{Answer, Frame, Local, Outcome, Visit, rendered};
+
+#[derive(Template)]
+#[template(path = "code.html")]
+struct CodePage {
+    frame: Frame,
+    next: String,
+    refusal: Option<Note>,
+}
+
+#[derive(Template)]
+#[template(path = "factor.html")]
+struct FactorPage {
+    frame: Frame,
+    shown: Shown,
+    refusal: Option<Note>,
+}
+
+#[derive(Template)]
+#[template(path = "recovery_codes.html")]
+struct RecoveryPage {
+    frame: Frame,
+    codes: Vec<String>,
+}
+
+/// The form for the code, bound to a token that opens nothing else.
+pub fn ask(visit: &Visit<'_>, status: StatusCode, next: &Local, token: String, refusal: Option<Note>) -> Answer {
+    let mut frame = visit.frame("", "Log in");
+    frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
+    let page = CodePage { frame, next: next.path().to_owned(), refusal };
+    Ok(Outcome::Form(status, rendered(&page)?, token))
+}
+
+/// Somebody who gave the right password gives a code.
+pub async fn enter(visit: &Visit<'_>) -> Answer {
+    let (next, token) = (next(visit.form.text("next")), visit.token.clone().unwrap_or_default());
+    let factors = &visit.server.factors;
+    let found = factors.waits(&token, visit.now());
+    // The password, the user and the factor are still those of the first step.
+    let standing = found.as_ref().and_then(|(user, _)| visit.server.log_in.standing(user));
+    let (Some((user, generation)), Some(standing)) = (found, standing) else {
+        return Ok(Outcome::Go(Local::of("/login")));
+    };
+    if standing.generation != generation {
+        return Ok(Outcome::Go(Local::of("/login")));
+    }
+    let given = visit.form.text("code");
+    let refused = |status, text: String| ask(visit, status, &next, token.clone(), Some(Note::fault(text)));
+    match factors.try_code(&user, given, visit.now(), visit.server.clock.now().secs) {
+        Tried::Right => {}
+        Tried::Recovery => {
+            let kept = factors.use_up(&user, given, async |bytes| visit.server.log_in.keep_factors(bytes).await).await;
+            if let Err(failure) = kept {
+                return refused(StatusCode::SERVICE_UNAVAILABLE, failure.message);
+            }
+        }
+        Tried::Wrong => return refused(StatusCode::UNAUTHORIZED, "The code is wrong, or was used already.".to_owned()),
+        Tried::Wait(time) => {
+            let text = format!("Too many wrong codes. Try again in {}.", duration(time.as_secs().max(1)));
+            return refused(StatusCode::TOO_MANY_REQUESTS, text);
+        }
+    }
+    factors.came(&token);
+    // `browsers.renewed_at_log_in`
+    let session = visit.server.sessions.begin(&user, generation, Some(visit.peer.addr), &visit.agent, visit.now());
+    Ok(Outcome::GoAs(next, session))
+}
+
+fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer {
+    let status = if refusal.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let page = FactorPage { frame: visit.frame("me", "Second factor"), shown, refusal };
+    Ok(Outcome::Page(status, rendered(&page)?))
+}
+
+/// Draws a secret and shows it. An open browser alone gives nobody a factor (`browsers.password_again`).
+pub async fn begin(visit: &Visit<'_>) -> Answer {
+    match knows_password(visit).await {
+        Ok(()) if visit.server.factors.has(visit.user()) => {
+            let failure = Failure::new(FailureKind::Exists, "you have a second factor").action("End it first");
+            visit.back(Local::of("/me"), Err(failure))
+        }
+        Ok(()) => setting_up(visit, visit.server.factors.begin(visit.user()), None),
+        Err(failure) => visit.back(Local::of("/me"), Err(failure)),
+    }
+}
+
+pub async fn confirm(visit: &Visit<'_>) -> Answer {
+    let (factors, user) = (&visit.server.factors, visit.user());
+    let secs = visit.server.clock.now().secs;
+    let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
+    match factors.confirm(user, visit.form.text("code"), secs, keep).await {
+        Ok(codes) => {
+            // Sessions that a password alone began.
+            visit.server.sessions.end_others(user, visit.session.as_ref());
+            let page = RecoveryPage { frame: visit.frame("me", "Recovery codes"), codes };
+            Ok(Outcome::Page(StatusCode::OK, rendered(&page)?))
+        }
+        Err(failure) => match factors.begun(user) {
+            Some(shown) => setting_up(visit, shown, Some(Note::from(failure))),
+            None => visit.back(Local::of("/me"), Err(failure)),
+        },
+    }
+}
+
+/// Ends the own factor: by the password and a code of it.
+pub async fn end(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        knows_password(visit).await?;
+        let (factors, user) = (&visit.server.factors, visit.user());
+        match factors.try_code(user, visit.form.text("code"), visit.now(), visit.server.clock.now().secs) {
+            Tried::Right | Tried::Recovery => {}
+            Tried::Wrong => return Err(Failure::new(FailureKind::Denied, "nothing was changed: the code is wrong")),
+            Tried::Wait(time) => {
+                let text = format!("too many wrong codes: try again in {}", duration(time.as_secs().max(1)));
+                return Err(Failure::new(FailureKind::Denied, text));
+            }
+        }
+        factors.end(user, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
+        Ok(Note::done("Your second factor has ended: the password alone lets you in."))
+    };
+    visit.back(Local::of("/me"), change.await)
+}
+
+/// The owner demands a second factor of everybody, or no longer.
+pub async fn demand(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let is_demanded = visit.form.is_checked("demanded");
+        let factors = &visit.server.factors;
+        if is_demanded && !factors.has(visit.user()) {
+            let failure = Failure::invalid("nothing was changed: you have no second factor yourself");
+            return Err(failure.action("Set up your own first, on the page of your account"));
+        }
+        factors.demand(is_demanded, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
+        let text = match is_demanded {
+            true => "Everybody needs a second factor from now on, and is asked to set one up.",
+            false => "A second factor is everybody's own choice.",
+        };
+        Ok(Note::done(text))
+    };
+    visit.back(Local::of("/people"), change.await)
+}
+
+/// The owner ends the factor of somebody whose telephone is lost.
+pub async fn end_of(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let user = visit.required("user", "the user")?;
+        visit.typed(&user)?;
+        let factors = &visit.server.factors;
+        if !factors.has(&user) {
+            return Err(Failure::not_found(format!("{user} has no second factor")));
+        }
+        factors.end(&user, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
+        Ok(Note::done(format!("The second factor of {user} has ended.")))
+    };
+    visit.back(Local::of("/people"), change.await)
+}
+
+/// For the page: how long the form for a code is good.
+pub fn minutes() -> u64 {
+    PENDING_FOR.as_secs() / 60
+}
