@@ -597,6 +597,9 @@ pub struct ShareStatus {
     /// Names that differ in their Unicode form alone are one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub normalize: bool,
+    /// What happens about a client that ruins files: `off`, `alert` or `block`.
+    #[serde(default)]
+    pub guard: String,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -753,6 +756,8 @@ pub struct ShareChange {
     pub recycle_days: Option<u32>,
     pub snapshots_shown: Option<bool>,
     pub normalize: Option<bool>,
+    /// `off`, `alert` or `block`.
+    pub guard: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

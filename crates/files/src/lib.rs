@@ -30,6 +30,7 @@ pub mod folders;
 mod forms;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod guard;
 pub mod leases;
 pub mod locks;
 mod opens;
@@ -56,6 +57,7 @@ use tokio::sync::{broadcast, watch};
 use bin::Bin;
 use folder::Folder;
 pub use folder::HostWatch;
+use guard::Guard;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -91,6 +93,8 @@ pub struct Files {
     shown_in: Option<Ino>,
     /// See [`Files::ignoring_forms`].
     ignores_forms: bool,
+    /// Watches the share's clients.
+    guard: Option<Arc<Guard>>,
 }
 
 /// The state that all doors of one tree share.
@@ -132,6 +136,7 @@ impl Services {
             bin: None,
             shown_in: None,
             ignores_forms: false,
+            guard: None,
         }
     }
 }
@@ -152,15 +157,18 @@ impl Files {
         Files { tree: self.tree.with_origin(origin), ..self.clone() }
     }
 
-    /// The same door with the bin, the listings and the names of `share`.
+    /// The same door with the bin, the listings, the names and the guard of `share`.
     pub fn as_in(&self, share: &Files) -> Files {
-        Files { bin: share.bin.clone(), shown_in: share.shown_in, ignores_forms: share.ignores_forms, ..self.clone() }
+        let Files { bin, shown_in, ignores_forms, guard, .. } = share.clone();
+        Files { bin, shown_in, ignores_forms, guard, ..self.clone() }
     }
 
-    /// Whether both have the same bin, listings and names.
+    /// Whether both have the same bin, listings, names and guard.
     pub fn is_as_in(&self, share: &Files) -> bool {
         let top = |files: &Files| files.bin.as_ref().map(|bin| bin.top);
-        (top(self), self.shown_in, self.ignores_forms) == (top(share), share.shown_in, share.ignores_forms)
+        let guard = |files: &Files| files.guard.as_ref().map(Arc::as_ptr);
+        (top(self), self.shown_in, self.ignores_forms, guard(self))
+            == (top(share), share.shown_in, share.ignores_forms, guard(share))
     }
 
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what

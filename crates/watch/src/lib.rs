@@ -23,6 +23,7 @@ pub mod queue;
 mod saved;
 pub mod send;
 pub mod space;
+pub mod ups;
 
 pub use alerts::{Alert, Alerts, Change, Condition, Key, NoAlert, Unknown};
 pub use event::{EVENTS, Event, EventKind, Severity};

@@ -1,7 +1,7 @@
 //! `larder alerts ...` and `larder audit`.
 
 use clap::{Args, Subcommand};
-use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, TestAlerts};
+use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, GetUps, TestAlerts};
 use larder_api::{AlertChange, AuditQuery, AuditRecord, Client, Failure};
 
 use super::args::Global;
@@ -37,6 +37,11 @@ pub(crate) enum AlertsCommand {
         #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = times::until)]
         until: i64,
     },
+    /// Answer an alert about a client that ruins files: it is wanted, and the client may write again
+    Release {
+        /// As `larder alerts` shows it
+        id: u64,
+    },
     /// Send a test message to everybody, and say who got it
     Test,
 }
@@ -63,6 +68,7 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
             let is_well = tested.iter().all(|one| one.fault.is_none());
             return Ok(if is_well { Outcome::Done } else { Outcome::Unwell });
         }
+        AlertsCommand::Release { id } => AlertChange::Release { id },
         AlertsCommand::Ack { id } => AlertChange::Acknowledge { id },
         AlertsCommand::Silence { id, until } => {
             let seconds = u64::try_from(until - chrono::Utc::now().timestamp()).unwrap_or(0);
@@ -72,6 +78,12 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
     let alert = client.call(ChangeAlert, (), &change).await?;
     out.answer(&alert, |alert| render::one_alert(alert, now_ms, width))?;
     Ok(Outcome::Done)
+}
+
+/// How the UPS is.
+pub(super) async fn ups(global: &Global) -> Result<(), Failure> {
+    let status = daemon(global).await?.ask(GetUps).await?;
+    global.out().answer(&status, render::ups)
 }
 
 /// The log of a daemon, or of a data folder whose daemon does not run. As JSON a line for each record.

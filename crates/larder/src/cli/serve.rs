@@ -116,6 +116,7 @@ pub(super) async fn until_stopped(
         Ok(()) => loop {
             tokio::select! {
                 why = serving.broken() => break Err(Failure::internal(why)),
+                () = daemon.watch.ups.ends() => break Ok(()),
                 by = daemon.asked() => {
                     asked = Some(by);
                     break Ok(());
@@ -128,6 +129,7 @@ pub(super) async fn until_stopped(
         },
     };
     tracing::info!("stopping");
+    let after_ups = daemon.after_ups().await;
     notify::tell("STOPPING=1\nSTATUS=writing what is not yet durable");
     page.abort();
     schedule.abort();
@@ -151,6 +153,9 @@ pub(super) async fn until_stopped(
         daemon.watch.stopped().await;
     }
     outcome.and(stopped)?;
+    if let Some((disks, then)) = after_ups {
+        watch::afterwards(&disks, &then);
+    }
     if let Some(asked) = asked {
         asked.given_back().await;
         std::process::exit(LOST_EXIT);

@@ -94,6 +94,11 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
     if share.snapshots_shown {
         text.push_str("  .snapshots is listed at its top\n");
     }
+    match share.guard.as_str() {
+        "off" => text.push_str("  no guard: clients that ruin files are not told about\n"),
+        "block" => text.push_str("  a client that ruins files is told about, and loses its right to write\n"),
+        _ => {}
+    }
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

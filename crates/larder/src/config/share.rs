@@ -17,6 +17,8 @@
 
 use std::path::Path;
 
+use larder_files::guard::GuardMode;
+
 use super::spanned::Spanned;
 
 use super::raw::{RawRecycle, RawShare, RawUsers};
@@ -90,6 +92,23 @@ pub(crate) struct ShareConfig {
     pub(crate) snapshots_shown: bool,
     /// Names that differ in their Unicode form alone are one, over every network door.
     pub(crate) normalize: bool,
+    /// What happens about a client that ruins files.
+    pub(crate) guard: GuardMode,
+}
+
+/// The word of a guard's mode.
+pub(crate) fn guard_word(mode: GuardMode) -> &'static str {
+    match mode {
+        GuardMode::Off => "off",
+        GuardMode::Alert => "alert",
+        GuardMode::Block => "block",
+    }
+}
+
+pub(crate) fn parse_guard(text: &str) -> Result<GuardMode, String> {
+    let modes = [GuardMode::Off, GuardMode::Alert, GuardMode::Block];
+    let known = modes.into_iter().find(|mode| guard_word(*mode) == text);
+    known.ok_or_else(|| format!("'{text}' is not a guard: use off, alert or block"))
 }
 
 /// A user's way into a share.
@@ -348,6 +367,7 @@ impl Validator<'_> {
             },
             snapshots_shown: raw.snapshots_shown.unwrap_or(false),
             normalize: raw.normalize.unwrap_or(false),
+            guard: self.optional(raw.guard, parse_guard)?.unwrap_or(GuardMode::Alert),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Alerts, the audit log and the health of disks, as people read them. Pure: values in, text out.
 
-use larder_api::{AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DiskHealth};
+use larder_api::{AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DiskHealth, UpsStatus};
 use larder_base::units::ByteSize;
 
 use super::{shown, table};
@@ -172,6 +172,21 @@ fn wrapped(line: &str, indent: &str, width: usize) -> String {
         begins = false;
     }
     text + &current + "\n"
+}
+
+/// The UPS, in a few lines.
+pub(crate) fn ups(status: &UpsStatus) -> String {
+    let model = status.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+    let says = status.says.as_deref().unwrap_or("has not answered yet");
+    let mut text = format!("{}{model}: {says}\n", status.name);
+    if let Some(seconds) = status.on_battery_seconds {
+        text.push_str(&format!("    on the battery for {seconds} s\n"));
+    }
+    if let Some(fault) = &status.fault {
+        text.push_str(&format!("    it cannot be asked: {fault}\n"));
+    }
+    text.push_str(&format!("    {}\n", status.plan));
+    text
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub use error::SourceError;
 pub use login::Login;
 use model::Model;
 pub use model::PartSpec;
+pub use ups::variable as ups_variable;
 pub use reading::{Basis, Reading, Scope, Total};
 
 /// More meters than this on one machine are a mistake.

@@ -27,16 +27,20 @@ mod conditions;
 mod couriers;
 mod disks;
 mod figures;
+mod guards;
 mod history;
 mod logins;
 mod places;
 mod slow;
 mod state;
+mod ups;
 
 pub(super) use acts::{Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
+pub(crate) use guards::Guards;
 pub(crate) use state::Watch;
+pub(crate) use ups::afterwards;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -86,7 +90,15 @@ impl Watching {
 async fn run(daemon: &Arc<Daemon>) {
     let watch = &daemon.watch;
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
-    tokio::join!(looks(daemon, asked), ask_disks(daemon), couriers::run(daemon), logins::run(daemon, passages));
+    let alarms = watch.alarms.lock().take();
+    tokio::join!(
+        looks(daemon, asked),
+        ask_disks(daemon),
+        couriers::run(daemon),
+        logins::run(daemon, passages),
+        guards::run(daemon, alarms),
+        ups::run(daemon)
+    );
 }
 
 /// Looks once a minute, and when somebody asks.
