@@ -7,6 +7,7 @@
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
+# make false-alarms  what the guard of a share says of backups, imports and ransomware: the table of docs/alerts.md
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
 # make servers  builds those: versitygw, MinIO and Garage
 # make peers  builds what bench/bucket.py compares with and Debian has not: JuiceFS
@@ -30,8 +31,8 @@ BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
-TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
-	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
+TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr borgbackup btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
+	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium restic rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils debootstrap dpkg systemd-container

@@ -600,6 +600,9 @@ pub struct ShareStatus {
     /// What happens about a client that ruins files: `off`, `alert` or `block`.
     #[serde(default)]
     pub guard: String,
+    /// `yes`, or the most that backups of Macs hold here. Absent: Macs do not back up to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_machine: Option<String>,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -758,6 +761,8 @@ pub struct ShareChange {
     pub normalize: Option<bool>,
     /// `off`, `alert` or `block`.
     pub guard: Option<String>,
+    /// `yes`, `no`, or a size such as 2TB.
+    pub time_machine: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

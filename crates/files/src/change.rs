@@ -25,6 +25,10 @@ impl Files {
         stability: Stability,
     ) -> FsResult<Written> {
         let mut judged = self.judged_write(cred, offset, &data)?;
+        if self.bound_bytes.is_some() {
+            let len = data.iter().map(|piece| piece.len() as u64).sum();
+            self.check_bound(ino, offset.saturating_add(len), len).await?;
+        }
         if let Some(write) = &mut judged {
             Box::pin(self.look_below(cred, ino, write)).await;
         }
@@ -46,6 +50,10 @@ impl Files {
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
         self.check_unblocked(cred)?;
+        if self.bound_bytes.is_some() {
+            let len = data.iter().map(|piece| piece.len() as u64).sum();
+            self.check_bound(ino, u64::MAX, len).await?;
+        }
         self.recall(ino, Recall::Data).await;
         let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
@@ -73,6 +81,7 @@ impl Files {
         mode: AllocateMode,
     ) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
+        self.check_bound(ino, offset.saturating_add(len), len).await?;
         self.recall(ino, Recall::Data).await;
         let done = self.tree.allocate(cred, ino, offset, len, mode).await;
         self.await_witnesses().await;

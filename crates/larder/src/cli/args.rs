@@ -909,6 +909,9 @@ pub(crate) struct ShareOptions {
     /// (it may not write any more, until: larder alerts release) [default: alert]
     #[arg(long, value_name = "MODE", value_parser = ["off", "alert", "block"])]
     pub(crate) guard: Option<String>,
+    /// Macs back up to it with Time Machine; with a size that is the most that the backups hold [default: no]
+    #[arg(long, value_name = "yes|no|SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) time_machine: Option<String>,
 }
 
 impl ShareOptions {
@@ -945,6 +948,7 @@ impl ShareOptions {
             snapshots_shown: self.snapshots_shown,
             normalize: self.normalize,
             guard: self.guard,
+            time_machine: self.time_machine,
             ..larder_api::ShareChange::default()
         }
     }

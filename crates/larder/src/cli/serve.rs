@@ -15,7 +15,7 @@ use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
     Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule, run_seats,
-    run_snapshot_schedule, watch,
+    run_snapshot_schedule, run_time_machine, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -100,6 +100,7 @@ pub(super) async fn until_stopped(
     let replication = tokio::spawn(run_replication(daemon.clone()));
     let recycle = tokio::spawn(run_recycle(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
+    let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
@@ -137,6 +138,7 @@ pub(super) async fn until_stopped(
     memory.abort();
     replication.abort();
     recycle.abort();
+    time_machine.abort();
     seats.abort();
     watching.end().await;
     api_stop.cancel();

@@ -292,7 +292,29 @@ pub(super) struct RawShare {
     #[schemars(extend("enum" = ["off", "alert", "block"]))]
     #[schemars(extend("default" = "alert"))]
     pub(super) guard: Option<Spanned<String>>,
+    /// Macs back up to it; a size such as "2TB" is the most that the backups hold.
+    #[schemars(extend("default" = false))]
+    pub(super) time_machine: Option<Spanned<RawTimeMachine>>,
 }
+
+/// `true`, or a size.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(super) enum RawTimeMachine {
+    Word(bool),
+    Size(String),
+}
+
+impl RawTimeMachine {
+    pub(super) fn word(&self) -> String {
+        match self {
+            Self::Word(word) => word.to_string(),
+            Self::Size(size) => size.clone(),
+        }
+    }
+}
+
 
 /// `true`, or `{ days = 30 }`.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::storage::Storage;
 use super::tokens::Tokens;
 use super::watch::Guards;
 use crate::config::edit::Editor;
-use crate::config::share::guard_word;
+use crate::config::share::{TimeMachine, guard_word};
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
@@ -49,6 +49,10 @@ pub(super) async fn apply(
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
                 let files = if share.normalize { files.ignoring_forms() } else { files };
                 let files = files.guarded(guards.of(share));
+                let files = match share.time_machine.and_then(|one| one.size) {
+                    Some(size) => files.bounded(size.0),
+                    None => files,
+                };
                 let kept =
                     if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
@@ -153,6 +157,7 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         snapshots_shown: share.snapshots_shown,
         normalize: share.normalize,
         guard: guard_word(share.guard).to_owned(),
+        time_machine: share.time_machine.map(TimeMachine::word),
         fault: None,
         rests: false,
         locked: false,
@@ -181,6 +186,7 @@ fn options(share: &ShareConfig) -> Vec<String> {
     say(share.guest, "guests");
     say(share.encrypt, "encrypted SMB");
     say(share.snapshots_shown, "shows .snapshots");
+    say(share.time_machine.is_some(), "Time Machine");
     say(share.guard == GuardMode::Off, "no guard");
     say(share.guard == GuardMode::Block, "guard blocks");
     say(share.nfs && share.squash == Squash::All, "NFS squashes all");
@@ -414,6 +420,7 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
         snapshots_shown: false,
         normalize: true,
         guard: GuardMode::Alert,
+        time_machine: None,
     }
 }
 
