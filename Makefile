@@ -81,7 +81,7 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak false-alarms mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -13
@@ -193,6 +193,9 @@ soak: packages-test build
 	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
+
+false-alarms: packages-test build
+	LARDER=$(LARDER) /usr/bin/python3 tests/e2e/guard_loads.py
 
 mutants: check-cargo
 	tests/mutants/run.py $(ARGS)

@@ -64,6 +64,31 @@ pub enum AlertChange {
     Release { id: u64 },
 }
 
+/// The files that lost data, now and before, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DamageKept {
+    pub entries: Vec<DamageEntry>,
+    /// Older ones that are not kept.
+    pub left_out: u64,
+}
+
+/// A file, or an object of metadata, that lost data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DamageEntry {
+    /// `pool/volume`.
+    pub place: String,
+    /// Its names then; none for metadata, and for a file that was removed already.
+    pub paths: Vec<String>,
+    /// `inode 17`, or `metadata` and the object.
+    pub id: String,
+    /// That no redundancy gave back.
+    pub bytes: u64,
+    pub since_ms: u64,
+    /// When it was restored or removed. Absent: it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
 /// The battery behind the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpsStatus {

@@ -324,7 +324,11 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// Deletes go to the share's own backend: they were allowed when the
     /// open was granted DELETE. `None`, the default, uses the share's own
     /// backend for everybody.
-    fn for_user(&self, _user: Option<&str>, _address: Option<std::net::IpAddr>) -> Option<std::sync::Arc<dyn ShareBackend>> {
+    fn for_user(
+        &self,
+        _user: Option<&str>,
+        _address: Option<std::net::IpAddr>,
+    ) -> Option<std::sync::Arc<dyn ShareBackend>> {
         None
     }
 

@@ -15,6 +15,7 @@
 
 pub mod alerts;
 pub mod audit;
+pub mod damage;
 pub mod digest;
 pub mod disk;
 pub mod event;

@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use larder_base::SystemClock;
-use larder_volume::{
-    Backing, CreateMode, MemoryBudget, Properties, Registry, RenameMode, SetAttr, Space, Stability,
-};
+use larder_volume::{Backing, CreateMode, MemoryBudget, Properties, Registry, RenameMode, SetAttr, Space, Stability};
 use object_store::memory::InMemory;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! `larder alerts ...` and `larder audit`.
 
 use clap::{Args, Subcommand};
-use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, GetUps, TestAlerts};
+use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, GetDamage, GetUps, TestAlerts};
 use larder_api::{AlertChange, AuditQuery, AuditRecord, Client, Failure};
 
 use super::args::Global;
@@ -78,6 +78,12 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
     let alert = client.call(ChangeAlert, (), &change).await?;
     out.answer(&alert, |alert| render::one_alert(alert, now_ms, width))?;
     Ok(Outcome::Done)
+}
+
+/// What lost data.
+pub(super) async fn damage(global: &Global) -> Result<(), Failure> {
+    let kept = daemon(global).await?.ask(GetDamage).await?;
+    global.out().answer(&kept, render::damage)
 }
 
 /// How the UPS is.

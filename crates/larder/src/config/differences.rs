@@ -284,8 +284,9 @@ fn of_share(
 ) -> Vec<String> {
     let name = &new.name;
     let moved = (&old.volume, &old.folder) != (&new.volume, &new.folder);
-    let dressed =
-        |share: &ShareConfig| (share.normalize, share.snapshots_shown, share.time_machine, share.common.then_some(share.anon_uid));
+    let dressed = |share: &ShareConfig| {
+        (share.normalize, share.snapshots_shown, share.time_machine, share.common.then_some(share.anon_uid))
+    };
     let other_smb = (old.encrypt, old.guest, old.recycle_days.is_some(), &old.only_from, old.read_only)
         != (new.encrypt, new.guest, new.recycle_days.is_some(), &new.only_from, new.read_only);
     let mut found = Vec::new();

@@ -560,7 +560,8 @@ fn share_table(share: &ShareConfig) -> Table {
     set("recycle", share.recycle_days.is_some(), recycle.into());
     set("snapshots_shown", share.snapshots_shown, true.into());
     set("normalize", share.normalize, true.into());
-    let time_machine = share.time_machine.map(|one| one.size.map_or_else(|| true.into(), |size| size.to_string().into()));
+    let time_machine =
+        share.time_machine.map(|one| one.size.map_or_else(|| true.into(), |size| size.to_string().into()));
     set("time_machine", time_machine.is_some(), time_machine.unwrap_or_else(|| false.into()));
     set("guard", share.guard != GuardMode::Alert, guard_word(share.guard).into());
     table

@@ -315,7 +315,6 @@ impl RawTimeMachine {
     }
 }
 
-
 /// `true`, or `{ days = 30 }`.
 #[derive(Debug)]
 pub(super) enum RawRecycle {

@@ -116,7 +116,12 @@ fn announced(
         services.push(service("_device-info._tcp", &name, 0, &[("model", "RackMac")]));
     }
     if smb.is_some() && !backups.is_empty() {
-        services.push(Service { kind: "_adisk._tcp", name: name.clone(), port: DISCARD_PORT, text: disks(uuid, backups) });
+        services.push(Service {
+            kind: "_adisk._tcp",
+            name: name.clone(),
+            port: DISCARD_PORT,
+            text: disks(uuid, backups),
+        });
     }
     let windows = smb == Some(WINDOWS_PORT);
     Some(Announced { name, uuid, services, windows, interfaces: config.interfaces.clone() })

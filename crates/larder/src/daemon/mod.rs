@@ -96,13 +96,13 @@ pub(crate) use mounts::is_dead;
 pub(crate) use recycle::run as run_recycle;
 pub(crate) use replication::run as run_replication;
 pub(crate) use schedule::run as run_schedule;
-pub(crate) use time_machine::run as run_time_machine;
 pub(crate) use seats::run as run_seats;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
 use storage::{OpenPool, Storage};
+pub(crate) use time_machine::run as run_time_machine;
 
 /// Changes to the configuration that hold for this run only: options of the command line.
 pub(crate) type Overrides = Box<dyn Fn(&mut Config) + Send + Sync>;

@@ -127,7 +127,8 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         let unknown = || Failure::invalid(format!("'{word}' is not a squash rule: use root, all or none"));
         share.squash = known.ok_or_else(unknown)?;
     }
-    check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb).map_err(Failure::invalid)?;
+    check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb)
+        .map_err(Failure::invalid)?;
     no_contradiction(share, change)
 }
 

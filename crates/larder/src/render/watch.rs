@@ -1,6 +1,8 @@
 //! Alerts, the audit log and the health of disks, as people read them. Pure: values in, text out.
 
-use larder_api::{AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DiskHealth, UpsStatus};
+use larder_api::{
+    AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DamageKept, DiskHealth, UpsStatus,
+};
 use larder_base::units::ByteSize;
 
 use super::{shown, table};
@@ -172,6 +174,31 @@ fn wrapped(line: &str, indent: &str, width: usize) -> String {
         begins = false;
     }
     text + &current + "\n"
+}
+
+/// The files that lost data, newest first.
+pub(crate) fn damage(kept: &DamageKept) -> String {
+    if kept.entries.is_empty() {
+        return "No file has lost data.\n".to_owned();
+    }
+    let mut text = String::new();
+    for entry in &kept.entries {
+        let name = entry.paths.first().unwrap_or(&entry.id);
+        let more = match entry.paths.len() {
+            0 | 1 => String::new(),
+            n => format!(" and {} more names", n - 1),
+        };
+        let state = match entry.ended_ms {
+            Some(at) => format!("restored or removed {}", times::local(at)),
+            None => "lost".to_owned(),
+        };
+        text.push_str(&format!("{}: {}{more}\n", shown(&entry.place), shown(name)));
+        text.push_str(&format!("    {} since {}, {state}\n", ByteSize(entry.bytes), times::local(entry.since_ms)));
+    }
+    if kept.left_out > 0 {
+        text.push_str(&format!("{} older ones are not kept\n", kept.left_out));
+    }
+    text
 }
 
 /// The UPS, in a few lines.

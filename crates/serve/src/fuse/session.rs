@@ -141,7 +141,13 @@ impl Session {
 
     /// The caller, whose rights the kernel has checked already.
     pub(super) fn cred(&self, request: &Request) -> Cred {
-        Cred { uid: request.uid(), gid: request.gid(), groups: self.no_groups.clone(), checked: true, client: Client::default() }
+        Cred {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: self.no_groups.clone(),
+            checked: true,
+            client: Client::default(),
+        }
     }
 
     /// For writes: the kernel says in each whether setuid and setgid bits have to go, and the volume drops

@@ -64,8 +64,7 @@ impl Ups {
     pub fn take(&mut self, now: Duration, answer: Result<Reading, String>, limits: Limits) -> Option<String> {
         match answer {
             Ok(reading) => {
-                self.on_battery_since =
-                    reading.on_battery.then(|| self.on_battery_since.unwrap_or(now));
+                self.on_battery_since = reading.on_battery.then(|| self.on_battery_since.unwrap_or(now));
                 (self.last, self.fault) = (Some(reading), None);
             }
             Err(fault) => self.fault = Some(fault),

@@ -173,14 +173,14 @@ impl Daemon {
             Ok(None) => format!("There is no snapshot of {volume} of before."),
             Ok(Some((name, created_ms))) => {
                 let from = times::local(created_ms);
-                let age = if since_ms.saturating_sub(created_ms) > RECENT_MS {
-                    " There is no recent one."
-                } else {
-                    ""
-                };
+                let age = if since_ms.saturating_sub(created_ms) > RECENT_MS { " There is no recent one." } else { "" };
                 match self.hold_once(&volume, &name).await {
-                    Ok(held) => format!("The snapshot {volume}@{held} is held: no schedule removes it. The newest of before is {name} of {from}.{age}"),
-                    Err(error) => format!("The snapshot {volume}@{name} of {from} is from before, and could not be held: {error}.{age}"),
+                    Ok(held) => format!(
+                        "The snapshot {volume}@{held} is held: no schedule removes it. The newest of before is {name} of {from}.{age}"
+                    ),
+                    Err(error) => format!(
+                        "The snapshot {volume}@{name} of {from} is from before, and could not be held: {error}.{age}"
+                    ),
                 }
             }
             Err(error) => format!("The snapshots of {volume} cannot be looked at: {error}."),
@@ -189,9 +189,7 @@ impl Daemon {
 
     async fn newest_before(&self, volume: &VolumeName, before_ms: u64) -> Result<Option<(String, u64)>, String> {
         let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
-        let of = |info: larder_volume::SnapshotInfo| {
-            (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000)
-        };
+        let of = |info: larder_volume::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
         Ok(open.snapshots().into_iter().map(of).filter(|(_, created)| *created <= before_ms).max_by_key(|one| one.1))
     }
 

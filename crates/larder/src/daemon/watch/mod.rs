@@ -25,6 +25,7 @@ mod certificate;
 mod clock;
 mod conditions;
 mod couriers;
+mod damage;
 mod disks;
 mod figures;
 mod guards;
@@ -142,6 +143,7 @@ impl Daemon {
         // Somebody changes something that takes long: everything stays as it was seen last.
         let Some(seen) = conditions::gather(self).await else { return };
         watch.take_in(&seen.conditions, &seen.unknown);
+        self.look_at_damage().await;
         if !in_turn {
             return;
         }

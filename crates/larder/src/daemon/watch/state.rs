@@ -8,6 +8,7 @@ use std::time::Duration;
 use larder_api::Failure;
 use larder_files::guard::Alarm;
 use larder_watch::audit::{Audit, Record, RecordKind};
+use larder_watch::damage::DamageLog;
 use larder_watch::queue::Queue;
 use larder_watch::send::Receiver;
 use larder_watch::{Alert, Alerts, Change, Condition, EventKind, Message, MessageKind, digest};
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::clock::now_ms;
 use super::guards::{Guards, Suspects};
 use super::places::{self, Places};
-use super::{certificate, disks, history, slow, ups};
+use super::{certificate, damage, disks, history, slow, ups};
 
 /// Logins and refusals that wait for the audit log. More at once are left out, and that is said.
 const PASSAGES_MAX: usize = 1024;
@@ -45,6 +46,7 @@ pub(super) struct Kept {
     digest_ms: u64,
     pub(super) places: Places,
     pub(super) suspects: Suspects,
+    pub(super) damage: DamageLog,
 }
 
 pub(crate) struct Watch {
@@ -64,6 +66,7 @@ pub(crate) struct Watch {
     pub(super) certificate: certificate::Watched,
     pub(super) slow: slow::Slow,
     pub(crate) guards: Guards,
+    pub(super) damage: damage::LastLooks,
     pub(crate) ups: ups::Watched,
     pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
     pub(super) passages: Mutex<Option<mpsc::Receiver<larder_serve::door::Passage>>>,
@@ -105,6 +108,7 @@ impl Watch {
             certificate: certificate::Watched::default(),
             slow: slow::Slow::default(),
             guards,
+            damage: damage::LastLooks::default(),
             ups: ups::Watched::default(),
             alarms: Mutex::new(Some(alarms)),
             passages: Mutex::new(Some(passages)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_api::{Failure, UpsStatus};
+use larder_base::metrics::Metrics;
 use larder_facts::Machine;
 use larder_watch::ups::{Nut, Reading, Source, Ups, read_batteries};
 use larder_watch::{Condition, EventKind};
@@ -52,7 +53,11 @@ impl Watched {
         let (name, state) = (name(config), self.state.lock());
         let mut conditions = Vec::new();
         if let Some(fault) = state.fault() {
-            conditions.push(Condition::is(EventKind::UpsSilent, name, format!("The UPS {name} cannot be asked: {fault}.")));
+            conditions.push(Condition::is(
+                EventKind::UpsSilent,
+                name,
+                format!("The UPS {name} cannot be asked: {fault}."),
+            ));
         }
         let Some(last) = state.last() else { return conditions };
         if last.on_battery {
@@ -68,6 +73,16 @@ impl Watched {
             conditions.push(Condition::is(EventKind::UpsBatteryWorn, name, text));
         }
         conditions
+    }
+
+    pub(super) fn metrics(&self, out: &mut Metrics) {
+        let state = self.state.lock();
+        let Some(last) = state.last() else { return };
+        let help = "1 while the machine runs on the battery of its UPS.";
+        out.gauge("larder_watch_ups_on_battery", help, &[], last.on_battery.into());
+        if let Some(charge) = last.charge_percent {
+            out.gauge("larder_watch_ups_charge_percent", "Charge of the battery of the UPS.", &[], u64::from(charge));
+        }
     }
 
     fn take(&self, answer: Result<Reading, String>, config: &UpsConfig) -> Option<String> {
@@ -149,8 +164,9 @@ impl Daemon {
 
     pub(crate) async fn ups_status(&self) -> Result<UpsStatus, Failure> {
         let Some(config) = self.state.lock().await.config.ups.clone() else {
-            return Err(Failure::not_found("the configuration names no UPS")
-                .action("add [ups] to larder.toml, such as: [ups] name = \"ups\" stop_after = \"10m\"; then: larder reload"));
+            return Err(Failure::not_found("the configuration names no UPS").action(
+                "add [ups] to larder.toml, such as: [ups] name = \"ups\" stop_after = \"10m\"; then: larder reload",
+            ));
         };
         let watched = &self.watch.ups;
         let state = watched.state.lock();
