@@ -8,7 +8,7 @@ use super::args::Global;
 use super::reach::{Outcome, Target, daemon, target};
 use crate::daemon::watch::audit_of;
 use crate::render::watch as render;
-use crate::{out, times};
+use crate::{machine, out, times};
 
 #[derive(Debug, Args)]
 pub(crate) struct AlertsArgs {
@@ -51,6 +51,9 @@ pub(crate) struct AuditArgs {
     /// Records since then: 2d, 8h, or a day such as 2026-11-22 [default: of the last week]
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = times::ago)]
     since: u64,
+    /// A line of syslog for each record (RFC 5424), to be sent on
+    #[arg(long)]
+    syslog: bool,
 }
 
 pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Failure> {
@@ -103,12 +106,17 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         };
         let Some(last) = records.last() else { break };
         query.after_number = last.number;
+        if args.syslog {
+            let host = machine::host_name();
+            records.iter().for_each(|record| out::say(&render::syslog(record, &host)));
+            continue;
+        }
         match global.json {
             true => records.iter().try_for_each(out::say_json)?,
             false => all.extend(records),
         }
     }
-    if !global.json {
+    if !global.json && !args.syslog {
         global.out().answer(&all, |all| render::audit(all))?;
     }
     Ok(())

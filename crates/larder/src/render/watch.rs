@@ -121,6 +121,18 @@ pub(crate) fn audit(records: &[AuditRecord]) -> String {
     table(&rows, &[])
 }
 
+/// A record as syslog has it (RFC 5424): facility 13 (log audit), its kind as the message's, and itself as JSON, which escapes all
+/// control characters.
+pub(crate) fn syslog(record: &AuditRecord, host: &str) -> String {
+    const AUDIT: u32 = 13 << 3;
+    let severity = if record.kind == "refusal" { 4 } else { 6 };
+    let at = i64::try_from(record.at_ms).ok().and_then(chrono::DateTime::from_timestamp_millis).unwrap_or_default();
+    let at = at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    let plain = |text: &str| -> String { text.chars().filter(char::is_ascii_graphic).take(255).collect() };
+    let json = serde_json::to_string(record).unwrap_or_default();
+    format!("<{}>1 {at} {} larder - {} - {json}", AUDIT | severity, plain(host), plain(&record.kind))
+}
+
 pub(crate) fn disk_health(disks: &[DiskHealth], width: usize) -> String {
     if disks.is_empty() {
         return "no disks that could have a report".to_owned();

@@ -14,6 +14,7 @@ use larder_watch::alerts::DAY_MS;
 use larder_watch::{Condition, EventKind, Key};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::clock::now_ms;
@@ -138,10 +139,12 @@ fn words(harm: Harm) -> String {
     }
 }
 
-pub(super) async fn run(daemon: &Arc<Daemon>, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
+pub(super) async fn run(daemon: &Arc<Daemon>, main: &Handle, alarms: Option<mpsc::Receiver<(String, Alarm)>>) {
     let Some(mut alarms) = alarms else { return };
     while let Some((share, alarm)) = alarms.recv().await {
-        daemon.take_alarm(share, alarm).await;
+        let taker = Arc::clone(daemon);
+        let taken = main.spawn(async move { taker.take_alarm(share, alarm).await });
+        let _ = tokio::time::timeout(super::VOLUMES_WAIT_MAX, taken).await;
     }
 }
 
@@ -173,10 +176,14 @@ impl Daemon {
             Ok(None) => format!("There is no snapshot of {volume} of before."),
             Ok(Some((name, created_ms))) => {
                 let from = times::local(created_ms);
-                let age = if since_ms.saturating_sub(created_ms) > RECENT_MS { " There is no recent one." } else { "" };
+                let is_old = since_ms.saturating_sub(created_ms) > RECENT_MS;
+                let age = if is_old { " There is no recent one." } else { "" };
                 match self.hold_once(&volume, &name).await {
+                    Ok(held) if held == name => format!(
+                        "The snapshot {volume}@{name} of {from}, from before, is held: no schedule removes it.{age}"
+                    ),
                     Ok(held) => format!(
-                        "The snapshot {volume}@{held} is held: no schedule removes it. The newest of before is {name} of {from}.{age}"
+                        "The newest snapshot from before is {volume}@{name} of {from}.{age} Of the last day {held} is held."
                     ),
                     Err(error) => format!(
                         "The snapshot {volume}@{name} of {from} is from before, and could not be held: {error}.{age}"
