@@ -13,7 +13,7 @@ from nfs3 import UNSTABLE
 from test_alerts import alerts, configure
 from waiting import wait_for
 
-DRIVER = "/lib/nut/dummy-ups"
+UPSD, DRIVER = "/lib/nut/upsd", "/lib/nut/dummy-ups"
 
 
 def free_port():
@@ -38,10 +38,11 @@ class Ups:
             "nut.conf": "MODE=netserver\n",
         }.items():
             (self.folder / name).write_text(text)
-        self.env = {**os.environ, "NUT_CONFPATH": str(self.folder), "NUT_STATEPATH": str(self.folder), "NUT_ALTPIDPATH": str(self.folder)}
+        paths = ("NUT_CONFPATH", "NUT_STATEPATH", "NUT_ALTPIDPATH", "NUT_PIDPATH")
+        self.env = {**os.environ, **{name: str(self.folder) for name in paths}}
         self.processes = [self.begin([DRIVER, "-a", "shelf", "-F", "-u", "root"])]
         wait_for(lambda: list(self.folder.glob("dummy-ups-shelf*")), told=self.told)
-        self.processes.append(self.begin(["/sbin/upsd", "-F", "-u", "root"]))
+        self.processes.append(self.begin([UPSD, "-F", "-u", "root"]))
         wait_for(self.answers, told=self.told)
 
     def told(self):
@@ -98,7 +99,7 @@ def test_power_goes_and_comes_back(folder, ups):
     try:
         assert larder.run("ups").returncode != 0
         named(larder, ups, 'stop_after = "1h"')
-        wait_for(lambda: status(larder)["says"])
+        wait_for(lambda: status(larder)["model"])
         assert (status(larder)["on_battery"], status(larder)["model"], events(larder)) == (False, "Shelf 500", [])
         ups.says("OB DISCHRG", 93)
         wait_for(lambda: events(larder) == ["ups-on-battery"])

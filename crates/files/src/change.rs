@@ -9,7 +9,7 @@ use larder_volume::{
     Stability, Unnamed, WriteVerifier, Written, XattrMode,
 };
 
-use crate::guard::Successor;
+use crate::guarded::Successor;
 use crate::leases::Recall;
 use crate::{Files, Open, Uses};
 

@@ -32,6 +32,7 @@ mod forms;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod guard;
+mod guarded;
 pub mod leases;
 pub mod locks;
 mod opens;

@@ -45,7 +45,7 @@ struct Folder {
 
 /// The counters of one client.
 #[derive(Default)]
-pub(super) struct Record {
+pub(crate) struct Record {
     step: u64,
     /// Files that became formless, whatever was there before.
     signs: u32,
@@ -98,7 +98,7 @@ impl Record {
     }
 
     /// `guard.cheap_until_suspicious`
-    pub(super) fn is_suspicious(&self) -> bool {
+    pub(crate) fn is_suspicious(&self) -> bool {
         self.signs >= SIGNS || self.removed >= REMOVALS
     }
 
@@ -114,19 +114,19 @@ impl Record {
         may
     }
 
-    pub(super) fn created(&mut self, ino: Ino, dir: Ino) {
+    pub(crate) fn created(&mut self, ino: Ino, dir: Ino) {
         keep(&mut self.created, (ino, dir), FILES_KEPT);
     }
 
     /// The size became 0. `old`: as far as somebody looked.
-    pub(super) fn emptied(&mut self, ino: Ino, old: Option<Look>) {
+    pub(crate) fn emptied(&mut self, ino: Ino, old: Option<Look>) {
         if !self.is_own(ino) {
             keep(&mut self.emptied, (ino, old.unwrap_or(Look::Unclear)), FILES_KEPT);
         }
     }
 
     /// Formless bytes were written near the beginning. `existed`: over other bytes, which were `old` as far as somebody looked.
-    pub(super) fn wrote_formless(&mut self, ino: Ino, existed: bool, old: Option<Look>) {
+    pub(crate) fn wrote_formless(&mut self, ino: Ino, existed: bool, old: Option<Look>) {
         if self.counted.contains(&ino) {
             return;
         }
@@ -145,7 +145,7 @@ impl Record {
     }
 
     /// A file with a form gave its name to one without.
-    pub(super) fn replaced(&mut self, ino: Ino) {
+    pub(crate) fn replaced(&mut self, ino: Ino) {
         if !self.counted.contains(&ino) {
             keep(&mut self.counted, ino, FILES_KEPT);
             self.signs += 1;
@@ -153,7 +153,7 @@ impl Record {
         self.ruined += 1;
     }
 
-    pub(super) fn removed(&mut self, dir: Ino, old: Option<Look>) {
+    pub(crate) fn removed(&mut self, dir: Ino, old: Option<Look>) {
         self.removed += 1;
         let is_formed = old == Some(Look::Formed);
         self.looked += u32::from(old.is_some());
@@ -164,7 +164,7 @@ impl Record {
     }
 
     /// A folder is removed: what was removed in it belongs to that.
-    pub(super) fn folder_removed(&mut self, dir: Ino) {
+    pub(crate) fn folder_removed(&mut self, dir: Ino) {
         if let Some(at) = self.folders.iter().position(|(known, _)| *known == dir)
             && let Some((_, folder)) = self.folders.remove(at)
         {

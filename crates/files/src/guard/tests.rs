@@ -1,10 +1,15 @@
 #![allow(clippy::unwrap_used)]
 
+use bytes::Bytes;
 use larder_base::SystemClock;
-use larder_volume::{Backing, CreateMode, MemoryBudget, Properties, Registry, RenameMode, SetAttr, Space, Stability};
+use larder_volume::{
+    Backing, CreateMode, FsError, FsResult, Ino, MemoryBudget, Properties, Registry, RenameMode, SetAttr, Space,
+    Stability,
+};
 use object_store::memory::InMemory;
 
 use super::*;
+use crate::Files;
 
 struct Plenty;
 

@@ -536,7 +536,11 @@ impl Validator<'_> {
             replicas: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
-            ups: raw.ups.map(|ups| self.ups(ups, folder)).transpose()?,
+            ups: raw
+                .ups
+                .map(|ups| UpsConfig::parse(ups, folder))
+                .transpose()
+                .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
             alerts: AlertConfig::parse(raw.alert, folder)
                 .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
         };

@@ -1,5 +1,6 @@
 //! `[ups]`: the battery behind this machine, and when to stop.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::spanned::Spanned;
-use super::{Checked, Validator};
 use crate::times;
 
 const NUT_PORT: u16 = 3493;
@@ -53,24 +53,31 @@ pub(super) struct RawUps {
     then: Option<Spanned<Vec<String>>>,
 }
 
-impl Validator<'_> {
-    pub(super) fn ups(&self, raw: Spanned<RawUps>, folder: &Path) -> Checked<UpsConfig> {
-        let place = Spanned::new(raw.span(), ());
+/// What is wrong, and where in the file.
+type Checked<T> = Result<T, (Range<usize>, String)>;
+
+fn optional<T>(text: Option<Spanned<String>>, parse: impl Fn(&str) -> Result<T, String>) -> Checked<Option<T>> {
+    text.map(|text| parse(text.get_ref()).map_err(|what| (text.span(), what))).transpose()
+}
+
+impl UpsConfig {
+    pub(super) fn parse(raw: Spanned<RawUps>, folder: &Path) -> Checked<UpsConfig> {
+        let place = raw.span();
         let raw = raw.into_inner();
-        let kind = self.optional(raw.source, |word| match word {
+        let kind = optional(raw.source, |word| match word {
             "nut" | "battery" => Ok(word.to_owned()),
             _ => Err(format!("'{word}' is no source: use nut or battery")),
         })?;
         let source = match kind.as_deref() {
             Some("battery") => {
                 if raw.address.is_some() || raw.name.is_some() || raw.user.is_some() {
-                    return Err(self.wrong(&place, "a battery of this machine has no address, name or user"));
+                    return Err((place, "a battery of this machine has no address, name or user".to_owned()));
                 }
                 Source::Battery(PathBuf::from(raw.folder.map_or_else(|| BATTERIES.to_owned(), Spanned::into_inner)))
             }
             _ => Source::Nut {
-                address: self.optional(raw.address, address)?.unwrap_or_else(|| format!("127.0.0.1:{NUT_PORT}")),
-                name: self.optional(raw.name, ups_name)?.unwrap_or_else(|| "ups".to_owned()),
+                address: optional(raw.address, address)?.unwrap_or_else(|| format!("127.0.0.1:{NUT_PORT}")),
+                name: optional(raw.name, ups_name)?.unwrap_or_else(|| "ups".to_owned()),
                 user: raw.user.map(Spanned::into_inner),
                 password: raw.password_file.map(|file| Secret::File(folder.join(file.into_inner()))),
             },
@@ -78,18 +85,18 @@ impl Validator<'_> {
         if let Source::Nut { user, password, .. } = &source
             && user.is_some() != password.is_some()
         {
-            return Err(self.wrong(&place, "user and password_file go together"));
+            return Err((place, "user and password_file go together".to_owned()));
         }
-        let after = self.optional(raw.stop_after, seconds)?;
+        let after = optional(raw.stop_after, seconds)?;
         let below_percent = match raw.stop_below {
             Some(percent) if !(1..=99).contains(percent.get_ref()) => {
-                return Err(self.wrong(&percent, "stop_below is 1 to 99 percent"));
+                return Err((percent.span(), "stop_below is 1 to 99 percent".to_owned()));
             }
             percent => percent.map(Spanned::into_inner),
         };
         let then = match raw.then {
             Some(words) if !words.get_ref().first().is_some_and(|program| program.starts_with('/')) => {
-                return Err(self.wrong(&words, "then = [\"/path/of/a/program\", ...] begins with a whole path"));
+                return Err((words.span(), "then = [\"/path/of/a/program\", ...] begins with a whole path".to_owned()));
             }
             words => words.map(Spanned::into_inner).unwrap_or_default(),
         };

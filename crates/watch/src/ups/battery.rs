@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Reading;
+use super::reading::Reading;
 
 /// Supplies that are looked at.
 const SUPPLIES_MAX: usize = 64;

@@ -7,24 +7,13 @@
 
 mod battery;
 mod nut;
+mod reading;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 pub use battery::read_batteries;
 pub use nut::Nut;
-
-use crate::send::Secret;
-
-/// Where the answers come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A server of Network UPS Tools.
-    Nut { address: String, name: String, user: Option<String>, password: Option<Secret> },
-    /// Batteries that the kernel knows: a folder such as /sys/class/power_supply.
-    Battery(std::path::PathBuf),
-}
+pub use reading::{Reading, Source};
 
 /// When the machine is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,21 +22,6 @@ pub struct Limits {
     pub after: Option<Duration>,
     /// Percent of charge, on the battery.
     pub below_percent: Option<u32>,
-}
-
-/// One answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
-    pub on_battery: bool,
-    /// It says itself that it is about to end.
-    pub is_low: bool,
-    /// Whoever owns the UPS has ordered everybody to stop.
-    pub is_forced: bool,
-    pub replace_battery: bool,
-    pub charge_percent: Option<u32>,
-    pub runtime_s: Option<u64>,
-    pub load_percent: Option<u32>,
-    pub model: Option<String>,
 }
 
 /// What was said so far.
@@ -97,23 +71,6 @@ impl Ups {
 
     pub fn on_battery_for(&self, now: Duration) -> Option<Duration> {
         self.on_battery_since.map(|since| now.saturating_sub(since))
-    }
-}
-
-impl Reading {
-    /// In words, as in "on battery, 84 %, 12 min left".
-    pub fn words(&self) -> String {
-        let mut parts = vec![if self.on_battery { "on battery" } else { "on mains" }.to_owned()];
-        if self.is_low {
-            parts.push("battery low".to_owned());
-        }
-        if self.replace_battery {
-            parts.push("battery worn out".to_owned());
-        }
-        parts.extend(self.charge_percent.map(|charge| format!("{charge} %")));
-        parts.extend(self.runtime_s.map(|seconds| format!("{} min left", seconds / 60)));
-        parts.extend(self.load_percent.map(|load| format!("load {load} %")));
-        parts.join(", ")
     }
 }
 

@@ -6,7 +6,7 @@ use larder_facts::power::ups_variable;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::{Reading, Source};
+use super::reading::{Reading, Source};
 
 /// A question and its answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -128,6 +128,8 @@ impl Variables {
                         "OB" => self.reading.on_battery = true,
                         "LB" => self.reading.is_low = true,
                         "FSD" => self.reading.is_forced = true,
+                        // Its driver knows nothing yet.
+                        "WAIT" => self.has_status = false,
                         "RB" => self.reading.replace_battery = true,
                         _ => {}
                     }

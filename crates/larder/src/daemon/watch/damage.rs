@@ -2,27 +2,14 @@
 //!
 //! - `damage.looked_at_news`: the names of files are only looked for when what a pool lists as damaged has changed.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use larder_api::{DamageEntry, DamageKept, Failure};
 use larder_watch::damage::{Entry, Loss};
-use parking_lot::Mutex;
 
 use super::clock::now_ms;
 use crate::daemon::Daemon;
 use crate::daemon::storage::OpenPool;
-
-/// A digest of each pool's damaged objects at the last look.
-#[derive(Default)]
-pub(super) struct LastLooks(Mutex<BTreeMap<String, u64>>);
-
-impl LastLooks {
-    /// Whether the list of a pool differs from the last one. A first look is news unless nothing is damaged, and nothing was before.
-    fn is_news(&self, pool: &str, digest: u64) -> bool {
-        self.0.lock().insert(pool.to_owned(), digest) != Some(digest)
-    }
-}
 
 fn digest(pool: &OpenPool) -> Option<u64> {
     let disks = pool.disk_pool()?;

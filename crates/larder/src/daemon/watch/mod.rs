@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Daemon;
 
 mod acts;
+mod alarms;
 mod answers;
 mod certificate;
 mod clock;
@@ -31,18 +32,20 @@ mod disks;
 mod figures;
 mod guards;
 mod history;
+mod last_looks;
 mod logins;
 mod places;
 mod slow;
 mod state;
 mod ups;
+mod ups_end;
 
 pub(super) use acts::{Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
 pub(crate) use guards::Guards;
 pub(crate) use state::Watch;
-pub(crate) use ups::afterwards;
+pub(crate) use ups_end::afterwards;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -102,8 +105,8 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
         ask_disks(daemon),
         couriers::run(daemon),
         logins::run(daemon, passages),
-        guards::run(daemon, main, alarms),
-        ups::run(daemon)
+        alarms::run(daemon, main, alarms),
+        ups_end::run(daemon)
     );
 }
 

@@ -18,8 +18,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::clock::now_ms;
 use super::guards::{Guards, Suspects};
+use super::last_looks::LastLooks;
 use super::places::{self, Places};
-use super::{certificate, damage, disks, history, slow, ups};
+use super::{certificate, disks, history, slow, ups};
 
 /// Logins and refusals that wait for the audit log. More at once are left out, and that is said.
 const PASSAGES_MAX: usize = 1024;
@@ -66,7 +67,7 @@ pub(crate) struct Watch {
     pub(super) certificate: certificate::Watched,
     pub(super) slow: slow::Slow,
     pub(crate) guards: Guards,
-    pub(super) damage: damage::LastLooks,
+    pub(super) damage: LastLooks,
     pub(crate) ups: ups::Watched,
     pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
     pub(super) passages: Mutex<Option<mpsc::Receiver<larder_serve::door::Passage>>>,
@@ -108,7 +109,7 @@ impl Watch {
             certificate: certificate::Watched::default(),
             slow: slow::Slow::default(),
             guards,
-            damage: damage::LastLooks::default(),
+            damage: LastLooks::default(),
             ups: ups::Watched::default(),
             alarms: Mutex::new(Some(alarms)),
             passages: Mutex::new(Some(passages)),
