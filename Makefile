@@ -11,6 +11,7 @@
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make fuzz-api  what the schema of the API allows, asked over HTTPS: no answer is a 500
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
+# make false-alarms  what the guard of a share says of backups, imports and ransomware: the table of docs/alerts.md
 # make bucket  a hundred owners of volumes in a bucket that end under load, and their standbys; buckets of real S3 servers
 # make servers  builds those: versitygw, MinIO and Garage
 # make peers  builds what bench/bucket.py compares with and Debian has not: JuiceFS
@@ -48,8 +49,8 @@ BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
 # What the load generators of `larder bench share` are tested against.
 SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-client openssh-server openssl rclone rpcbind samba
-TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
-	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus $(if $(shell command -v npm),,npm) nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium rsync samba-testsuite sshfs \
+TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr borgbackup btrfs-progs cadaver chromium chromium-driver curl davfs2 dbus-daemon e2fsprogs fdisk fio git gvfs-backends \
+	iperf3 iproute2 libglib2.0-bin libnfs-dev libnfs-utils litmus $(if $(shell command -v npm),,npm) nut-server procps psmisc python3-impacket python3-pytest python3-pytest-timeout python3-pytest-xdist python3-selenium restic rsync samba-testsuite sshfs \
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container
@@ -100,7 +101,7 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak false-alarms mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -17
@@ -241,6 +242,9 @@ soak: packages-test build
 	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
+
+false-alarms: packages-test build
+	LARDER=$(LARDER) /usr/bin/python3 tests/e2e/guard_loads.py
 
 mutants: check-cargo
 	tests/mutants/run.py $(ARGS)

@@ -5,6 +5,7 @@ The daemon looks when somebody asks for alerts; so nothing here waits for a cloc
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -238,6 +239,11 @@ def test_the_audit_log_has_acts_logins_and_refusals_and_no_secret(folder):
         port = larder.info["webdav"]["port"]
         assert ask(port, "keeper", larder.password) == 207
         assert ask(port, "keeper", "wrong") == 401
+        lines = wait_for(lambda: [line for line in larder.run("audit", "--syslog", check=True).stdout.splitlines() if " refusal " in line])
+        form = re.compile(r"<(108|110)>1 \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [!-~]+ larder - (act|login|refusal|config) - (\{.*\})")
+        for line in larder.run("audit", "--syslog", check=True).stdout.splitlines():
+            assert form.fullmatch(line) and json.loads(form.fullmatch(line).group(3))["at_ms"], line
+        assert lines[0].startswith("<108>") and "Secret-Shelf-99" not in "".join(lines)
         larder.run("volume", "list", check=True)
 
         def records(*options):

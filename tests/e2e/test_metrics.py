@@ -1,9 +1,11 @@
 """Metrics: their text is what Prometheus reads, and their values are what was done."""
 
+import json
 import re
 import socket
 
 from conftest import client, make, payload
+from larderd import ROOT
 from test_smb import smb
 from waiting import wait_for
 
@@ -109,5 +111,42 @@ def test_smb_and_the_mount_are_counted(folder):
         assert took("smb", "read") >= 1 and took("smb", "write") >= 1
         assert took("mount", "read") >= 1 and took("mount", "write") >= 1 and took("mount", "lookup") >= 1
         assert took("mount", "create") == 1
+    finally:
+        daemon.end()
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_there_are(folder):
+    """docs/grafana.json: each name of a question is a metric of a daemon whose doors and UPS are in use, with the labels that it groups by."""
+    supply = folder / "supply" / "bat"
+    supply.mkdir(parents=True)
+    for name, text in {"type": "Battery", "status": "Full", "capacity": "77"}.items():
+        (supply / name).write_text(text)
+    daemon = make(folder).start()
+    try:
+        with open(daemon.data / "larder.toml", "a") as config:
+            config.write(f'[ups]\nsource = "battery"\nfolder = "{supply.parent}"\n')
+        daemon.run("reload", check=True)
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "a").handle, payload(1 << 20))
+        smb(daemon, "ls")
+        wait_for(lambda: "larder_watch_ups_charge_percent 77" in daemon.run("metrics", check=True).stdout)
+        types, values = scrape(daemon.run("metrics", check=True).stdout)
+        names = {name for name, _ in values}
+        dashboard = json.loads((ROOT / "docs/grafana.json").read_text())
+        questions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+        assert len(questions) >= 30
+        asked = {name for question in questions for name in re.findall(r"larder_[a-z_]+", question)}
+        assert asked <= names, asked - names
+        assert re.findall(r"label_values\((\w+)", json.dumps(dashboard)) == ["larder_process_uptime_seconds"] * 2
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                    [first, *_] = re.findall(r"larder_[a-z_]+", target["expr"])
+                    assert any(name == first and f'{label}="' in (labels or "") for name, labels in values), (first, label)
+        # Only histograms have quantiles, and only counters rates.
+        for question in questions:
+            for name in re.findall(r"(?:rate|increase)\((larder_[a-z_]+)", question):
+                assert types[re.sub("_bucket$", "", name)] in ("counter", "histogram"), question
+        assert daemon.stop() == 0
     finally:
         daemon.end()

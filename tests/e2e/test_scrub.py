@@ -9,7 +9,7 @@ from pathlib import Path
 import nfs3
 import pytest
 from conftest import client, make, payload
-from waiting import remove_folder
+from waiting import remove_folder, wait_for
 
 def shards(disk):
     return sorted(p for p in Path(disk).rglob("objects/*/*") if p.is_file())
@@ -108,6 +108,9 @@ def test_files_that_have_lost_data_are_named(folder):
         assert r"tank/files:/errors: none\n\u{1b}[2Jname" in status and "\x1b" not in status, status
         assert "status: 1 file has lost data" in status and "Restore what is listed" in status, status
         assert daemon.run("pool", "status", "-x").returncode == 1
+        [kept] = json.loads(daemon.run("damage", "--json", check=True).stdout)["entries"]
+        assert kept["place"] == "tank/files" and sorted(kept["paths"]) == sorted(file["paths"]) and kept.get("ended_ms") is None
+        assert "\x1b" not in daemon.run("damage", check=True).stdout
         assert daemon.stop() == 0
         daemon.start()
         assert "/deep/er/lost" in daemon.run("pool", "scrub", "status").stdout
@@ -119,6 +122,12 @@ def test_files_that_have_lost_data_are_named(folder):
         while "No known data errors" not in daemon.run("pool", "status").stdout:
             assert time.monotonic() < end, daemon.run("pool", "status").stdout
             time.sleep(0.5)
+        # It is remembered when it is over, and over a restart.
+        wait_for(lambda: json.loads(daemon.run("damage", "--json", check=True).stdout)["entries"][0].get("ended_ms"))
+        daemon.kill()
+        daemon.start()
+        [kept] = json.loads(daemon.run("damage", "--json", check=True).stdout)["entries"]
+        assert kept["ended_ms"] and "restored or removed" in daemon.run("damage", check=True).stdout
     finally:
         daemon.end()
 

@@ -189,8 +189,12 @@ endpoints! { $
 
     /// Looks at everything that alerts are about, and lists alerts and their receivers. Asks no disk.
     GetAlerts(): Owner Json GET "/v1/alerts", () => AlertsStatus;
-    /// Acknowledges or silences an alert.
+    /// Acknowledges or silences an alert, or vouches for the client that it is about.
     ChangeAlert(): Owner Json POST "/v1/alerts", AlertChange => AlertStatus;
+    /// Lists the files that lost data, also those that are restored or removed.
+    GetDamage(): Owner Json GET "/v1/damage", () => DamageKept;
+    /// Says how the battery behind this machine is, and when larder stops.
+    GetUps(): Owner Json GET "/v1/ups", () => UpsStatus;
     /// Sends a test message to each receiver, and says whether it was taken.
     TestAlerts(): Owner Json POST "/v1/alerts/test", () => Vec<AlertTested>;
     /// Lists what was done, who logged in, and who was refused.

@@ -597,6 +597,12 @@ pub struct ShareStatus {
     /// Names that differ in their Unicode form alone are one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub normalize: bool,
+    /// What happens about a client that ruins files: `off`, `alert` or `block`.
+    #[serde(default)]
+    pub guard: String,
+    /// `yes`, or the most that backups of Macs hold here. Absent: Macs do not back up to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_machine: Option<String>,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
     /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
@@ -753,6 +759,10 @@ pub struct ShareChange {
     pub recycle_days: Option<u32>,
     pub snapshots_shown: Option<bool>,
     pub normalize: Option<bool>,
+    /// `off`, `alert` or `block`.
+    pub guard: Option<String>,
+    /// `yes`, `no`, or a size such as 2TB.
+    pub time_machine: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

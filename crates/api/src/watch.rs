@@ -60,6 +60,51 @@ pub enum AlertChange {
     Acknowledge { id: u64 },
     /// Nothing is told of it for so long.
     Silence { id: u64, seconds: u64 },
+    /// Vouches for the client that it is about: it may write again, and the alert is over.
+    Release { id: u64 },
+}
+
+/// The files that lost data, now and before, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DamageKept {
+    pub entries: Vec<DamageEntry>,
+    /// Older ones that are not kept.
+    pub left_out: u64,
+}
+
+/// A file, or an object of metadata, that lost data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DamageEntry {
+    /// `pool/volume`.
+    pub place: String,
+    /// Its names then; none for metadata, and for a file that was removed already.
+    pub paths: Vec<String>,
+    /// `inode 17`, or `metadata` and the object.
+    pub id: String,
+    /// That no redundancy gave back.
+    pub bytes: u64,
+    pub since_ms: u64,
+    /// When it was restored or removed. Absent: it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
+/// The battery behind the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UpsStatus {
+    pub name: String,
+    pub model: Option<String>,
+    /// The last answer, in words. Absent: there was none yet.
+    pub says: Option<String>,
+    pub on_battery: bool,
+    pub on_battery_seconds: Option<u64>,
+    pub charge_percent: Option<u32>,
+    pub runtime_seconds: Option<u64>,
+    /// When larder stops.
+    pub plan: String,
+    /// Why it cannot be asked, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// Whether a test message was taken.

@@ -9,6 +9,7 @@ use larder_volume::{
     Stability, Unnamed, WriteVerifier, Written, XattrMode,
 };
 
+use crate::guarded::Successor;
 use crate::leases::Recall;
 use crate::{Files, Open, Uses};
 
@@ -23,8 +24,19 @@ impl Files {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> FsResult<Written> {
+        let mut judged = self.judged_write(cred, offset, &data)?;
+        if self.bound_bytes.is_some() {
+            let len = data.iter().map(|piece| piece.len() as u64).sum();
+            self.check_bound(ino, offset.saturating_add(len), len).await?;
+        }
+        if let Some(write) = &mut judged {
+            Box::pin(self.look_below(cred, ino, write)).await;
+        }
         self.recall(ino, Recall::Data).await;
         let done = self.tree.write(cred, ino, offset, data, stability).await;
+        if let (Some(write), Ok(written)) = (&judged, &done) {
+            self.wrote_formless(cred, ino, write, &written.changed);
+        }
         self.await_witnesses().await;
         done
     }
@@ -37,6 +49,11 @@ impl Files {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
+        self.check_unblocked(cred)?;
+        if self.bound_bytes.is_some() {
+            let len = data.iter().map(|piece| piece.len() as u64).sum();
+            self.check_bound(ino, u64::MAX, len).await?;
+        }
         self.recall(ino, Recall::Data).await;
         let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
@@ -63,6 +80,8 @@ impl Files {
         len: u64,
         mode: AllocateMode,
     ) -> FsResult<Changed> {
+        self.check_unblocked(cred)?;
+        self.check_bound(ino, offset.saturating_add(len), len).await?;
         self.recall(ino, Recall::Data).await;
         let done = self.tree.allocate(cred, ino, offset, len, mode).await;
         self.await_witnesses().await;
@@ -71,14 +90,21 @@ impl Files {
 
     /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
+        self.check_unblocked(cred)?;
+        let empties = set.size == Some(0);
+        let old = if empties { self.look_before_emptied(cred, ino).await } else { None };
         self.recall(ino, if set.size.is_some() { Recall::Data } else { Recall::Attributes }).await;
         let done = self.tree.setattr(cred, ino, set).await;
+        if empties && done.as_ref().is_ok_and(|changed| changed.before.size > 0) {
+            self.emptied(cred, ino, old);
+        }
         self.await_witnesses().await;
         done
     }
 
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
+        self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.set_acl(cred, ino, set, acl).await;
         self.await_witnesses().await;
@@ -94,32 +120,45 @@ impl Files {
         mode: CreateMode,
         set: SetAttr,
     ) -> FsResult<(Attr, bool, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         if mode == CreateMode::Unchecked && set.size.is_some() {
             self.recall_named(cred, dir, name, Recall::Data).await;
         }
+        let empties = mode == CreateMode::Unchecked && set.size == Some(0);
+        let old = if empties { self.look_before_removed(cred, dir, name).await } else { None };
         let done = self.tree.create(cred, dir, name, mode, set).await;
+        match &done {
+            Ok((attr, true, _)) => self.made(cred, dir, attr),
+            Ok((attr, false, _)) if empties => self.emptied(cred, attr.id.ino, old),
+            _ => {}
+        }
         self.await_witnesses().await;
         done
     }
 
     /// A file that has no name until it is linked.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
+        self.check_unblocked(cred)?;
         let (attr, file) = self.tree.create_unnamed(cred, dir, set).await?;
+        self.made(cred, dir, &attr);
         let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
     /// [`Files::create_unnamed`] for whatever is not a directory; in volumes alone for what is no file.
     pub async fn make_unnamed(&self, cred: &Cred, dir: Ino, what: Unnamed<'_>, set: SetAttr) -> FsResult<(Attr, Open)> {
+        self.check_unblocked(cred)?;
         let (attr, file) = self.tree.make_unnamed(cred, dir, what, set).await?;
+        self.made(cred, dir, &attr);
         let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
         Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
     /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mkdir(cred, dir, name, set).await;
@@ -137,6 +176,7 @@ impl Files {
         rdev: (u32, u32),
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mknod(cred, dir, name, kind, rdev, set).await;
@@ -153,6 +193,7 @@ impl Files {
         target: &[u8],
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.symlink(cred, dir, name, target, set).await;
@@ -162,6 +203,7 @@ impl Files {
 
     /// Gives an inode that is no directory another name. Returns its attributes and the change of `dir`.
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         self.recall(ino, Recall::Attributes).await;
@@ -172,10 +214,15 @@ impl Files {
 
     /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
+        let successor = self.formless_successor(cred, Successor::File(ino), (dir, name)).await;
         let done = self.tree.relink(cred, ino, dir, name).await;
+        if done.is_ok() {
+            self.replaced(cred, successor);
+        }
         self.await_witnesses().await;
         done
     }
@@ -189,10 +236,15 @@ impl Files {
         name: &[u8],
         over: Ino,
     ) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
+        let successor = self.formless_successor(cred, Successor::File(ino), (dir, name)).await;
         let done = self.tree.relink_over(cred, ino, dir, name, over).await;
+        if done.is_ok() {
+            self.replaced(cred, successor);
+        }
         self.await_witnesses().await;
         done
     }
@@ -200,10 +252,15 @@ impl Files {
     /// Removes a name of anything but a directory, into the bin of [`Files::recycling`] if there is one. Returns the attributes
     /// afterwards (`nlink` may be 0) and the change of `dir`. [`FsError::Shared`] if another door has it open and denies this.
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
+        let old = self.look_before_removed(cred, dir, name).await;
         let done = self.unlink_or_keep(cred, dir, name).await;
+        if let Ok((attr, _)) = &done {
+            self.removed(cred, dir, old, attr);
+        }
         self.await_witnesses().await;
         done
     }
@@ -211,10 +268,15 @@ impl Files {
     /// Removes an empty directory, into the bin of [`Files::recycling`] if there is one. Returns the change of `dir`. [`FsError::NotEmpty`] if it is not empty,
     /// [`FsError::Shared`] if another door has it open and denies this.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         self.before_removal(cred, dir, name).await?;
+        let folder = self.folder_to_remove(cred, dir, name).await;
         let done = self.rmdir_or_keep(cred, dir, name).await;
+        if done.is_ok() {
+            self.folder_removed(cred, folder);
+        }
         self.await_witnesses().await;
         done
     }
@@ -229,6 +291,7 @@ impl Files {
         to_name: &[u8],
         mode: RenameMode,
     ) -> FsResult<(Changed, Changed)> {
+        self.check_unblocked(cred)?;
         let stored = self.spelling(cred, from, from_name).await;
         let from_name = stored.as_deref().unwrap_or(from_name);
         // An entry takes its own other form (`forms.as_stored`).
@@ -236,13 +299,18 @@ impl Files {
         let to_name = replaced.as_deref().unwrap_or(to_name);
         self.before_removal(cred, from, from_name).await?;
         self.before_removal(cred, to, to_name).await?;
+        let successor = self.formless_successor(cred, Successor::Name(from, from_name), (to, to_name)).await;
         let done = self.tree.rename(cred, from, from_name, to, to_name, mode).await;
+        if done.is_ok() {
+            self.replaced(cred, successor);
+        }
         self.await_witnesses().await;
         done
     }
 
     /// Sets an extended attribute.
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.setxattr(cred, ino, name, value, mode).await;
         self.await_witnesses().await;
@@ -251,6 +319,7 @@ impl Files {
 
     /// Removes an extended attribute. [`FsError::NoAttribute`] if there is none.
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.removexattr(cred, ino, name).await;
         self.await_witnesses().await;

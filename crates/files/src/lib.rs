@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod bin;
+mod bound;
 mod change;
 pub mod copy;
 mod folder;
@@ -30,6 +31,8 @@ pub mod folders;
 mod forms;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod guard;
+mod guarded;
 pub mod leases;
 pub mod locks;
 mod opens;
@@ -57,6 +60,7 @@ use tokio::sync::{broadcast, watch};
 use bin::Bin;
 use folder::Folder;
 pub use folder::HostWatch;
+use guard::Guard;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
 use opens::Opens;
@@ -92,6 +96,10 @@ pub struct Files {
     shown_in: Option<Ino>,
     /// See [`Files::ignoring_forms`].
     ignores_forms: bool,
+    /// Watches the share's clients.
+    guard: Option<Arc<Guard>>,
+    /// See [`Files::bounded`].
+    bound_bytes: Option<u64>,
 }
 
 /// The state that all doors of one tree share.
@@ -133,6 +141,8 @@ impl Services {
             bin: None,
             shown_in: None,
             ignores_forms: false,
+            guard: None,
+            bound_bytes: None,
         }
     }
 }
@@ -153,15 +163,18 @@ impl Files {
         Files { tree: self.tree.with_origin(origin), ..self.clone() }
     }
 
-    /// The same door with the bin, the listings and the names of `share`.
+    /// The same door with the bin, the listings, the names, the guard and the bound of `share`.
     pub fn as_in(&self, share: &Files) -> Files {
-        Files { bin: share.bin.clone(), shown_in: share.shown_in, ignores_forms: share.ignores_forms, ..self.clone() }
+        let Files { bin, shown_in, ignores_forms, guard, bound_bytes, .. } = share.clone();
+        Files { bin, shown_in, ignores_forms, guard, bound_bytes, ..self.clone() }
     }
 
-    /// Whether both have the same bin, listings and names.
+    /// Whether both have the same bin, listings, names, guard and bound.
     pub fn is_as_in(&self, share: &Files) -> bool {
         let top = |files: &Files| files.bin.as_ref().map(|bin| bin.top);
-        (top(self), self.shown_in, self.ignores_forms) == (top(share), share.shown_in, share.ignores_forms)
+        let guard = |files: &Files| files.guard.as_ref().map(Arc::as_ptr);
+        let simple = |files: &Files| (files.shown_in, files.ignores_forms, files.bound_bytes);
+        (top(self), simple(self), guard(self)) == (top(share), simple(share), guard(share))
     }
 
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what
@@ -241,7 +254,7 @@ impl Files {
 
     /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
     pub fn statfs(&self, cred: &Cred) -> StatFs {
-        self.tree.statfs(cred)
+        self.within_bound(self.tree.statfs(cred))
     }
 
     /// All changes, this door's own included, with the origin of each.
@@ -299,6 +312,11 @@ impl Files {
         self.shared.opens.writers()
     }
 
+    /// [`Files::writers`] for somebody who must not keep the tree open.
+    pub fn writers_alone(&self) -> Writers {
+        Writers(Arc::downgrade(&self.shared))
+    }
+
     /// Has changes of a directory's entries by other programs of the host, which no door makes, among the events, until the
     /// result is dropped. `None` in a volume, where there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
     pub async fn watch_host(&self, dir: Ino) -> larder_volume::FsResult<Option<HostWatch>> {
@@ -326,6 +344,16 @@ impl Files {
 
     fn is_mount(&self) -> bool {
         self.witness_wait_max == WITNESS_WAIT_MAX_OF_MOUNTS
+    }
+}
+
+/// The opens of a tree that may write, for somebody who does not keep it.
+pub struct Writers(Weak<Shared>);
+
+impl Writers {
+    /// How many; `None`: nobody serves the tree any more.
+    pub fn count(&self) -> Option<usize> {
+        Some(self.0.upgrade()?.opens.writers())
     }
 }
 

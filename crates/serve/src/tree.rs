@@ -58,7 +58,8 @@ pub struct Room {
 impl Room {
     fn of(state: &Arc<ShareState>, user: &DoorUser, address: IpAddr) -> Option<Room> {
         let access = state.share.entrance(user, Some(address)).ok()?;
-        let (cred, may_write) = (state.share.acts_as(user), access == Access::ReadWrite);
+        let cred = state.share.acts_as(user).of_client(Some(address), Some(&user.name));
+        let may_write = access == Access::ReadWrite;
         Some(Room { state: Arc::clone(state), cred, may_write })
     }
 

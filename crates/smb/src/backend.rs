@@ -320,13 +320,17 @@ pub trait ShareBackend: Send + Sync + 'static {
         Err(SmbError::NotSupported)
     }
 
-    /// The share as `user` (`None` for an anonymous or guest session) sees
+    /// The share as `user` (`None` for an anonymous or guest session) at `address` sees
     /// it, for a backend with permissions of its own. Asked at TREE_CONNECT;
     /// CREATE, renames and listings of the tree then go to the result.
     /// Deletes go to the share's own backend: they were allowed when the
     /// open was granted DELETE. `None`, the default, uses the share's own
     /// backend for everybody.
-    fn for_user(&self, _user: Option<&str>) -> Option<std::sync::Arc<dyn ShareBackend>> {
+    fn for_user(
+        &self,
+        _user: Option<&str>,
+        _address: Option<std::net::IpAddr>,
+    ) -> Option<std::sync::Arc<dyn ShareBackend>> {
         None
     }
 
@@ -380,6 +384,12 @@ pub trait Handle: Send + Sync {
     /// then get no leave to cache writes. Asked under a lock; must not wait.
     fn is_open_elsewhere(&self) -> bool {
         false
+    }
+
+    /// The open's client asks for the file's removal, which happens by the share's own backend later. `false`: it may
+    /// not. Must not wait.
+    fn asks_for_removal(&self) -> bool {
+        true
     }
 
     /// From now on the open was granted `access` and shares the file for

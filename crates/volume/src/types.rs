@@ -1,5 +1,6 @@
 //! The vocabulary of callers of a volume: ids, attributes, credentials, errors.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -141,12 +142,30 @@ pub struct Cred {
     /// The caller's own kernel has already checked (a FUSE mount with `default_permissions`):
     /// uid and gid are for ownership of new files and for the sgid/suid rules only.
     pub checked: bool,
+    /// The machine and the login behind it. Permissions do not depend on it.
+    pub client: Client,
+}
+
+/// The machine that asks, and the login that it asks with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// `None`: this machine.
+    pub address: Option<IpAddr>,
+    /// `None`: the door knows numbers alone.
+    pub user: Option<Arc<str>>,
 }
 
 impl Cred {
     /// A user as a server knows it: nothing is checked yet.
     pub fn new(uid: u32, gid: u32, groups: impl Into<Arc<[u32]>>) -> Self {
-        Self { uid, gid, groups: groups.into(), checked: false }
+        Self { uid, gid, groups: groups.into(), checked: false, client: Client::default() }
+    }
+
+    /// The same user, asking from `address`, logged in as `user`.
+    #[must_use]
+    pub fn of_client(self, address: Option<IpAddr>, user: Option<&str>) -> Self {
+        let client = Client { address: address.map(|address| address.to_canonical()), user: user.map(Arc::from) };
+        Self { client, ..self }
     }
 
     /// User 0, group 0.

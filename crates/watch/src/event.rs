@@ -182,6 +182,24 @@ events! {
     LoginLockedOut "login-locked-out" Warning moment 0,
         "An address guessed passwords and is locked out for a minute.",
         "See larder audit; a share's only_from keeps other networks out";
+    UpsOnBattery "ups-on-battery" Warning lasts 0,
+        "The power is away: this machine runs on the battery of its UPS.",
+        "See to the power. larder stops in order when [ups] says so: larder ups";
+    UpsLow "ups-low" Critical lasts 0,
+        "The battery of the UPS is nearly empty, and the power is away.",
+        "larder stops in order now, and starts with the machine";
+    UpsBatteryWorn "ups-battery-worn" Warning lasts 0,
+        "The UPS says that its battery is worn out: the next power cut will be a short one.",
+        "Replace the battery of the UPS";
+    UpsSilent "ups-silent" Warning lasts 300,
+        "The UPS of the configuration cannot be asked, so a power cut would not be noticed.",
+        "larder ups says why; see to upsd and its driver";
+    UpsStops "ups-stops" Critical moment 0,
+        "larder stops because the power stays away. Everything is durable, and the disks are parked.",
+        "When the power is back, the machine starts larder; else: larder up";
+    FilesRuined "files-ruined" Critical lasts 0,
+        "A client makes very many files unreadable within minutes, or removes them across folders, as ransomware does.",
+        "Take that machine off the network, and restore from the snapshot that is named. If it is wanted: larder alerts release ID";
     MessagesDropped "messages-dropped" Warning moment 0,
         "Messages could not be delivered for so long that the oldest, least important were dropped.",
         "larder alerts list --all shows what they were about";

@@ -15,6 +15,7 @@
 
 pub mod alerts;
 pub mod audit;
+pub mod damage;
 pub mod digest;
 pub mod disk;
 pub mod event;
@@ -23,6 +24,7 @@ pub mod queue;
 mod saved;
 pub mod send;
 pub mod space;
+pub mod ups;
 
 pub use alerts::{Alert, Alerts, Change, Condition, Key, NoAlert, Unknown};
 pub use event::{EVENTS, Event, EventKind, Severity};

@@ -1,5 +1,8 @@
 //! A disk's report about itself: `smartctl --json`, read without trusting that any field is there.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -109,6 +112,21 @@ impl Machine {
             Ok(answer) => Some(understood(&answer)),
             Err(error) => Some(no_tool(&error)),
         }
+    }
+
+    /// Has the hard disks below these folders park their heads. Returns the names of those that do.
+    pub fn park(&self, folders: &[PathBuf]) -> Vec<String> {
+        let mounts = self.mounts();
+        let below = folders.iter().filter_map(|folder| mounts.of(folder)).map(|mount| self.below_mount(mount));
+        let names: BTreeSet<String> = below.flat_map(|below| below.devices).collect();
+        let disks = names.iter().filter_map(|name| BlockDevice::read(self, name));
+        let spins = |device: &BlockDevice| device.rotational == Some(true) && device.bus != Bus::Virtual;
+        let parks = |device: &BlockDevice| {
+            let path = device.path.to_string_lossy();
+            let done = self.run("smartctl", &["-s", "standby,now", &path], &device.name);
+            done.is_ok_and(|said| said.code == Some(0))
+        };
+        disks.filter(spins).filter(parks).map(|device| device.name).collect()
     }
 
     fn ask(&self, device: &BlockDevice, more: &[&str]) -> Result<Value, ToolError> {

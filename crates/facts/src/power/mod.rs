@@ -26,7 +26,9 @@ pub use compare::{Comparison, compare};
 pub use meter::{Meter, Summary};
 pub use profile::{HOURS_PER_YEAR, Profile, kwh_per_year};
 pub use report::{PowerReport, ReportInput, report};
-pub use source::{Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
+pub use source::{
+    Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total, ups_variable,
+};
 pub use tariff::{BadTariff, Tariff, Window};
 pub use watch::Watch;
 pub use whatif::{Choice, Setting, WATTS_MAX, WhatIf, absurd_watts, check_settings, parse_setting, what_if};

@@ -1,14 +1,14 @@
 //! `larder alerts ...` and `larder audit`.
 
 use clap::{Args, Subcommand};
-use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, TestAlerts};
+use larder_api::endpoints::{ChangeAlert, GetAlerts, GetAudit, GetDamage, GetUps, TestAlerts};
 use larder_api::{AlertChange, AuditQuery, AuditRecord, Client, Failure};
 
 use super::args::Global;
 use super::reach::{Outcome, Target, daemon, target};
 use crate::daemon::watch::audit_of;
 use crate::render::watch as render;
-use crate::{out, times};
+use crate::{machine, out, times};
 
 #[derive(Debug, Args)]
 pub(crate) struct AlertsArgs {
@@ -37,6 +37,11 @@ pub(crate) enum AlertsCommand {
         #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = times::until)]
         until: i64,
     },
+    /// Answer an alert about a client that ruins files: it is wanted, and the client may write again
+    Release {
+        /// As `larder alerts` shows it
+        id: u64,
+    },
     /// Send a test message to everybody, and say who got it
     Test,
 }
@@ -46,6 +51,9 @@ pub(crate) struct AuditArgs {
     /// Records since then: 2d, 8h, or a day such as 2026-11-22 [default: of the last week]
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = times::ago)]
     since: u64,
+    /// A line of syslog for each record (RFC 5424), to be sent on
+    #[arg(long)]
+    syslog: bool,
 }
 
 pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Failure> {
@@ -63,6 +71,7 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
             let is_well = tested.iter().all(|one| one.fault.is_none());
             return Ok(if is_well { Outcome::Done } else { Outcome::Unwell });
         }
+        AlertsCommand::Release { id } => AlertChange::Release { id },
         AlertsCommand::Ack { id } => AlertChange::Acknowledge { id },
         AlertsCommand::Silence { id, until } => {
             let seconds = u64::try_from(until - chrono::Utc::now().timestamp()).unwrap_or(0);
@@ -72,6 +81,18 @@ pub(super) async fn run(global: &Global, args: AlertsArgs) -> Result<Outcome, Fa
     let alert = client.call(ChangeAlert, (), &change).await?;
     out.answer(&alert, |alert| render::one_alert(alert, now_ms, width))?;
     Ok(Outcome::Done)
+}
+
+/// What lost data.
+pub(super) async fn damage(global: &Global) -> Result<(), Failure> {
+    let kept = daemon(global).await?.ask(GetDamage).await?;
+    global.out().answer(&kept, render::damage)
+}
+
+/// How the UPS is.
+pub(super) async fn ups(global: &Global) -> Result<(), Failure> {
+    let status = daemon(global).await?.ask(GetUps).await?;
+    global.out().answer(&status, render::ups)
 }
 
 /// The log of a daemon, or of a data folder whose daemon does not run. As JSON a line for each record.
@@ -85,12 +106,17 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
         };
         let Some(last) = records.last() else { break };
         query.after_number = last.number;
+        if args.syslog {
+            let host = machine::host_name();
+            records.iter().for_each(|record| out::say(&render::syslog(record, &host)));
+            continue;
+        }
         match global.json {
             true => records.iter().try_for_each(out::say_json)?,
             false => all.extend(records),
         }
     }
-    if !global.json {
+    if !global.json && !args.syslog {
         global.out().answer(&all, |all| render::audit(all))?;
     }
     Ok(())

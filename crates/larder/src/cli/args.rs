@@ -905,6 +905,13 @@ pub(crate) struct ShareOptions {
     /// Macs do, and nothing makes a second file beside it [default: yes for a new share]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) normalize: Option<bool>,
+    /// What happens about a client that ruins very many files within minutes, as ransomware does: off, alert, or block
+    /// (it may not write any more, until: larder alerts release) [default: alert]
+    #[arg(long, value_name = "MODE", value_parser = ["off", "alert", "block"])]
+    pub(crate) guard: Option<String>,
+    /// Macs back up to it with Time Machine; with a size that is the most that the backups hold [default: no]
+    #[arg(long, value_name = "yes|no|SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) time_machine: Option<String>,
 }
 
 impl ShareOptions {
@@ -940,6 +947,8 @@ impl ShareOptions {
             recycle_days: self.recycle,
             snapshots_shown: self.snapshots_shown,
             normalize: self.normalize,
+            guard: self.guard,
+            time_machine: self.time_machine,
             ..larder_api::ShareChange::default()
         }
     }

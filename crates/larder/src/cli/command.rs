@@ -88,6 +88,10 @@ pub(crate) enum Command {
     Doctor(super::doctor::DoctorArgs),
     /// What is the matter with this box, what to do about it, and who is told
     Alerts(super::alerts::AlertsArgs),
+    /// Files that lost data, also those that are restored or removed since
+    Damage,
+    /// The battery behind this machine, and when larder stops on it
+    Ups,
     /// What was done, who logged in, and who was refused
     Audit(super::alerts::AuditArgs),
     /// Counters of the running daemon, as Prometheus reads them

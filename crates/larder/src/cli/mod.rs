@@ -93,6 +93,8 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
         Command::Alerts(args) => return alerts::run(&global, args).await,
+        Command::Damage => alerts::damage(&global).await?,
+        Command::Ups => alerts::ups(&global).await?,
         Command::Audit(args) => alerts::audit(&global, args).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,

@@ -15,7 +15,7 @@ use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
     Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule, run_seats,
-    run_snapshot_schedule, watch,
+    run_snapshot_schedule, run_time_machine, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -100,6 +100,7 @@ pub(super) async fn until_stopped(
     let replication = tokio::spawn(run_replication(daemon.clone()));
     let recycle = tokio::spawn(run_recycle(daemon.clone()));
     let memory = tokio::spawn(run_memory(daemon.clone()));
+    let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
@@ -116,6 +117,7 @@ pub(super) async fn until_stopped(
         Ok(()) => loop {
             tokio::select! {
                 why = serving.broken() => break Err(Failure::internal(why)),
+                () = daemon.watch.ups.ends() => break Ok(()),
                 by = daemon.asked() => {
                     asked = Some(by);
                     break Ok(());
@@ -128,6 +130,7 @@ pub(super) async fn until_stopped(
         },
     };
     tracing::info!("stopping");
+    let after_ups = daemon.after_ups().await;
     notify::tell("STOPPING=1\nSTATUS=writing what is not yet durable");
     page.abort();
     schedule.abort();
@@ -135,6 +138,7 @@ pub(super) async fn until_stopped(
     memory.abort();
     replication.abort();
     recycle.abort();
+    time_machine.abort();
     seats.abort();
     watching.end().await;
     api_stop.cancel();
@@ -151,6 +155,9 @@ pub(super) async fn until_stopped(
         daemon.watch.stopped().await;
     }
     outcome.and(stopped)?;
+    if let Some((disks, then)) = after_ups {
+        watch::afterwards(&disks, &then);
+    }
     if let Some(asked) = asked {
         asked.given_back().await;
         std::process::exit(LOST_EXIT);

@@ -94,6 +94,16 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
     if share.snapshots_shown {
         text.push_str("  .snapshots is listed at its top\n");
     }
+    match share.time_machine.as_deref() {
+        Some("yes") => text.push_str("  Macs find it in Time Machine\n"),
+        Some(size) => text.push_str(&format!("  Macs find it in Time Machine, with {size} for their backups\n")),
+        None => {}
+    }
+    match share.guard.as_str() {
+        "off" => text.push_str("  no guard: clients that ruin files are not told about\n"),
+        "block" => text.push_str("  a client that ruins files is told about, and loses its right to write\n"),
+        _ => {}
+    }
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

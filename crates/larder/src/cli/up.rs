@@ -383,6 +383,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new() },
         discovery: Default::default(),
         alerts: Default::default(),
+        ups: None,
         power: Default::default(),
     }
 }

@@ -18,7 +18,7 @@ use super::power::PowerConfig;
 use super::schema::with_defaults;
 use super::{
     Config, DiscoveryConfig, GroupConfig, Listen, MountConfig, Network, PageConfig, PoolConfig, ReplicaConfig,
-    ReplicateConfig, ShareConfig, StoreConfig, UserConfig, VolumeConfig, WebdavConfig,
+    ReplicateConfig, ShareConfig, StoreConfig, UpsConfig, UserConfig, VolumeConfig, WebdavConfig,
 };
 
 /// In the order in which they are shown.
@@ -42,6 +42,7 @@ enum Kind {
     Replica,
     Alert,
     Power,
+    Ups,
 }
 
 impl Kind {
@@ -65,6 +66,7 @@ impl Kind {
             Self::Replica => "replica",
             Self::Alert => "alert",
             Self::Power => "power",
+            Self::Ups => "ups",
         }
     }
 
@@ -99,6 +101,7 @@ enum Part<'a> {
     Alert(&'a Receiver),
     Ping(&'a PingConfig),
     Power(&'a PowerConfig),
+    Ups(&'a UpsConfig),
 }
 
 type Parts<'a> = BTreeMap<(Kind, String), Part<'a>>;
@@ -129,6 +132,7 @@ fn parts(config: &Config) -> Parts<'_> {
     parts.extend(config.mounts.iter().map(|one| ((Kind::Mount, one.dir.display().to_string()), Part::Mount(one))));
     let pair = |one: &ReplicateConfig| format!("{} to {}", one.volume, one.to);
     parts.extend(config.replicates.iter().map(|one| ((Kind::Replicate, pair(one)), Part::Replicate(one))));
+    parts.extend(config.ups.iter().map(|ups| ((Kind::Ups, String::new()), Part::Ups(ups))));
     let alerts = &config.alerts;
     parts.extend(alerts.receivers.iter().map(|one| ((Kind::Alert, one.name.clone()), Part::Alert(one))));
     parts.extend(alerts.pings.iter().map(|one| ((Kind::Alert, one.name.clone()), Part::Ping(one))));
@@ -280,8 +284,9 @@ fn of_share(
 ) -> Vec<String> {
     let name = &new.name;
     let moved = (&old.volume, &old.folder) != (&new.volume, &new.folder);
-    let dressed =
-        |share: &ShareConfig| (share.normalize, share.snapshots_shown, share.common.then_some(share.anon_uid));
+    let dressed = |share: &ShareConfig| {
+        (share.normalize, share.snapshots_shown, share.time_machine, share.common.then_some(share.anon_uid))
+    };
     let other_smb = (old.encrypt, old.guest, old.recycle_days.is_some(), &old.only_from, old.read_only)
         != (new.encrypt, new.guest, new.recycle_days.is_some(), &new.only_from, new.read_only);
     let mut found = Vec::new();

@@ -9,8 +9,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, SnapshotCounts, UserRole, VolumeChange};
+use larder_files::guard::GuardMode;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
+use super::share::guard_word;
 use super::{
     Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
     Schedule, ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
@@ -492,7 +494,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 21] = [
+const SHARE_KEYS: [&str; 23] = [
     "volume",
     "folder",
     "users",
@@ -514,6 +516,8 @@ const SHARE_KEYS: [&str; 21] = [
     "recycle",
     "snapshots_shown",
     "normalize",
+    "guard",
+    "time_machine",
 ];
 
 fn share_table(share: &ShareConfig) -> Table {
@@ -556,6 +560,10 @@ fn share_table(share: &ShareConfig) -> Table {
     set("recycle", share.recycle_days.is_some(), recycle.into());
     set("snapshots_shown", share.snapshots_shown, true.into());
     set("normalize", share.normalize, true.into());
+    let time_machine =
+        share.time_machine.map(|one| one.size.map_or_else(|| true.into(), |size| size.to_string().into()));
+    set("time_machine", time_machine.is_some(), time_machine.unwrap_or_else(|| false.into()));
+    set("guard", share.guard != GuardMode::Alert, guard_word(share.guard).into());
     table
 }
 

@@ -40,12 +40,13 @@ mod raw;
 mod replicate;
 mod schedule;
 pub(crate) mod schema;
-mod share;
+pub(crate) mod share;
 mod snapshots;
 mod spanned;
 mod store;
 #[cfg(test)]
 mod tests;
+mod ups;
 pub(crate) mod user;
 
 use alert::AlertConfig;
@@ -61,6 +62,7 @@ pub(crate) use share::{
     Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
 };
 pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
+pub(crate) use ups::UpsConfig;
 pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
@@ -109,6 +111,7 @@ pub(crate) struct Config {
     pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
     pub(crate) alerts: AlertConfig,
+    pub(crate) ups: Option<UpsConfig>,
 }
 
 /// How WebDAV is kept from eavesdroppers.
@@ -533,6 +536,11 @@ impl Validator<'_> {
             replicas: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
+            ups: raw
+                .ups
+                .map(|ups| UpsConfig::parse(ups, folder))
+                .transpose()
+                .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
             alerts: AlertConfig::parse(raw.alert, folder)
                 .map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?,
         };

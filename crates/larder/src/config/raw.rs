@@ -67,6 +67,8 @@ pub(super) struct RawConfig {
     /// For `larder power`; serving needs nothing of it.
     #[serde(default)]
     pub(super) power: super::power::RawPower,
+    /// The battery behind this machine.
+    pub(super) ups: Option<Spanned<super::ups::RawUps>>,
     /// Who is told of trouble, and how. Secrets are files or programs.
     #[serde(default)]
     pub(super) alert: Vec<Spanned<super::alert::RawAlert>>,
@@ -286,6 +288,31 @@ pub(super) struct RawShare {
     /// Names that differ in their Unicode form alone are one.
     #[schemars(extend("default" = false))]
     pub(super) normalize: Option<bool>,
+    /// A client that ruins very many files within minutes is told about; block: it may not write any more, either.
+    #[schemars(extend("enum" = ["off", "alert", "block"]))]
+    #[schemars(extend("default" = "alert"))]
+    pub(super) guard: Option<Spanned<String>>,
+    /// Macs back up to it; a size such as "2TB" is the most that the backups hold.
+    #[schemars(extend("default" = false))]
+    pub(super) time_machine: Option<Spanned<RawTimeMachine>>,
+}
+
+/// `true`, or a size.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(super) enum RawTimeMachine {
+    Word(bool),
+    Size(String),
+}
+
+impl RawTimeMachine {
+    pub(super) fn word(&self) -> String {
+        match self {
+            Self::Word(word) => word.to_string(),
+            Self::Size(size) => size.clone(),
+        }
+    }
 }
 
 /// `true`, or `{ days = 30 }`.

@@ -12,10 +12,16 @@
 //!   change and delete the files of the others.
 //! - `share.volume_or_host`: without a volume a share is a folder of the host, named by its absolute path. It must not
 //!   overlap with the disks of a pool, where nobody but larder may write, or with larder's own data.
+//! - `share.bound_of_whole_volume`: a size of Time Machine is kept by what files of the volume hold together, so the share is the
+//!   whole volume. Macs find it by SMB.
 //! - `share.only_from_every_door`: `only_from` bounds the networks of every door. It admits nobody
 //!   that a door would refuse without it.
 
 use std::path::Path;
+
+use larder_files::guard::GuardMode;
+
+use larder_base::units::ByteSize;
 
 use super::spanned::Spanned;
 
@@ -90,6 +96,54 @@ pub(crate) struct ShareConfig {
     pub(crate) snapshots_shown: bool,
     /// Names that differ in their Unicode form alone are one, over every network door.
     pub(crate) normalize: bool,
+    /// What happens about a client that ruins files.
+    pub(crate) guard: GuardMode,
+    /// Macs back up to it.
+    pub(crate) time_machine: Option<TimeMachine>,
+}
+
+/// A share for Time Machine (`share.bound_of_whole_volume`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeMachine {
+    /// What the backups may hold; `None`: as much as there is room for.
+    pub(crate) size: Option<ByteSize>,
+}
+
+impl TimeMachine {
+    /// `true`, `false` or a size.
+    pub(crate) fn parse(text: &str) -> Result<Option<TimeMachine>, String> {
+        const BYTES_MIN: u64 = 1 << 30;
+        match text {
+            "true" | "yes" => Ok(Some(TimeMachine { size: None })),
+            "false" | "no" => Ok(None),
+            size => {
+                let size: ByteSize = size.parse().map_err(|e| format!("{e}"))?;
+                match size.0 >= BYTES_MIN {
+                    true => Ok(Some(TimeMachine { size: Some(size) })),
+                    false => Err(format!("{size} is too little for backups of a Mac: give 1GiB or more")),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn word(self) -> String {
+        self.size.map_or_else(|| "yes".to_owned(), |size| size.to_string())
+    }
+}
+
+/// The word of a guard's mode.
+pub(crate) fn guard_word(mode: GuardMode) -> &'static str {
+    match mode {
+        GuardMode::Off => "off",
+        GuardMode::Alert => "alert",
+        GuardMode::Block => "block",
+    }
+}
+
+pub(crate) fn parse_guard(text: &str) -> Result<GuardMode, String> {
+    let modes = [GuardMode::Off, GuardMode::Alert, GuardMode::Block];
+    let known = modes.into_iter().find(|mode| guard_word(*mode) == text);
+    known.ok_or_else(|| format!("'{text}' is not a guard: use off, alert or block"))
 }
 
 /// A user's way into a share.
@@ -222,6 +276,23 @@ impl ShareConfig {
     }
 }
 
+/// `share.bound_of_whole_volume`
+pub(crate) fn check_time_machine(
+    wanted: Option<TimeMachine>,
+    volume: Option<&VolumeName>,
+    folder: &str,
+    smb: bool,
+) -> Result<(), String> {
+    match wanted {
+        Some(_) if !smb => Err("Time Machine reaches a share by SMB alone: smb = true".to_owned()),
+        Some(TimeMachine { size: Some(_) }) if volume.is_none() || !folder.is_empty() => Err(
+            "a size of Time Machine needs a share of a whole volume: larder volume create NAME makes one, with its share"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// How long removals are kept where nothing is said.
 pub(crate) const RECYCLE_DAYS: u32 = 30;
 
@@ -318,6 +389,12 @@ impl Validator<'_> {
             (None, Some(_)) => Writers::Listed(Vec::new()),
             (None, None) => Writers::All,
         };
+        let time_machine = match &raw.time_machine {
+            None => None,
+            Some(word) => self.at(word, TimeMachine::parse(&word.get_ref().word()))?,
+        };
+        check_time_machine(time_machine, volume.as_ref(), &folder, raw.smb.unwrap_or(true))
+            .map_err(|what| self.wrong(&raw.name, what))?;
         Ok(ShareConfig {
             volume,
             name: raw.name.into_inner(),
@@ -348,6 +425,8 @@ impl Validator<'_> {
             },
             snapshots_shown: raw.snapshots_shown.unwrap_or(false),
             normalize: raw.normalize.unwrap_or(false),
+            guard: self.optional(raw.guard, parse_guard)?.unwrap_or(GuardMode::Alert),
+            time_machine,
         })
     }
 

@@ -215,6 +215,8 @@ finishes!(RevokeToken, |daemon, which, ()| daemon.token_revoke(&which).await);
 
 answers!(GetAlerts, |daemon, (), ()| daemon.alerts().await);
 finishes!(ChangeAlert, |daemon, (), change| daemon.alert_change(change).await);
+answers!(GetDamage, |daemon, (), ()| daemon.damage_kept().await);
+answers!(GetUps, |daemon, (), ()| daemon.ups_status().await);
 finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
 answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
 finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);

@@ -13,6 +13,10 @@ use crate::folder::DataFolder;
 
 /// The port of SMB that Windows knows, and the only one that Explorer opens.
 const WINDOWS_PORT: u16 = 445;
+/// Of an entry that nobody connects to: what is in its text counts.
+const DISCARD_PORT: u16 = 9;
+/// Text of one DNS record stays small: a machine has few shares for backups.
+const BACKUPS_MAX: usize = 16;
 /// A label of DNS.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -37,7 +41,13 @@ impl Announcer {
                 .filter(|share| reach_others(&share.networks))
                 .filter_map(|share| Some((share.name.as_str(), share.nfs.as_deref()?)))
                 .collect();
-            announced(&config.discovery, name, uuid_of(folder), &doors, &exports)
+            let backups: Vec<_> = shares
+                .iter()
+                .filter(|share| share.time_machine.is_some() && share.smb.is_some())
+                .filter(|share| share.fault.is_none() && !share.locked && !share.read_only)
+                .map(|share| share.name.as_str())
+                .collect();
+            announced(&config.discovery, name, uuid_of(folder), &doors, &exports, &backups)
         });
         for fault in self.0.lock().await.set(announced.flatten()).await {
             tracing::warn!("{fault}");
@@ -64,13 +74,14 @@ fn outward(addr: Option<SocketAddr>) -> Option<u16> {
     addr.filter(|addr| !addr.ip().is_loopback()).map(|addr| addr.port())
 }
 
-/// `None` where no door listens beyond loopback. `exports` are NFS's, each with its path.
+/// `None` where no door listens beyond loopback. `exports` are NFS's, each with its path; `backups` are for Time Machine.
 fn announced(
     config: &DiscoveryConfig,
     name: String,
     uuid: uuid::Uuid,
     doors: &Doors,
     exports: &[(&str, &str)],
+    backups: &[&str],
 ) -> Option<Announced> {
     let service = |kind, name: &str, port, text: &[(&str, &str)]| {
         let text = text.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -104,8 +115,33 @@ fn announced(
         // The picture that Finder draws.
         services.push(service("_device-info._tcp", &name, 0, &[("model", "RackMac")]));
     }
+    if smb.is_some() && !backups.is_empty() {
+        services.push(Service {
+            kind: "_adisk._tcp",
+            name: name.clone(),
+            port: DISCARD_PORT,
+            text: disks(uuid, backups),
+        });
+    }
     let windows = smb == Some(WINDOWS_PORT);
     Some(Announced { name, uuid, services, windows, interfaces: config.interfaces.clone() })
+}
+
+/// The disks of a Mac's picker (Apple, Time Machine over SMB): 0x100 is SMB, and 0x82 a disk for backups by it.
+fn disks(uuid: uuid::Uuid, backups: &[&str]) -> Vec<(String, String)> {
+    let disk = |(at, share): (usize, &&str)| {
+        let mut hash = Sha256::new();
+        hash.update(uuid.as_bytes());
+        hash.update(share.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        let id = uuid::Builder::from_custom_bytes(bytes).into_uuid();
+        // A comma would end the name.
+        let shown = share.replace(',', " ");
+        (format!("dk{at}"), format!("adVN={shown},adVF=0x82,adVU={}", id.hyphenated().to_string().to_uppercase()))
+    };
+    let all = [("sys".to_owned(), "waMa=0,adVF=0x100".to_owned())].into_iter();
+    all.chain(backups.iter().take(BACKUPS_MAX).enumerate().map(disk)).collect()
 }
 
 fn shortened(mut name: String) -> String {
@@ -143,7 +179,7 @@ mod tests {
 
     fn kinds(doors: &Doors) -> Option<(Vec<(&'static str, u16)>, bool)> {
         let config = DiscoveryConfig::default();
-        let all = announced(&config, "box".into(), uuid::Uuid::nil(), doors, &[("files", "/files")])?;
+        let all = announced(&config, "box".into(), uuid::Uuid::nil(), doors, &[("files", "/files")], &["backup"])?;
         Some((all.services.iter().map(|service| (service.kind, service.port)).collect(), all.windows))
     }
 
@@ -167,6 +203,7 @@ mod tests {
             ("_webdavs._tcp", 10443),
             ("_https._tcp", 10443),
             ("_device-info._tcp", 0),
+            ("_adisk._tcp", 9),
         ];
         assert_eq!(kinds(&all), Some((wanted, true)));
         assert_eq!(shortened("ä".repeat(40)).len(), 62);

@@ -82,6 +82,7 @@ mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod standby;
 pub(crate) mod storage;
+mod time_machine;
 pub(crate) mod tokens;
 pub(crate) mod translate;
 pub(crate) mod user_keys;
@@ -101,6 +102,7 @@ pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
 use storage::{OpenPool, Storage};
+pub(crate) use time_machine::run as run_time_machine;
 
 /// Changes to the configuration that hold for this run only: options of the command line.
 pub(crate) type Overrides = Box<dyn Fn(&mut Config) + Send + Sync>;
@@ -276,7 +278,15 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers).await;
+        state.shares = shares::apply(
+            &state.config,
+            &state.secrets,
+            &state.tokens,
+            &self.storage,
+            &self.servers,
+            &self.watch.guards,
+        )
+        .await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }

@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
+use larder_files::guard::GuardMode;
 use larder_serve::login::DoorUser;
 use larder_serve::nfs::{self, Export, Older, Rule};
 use larder_serve::share::DoorShare;
@@ -14,7 +15,9 @@ use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
 use super::tokens::Tokens;
+use super::watch::Guards;
 use crate::config::edit::Editor;
+use crate::config::share::{TimeMachine, guard_word};
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
@@ -32,6 +35,7 @@ pub(super) async fn apply(
     tokens: &Tokens,
     storage: &Storage,
     servers: &Servers,
+    guards: &Guards,
 ) -> Vec<ShareStatus> {
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
@@ -44,6 +48,11 @@ pub(super) async fn apply(
                 let share = &ShareConfig { read_only, ..share.clone() };
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
                 let files = if share.normalize { files.ignoring_forms() } else { files };
+                let files = files.guarded(guards.of(share));
+                let files = match share.time_machine.and_then(|one| one.size) {
+                    Some(size) => files.bounded(size.0),
+                    None => files,
+                };
                 let kept =
                     if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
                 if let Some(networks) = share.nfs_networks() {
@@ -147,6 +156,8 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         recycle_days: share.recycle_days,
         snapshots_shown: share.snapshots_shown,
         normalize: share.normalize,
+        guard: guard_word(share.guard).to_owned(),
+        time_machine: share.time_machine.map(TimeMachine::word),
         fault: None,
         rests: false,
         locked: false,
@@ -175,6 +186,9 @@ fn options(share: &ShareConfig) -> Vec<String> {
     say(share.guest, "guests");
     say(share.encrypt, "encrypted SMB");
     say(share.snapshots_shown, "shows .snapshots");
+    say(share.time_machine.is_some(), "Time Machine");
+    say(share.guard == GuardMode::Off, "no guard");
+    say(share.guard == GuardMode::Block, "guard blocks");
     say(share.nfs && share.squash == Squash::All, "NFS squashes all");
     say(share.nfs && share.squash == Squash::None, "NFS trusts root");
     say(share.nfs && !share.secure, "NFS from any port");
@@ -405,6 +419,8 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
         recycle_days: None,
         snapshots_shown: false,
         normalize: true,
+        guard: GuardMode::Alert,
+        time_machine: None,
     }
 }
 

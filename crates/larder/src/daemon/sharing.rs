@@ -7,6 +7,7 @@ use super::known::{no_such_group, no_such_user};
 use super::{Daemon, State, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
+use crate::config::share::{TimeMachine, check_time_machine, parse_guard};
 use crate::config::{
     Config, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
     check_share_name, parse_networks,
@@ -106,6 +107,12 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         return Err(Failure::invalid("a folder of this machine has no snapshots").action("share a volume to have them"));
     }
     share.normalize = change.normalize.unwrap_or(share.normalize);
+    if let Some(word) = &change.guard {
+        share.guard = parse_guard(word).map_err(Failure::invalid)?;
+    }
+    if let Some(word) = &change.time_machine {
+        share.time_machine = TimeMachine::parse(word).map_err(Failure::invalid)?;
+    }
     share.recycle_days = match change.recycle_days {
         None => share.recycle_days,
         Some(0) => None,
@@ -120,6 +127,8 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         let unknown = || Failure::invalid(format!("'{word}' is not a squash rule: use root, all or none"));
         share.squash = known.ok_or_else(unknown)?;
     }
+    check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb)
+        .map_err(Failure::invalid)?;
     no_contradiction(share, change)
 }
 

@@ -1,6 +1,8 @@
 //! Alerts, the audit log and the health of disks, as people read them. Pure: values in, text out.
 
-use larder_api::{AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DiskHealth};
+use larder_api::{
+    AlertReceiver, AlertStatus, AlertTested, AlertsStatus, AuditRecord, DamageKept, DiskHealth, UpsStatus,
+};
 use larder_base::units::ByteSize;
 
 use super::{shown, table};
@@ -119,6 +121,18 @@ pub(crate) fn audit(records: &[AuditRecord]) -> String {
     table(&rows, &[])
 }
 
+/// A record as syslog has it (RFC 5424): facility 13 (log audit), its kind as the message's, and itself as JSON, which escapes all
+/// control characters.
+pub(crate) fn syslog(record: &AuditRecord, host: &str) -> String {
+    const AUDIT: u32 = 13 << 3;
+    let severity = if record.kind == "refusal" { 4 } else { 6 };
+    let at = i64::try_from(record.at_ms).ok().and_then(chrono::DateTime::from_timestamp_millis).unwrap_or_default();
+    let at = at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    let plain = |text: &str| -> String { text.chars().filter(char::is_ascii_graphic).take(255).collect() };
+    let json = serde_json::to_string(record).unwrap_or_default();
+    format!("<{}>1 {at} {} larder - {} - {json}", AUDIT | severity, plain(host), plain(&record.kind))
+}
+
 pub(crate) fn disk_health(disks: &[DiskHealth], width: usize) -> String {
     if disks.is_empty() {
         return "no disks that could have a report".to_owned();
@@ -172,6 +186,46 @@ fn wrapped(line: &str, indent: &str, width: usize) -> String {
         begins = false;
     }
     text + &current + "\n"
+}
+
+/// The files that lost data, newest first.
+pub(crate) fn damage(kept: &DamageKept) -> String {
+    if kept.entries.is_empty() {
+        return "No file has lost data.\n".to_owned();
+    }
+    let mut text = String::new();
+    for entry in &kept.entries {
+        let name = entry.paths.first().unwrap_or(&entry.id);
+        let more = match entry.paths.len() {
+            0 | 1 => String::new(),
+            n => format!(" and {} more names", n - 1),
+        };
+        let state = match entry.ended_ms {
+            Some(at) => format!("restored or removed {}", times::local(at)),
+            None => "lost".to_owned(),
+        };
+        text.push_str(&format!("{}: {}{more}\n", shown(&entry.place), shown(name)));
+        text.push_str(&format!("    {} since {}, {state}\n", ByteSize(entry.bytes), times::local(entry.since_ms)));
+    }
+    if kept.left_out > 0 {
+        text.push_str(&format!("{} older ones are not kept\n", kept.left_out));
+    }
+    text
+}
+
+/// The UPS, in a few lines.
+pub(crate) fn ups(status: &UpsStatus) -> String {
+    let model = status.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+    let says = status.says.as_deref().unwrap_or("has not answered yet");
+    let mut text = format!("{}{model}: {says}\n", status.name);
+    if let Some(seconds) = status.on_battery_seconds {
+        text.push_str(&format!("    on the battery for {seconds} s\n"));
+    }
+    if let Some(fault) = &status.fault {
+        text.push_str(&format!("    it cannot be asked: {fault}\n"));
+    }
+    text.push_str(&format!("    {}\n", status.plan));
+    text
 }
 
 #[cfg(test)]

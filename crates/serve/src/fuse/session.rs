@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
-use larder_volume::{AtimeMoves, Attr, Cred, FileKind, FsError, FsResult, Ino, NameMatch, ReadData};
+use larder_volume::{AtimeMoves, Attr, Client, Cred, FileKind, FsError, FsResult, Ino, NameMatch, ReadData};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -141,7 +141,13 @@ impl Session {
 
     /// The caller, whose rights the kernel has checked already.
     pub(super) fn cred(&self, request: &Request) -> Cred {
-        Cred { uid: request.uid(), gid: request.gid(), groups: self.no_groups.clone(), checked: true }
+        Cred {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: self.no_groups.clone(),
+            checked: true,
+            client: Client::default(),
+        }
     }
 
     /// For writes: the kernel says in each whether setuid and setgid bits have to go, and the volume drops

@@ -366,7 +366,7 @@ impl Session {
             }
         };
         self.admitted = true;
-        let (cred, read_only) = (squash(rule, auth), rule.read_only);
+        let (cred, read_only) = (squash(rule, auth).of_client(Some(self.client), None), rule.read_only);
         let weak = Arc::downgrade(export);
         let cached = CachedAccess { raw: raw.to_vec(), key: *key, export: weak, cred: cred.clone(), read_only };
         let export = Arc::clone(export);

@@ -62,6 +62,14 @@ impl Handle for FileHandle {
         self.ino.is_past() || self.core.files.is_open_elsewhere(self.ino)
     }
 
+    fn asks_for_removal(&self) -> bool {
+        let may = self.core.files.check_unblocked(&self.who).is_ok();
+        if may {
+            self.core.removers.note(self.ino, &self.who.client);
+        }
+        may
+    }
+
     fn claim(&self, access: u32, share: u32) -> bool {
         let does = rights::uses(access);
         let denies = if does == Uses::NOTHING { Uses::NOTHING } else { rights::denied(share) };

@@ -60,7 +60,7 @@ use crate::strangers::{Budget, Stranger, Strangers};
 use feed::Feed;
 use people::{AccessList, Directory, People};
 pub(crate) use rights::{granted, is_kept};
-use tree::{Core, Tree};
+use tree::{Core, Removers, Tree};
 use volume_door::VolumeDoors;
 
 /// Requests may carry this much data; clients ask for less where they like.
@@ -385,6 +385,7 @@ impl SmbServer {
             feed,
             door: door.clone(),
             stats: self.stats.clone(),
+            removers: Removers::default(),
         });
         let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
         // Another machine's changes would break no lease.

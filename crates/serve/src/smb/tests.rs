@@ -53,6 +53,7 @@ impl Fixture {
             feed,
             door,
             stats: Arc::default(),
+            removers: Removers::default(),
         });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
     }
@@ -74,6 +75,7 @@ impl Fixture {
             feed: feed.clone(),
             door: door.clone(),
             stats: stats.clone(),
+            removers: Removers::default(),
         };
         self.share = Tree::new(Arc::new(core), Cred::root(), true);
     }
@@ -89,7 +91,7 @@ impl Fixture {
     }
 
     fn tree(&self, user: &str) -> Arc<dyn ShareBackend> {
-        self.share.for_user(Some(user)).unwrap()
+        self.share.for_user(Some(user), None).unwrap()
     }
 }
 
@@ -190,7 +192,7 @@ async fn permissions_are_those_of_posix() {
     let dir = mkdir(&ann, "private").await;
     drop(dir);
     refused(open(&bob, "private\\new", OpenIntent::Create, 0).await, SmbError::AccessDenied);
-    refused(open(&f.share.for_user(None).unwrap(), "x", OpenIntent::Create, 0).await, SmbError::AccessDenied);
+    refused(open(&f.share.for_user(None, None).unwrap(), "x", OpenIntent::Create, 0).await, SmbError::AccessDenied);
 }
 
 #[tokio::test]

@@ -12,8 +12,9 @@
 //!   snapshot, wherever it was then and whatever its name. Below it names decide, as they were then.
 //! - `tree.archive_and_user`: a new file carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
 //! - `tree.deletes_as_root`: deletes run as root, since the grant of DELETE at the open allowed
-//!   them. The share's own tree is used for nothing else.
+//!   them, in the name of the client that asked ([`Removers`]). The share's own tree is used for nothing else.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,8 +26,9 @@ use larder_smb::{
     SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
 };
 use larder_volume::{
-    Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
+    Aspects, Attr, Client, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
 };
+use parking_lot::Mutex;
 
 use crate::nfs::Network;
 use crate::share::is_within;
@@ -63,6 +65,27 @@ pub struct Core {
     pub feed: Arc<Feed>,
     pub door: Arc<VolumeDoor>,
     pub stats: Arc<Stats>,
+    pub removers: Removers,
+}
+
+/// The clients that have asked for removals, which happen when the last open ends and are the share's own acts.
+#[derive(Default)]
+pub struct Removers(Mutex<HashMap<Ino, Client>>);
+
+impl Removers {
+    /// Removals that wait. A client of one more stays unknown.
+    const MAX: usize = 4096;
+
+    pub(super) fn note(&self, ino: Ino, client: &Client) {
+        let mut waiting = self.0.lock();
+        if waiting.len() < Self::MAX || waiting.contains_key(&ino) {
+            waiting.insert(ino, client.clone());
+        }
+    }
+
+    fn take(&self, ino: Ino) -> Option<Client> {
+        self.0.lock().remove(&ino)
+    }
 }
 
 /// The share as one user sees it.
@@ -260,6 +283,9 @@ impl Tree {
             return Err(SmbError::AccessDenied);
         }
         let Some(handle) = self.handle(attr.id, None, name, rights).await? else { return Ok(Attempt::Raced) };
+        if opts.delete_on_close && !handle.asks_for_removal() {
+            return Err(SmbError::AccessDenied);
+        }
         if !truncates {
             return Ok(Attempt::Opened(handle, OpenAction::Opened));
         }
@@ -507,8 +533,10 @@ impl ShareBackend for Tree {
         if let Some(stream) = path.stream() {
             return self.remove_stream(path, stream, Ino(file_index)).await;
         }
-        let (dir, attr, stored) = self.find_opened(path.components(), Ino(file_index)).await.or_status()?;
-        self.remove(dir, attr, &stored).await?;
+        let client = self.core.removers.take(Ino(file_index)).unwrap_or_default();
+        let asked = Tree { who: Cred { client, ..self.who.clone() }, ..self.clone() };
+        let (dir, attr, stored) = asked.find_opened(path.components(), Ino(file_index)).await.or_status()?;
+        asked.remove(dir, attr, &stored).await?;
         Ok(())
     }
 
@@ -575,8 +603,9 @@ impl ShareBackend for Tree {
         }
     }
 
-    fn for_user(&self, user: Option<&str>) -> Option<Arc<dyn ShareBackend>> {
+    fn for_user(&self, user: Option<&str>, address: Option<IpAddr>) -> Option<Arc<dyn ShareBackend>> {
         let (who, may_write) = self.core.people.find(user);
+        let who = who.of_client(address, Some(user.unwrap_or("guest")));
         let writable = may_write && !self.core.read_only;
         Some(Arc::new(Tree { core: Arc::clone(&self.core), who, writable }))
     }

@@ -635,6 +635,9 @@ async fn set_disposition(open: &Open, delete: bool) -> Result<(), u32> {
         if info.read_only {
             return Err(ntstatus::STATUS_CANNOT_DELETE);
         }
+        if !handle.asks_for_removal() {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
         if open.is_directory && !handle.dir_is_empty().await.map_err(|e| e.to_nt_status())? {
             return Err(ntstatus::STATUS_DIRECTORY_NOT_EMPTY);
         }

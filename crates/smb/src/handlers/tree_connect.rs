@@ -110,7 +110,7 @@ pub async fn handle(
         Identity::User { user, .. } => Some(user.as_str()),
         Identity::Anonymous => None,
     };
-    if let Some(backend) = share.backend.for_user(user) {
+    if let Some(backend) = share.backend.for_user(user, conn.peer_addr.map(|peer| peer.ip())) {
         tc.backend = backend;
     }
     let tree_id = tc.id;

@@ -68,7 +68,7 @@ pub enum Text {
 
 impl Secret {
     /// Reads it (`watch.secrets_elsewhere`).
-    pub(super) async fn read(&self) -> Result<String, SendError> {
+    pub(crate) async fn read(&self) -> Result<String, SendError> {
         let (bytes, what) = match self {
             Self::File(path) => {
                 let what = path.display().to_string();
@@ -91,7 +91,7 @@ impl Secret {
 }
 
 impl Text {
-    pub(super) async fn read(&self) -> Result<String, SendError> {
+    pub(crate) async fn read(&self) -> Result<String, SendError> {
         match self {
             Self::Written(text) => Ok(text.clone()),
             Self::Secret(secret) => secret.read().await,

@@ -23,6 +23,7 @@ pub use login::Login;
 use model::Model;
 pub use model::PartSpec;
 pub use reading::{Basis, Reading, Scope, Total};
+pub use ups::variable as ups_variable;
 
 /// More meters than this on one machine are a mistake.
 const SOURCES_MAX: usize = 64;

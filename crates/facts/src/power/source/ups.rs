@@ -59,8 +59,8 @@ fn ask(address: &str, ups: &str) -> Result<BTreeMap<String, String>, Refusal> {
     Err(Refusal::Said("half a list".to_owned()))
 }
 
-/// `VAR ups ups.load "23"`, with `\"` and `\\` in the value.
-fn variable(line: &str) -> Option<(String, String)> {
+/// Name and value of a line of upsd: `VAR ups ups.load "23"`, with `\"` and `\\` in the value.
+pub fn variable(line: &str) -> Option<(String, String)> {
     let (head, value) = line.strip_prefix("VAR ")?.split_once(" \"")?;
     let name = head.split_whitespace().last()?;
     let value = value.strip_suffix('"')?.replace("\\\"", "\"").replace("\\\\", "\\");

@@ -54,6 +54,10 @@ fn record(record: Record) -> AuditRecord {
     }
 }
 
+fn unknown_alert(error: &larder_watch::NoAlert) -> Failure {
+    Failure::not_found(error.to_string()).action("see which there are with: larder alerts")
+}
+
 /// Records of a data folder's audit log. Needs no daemon.
 pub(crate) fn audit_of(data: &std::path::Path, query: &AuditQuery) -> Result<Vec<AuditRecord>, Failure> {
     let folder = data.join("watch");
@@ -90,11 +94,36 @@ impl Watch {
 }
 
 impl Daemon {
-    pub(crate) async fn alerts(&self) -> Result<AlertsStatus, Failure> {
+    /// What the alert `id` tells of is wanted.
+    async fn vouch_for(&self, id: u64) -> Result<AlertStatus, Failure> {
+        let alert = self
+            .watch
+            .with_state(move |watch, kept| {
+                let found = kept.alerts.open().iter().find(|alert| alert.id == id).cloned();
+                let alert = found.ok_or_else(|| unknown_alert(&larder_watch::NoAlert(id)))?;
+                let Some(suspect) = kept.suspects.take(&alert.key) else {
+                    return Err(Failure::invalid(format!("the alert {id} is not about a client that ruins files"))
+                        .action("no more reminders of it: larder alerts ack ID"));
+                };
+                watch.save(kept);
+                watch.guards.release(&suspect);
+                Ok(shown(&alert))
+            })
+            .await?;
+        self.look_soon().await;
+        Ok(alert)
+    }
+
+    /// Has the watch look, and waits for it.
+    pub(super) async fn look_soon(&self) {
         let (done, is_done) = oneshot::channel();
         if self.watch.ask.try_send(done).is_ok() {
             let _ = tokio::time::timeout(LOOK_WAIT_MAX, is_done).await;
         }
+    }
+
+    pub(crate) async fn alerts(&self) -> Result<AlertsStatus, Failure> {
+        self.look_soon().await;
         let config = self.state.lock().await.config.alerts.clone();
         let tried = self.watch.tried.lock().clone();
         self.watch
@@ -126,16 +155,17 @@ impl Daemon {
         {
             return Err(Failure::invalid("an alert is silenced for ten years at most"));
         }
+        if let AlertChange::Release { id } = change {
+            return self.vouch_for(id).await;
+        }
         self.watch
             .with_state(move |watch, kept| {
                 let changed = match change {
+                    AlertChange::Release { id } => Err(larder_watch::NoAlert(id)),
                     AlertChange::Acknowledge { id } => kept.alerts.acknowledge(id),
                     AlertChange::Silence { id, seconds } => kept.alerts.silence(id, now_ms() + seconds * 1000),
                 };
-                let unknown = |e: larder_watch::NoAlert| {
-                    Failure::not_found(e.to_string()).action("see which there are with: larder alerts")
-                };
-                let alert = changed.map_err(unknown)?;
+                let alert = changed.map_err(|e| unknown_alert(&e))?;
                 watch.save(kept);
                 Ok(shown(&alert))
             })

@@ -97,6 +97,8 @@ pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
         let file = config.webdav.certificate.as_ref().map_or_else(own, |(certificate, _)| certificate.clone());
         seen.conditions.extend(daemon.watch.certificate.look(&file, chrono::Utc::now().timestamp()));
     }
+    seen.conditions.extend(daemon.watch.ups.conditions(config.ups.as_ref()));
+    seen.conditions.extend(daemon.watch.kept.lock().suspects.conditions());
     let (conditions, unknown) = daemon.watch.disks.conditions();
     seen.conditions.extend(conditions);
     seen.unknown.extend(unknown);

@@ -20,6 +20,7 @@ impl Watch {
                 out.gauge("larder_watch_waiting_messages", "Messages that wait for a receiver.", &labels, waiting);
             }
         }
+        self.ups.metrics(out);
         self.disks.metrics(out);
     }
 }

@@ -14,34 +14,45 @@ use std::time::{Duration, Instant};
 use larder_api::Failure;
 use larder_facts::Machine;
 use larder_watch::{Condition, EventKind};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 
 mod acts;
+mod alarms;
 mod answers;
 mod certificate;
 mod clock;
 mod conditions;
 mod couriers;
+mod damage;
 mod disks;
 mod figures;
+mod guards;
 mod history;
+mod last_looks;
 mod logins;
 mod places;
 mod slow;
 mod state;
+mod ups;
+mod ups_end;
 
 pub(super) use acts::{Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
+pub(crate) use guards::Guards;
 pub(crate) use state::Watch;
+pub(crate) use ups_end::afterwards;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Between two rounds over the disks; each has its turn more seldom (`disks.busy_only`).
 const ASK_DISKS_EVERY: Duration = Duration::from_secs(5 * 60);
+/// Work on volumes that takes longer goes on by itself: a pool may hang.
+const VOLUMES_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The end of the thread is waited for so long.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -62,10 +73,12 @@ pub(crate) async fn start(daemon: Arc<Daemon>) -> Result<Watching, Failure> {
     daemon.watch.note_start();
     let (stop, (end, ended)) = (CancellationToken::new(), tokio::sync::oneshot::channel());
     let stopped = stop.clone();
+    // What works on volumes does so where they live: a volume that is opened begins tasks of its own.
+    let main = Handle::current();
     let watch = move || {
         runtime.block_on(async {
             tokio::select! {
-                () = run(&daemon) => {}
+                () = run(&daemon, &main) => {}
                 () = stopped.cancelled() => {}
             }
         });
@@ -83,14 +96,22 @@ impl Watching {
     }
 }
 
-async fn run(daemon: &Arc<Daemon>) {
+async fn run(daemon: &Arc<Daemon>, main: &Handle) {
     let watch = &daemon.watch;
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
-    tokio::join!(looks(daemon, asked), ask_disks(daemon), couriers::run(daemon), logins::run(daemon, passages));
+    let alarms = watch.alarms.lock().take();
+    tokio::join!(
+        looks(daemon, main, asked),
+        ask_disks(daemon),
+        couriers::run(daemon),
+        logins::run(daemon, passages),
+        alarms::run(daemon, main, alarms),
+        ups_end::run(daemon)
+    );
 }
 
 /// Looks once a minute, and when somebody asks.
-async fn looks(daemon: &Arc<Daemon>, asked: Option<mpsc::Receiver<oneshot::Sender<()>>>) {
+async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver<oneshot::Sender<()>>>) {
     let Some(mut asked) = asked else { return };
     let (mut clock, mut next) = (clock::Clock::now(), tokio::time::Instant::now());
     loop {
@@ -105,6 +126,9 @@ async fn looks(daemon: &Arc<Daemon>, asked: Option<mpsc::Receiver<oneshot::Sende
             }
         }
         daemon.watch_look(asker.is_none()).await;
+        let looker = Arc::clone(daemon);
+        let look = main.spawn(async move { looker.look_at_damage().await });
+        let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, look).await;
         if let Some(asker) = asker {
             let _ = asker.send(());
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_api::Failure;
+use larder_files::guard::Alarm;
 use larder_watch::audit::{Audit, Record, RecordKind};
+use larder_watch::damage::DamageLog;
 use larder_watch::queue::Queue;
 use larder_watch::send::Receiver;
 use larder_watch::{Alert, Alerts, Change, Condition, EventKind, Message, MessageKind, digest};
@@ -15,8 +17,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::clock::now_ms;
+use super::guards::{Guards, Suspects};
+use super::last_looks::LastLooks;
 use super::places::{self, Places};
-use super::{certificate, disks, history, slow};
+use super::{certificate, disks, history, slow, ups};
 
 /// Logins and refusals that wait for the audit log. More at once are left out, and that is said.
 const PASSAGES_MAX: usize = 1024;
@@ -42,6 +46,8 @@ pub(super) struct Kept {
     pub(super) queue: Queue,
     digest_ms: u64,
     pub(super) places: Places,
+    pub(super) suspects: Suspects,
+    pub(super) damage: DamageLog,
 }
 
 pub(crate) struct Watch {
@@ -60,6 +66,10 @@ pub(crate) struct Watch {
     pub(super) history: history::History,
     pub(super) certificate: certificate::Watched,
     pub(super) slow: slow::Slow,
+    pub(crate) guards: Guards,
+    pub(super) damage: LastLooks,
+    pub(crate) ups: ups::Watched,
+    pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
     pub(super) passages: Mutex<Option<mpsc::Receiver<larder_serve::door::Passage>>>,
     pub(super) ask: mpsc::Sender<oneshot::Sender<()>>,
     pub(super) asked: Mutex<Option<mpsc::Receiver<oneshot::Sender<()>>>>,
@@ -84,6 +94,7 @@ impl Watch {
         });
         let (sender, passages) = mpsc::channel(PASSAGES_MAX);
         let (ask, asked) = mpsc::channel(ASKERS_MAX);
+        let (guards, alarms) = Guards::new(kept.as_ref().map_or(&Suspects::default(), |kept: &Kept| &kept.suspects));
         larder_serve::door::observe(move |passage| places::pass_on(&sender, passage));
         Ok(Self {
             host: crate::machine::host_name(),
@@ -97,6 +108,10 @@ impl Watch {
             history: history::History::of(&folder.join("history")),
             certificate: certificate::Watched::default(),
             slow: slow::Slow::default(),
+            guards,
+            damage: LastLooks::default(),
+            ups: ups::Watched::default(),
+            alarms: Mutex::new(Some(alarms)),
             passages: Mutex::new(Some(passages)),
             ask,
             asked: Mutex::new(Some(asked)),

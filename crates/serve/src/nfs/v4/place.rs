@@ -200,7 +200,7 @@ impl Caller<'_> {
     /// Who the caller is in an export, and whether it may change nothing (`place.every_handle_judged`).
     fn judged(&self, export: &ExportState) -> Result<(Cred, bool), NfsStat> {
         match export.rule(self.peer) {
-            Ok(rule) => Ok((squash(rule, &self.auth), rule.read_only)),
+            Ok(rule) => Ok((squash(rule, &self.auth).of_client(Some(self.peer.ip()), None), rule.read_only)),
             Err(refusal) => {
                 let (client, path) = (self.peer.ip(), shown(&export.path));
                 let why = || format!("NFS: {client} may not use {path}: {}", refusal.words(self.peer, &export.path));
