@@ -3,6 +3,7 @@
 //! change a moment before ("it exists"), so a failed change waits as well.
 
 use bytes::Bytes;
+use larder_base::traffic::{self, Did, Wait};
 use larder_volume::acl::Acl;
 use larder_volume::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
@@ -23,7 +24,8 @@ impl Files {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> FsResult<Written> {
-        self.recall(ino, Recall::Data).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.write(cred, ino, offset, data, stability).await;
         self.await_witnesses().await;
         done
@@ -37,7 +39,8 @@ impl Files {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
-        self.recall(ino, Recall::Data).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
         done
