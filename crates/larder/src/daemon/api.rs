@@ -217,6 +217,8 @@ answers!(GetAlerts, |daemon, (), ()| daemon.alerts().await);
 finishes!(ChangeAlert, |daemon, (), change| daemon.alert_change(change).await);
 finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
 answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
+finishes!(GetTop, |daemon, (), ()| Ok(daemon.top().await));
+answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top_worst()));
 finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
 
 answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));

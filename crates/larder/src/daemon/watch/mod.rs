@@ -86,7 +86,13 @@ impl Watching {
 async fn run(daemon: &Arc<Daemon>) {
     let watch = &daemon.watch;
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
-    tokio::join!(looks(daemon, asked), ask_disks(daemon), couriers::run(daemon), logins::run(daemon, passages));
+    tokio::join!(
+        looks(daemon, asked),
+        ask_disks(daemon),
+        couriers::run(daemon),
+        logins::run(daemon, passages),
+        super::top::keep(daemon)
+    );
 }
 
 /// Looks once a minute, and when somebody asks.
