@@ -3,6 +3,7 @@
 # make deb    a Debian package of it: target/debian/larder_VERSION_ARCH.deb
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
+# make top-trials  each thing that limits a transfer, ten times over each door, and how often larder top names it
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
@@ -80,7 +81,7 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test unit e2e posix sim soak top-trials mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -13
@@ -192,6 +193,9 @@ soak: packages-test build
 	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
+
+top-trials: packages-test build
+	LARDER_TOP_TRIALS=10 /usr/bin/python3 -m pytest tests/e2e/test_top.py -rA --timeout 3600
 
 mutants: check-cargo
 	tests/mutants/run.py $(ARGS)
