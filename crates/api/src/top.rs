@@ -78,6 +78,7 @@ pub struct TopConnection {
     pub help: Option<String>,
     /// Shares of the time.
     pub time: TopTime,
+    pub figures: TopFigures,
 }
 
 /// Where the time of a connection went, in percent of the window.
@@ -91,6 +92,32 @@ pub struct TopTime {
     pub sending: f64,
     /// Nothing was asked for, or the rest of a request had not come.
     pub client: f64,
+}
+
+/// What the verdict follows from, besides `time`. Shares are of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TopFigures {
+    pub rtt_min_us: u64,
+    /// Of the time: there was something to send or to be acknowledged; the client's window was full; this end's buffer was.
+    pub sender_busy: f64,
+    pub window_full: f64,
+    pub buffer_full: f64,
+    /// Of the samples: bytes not yet sent; a sender with enough to send; bytes that larder had not read.
+    pub unsent: f64,
+    pub wire_bound: f64,
+    pub unread: f64,
+    /// Of the steps between samples: those in which bytes came.
+    pub steps_with_bytes: f64,
+    /// What came in the best steps, beside the mean: 1 is even.
+    pub burst: f64,
+    /// Requests that the client has under way, by their rate and their time.
+    pub asked_at_once: f64,
+    /// Of the machine: periods in which a control group held larder back, cores' worth of its work, the share in which its
+    /// busiest thread ran, and the time in which its threads waited for a core, of that in which they wanted one.
+    pub throttled: f64,
+    pub cores_used: f64,
+    pub thread_busy: f64,
+    pub delayed: f64,
 }
 
 /// A transfer that was slower than it had to be.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use larder_api::{Top, TopConfidence, TopConnection, TopLimit, TopTime, TopWorst};
+use larder_api::{Top, TopConfidence, TopConnection, TopFigures, TopLimit, TopTime, TopWorst};
 use larder_base::traffic::{self, Moment, Traffic};
 use larder_facts::Machine;
 use larder_facts::work::Work;
@@ -265,7 +265,7 @@ impl Daemon {
         let judged = chosen.iter().zip(moments).map(|(one, moments)| {
             let address = one.peer().ip().to_canonical().to_string();
             let watched = Watched { protocol: one.protocol(), address, window_s, moments };
-            told(one, judge(&watched, &around))
+            told(one, judge(&watched, &around), &around)
         });
         let mut connections: Vec<TopConnection> = judged.collect();
         connections.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
@@ -310,10 +310,11 @@ fn is_of_files(one: &Traffic) -> bool {
     one.has_done() || one.user().is_some()
 }
 
-fn told(one: &Traffic, verdict: Verdict) -> TopConnection {
+fn told(one: &Traffic, verdict: Verdict, around: &Around) -> TopConnection {
     let since = one.since().duration_since(UNIX_EPOCH).unwrap_or_default();
     let percent = |share: f64| (share * 1000.0).round() / 10.0;
-    let time = verdict.time;
+    let (time, figures) = (verdict.time, verdict.figures);
+    let share = |of: f64| (of * 1000.0).round() / 1000.0;
     TopConnection {
         id: one.id(),
         door: one.protocol().name().to_owned(),
@@ -355,6 +356,22 @@ fn told(one: &Traffic, verdict: Verdict) -> TopConnection {
             other_client: percent(time.other_client),
             sending: percent(time.sending),
             client: percent(time.client),
+        },
+        figures: TopFigures {
+            rtt_min_us: (figures.rtt_min_s * 1e6) as u64,
+            sender_busy: share(figures.sender_busy),
+            window_full: share(figures.window_full),
+            buffer_full: share(figures.buffer_full),
+            unsent: share(figures.unsent),
+            wire_bound: share(figures.wire_bound),
+            unread: share(figures.unread),
+            steps_with_bytes: share(figures.steps_with_bytes),
+            burst: share(figures.burst),
+            asked_at_once: share(figures.asked_at_once),
+            throttled: share(around.throttled),
+            cores_used: share(around.cores_used),
+            thread_busy: share(around.thread_busy),
+            delayed: share(around.delayed),
         },
     }
 }

@@ -108,7 +108,7 @@ fn whose(limit: TopLimit) -> &'static str {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use larder_api::{TopConfidence, TopTime};
+    use larder_api::{TopConfidence, TopFigures, TopTime};
 
     use super::*;
 
@@ -135,6 +135,7 @@ mod tests {
             sentence: "SFTP asks for 32 KiB at a time over 4.0 ms of wire: at most 8.0 MB/s".to_owned(),
             help: Some("SMB and NFS read ahead; with sftp: -R 128, with sshfs: -o max_conns=4".to_owned()),
             time: TopTime::default(),
+            figures: TopFigures::default(),
         }
     }
 

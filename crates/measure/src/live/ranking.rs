@@ -1,6 +1,6 @@
 //! The evidence of a connection's time, the strongest first (`live.ranked`).
 
-use super::Cause;
+use super::cause::Cause;
 use super::seen::{Deed, Seen};
 use crate::reason::{Confidence, End, Evidence, Mode, ResourceId, Use};
 

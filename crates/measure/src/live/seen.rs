@@ -2,7 +2,7 @@
 
 use larder_base::traffic::{Did, Moment, Protocol, TcpState, Wait};
 
-use super::{Around, Watched};
+use super::watched::{Around, Watched};
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,21 @@ impl TimeShares {
     pub fn here(&self) -> f64 {
         self.disks + self.durability + self.processor + self.other_client
     }
+}
+
+/// What a verdict follows from, for programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    pub rtt_min_s: f64,
+    pub sender_busy: f64,
+    pub window_full: f64,
+    pub buffer_full: f64,
+    pub unsent: f64,
+    pub wire_bound: f64,
+    pub unread: f64,
+    pub steps_with_bytes: f64,
+    pub burst: f64,
+    pub asked_at_once: f64,
 }
 
 /// The figures of one connection.
@@ -149,6 +164,21 @@ impl<'a> Seen<'a> {
             unread: share(&|tcp| tcp.unread_bytes > 0),
             steps_with_bytes,
             burst,
+        }
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        Figures {
+            rtt_min_s: self.rtt_min_s,
+            sender_busy: self.sender_busy,
+            window_full: self.window_full,
+            buffer_full: self.buffer_full,
+            unsent: self.unsent,
+            wire_bound: self.wire_bound,
+            unread: self.unread,
+            steps_with_bytes: self.steps_with_bytes,
+            burst: self.burst,
+            asked_at_once: self.asked_at_once(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use larder_base::traffic::Protocol;
 
-use super::Cause;
+use super::cause::Cause;
 use super::seen::{Deed, Seen};
 use crate::doctor::bytes_words;
 use crate::reason::Remedy;
