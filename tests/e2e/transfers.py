@@ -176,8 +176,7 @@ def sftp(deed, host, port, share, user, password, block, depth, pace, name):
     try:
         if deed != "read":
             with open(source, "wb") as file:
-                for _ in range(256):
-                    file.write(os.urandom(1 << 20))
+                file.write(os.urandom(1 << 20) * 64)
         line = f"get /{share}/{name} /dev/null\n" if deed == "read" else f"put {source} /{share}/{name}\n"
         while True:
             subprocess.run(words, env=env, input=line * 50, text=True, check=True)
@@ -252,8 +251,7 @@ def smb(deed, host, port, share, user, password, block, depth, pace, name):
                         paced.took(len(got))
             if deed != "read":
                 with open(source, "wb") as file:
-                    for _ in range(256):
-                        file.write(os.urandom(1 << 20))
+                    file.write(os.urandom(1 << 20) * 64)
             line = f"get {name} /dev/null" if deed == "read" else f"put {source} {name}"
             while True:
                 subprocess.run([*words, "; ".join([line] * 20)], check=True)
@@ -273,8 +271,6 @@ def smb(deed, host, port, share, user, password, block, depth, pace, name):
             at = (at + block) % (32 << 20)
         else:
             client.writeFile(tree, file, data, at)
-            if deed == "sync":
-                client.getSMBServer().flush(tree, file) if hasattr(client.getSMBServer(), "flush") else None
             at = (at + block) % (256 << 20)
         paced.took(block)
 

@@ -98,6 +98,8 @@ pub struct TopTime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TopFigures {
     pub rtt_min_us: u64,
+    /// From an acknowledgement to the bytes that it let come.
+    pub receiving_rtt_us: u64,
     /// Of the time: there was something to send or to be acknowledged; the client's window was full; this end's buffer was.
     pub sender_busy: f64,
     pub window_full: f64,

@@ -359,6 +359,7 @@ fn told(one: &Traffic, verdict: Verdict, around: &Around) -> TopConnection {
         },
         figures: TopFigures {
             rtt_min_us: (figures.rtt_min_s * 1e6) as u64,
+            receiving_rtt_us: (figures.receiving_rtt_s * 1e6) as u64,
             sender_busy: share(figures.sender_busy),
             window_full: share(figures.window_full),
             buffer_full: share(figures.buffer_full),

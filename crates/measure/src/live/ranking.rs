@@ -112,7 +112,7 @@ fn wire_in(seen: &Seen) -> Option<(Cause, f64)> {
     }
     let is_full = seen.around.line_bytes_per_s.is_some_and(|line| seen.rate() >= line * LINE_FULL);
     let flows = seen.steps_with_bytes >= GAPLESS && seen.burst <= EVEN;
-    (is_full || flows && seen.is_queued()).then_some((Cause::WireRate, seen.steps_with_bytes))
+    (is_full || flows && seen.is_queued_coming()).then_some((Cause::WireRate, seen.steps_with_bytes))
 }
 
 fn here(seen: &Seen) -> Option<(Cause, f64)> {

@@ -48,6 +48,7 @@ impl TimeShares {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     pub rtt_min_s: f64,
+    pub receiving_rtt_s: f64,
     pub sender_busy: f64,
     pub window_full: f64,
     pub buffer_full: f64,
@@ -75,6 +76,8 @@ pub(super) struct Seen<'a> {
     pub time: TimeShares,
     pub rtt_s: f64,
     pub rtt_min_s: f64,
+    /// The round trip as the receiving side sees it: from an acknowledgement to the bytes that it let come.
+    pub receiving_rtt_s: f64,
     /// Segments that this end sent again, and segments that came behind a gap, as shares.
     pub lost_sending: f64,
     pub lost_receiving: f64,
@@ -148,6 +151,7 @@ impl<'a> Seen<'a> {
             time: divided(moments),
             rtt_s: tcp.iter().map(|tcp| tcp.rtt.as_secs_f64()).sum::<f64>() / tcp.len().max(1) as f64,
             rtt_min_s: ended.rtt_min.as_secs_f64(),
+            receiving_rtt_s: ended.receiving_rtt.as_secs_f64(),
             lost_sending: part(
                 ended.retransmitted.wrapping_sub(begun.retransmitted),
                 ended.data_segments_sent.wrapping_sub(begun.data_segments_sent),
@@ -170,6 +174,7 @@ impl<'a> Seen<'a> {
     pub(super) fn figures(&self) -> Figures {
         Figures {
             rtt_min_s: self.rtt_min_s,
+            receiving_rtt_s: self.receiving_rtt_s,
             sender_busy: self.sender_busy,
             window_full: self.window_full,
             buffer_full: self.buffer_full,
@@ -194,6 +199,12 @@ impl<'a> Seen<'a> {
     /// Whether packets wait in a queue on the way (`live.full_or_lossy`).
     pub(super) fn is_queued(&self) -> bool {
         self.rtt_s > self.rtt_min_s * QUEUE_FACTOR + QUEUE_S
+    }
+
+    /// The same for bytes that come, where this end may send nothing whose round trip could be taken. A client that
+    /// pauses looks alike, so it says something only of bytes that come without gaps.
+    pub(super) fn is_queued_coming(&self) -> bool {
+        self.is_queued() || self.receiving_rtt_s > self.rtt_min_s * QUEUE_FACTOR + QUEUE_S
     }
 
     /// Requests that the client has under way, by Little's law: the time of one is a round trip, and the time here.
