@@ -4,6 +4,7 @@
 # make test-arm64  the program for arm64 under qemu-user, and its checksums, parity and ciphers
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
+# make top-trials  each thing that limits a transfer, ten times over each door, and how often larder top names it
 # make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make test-deb  the package in a clean Debian: installed, run by systemd, upgraded, removed
 # make test-container  the container image: built, run without rights, used, run again
@@ -101,7 +102,7 @@ SECONDS ?= 600
 # How long it runs machines that fight for a bucket; `make test` takes SIM_BUCKET_SECONDS, 30 by default.
 BUCKET_SECONDS ?= 60
 
-.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak false-alarms mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak top-trials false-alarms mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -17
@@ -245,6 +246,8 @@ soak: packages-test build
 
 false-alarms: packages-test build
 	LARDER=$(LARDER) /usr/bin/python3 tests/e2e/guard_loads.py
+top-trials: packages-test build
+	LARDER_TOP_TRIALS=10 /usr/bin/python3 -m pytest tests/e2e/test_top.py -rA --timeout 3600
 
 mutants: check-cargo
 	tests/mutants/run.py $(ARGS)

@@ -202,6 +202,11 @@ endpoints! { $
     /// Says how healthy the disks of this machine are. Wakes none that sleeps.
     GetDiskHealth(): Owner Json GET "/v1/disks/health", () => Vec<DiskHealth>;
 
+    /// Watches the connections of clients for a second, and says what limits each. Asks no disk.
+    GetTop(): Owner Json GET "/v1/top", () => Top;
+    /// Lists the slowest transfers of the last two days, the last first. Asks no disk.
+    GetTopWorst(): Owner Json GET "/v1/top/worst", () => Vec<TopWorst>;
+
     /// Lists the mounts of this daemon.
     GetMounts(): Owner Json GET "/v1/mounts", () => Vec<MountStatus>;
     /// Mounts a volume on a folder of the host.

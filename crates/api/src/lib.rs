@@ -20,6 +20,7 @@ mod replication;
 mod setup;
 mod snapshots;
 mod socket;
+mod top;
 mod types;
 mod watch;
 
@@ -54,6 +55,7 @@ pub use snapshots::{
     SnapshotsStatus,
 };
 pub use socket::SocketPath;
+pub use top::*;
 pub use types::*;
 pub use watch::*;
 

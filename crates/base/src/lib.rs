@@ -14,6 +14,7 @@ pub mod seam;
 pub mod seat;
 pub mod sheet;
 pub mod shell;
+pub mod traffic;
 pub mod units;
 pub mod wipe;
 

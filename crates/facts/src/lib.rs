@@ -22,5 +22,6 @@ pub mod reading;
 pub mod sampler;
 pub mod samples;
 pub mod wires;
+pub mod work;
 
 pub use machine::Machine;

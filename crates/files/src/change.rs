@@ -3,6 +3,7 @@
 //! change a moment before ("it exists"), so a failed change waits as well.
 
 use bytes::Bytes;
+use larder_base::traffic::{self, Did, Wait};
 use larder_volume::acl::Acl;
 use larder_volume::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
@@ -32,7 +33,8 @@ impl Files {
         if let Some(write) = &mut judged {
             Box::pin(self.look_below(cred, ino, write)).await;
         }
-        self.recall(ino, Recall::Data).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.write(cred, ino, offset, data, stability).await;
         if let (Some(write), Ok(written)) = (&judged, &done) {
             self.wrote_formless(cred, ino, write, &written.changed);
@@ -54,7 +56,8 @@ impl Files {
             let len = data.iter().map(|piece| piece.len() as u64).sum();
             self.check_bound(ino, u64::MAX, len).await?;
         }
-        self.recall(ino, Recall::Data).await;
+        traffic::waiting(Wait::Other, self.recall(ino, Recall::Data)).await;
+        traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.append(cred, ino, data, stability).await;
         self.await_witnesses().await;
         done

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::traffic::{self, Did, Wait};
 use larder_volume::acl::{Acl, Rights};
 use larder_volume::{
     ACCESS_EXECUTE, AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData,
@@ -17,8 +18,10 @@ impl Files {
     /// At most [`larder_volume::IO_BYTES_MAX`] bytes, including writes that other clients still
     /// cache (`files.recall_first`). The caller has checked the rights.
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
-        self.recall(ino, Recall::Writes).await;
-        self.tree.read(ino, offset, len).await
+        traffic::waiting(Wait::Other, self.recall(ino, Recall::Writes)).await;
+        let read = self.tree.read(ino, offset, len).await?;
+        traffic::did(Did::Read, read.chunks.iter().map(Bytes::len).sum());
+        Ok(read)
     }
 
     /// As [`Files::read`], for a mount: its open has asked already, and from then on nobody caches
@@ -192,6 +195,7 @@ impl Files {
         max: usize,
         with_attrs: bool,
     ) -> FsResult<Listing> {
+        traffic::did(Did::Listed, 0);
         let may_see =
             with_attrs && (cred.checked || cred.uid == 0 || self.tree.access(cred, dir, ACCESS_EXECUTE).await.is_ok());
         if self.shown_in == Some(dir) {

@@ -46,9 +46,18 @@ pub(crate) fn ask(text: &str) {
     eprint!("{}", printed::lines(text, false));
 }
 
+/// Empties the terminal's screen.
+pub(crate) fn clear_screen() {
+    say_raw("\x1b[H\x1b[J");
+}
+
 pub(crate) fn say(line: &str) {
+    say_raw(&format!("{line}\n"));
+}
+
+fn say_raw(text: &str) {
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             LOST.store(true, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crate::times;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
+pub(crate) mod top;
 pub(crate) mod watch;
 
 /// Escape sequences, or nothing.

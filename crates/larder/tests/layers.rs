@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-store", &["larder-base"]),
     ("larder-files", &["larder-base", "larder-volume"]),
     ("larder-import", &["larder-base", "larder-volume", "larder-files"]),
-    ("larder-smb", &[]),
+    ("larder-smb", &["larder-base"]),
     ("larder-serve", &["larder-base", "larder-volume", "larder-files", "larder-smb"]),
     ("larder-facts", &["larder-base"]),
     ("larder-watch", &["larder-base", "larder-facts"]),

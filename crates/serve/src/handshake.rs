@@ -9,12 +9,13 @@
 //!   the processor does with them, and never a wait for a client.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
+use larder_base::traffic::{Live, Protocol, Traffic};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -94,13 +95,23 @@ impl Pace {
 
 /// The socket of a stranger (`handshake.in_turns`).
 pub struct Paced {
+    /// Before the socket (`traffic.fd_outlived`).
+    live: Option<Live>,
     stream: TcpStream,
     pace: Pace,
 }
 
 impl Paced {
     pub(crate) fn new(stream: TcpStream, pace: Pace) -> Self {
-        Self { stream, pace }
+        Self { live: None, stream, pace }
+    }
+
+    /// Lists the connection among those of clients.
+    pub fn is_watched(mut self, protocol: Protocol, peer: SocketAddr) -> (Self, Arc<Traffic>) {
+        let live = Live::begin(protocol, peer, &self.stream);
+        let traffic = Arc::clone(live.traffic());
+        self.live = Some(live);
+        (self, traffic)
     }
 
     /// By which the end of the handshake is told.

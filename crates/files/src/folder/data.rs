@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use larder_base::traffic::Wait;
 use larder_volume::{
     AllocateMode, Changed, Cred, Event, FILE_BYTES_MAX, FileId, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino,
     PreAttr, ReadData, SeekTo, Stability, WriteVerifier, Written,
@@ -21,9 +22,13 @@ const COPIED_BYTES_MAX: u64 = 256 << 20;
 /// IOV_MAX of Linux.
 const SLICES_MAX: usize = 1024;
 
+fn waits_for(stability: Stability) -> Wait {
+    if stability > Stability::Unstable { Wait::Durable } else { Wait::Disk }
+}
+
 impl Folder {
     pub(crate) async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
-        self.run(move |folder| {
+        self.run_waiting(Wait::Disk, move |folder| {
             if is_stream(ino) {
                 return folder.host.stream_read(ino, offset, len);
             }
@@ -48,7 +53,8 @@ impl Folder {
         stability: Stability,
     ) -> FsResult<Written> {
         let cred = cred.clone();
-        self.run(move |folder| Ok(folder.write_at(&cred, ino, Some(offset), &data, stability)?.1)).await
+        let write = move |folder: &Folder| Ok(folder.write_at(&cred, ino, Some(offset), &data, stability)?.1);
+        self.run_waiting(waits_for(stability), write).await
     }
 
     pub(crate) async fn append(
@@ -59,7 +65,8 @@ impl Folder {
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
         let cred = cred.clone();
-        self.run(move |folder| folder.write_at(&cred, ino, None, &data, stability)).await
+        let write = move |folder: &Folder| folder.write_at(&cred, ino, None, &data, stability);
+        self.run_waiting(waits_for(stability), write).await
     }
 
     /// At the end without an offset. Returns the offset.
@@ -107,7 +114,7 @@ impl Folder {
     }
 
     pub(crate) async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
-        self.run(move |folder| {
+        self.run_waiting(Wait::Durable, move |folder| {
             if is_stream(ino) {
                 return folder.stream_commit(ino);
             }

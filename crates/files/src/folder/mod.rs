@@ -46,6 +46,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use larder_base::traffic::{self, Wait};
 use larder_volume::{
     AccessTimes, Answers, Cred, Event, Events, FsError, FsResult, Ino, SnapshotInfo, StatFs, Witness, WriteVerifier,
 };
@@ -205,6 +206,15 @@ impl Folder {
     }
 
     /// Calls into the kernel, on a thread that may block. Once begun it ends, also if nobody waits any more.
+    /// As [`Folder::run`], in the name of the running request.
+    async fn run_waiting<T: Send + 'static>(
+        &self,
+        on: Wait,
+        work: impl FnOnce(&Folder) -> FsResult<T> + Send + 'static,
+    ) -> FsResult<T> {
+        traffic::waiting(on, self.run(work)).await
+    }
+
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Folder) -> FsResult<T> + Send + 'static) -> FsResult<T> {
         let folder = self.clone();
         let closed = |_| FsError::Io("larder stops".into());

@@ -86,6 +86,8 @@ pub(crate) enum Command {
     Power(super::power::PowerCommand),
     /// Find the bottleneck of this machine, a bench of it or a described box, and remedies
     Doctor(super::doctor::DoctorArgs),
+    /// Connections of clients, live, and what limits each
+    Top(super::top::TopArgs),
     /// What is the matter with this box, what to do about it, and who is told
     Alerts(super::alerts::AlertsArgs),
     /// Files that lost data, also those that are restored or removed since

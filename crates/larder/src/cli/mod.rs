@@ -42,6 +42,7 @@ mod share;
 pub(crate) mod snap;
 mod store;
 mod token;
+mod top;
 mod up;
 mod user;
 mod user_key;
@@ -92,6 +93,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Group(command) => group::run(&global, command).await?,
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
+        Command::Top(args) => top::run(&global, args).await?,
         Command::Alerts(args) => return alerts::run(&global, args).await,
         Command::Damage => alerts::damage(&global).await?,
         Command::Ups => alerts::ups(&global).await?,
@@ -105,7 +107,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Disk(command) => return disk::run(&global, command).await,
         Command::Power(command) => power::run(&global, command).await?,
         Command::Bench(command) => bench::run(&global, *command).await?,
-        Command::Doctor(args) => return doctor::run(&global, &args),
+        Command::Doctor(args) => return doctor::run(&global, &args).await,
     }
     Ok(Outcome::Done)
 }

@@ -141,6 +141,7 @@ pub(super) async fn until_stopped(
     time_machine.abort();
     seats.abort();
     watching.end().await;
+    daemon.top_end();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {

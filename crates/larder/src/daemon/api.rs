@@ -219,6 +219,8 @@ answers!(GetDamage, |daemon, (), ()| daemon.damage_kept().await);
 answers!(GetUps, |daemon, (), ()| daemon.ups_status().await);
 finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
 answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
+finishes!(GetTop, |daemon, (), ()| Ok(daemon.top().await));
+answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top_worst()));
 finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
 
 answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));

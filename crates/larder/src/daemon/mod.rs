@@ -84,6 +84,7 @@ pub(crate) mod standby;
 pub(crate) mod storage;
 mod time_machine;
 pub(crate) mod tokens;
+mod top;
 pub(crate) mod translate;
 pub(crate) mod user_keys;
 mod users;
@@ -121,6 +122,7 @@ pub(crate) struct Daemon {
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
+    pub(crate) top: top::TopState,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -151,6 +153,7 @@ impl Daemon {
             Servers::bind(&config.listen, (&config.webdav, &config.page), limits, folder.path()).await?
         };
         let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
+        let top = top::TopState::open(folder.path());
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
@@ -171,6 +174,7 @@ impl Daemon {
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
             watch,
+            top,
             moving: Default::default(),
             state: Mutex::new(state),
         })

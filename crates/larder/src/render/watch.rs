@@ -168,7 +168,7 @@ fn indented(text: &str, width: usize) -> String {
 }
 
 /// One line, in several where it is longer than that; those begin with `indent`. A word stays whole.
-fn wrapped(line: &str, indent: &str, width: usize) -> String {
+pub(super) fn wrapped(line: &str, indent: &str, width: usize) -> String {
     let width = width.max(WIDTH_MIN);
     let start: String = line.chars().take_while(|c| *c == ' ').collect();
     let (mut text, mut current) = (String::new(), start.clone());

@@ -9,9 +9,13 @@ use super::from_bench;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::describe::{BadDescription, Described, Path};
+use crate::live::Transfer;
 use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind, order};
 use larder_facts::disk::Level;
 use larder_facts::reading::Reading;
+
+/// Transfers beside the busiest that are told of.
+const TRANSFERS_MAX: usize = 4;
 
 /// The answer of `larder doctor` about a machine.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +33,8 @@ pub struct Sources<'a> {
     pub bench: Option<&'a BenchResult>,
     /// TOML: a `[[client]]` of a description without that line.
     pub client: Option<&'a str>,
+    /// Of a running daemon: what limits its clients now, the busiest first.
+    pub now: Option<&'a [Transfer]>,
 }
 
 pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result<Examination, BadDescription> {
@@ -45,6 +51,9 @@ pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result
             diagnosis.verdict = "nothing could be read: there is neither /proc nor /sys of a machine".to_owned();
         }
         None => stands_out(&mut diagnosis, &described, &notices),
+    }
+    if let Some(now) = sources.now {
+        is_now(&mut diagnosis, now);
     }
     Ok(Examination { version: 2, reading: here.then_some(reading), diagnosis, notices })
 }
@@ -101,6 +110,25 @@ fn of_bench(bench: &BenchResult) -> Vec<String> {
         remarks.push("the bench was interrupted: what is missing cannot be judged".to_owned());
     }
     remarks
+}
+
+/// Transfers that run are measurements of the whole way: the busiest is the verdict, and what was found without them is
+/// a remark.
+fn is_now(diagnosis: &mut Diagnosis, now: &[Transfer]) {
+    let Some((busiest, others)) = now.split_first() else {
+        diagnosis.remarks.push("no client transfers anything now".to_owned());
+        return;
+    };
+    let said = |one: &Transfer| format!("the {} of {} over {}: {}", one.does, one.address, one.door, one.sentence);
+    let before = std::mem::replace(&mut diagnosis.verdict, said(busiest));
+    diagnosis.confidence = busiest.confidence;
+    let help = |one: &Transfer| one.help.as_ref().map(|help| format!("what would help: {help}"));
+    diagnosis.remarks.extend(help(busiest));
+    for one in others.iter().take(TRANSFERS_MAX) {
+        diagnosis.remarks.push(said(one));
+        diagnosis.remarks.extend(help(one));
+    }
+    diagnosis.remarks.push(format!("apart from transfers: {before}"));
 }
 
 /// No measurement: what stands out, and what would be the limit if all else were well.

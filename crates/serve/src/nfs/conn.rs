@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt};
 use futures::task::AtomicWaker;
+use larder_base::traffic::{self, Live, Protocol};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -138,6 +139,8 @@ impl Future for Waiting {
 
 pub struct Connection {
     shared: Arc<Shared>,
+    /// Before the socket (`traffic.fd_outlived`).
+    live: Live,
     rd: OwnedReadHalf,
     wr: OwnedWriteHalf,
     session: Session,
@@ -194,9 +197,11 @@ pub async fn serve(
     if !stranger.meter().holds(IDLE_BYTES) {
         return End::MakesRoom;
     }
+    let live = Live::begin(Protocol::Nfs, peer, &socket);
     let (rd, wr) = socket.into_split();
     let mut connection = Connection {
         shared,
+        live,
         rd,
         wr,
         session,
@@ -333,12 +338,13 @@ impl Connection {
     /// Polls a call once where it is; what does not finish goes on elsewhere.
     fn start(&mut self, work: Work) {
         let (bytes, deserves_task) = (work.data_bytes(), work.deserves_task());
+        let run = traffic::of(Arc::clone(self.live.traffic()), work.run());
         let mut future = match self.slot.take() {
             Some(mut slot) => {
-                slot.set(work.run());
+                slot.set(run);
                 slot
             }
-            None => ReusableBoxFuture::new(work.run()),
+            None => ReusableBoxFuture::new(run),
         };
         // The budget of cooperative scheduling is for the connection's own turns; a call that is not
         // ready is polled again by whoever takes it over, so nobody needs to be woken for this poll.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use larder_base::traffic::Traffic;
 use parking_lot::Mutex;
 use russh::keys::{Certificate, PublicKey};
 use russh::server::{
@@ -65,6 +66,7 @@ struct Open {
 pub struct Conn {
     shared: Arc<Shared>,
     address: IpAddr,
+    traffic: Arc<Traffic>,
     cut: CancellationToken,
     /// Cancelled when somebody has logged in: the time for it is over.
     known: CancellationToken,
@@ -85,7 +87,7 @@ pub struct Conn {
 impl Conn {
     pub fn new(
         shared: Arc<Shared>,
-        address: IpAddr,
+        (address, traffic): (IpAddr, Arc<Traffic>),
         (stranger, handshake): (Stranger, Pace),
         cut: CancellationToken,
         known: CancellationToken,
@@ -94,6 +96,7 @@ impl Conn {
         Self {
             shared,
             address,
+            traffic,
             cut,
             known,
             stranger: Some(stranger),
@@ -274,6 +277,7 @@ impl Handler for Conn {
             .door
             .came_in(address, Some(&user.name), || format!("SFTP: '{}' logged in from {address}{by}", user.name));
         self.shared.stats.logins.add(1);
+        self.traffic.set_user(&user.name);
         self.user = Some((user, logged_in));
         let flows = Arc::clone(&self.flows);
         let is_busy = move || flows.lock().iter().filter_map(Weak::upgrade).any(|flow| !flow.is_idle());
@@ -307,7 +311,7 @@ impl Handler for Conn {
         if name != "sftp" || open.sftp.is_some() {
             return Ok(ssh.channel_failure(channel)?);
         }
-        let session = Session::new(Arc::clone(&self.shared), Arc::clone(user), self.address);
+        let session = Session::new(Arc::clone(&self.shared), Arc::clone(user), self.address, Arc::clone(&self.traffic));
         let flow = Flow::new(session, channel, ssh.handle(), open.window);
         {
             let mut flows = self.flows.lock();

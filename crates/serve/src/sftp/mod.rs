@@ -34,6 +34,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use larder_base::traffic::Protocol;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 use russh::{MethodKind, MethodSet, Preferred, SshId, cipher};
 use tokio::net::{TcpListener, TcpStream};
@@ -238,10 +239,10 @@ async fn serve_one(
     let shared = Arc::clone(&open.0);
     let (cut, known) = (CancellationToken::new(), CancellationToken::new());
     let evicted = stranger.evicted();
-    let socket = stranger.paces(socket, peer.ip());
+    let (socket, traffic) = stranger.paces(socket, peer.ip()).is_watched(Protocol::Sftp, peer);
     let pace = socket.pace().clone();
     let wire = Wire::new(socket, cut.clone(), known.clone(), stranger.meter());
-    let conn = Conn::new(Arc::clone(&shared), peer.ip(), (stranger, pace), cut.clone(), known.clone());
+    let conn = Conn::new(Arc::clone(&shared), (peer.ip(), traffic), (stranger, pace), cut.clone(), known.clone());
     let session = async {
         let running = russh::server::run_stream(ssh, wire, conn).await?;
         let handle = running.handle();

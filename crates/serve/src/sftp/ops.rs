@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
+use larder_base::traffic::{self, Traffic};
 use larder_files::{Files, Uses};
 use larder_volume::{
     ACCESS_READ, ACCESS_WRITE, Attr, CreateMode, Cred, FILE_BYTES_MAX, FileKind, FsError, NAME_BYTES_MAX, RenameMode,
@@ -42,6 +43,8 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Session {
     pub shared: Arc<Shared>,
     pub user: Arc<DoorUser>,
+    /// Of its connection.
+    traffic: Arc<Traffic>,
     /// Where the user is.
     pub address: IpAddr,
     pub handles: Arc<Handles>,
@@ -52,9 +55,9 @@ pub struct Session {
 type Answer = Result<Bytes, Fail>;
 
 impl Session {
-    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>, address: IpAddr) -> Arc<Self> {
-        let session = Self { shared, user, address, handles: Arc::default(), over: AtomicBool::new(false) };
-        let session = Arc::new(session);
+    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>, address: IpAddr, traffic: Arc<Traffic>) -> Arc<Self> {
+        let (handles, over) = (Arc::default(), AtomicBool::new(false));
+        let session = Arc::new(Self { shared, user, address, traffic, handles, over });
         session.shared.remember(&session.handles);
         session
     }
@@ -127,6 +130,10 @@ impl Session {
 
     /// Carries out a request. The answer is a whole packet.
     pub async fn answer(&self, id: u32, request: Request) -> Bytes {
+        traffic::of(Arc::clone(&self.traffic), self.answer_one(id, request)).await
+    }
+
+    async fn answer_one(&self, id: u32, request: Request) -> Bytes {
         let (op, began) = (Op::of(&request), Instant::now());
         // By a path, what it leads to may be replaced on the way. A handle holds its file.
         let by_path = !matches!(request, Request::Read { .. } | Request::Write { .. } | Request::ReadDir { .. });

@@ -9,6 +9,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
+use larder_base::traffic::Traffic;
 use larder_volume::{Attr, FileKind};
 
 use super::civil::whole_second;
@@ -26,6 +27,7 @@ pub type Answer = Result<Response<Body>, Fail>;
 
 pub struct Context {
     pub shared: Arc<Shared>,
+    pub traffic: Arc<Traffic>,
     pub user: Arc<DoorUser>,
     pub view: View,
     pub method: Method,

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
+use larder_base::traffic::{self, Traffic};
 use larder_files::{Open, Uses};
 use larder_volume::{ACCESS_READ, Attr};
 
@@ -30,6 +31,7 @@ const RANGES_MAX: usize = 32;
 /// An open file that is being sent.
 struct Source {
     shared: Arc<Shared>,
+    traffic: Arc<Traffic>,
     room: Room,
     ino: larder_volume::Ino,
     /// Keeps the file, and tells the other doors.
@@ -77,7 +79,13 @@ pub async fn file(context: &Context, room: Room, attr: Attr, save_as: Option<&[u
         true => ranges(text(&context.headers, header::RANGE), attr.size),
         false => Ranges::Whole,
     };
-    let source = Arc::new(Source { shared: Arc::clone(&context.shared), room, ino: attr.id.ino, _open: open });
+    let source = Arc::new(Source {
+        shared: Arc::clone(&context.shared),
+        traffic: Arc::clone(&context.traffic),
+        room,
+        ino: attr.id.ino,
+        _open: open,
+    });
     match ranges {
         Ranges::None => {
             set(headers, header::CONTENT_RANGE, &format!("bytes */{}", attr.size));
@@ -145,7 +153,10 @@ fn body(source: Arc<Source>, parts: Vec<(Bytes, u64, u64)>, tail: Bytes) -> Body
         let source = Arc::clone(&source);
         let reads = (0..len.div_ceil(READ_BYTES)).map(move |n| {
             let (source, at) = (Arc::clone(&source), n * READ_BYTES);
-            async move { source.read(start + at, (len - at).min(READ_BYTES) as usize).await }
+            async move {
+                let read = source.read(start + at, (len - at).min(READ_BYTES) as usize);
+                traffic::part_of(Arc::clone(&source.traffic), read).await
+            }
         });
         let text = stream::iter((!head.is_empty()).then_some(Ok(head)));
         text.chain(

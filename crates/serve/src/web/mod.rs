@@ -51,6 +51,7 @@ use futures::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_base::traffic::{Protocol, Traffic};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -70,7 +71,7 @@ pub use guest::{Guest, GuestBody, GuestUser, Serves};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};
-use wire::{Arrivals, IDLE_TLS_BYTES, Timed};
+use wire::{Arrivals, IDLE_TLS_BYTES, Timed, Watched};
 
 /// For the head of a request, and for the next one to begin.
 const HEAD_TIME: Duration = Duration::from_secs(60);
@@ -232,7 +233,8 @@ fn admit(
     let open = Counted(Arc::clone(shared));
     let shutdown = shutdown.clone();
     let Some(tls) = tls else {
-        tracker.spawn(serve_one(socket, peer, stranger, open, Way { tls: false, serves }, shutdown));
+        let (socket, traffic) = Watched::new(socket, Protocol::WebDav, peer);
+        tracker.spawn(serve_one(socket, (peer, traffic), stranger, open, Way { tls: false, serves }, shutdown));
         return;
     };
     tracker.spawn(async move {
@@ -240,7 +242,7 @@ fn admit(
         if !stranger.meter().holds(IDLE_TLS_BYTES) {
             return;
         }
-        let socket = stranger.paces(socket, peer.ip());
+        let (socket, traffic) = stranger.paces(socket, peer.ip()).is_watched(Protocol::WebDav, peer);
         let pace = socket.pace().clone();
         let shaking = tls.acceptor().accept(socket);
         let shaken = tokio::select! {
@@ -254,7 +256,7 @@ fn admit(
         match shaken {
             Ok(Ok(stream)) => {
                 pace.end();
-                serve_one(stream, peer, stranger, open, Way { tls: true, serves }, shutdown).await;
+                serve_one(stream, (peer, traffic), stranger, open, Way { tls: true, serves }, shutdown).await;
             }
             failed => {
                 open.0.stats.connections_dropped.add(1);
@@ -282,7 +284,7 @@ struct Way {
 
 async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    peer: SocketAddr,
+    (peer, traffic): (SocketAddr, Arc<Traffic>),
     stranger: Stranger,
     open: Counted,
     way: Way,
@@ -294,7 +296,7 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let arrivals = Arc::new(Arrivals::new(stranger, tls));
     let known = arrivals.known();
     let address = peer.ip().to_canonical();
-    let client = Peer { shared: Arc::clone(&shared), address, tls, serves, arrivals: Arc::clone(&arrivals) };
+    let client = Peer { shared: Arc::clone(&shared), address, traffic, tls, serves, arrivals: Arc::clone(&arrivals) };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

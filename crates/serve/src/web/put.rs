@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use larder_base::Timestamp;
+use larder_base::traffic::{self, Wait};
 use larder_volume::{ACCESS_WRITE, Attr, FileKind, FsError, Ino, NameMatch};
 
 use super::conditions::{etag, text};
@@ -150,7 +151,7 @@ async fn receive(context: &Context, body: &mut Incoming, upload: &mut Upload) ->
     const BROKEN: Fail = Fail::bad_request("the body ended early or is malformed");
     loop {
         let frame = tokio::select! {
-            frame = tokio::time::timeout(SILENCE_MAX, body.frame()) => frame.map_err(|_| SILENT)?,
+            frame = traffic::waiting(Wait::Client, tokio::time::timeout(SILENCE_MAX, body.frame())) => frame.map_err(|_| SILENT)?,
             done = upload.progress() => {
                 done?;
                 continue;

@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use larder_base::traffic::{self, Traffic};
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{self, Refused};
@@ -42,6 +43,7 @@ const CLASSES: HeaderValue = HeaderValue::from_static("1, 2, 3");
 pub struct Peer {
     pub shared: Arc<Shared>,
     pub address: IpAddr,
+    pub traffic: Arc<Traffic>,
     pub tls: bool,
     pub serves: Serves,
     pub arrivals: Arc<Arrivals>,
@@ -61,7 +63,8 @@ pub async fn answer(mut peer: Peer, request: Request<Incoming>) -> Result<Respon
                 peer.address = client;
                 arrivals.are_of(client);
             }
-            respond(peer, parts, &mut body).await
+            let traffic = Arc::clone(&peer.traffic);
+            traffic::of(traffic, respond(peer, parts, &mut body)).await
         }
         Err(fail) => Err(fail),
     };
@@ -129,7 +132,13 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     if browser::is_public(parts.uri.path()) {
         let body =
             if parts.method == Method::POST { read_short(body, PUBLIC_FORM_BYTES_MAX).await? } else { Vec::new() };
-        let stranger = browser::Stranger { shared: &peer.shared, address: peer.address, tls: peer.tls, body };
+        let stranger = browser::Stranger {
+            shared: &peer.shared,
+            traffic: Arc::clone(&peer.traffic),
+            address: peer.address,
+            tls: peer.tls,
+            body,
+        };
         let (answer, is_known) = browser::public(stranger, parts).await;
         if is_known {
             peer.arrivals.admit();
@@ -153,7 +162,9 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
     let place = Place::of_url(parts.uri.path())?;
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let view = peer.shared.view(&user, peer.address);
-    let context = Context { shared: peer.shared, user, view, method, headers: parts.headers, place };
+    peer.traffic.set_user(&user.name);
+    let context =
+        Context { shared: peer.shared, traffic: peer.traffic, user, view, method, headers: parts.headers, place };
     // A form carries its token in its body, and is looked at there.
     if !matches!(context.method.as_str(), "GET" | "HEAD" | "PROPFIND" | "POST") {
         browser::check_token(session.as_ref(), &context.headers, None)?;
@@ -186,7 +197,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
             // A copy alone ends with its client (`moves.copies_end_with_their_client`).
             let left = CancellationToken::new();
             let _stays = left.clone().drop_guard();
-            let work = tokio::spawn(async move {
+            let work = traffic::within(Arc::clone(&context.traffic), async move {
                 let mut answer = change(&context, &bytes, &left).await;
                 for _ in 1..LOOKS_MAX {
                     if !is_stale(&answer) {
@@ -196,7 +207,7 @@ async fn respond(peer: Peer, parts: hyper::http::request::Parts, body: &mut Inco
                 }
                 answer
             });
-            work.await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
+            tokio::spawn(work).await.unwrap_or(Err(Fail::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")))
         }
         "PATCH" | "TRACE" | "CONNECT" => {
             Err(Fail::new(StatusCode::METHOD_NOT_ALLOWED, "this method has no meaning here"))

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::traffic::{Live, Protocol};
 use tokio::net::TcpStream;
 use tracing::{debug, info};
 
@@ -34,6 +35,7 @@ pub async fn connection_loop(
     stranger: Box<dyn StrangerAccount>,
     server: Arc<ServerState>,
 ) -> io::Result<()> {
+    let live = Live::begin(Protocol::Smb, peer, &stream);
     let (read_half, write_half) = tokio::io::split(stream);
     let mut conn =
         Connection::new(server.config.server_guid, server.config.max_read_size, server.config.max_write_size);
@@ -46,7 +48,7 @@ pub async fn connection_loop(
     let writer_handle = tokio::spawn(writer::writer_task(write_half, rx, server.config.limits.io_timeout));
 
     info!("connection accepted");
-    let reader_result = reader::reader_task(read_half, server.clone(), conn.clone(), stranger, tx).await;
+    let reader_result = reader::reader_task((live, read_half), server.clone(), conn.clone(), stranger, tx).await;
     debug!(?reader_result, "reader exited");
     conn.mark_closing();
     // Requests still waiting are cancelled and answered while the writer

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use larder_base::traffic::{self, Live, Traffic};
 
 use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
 use tokio::io::{AsyncReadExt, ReadHalf};
@@ -30,14 +31,16 @@ const READ_AHEAD: usize = 8 * 1024;
 
 /// Takes frames off a socket.
 struct FrameReader {
+    /// Before the socket (`traffic.fd_outlived`).
+    live: Live,
     socket: ReadHalf<TcpStream>,
     /// What has come and belongs to no frame yet.
     ahead: BytesMut,
 }
 
 impl FrameReader {
-    fn new(socket: ReadHalf<TcpStream>) -> Self {
-        Self { socket, ahead: BytesMut::with_capacity(READ_AHEAD) }
+    fn new(live: Live, socket: ReadHalf<TcpStream>) -> Self {
+        Self { live, socket, ahead: BytesMut::with_capacity(READ_AHEAD) }
     }
 
     /// Whether a frame has begun to arrive.
@@ -154,11 +157,12 @@ const OVERLAP_CREDITS: u32 = 128;
 /// backend, goes on as a task while the reader takes the next frame.
 struct Overlap {
     credits: Arc<Semaphore>,
+    traffic: Arc<Traffic>,
 }
 
 impl Overlap {
-    fn new() -> Self {
-        Self { credits: Arc::new(Semaphore::new(OVERLAP_CREDITS as usize)) }
+    fn new(traffic: Arc<Traffic>) -> Self {
+        Self { credits: Arc::new(Semaphore::new(OVERLAP_CREDITS as usize)), traffic }
     }
 
     /// Runs `requests`, waiting for room first, or until no other request
@@ -169,12 +173,12 @@ impl Overlap {
         let wanted = if alone { OVERLAP_CREDITS } else { requests.credits().min(OVERLAP_CREDITS) };
         let permit = Arc::clone(&self.credits).acquire_many_owned(wanted).await;
         if alone {
-            return requests.run(server, conn).await;
+            return traffic::of(Arc::clone(&self.traffic), requests.run(server, conn)).await;
         }
         let (server, conn) = (Arc::clone(server), Arc::clone(conn));
         let mut work = Box::pin({
             let (server, conn) = (Arc::clone(&server), Arc::clone(&conn));
-            async move { requests.run(&server, &conn).await }
+            traffic::of(Arc::clone(&self.traffic), async move { requests.run(&server, &conn).await })
         });
         let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
         if let Poll::Ready(response) = polled {
@@ -213,14 +217,14 @@ fn is_hangup(e: &io::Error) -> bool {
 /// the writer. Returns between frames once the server
 /// shuts down; a frame that has started to arrive is still answered.
 pub async fn reader_task(
-    socket: ReadHalf<TcpStream>,
+    (live, socket): (Live, ReadHalf<TcpStream>),
     server: Arc<ServerState>,
     conn: Arc<Connection>,
     stranger: Box<dyn StrangerAccount>,
     tx: crate::conn::writer::ResponseQueue,
 ) -> io::Result<()> {
     let limits = &server.config.limits;
-    let mut reader = FrameReader::new(socket);
+    let mut reader = FrameReader::new(live, socket);
     // Until a session exists this is the handshake deadline; after that it
     // is the idle deadline, which counts from the last frame.
     let mut deadline = Instant::now() + limits.handshake_timeout;
@@ -233,7 +237,7 @@ pub async fn reader_task(
     }
     let mut evicted = stranger.evicted();
     let mut stranger = Some(stranger);
-    let overlap = Overlap::new();
+    let overlap = Overlap::new(Arc::clone(reader.live.traffic()));
     loop {
         if server.shutting_down.load(Ordering::Acquire) {
             debug!("server shutting down; closing connection");

@@ -580,6 +580,9 @@ async fn continue_exchange(
             Identity::User { user, .. } => Some(user.as_str()),
             Identity::Anonymous => None,
         };
+        if let (Some(traffic), Some(user)) = (larder_base::traffic::current(), user) {
+            traffic.set_user(user);
+        }
         server.observe(peer, Admission::LoggedOn { user });
     }
     response

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use larder_base::traffic::{self, Wait};
 use tokio::sync::Notify;
 
 use super::memory::Record;
@@ -27,7 +28,7 @@ impl Fetch {
             if let Some(result) = self.done.get() {
                 return result.clone();
             }
-            notified.await;
+            traffic::waiting(Wait::Disk, notified).await;
         }
     }
 }

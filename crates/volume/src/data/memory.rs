@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use larder_base::arena::{self, RECORD_BYTES, Slot};
+use larder_base::traffic::{self, Wait};
 use quick_cache::Weighter;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -302,7 +303,7 @@ impl Memory {
 
     /// Waits until `charge` is free (`memory.charge_before_accept`), first come first served.
     pub(crate) async fn acquire(self: &Arc<Self>, charge: u64) -> Charge {
-        if let Ok(permit) = self.dirty.acquire_many(self.permits(charge)).await {
+        if let Ok(permit) = traffic::waiting(Wait::Disk, self.dirty.acquire_many(self.permits(charge))).await {
             permit.forget();
         }
         Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) }

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_base::traffic::{self, Wait};
 
 use super::dirty::Payload;
 use super::file::FileData;
@@ -73,7 +74,7 @@ impl Data {
                 ReadPlan::Ready(chunks) => return Ok(chunks),
                 ReadPlan::Unknown => {
                     let _loading = inode.file.extents_lock.read().await;
-                    inner.ensure_loaded(inode, offset..end).await?;
+                    traffic::waiting(Wait::Disk, inner.ensure_loaded(inode, offset..end)).await?;
                 }
                 ReadPlan::Missing(missing) => {
                     if std::mem::take(&mut may_be_scattered) && is_sequential == Some(false) {

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use larder_base::traffic::{self, Wait};
+
 use super::dirty::{DirtyPiece, Payload, Taken};
 use super::file::Changing;
 use super::intents::{Intents, Standing, encode_data, encode_mask, encode_zero, key, mask_key};
@@ -24,7 +26,7 @@ impl Data {
         let inner = &self.0;
         inner.check_poison()?;
         if !inner.commit_inline(inode).await? && !inner.commit_small(inode).await? {
-            inner.flush_inode(inode).await?;
+            traffic::waiting(Wait::Disk, inner.flush_inode(inode)).await?;
         }
         inner.parts.meta.durable(inner.parts.meta.newest()).await
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 use larder_base::arena::Received;
+use larder_base::traffic::{self, Wait};
 
 use super::dirty::{DirtyPiece, Payload};
 use super::extents;
@@ -169,7 +170,7 @@ impl Inner {
         }
         let delay = memory.delay(bytes);
         if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+            traffic::waiting(Wait::Disk, tokio::time::sleep(delay)).await;
         }
         loop {
             let failing = memory.failing.notified();

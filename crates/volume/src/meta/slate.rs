@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use larder_base::traffic::{self, Wait};
 use larder_base::{Clock, LogStore};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -493,7 +494,7 @@ impl Meta for SlateMeta {
         self.counts.gets.add(1);
         let mut tries = 0;
         loop {
-            match self.db.get(key).await {
+            match traffic::waiting(Wait::Disk, self.db.get(key)).await {
                 Err(_) if self.reads_again(&mut tries).await => {}
                 read => return read.map_err(engine_error),
             }
@@ -548,7 +549,7 @@ impl Meta for SlateMeta {
             return Ok(());
         }
         let begun = Instant::now();
-        let outcome = self.durability.wait(ticket).await;
+        let outcome = traffic::waiting(Wait::Durable, self.durability.wait(ticket)).await;
         self.counts.commit.add(begun.elapsed());
         outcome
     }

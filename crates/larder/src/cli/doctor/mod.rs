@@ -4,18 +4,20 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use larder_api::Failure;
+use larder_api::endpoints::GetTop;
+use larder_api::{Failure, TopConfidence, TopConnection, TopLimit};
 use larder_facts::Machine;
 use larder_facts::reading::{ReadOptions, Reading};
 use larder_measure::bench::BenchResult;
 use larder_measure::doctor::{
-    self, BadDescription, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine, examples, plan,
-    text,
+    self, BadDescription, Confidence, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine,
+    examples, plan, text,
 };
+use larder_measure::live::Transfer;
 
 use super::args::Global;
 use super::disk::Recorded;
-use super::reach::{Outcome, absolute};
+use super::reach::{Outcome, absolute, daemon};
 use crate::out;
 
 mod fix;
@@ -50,6 +52,9 @@ pub(crate) struct DoctorArgs {
     /// The other end, in TOML: the fields of one [[client]] of docs/doctor.md
     #[arg(long, value_name = "FILE")]
     client: Option<PathBuf>,
+    /// What limits the clients of the running daemon now, as `larder top` sees it, as evidence
+    #[arg(long, conflicts_with_all = ["file", "plan", "examples", "bench", "machine", "fix", "undo", "assume", "why"])]
+    now: bool,
     /// Do not ask the disks for their health: wakes none
     #[arg(long)]
     no_smart: bool,
@@ -66,7 +71,32 @@ pub(crate) struct DoctorArgs {
     recorded: Recorded,
 }
 
-pub(super) fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure> {
+pub(super) async fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure> {
+    let now = if args.now { Some(transfers(global).await?) } else { None };
+    decided(global, args, now.as_deref())
+}
+
+/// The busiest first.
+async fn transfers(global: &Global) -> Result<Vec<Transfer>, Failure> {
+    let top = daemon(global).await?.ask(GetTop).await?;
+    let limited = top.connections.into_iter().filter(|one| one.limited_by != TopLimit::Nothing);
+    let transfer = |one: TopConnection| Transfer {
+        address: one.address,
+        door: one.door,
+        does: one.does,
+        confidence: match one.confidence {
+            TopConfidence::Open => Confidence::Open,
+            TopConfidence::Maybe => Confidence::Maybe,
+            TopConfidence::Likely => Confidence::Likely,
+            TopConfidence::Certain => Confidence::Certain,
+        },
+        sentence: one.sentence,
+        help: one.help,
+    };
+    Ok(limited.map(transfer).collect())
+}
+
+fn decided(global: &Global, args: &DoctorArgs, now: Option<&[Transfer]>) -> Result<Outcome, Failure> {
     if let Some(word) = &args.examples {
         let found = examples(word);
         return global.out().answer(&found, |found| text::examples(found, &out::style())).map(|()| Outcome::Done);
@@ -88,7 +118,7 @@ pub(super) fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure
     if args.fix {
         return fix::fix(global, &fixer, &reading);
     }
-    examined(global, args, &machine, reading)
+    examined(global, args, (&machine, reading), now)
 }
 
 fn state_file(args: &DoctorArgs) -> Result<PathBuf, Failure> {
@@ -134,10 +164,15 @@ fn shown(args: &DoctorArgs, found: &Diagnosis, answer: impl FnOnce() -> String) 
     if args.why { text::why(found, &out::style()) } else { answer() }
 }
 
-fn examined(global: &Global, args: &DoctorArgs, machine: &Machine, reading: Reading) -> Result<Outcome, Failure> {
+fn examined(
+    global: &Global,
+    args: &DoctorArgs,
+    (machine, reading): (&Machine, Reading),
+    now: Option<&[Transfer]>,
+) -> Result<Outcome, Failure> {
     let bench = args.bench.as_deref().map(bench_result).transpose()?;
     let client = args.client.as_deref().map(|file| read(file, "client's description", FILE_BYTES_MAX)).transpose()?;
-    let sources = Sources { bench: bench.as_ref(), client: client.as_deref() };
+    let sources = Sources { bench: bench.as_ref(), client: client.as_deref(), now };
     let of_client = |e: BadDescription| {
         let file = args.client.as_deref().unwrap_or(Path::new("--client")).display();
         Failure::invalid(format!("{file}: {e}")).action("it has the fields of one [[client]]: docs/doctor.md")

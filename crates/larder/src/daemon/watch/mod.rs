@@ -106,7 +106,8 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
         couriers::run(daemon),
         logins::run(daemon, passages),
         alarms::run(daemon, main, alarms),
-        ups_end::run(daemon)
+        ups_end::run(daemon),
+        super::top::keep(daemon)
     );
 }
 

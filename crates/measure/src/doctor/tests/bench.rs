@@ -97,7 +97,7 @@ fn examined(result: BenchResult) -> Diagnosis {
     let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
     // Through JSON, as a file would come.
     let bench = serde_json::from_str(&serde_json::to_string(&result).unwrap()).unwrap();
-    examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None }).unwrap().diagnosis
+    examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None, now: None }).unwrap().diagnosis
 }
 
 #[test]
@@ -469,7 +469,8 @@ fn notices_are_of_the_end_that_they_were_made_at() {
         let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
         let machine = MachineFacts { host: "pi".to_owned(), memory_bytes: 4 << 30, ..MachineFacts::default() };
         let bench = BenchResult { machine, ..result(runs) };
-        let found = examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None }).unwrap();
+        let found =
+            examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None, now: None }).unwrap();
         (found.diagnosis.verdict, found.diagnosis.advice.iter().map(|a| a.what.clone()).collect::<Vec<_>>().join("; "))
     };
     let share = |near, far: Option<Samples>| {

@@ -32,6 +32,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
+use larder_base::traffic::Traffic;
 use larder_volume::{Attr, FileKind, FsError};
 
 pub use entrance::{check_origin, guest_session, session, to_login, wants_page};
@@ -64,6 +65,7 @@ pub fn is_public(path: &str) -> bool {
 /// Somebody without a name who asks for something public.
 pub struct Stranger<'s> {
     pub shared: &'s Arc<Shared>,
+    pub traffic: Arc<Traffic>,
     pub address: IpAddr,
     pub tls: bool,
     /// The body, of a form that was sent.
@@ -135,6 +137,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
             let query = parts.uri.query().unwrap_or_default();
             let context = Context {
                 shared: Arc::clone(shared),
+                traffic: stranger.traffic,
                 view: shared.view(&user, stranger.address),
                 user,
                 method: parts.method,

@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
+use larder_base::traffic::{self, Wait};
 use larder_volume::FILE_BYTES_MAX;
 
 use super::super::conditions::text;
@@ -128,7 +129,7 @@ async fn receive(context: &Context, held: &mut Held, body: &mut Incoming) -> Res
     let (length, upload) = (entry.length, &mut arriving.upload);
     loop {
         let next = tokio::select! {
-            next = tokio::time::timeout(SILENCE_MAX, body.frame()) => next.map_err(|_| SILENT)?,
+            next = traffic::waiting(Wait::Client, tokio::time::timeout(SILENCE_MAX, body.frame())) => next.map_err(|_| SILENT)?,
             done = upload.progress() => {
                 done?;
                 continue;
