@@ -23,7 +23,7 @@ use super::args::{Global, UpArgs};
 use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
-use super::{password, place, setup};
+use super::{password, place, reborn, setup};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
@@ -31,6 +31,7 @@ use crate::config::{
     PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
+use crate::daemon::box_record::contents::finish_pending;
 use crate::daemon::bucket::this_machine;
 use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
@@ -56,9 +57,19 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let data = absolute(&data_folder(global, &disks))?;
     let file = data.join(folder::CONFIG_NAME);
+    // Files that a crash left half put back.
+    finish_pending(&data)?;
+    let args = match args.import {
+        true => {
+            reborn::run(global, &args, disks.clone(), &data).await?;
+            // The secret was for the record.
+            UpArgs { password_file: None, ..args }
+        }
+        false => args,
+    };
     let known = file.exists().then(|| Config::load(&file)).transpose()?;
     let first = known.is_none();
-    if let Some(config) = &known {
+    if let Some(config) = known.as_ref().filter(|_| !args.import) {
         same_disks(config, &disks, &data)?;
         same_store(config, &args, &data)?;
     }
@@ -143,6 +154,22 @@ pub(super) async fn make(
     let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
     match serve(global, args, &daemon, config, Some(wishes)).await {
         Ok((user, password)) => Ok((daemon, user, password)),
+        Err(failure) => {
+            let _ = daemon.storage.close().await;
+            Err(failure)
+        }
+    }
+}
+
+/// A start of the box that an import has just put into the data folder.
+pub(super) async fn resume(global: &Global, args: &UpArgs, data: &Path) -> Result<(Daemon, String), Failure> {
+    let overrides = overrides(args)?;
+    let file = data.join(folder::CONFIG_NAME);
+    let mut config = Config::load(&file)?;
+    overrides(&mut config);
+    let daemon = Daemon::new(DataFolder::claim(data)?, file, config.clone(), overrides).await?;
+    match serve(global, args, &daemon, config, None).await {
+        Ok((user, _)) => Ok((daemon, user)),
         Err(failure) => {
             let _ = daemon.storage.close().await;
             Err(failure)
@@ -329,7 +356,7 @@ fn share_options(args: &UpArgs) -> Result<impl Fn(&mut Config) + Send + Sync + '
 }
 
 /// The configuration of a first run, before its pool is known.
-fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
+pub(super) fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let stores: Vec<StoreConfig> = args
         .store
         .iter()
@@ -605,7 +632,8 @@ pub(super) async fn greet(
             None => failure,
         });
     }
-    let ready: Ready = ready(daemon, Some(user), password).await;
+    let recovery_key = daemon.first_recovery_key().await?;
+    let ready = Ready { recovery_key, ..ready(daemon, Some(user), password).await };
     if global.json {
         return announce_json(&ready);
     }

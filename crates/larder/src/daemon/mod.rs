@@ -31,6 +31,7 @@ use crate::machine;
 
 pub(crate) mod api;
 mod applying;
+pub(crate) mod box_record;
 pub(crate) mod bucket;
 mod closing;
 pub(crate) mod direct;
@@ -89,6 +90,7 @@ mod users;
 mod uses;
 pub(crate) mod watch;
 
+pub(crate) use box_record::run as run_record;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
@@ -119,6 +121,7 @@ pub(crate) struct Daemon {
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
+    record: box_record::BoxRecord,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -151,6 +154,7 @@ impl Daemon {
         let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
+        let record = box_record::BoxRecord::open(folder.path())?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         larder_base::arena::configure(memory.0);
         let state =
@@ -169,6 +173,7 @@ impl Daemon {
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
             watch,
+            record,
             moving: Default::default(),
             state: Mutex::new(state),
         })
@@ -303,6 +308,7 @@ impl Daemon {
         self.snapshot_runs.wake();
         self.replication.wake();
         self.watch.wake();
+        self.record.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
@@ -804,6 +810,7 @@ impl Daemon {
             tracing::warn!("{failure}");
         }
         self.mounts.remove_of(|_| true).await;
+        self.keep_record_at_last().await;
         self.storage.close().await
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use larder_api::{Failure, FolderFound, SetupCheck, SetupPlan, SetupProgress};
+use larder_api::{Failure, FolderFound, SetupCheck, SetupImport, SetupPlan, SetupProgress};
 use larder_base::Clock;
 use parking_lot::Mutex;
 
@@ -68,6 +68,9 @@ pub trait SetUp: Ask {
 
     /// Begins; [`SetUp::progress`] tells the rest.
     fn begin(&self, plan: SetupPlan) -> Result<(), Failure>;
+
+    /// Begins to be again the box that these disks hold; [`SetUp::progress`] tells the rest.
+    fn import(&self, import: SetupImport) -> Result<(), Failure>;
 
     fn progress(&self) -> SetupProgress;
 
