@@ -16,7 +16,7 @@ use larder_pool::{Event, EventKind, FoundPool, Pool};
 use super::args::{Global, UpArgs};
 use super::password;
 use super::reach::memory;
-use super::up::fresh;
+use crate::config::StoreConfig;
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
 use crate::daemon::bucket::this_machine;
@@ -38,10 +38,15 @@ pub(super) struct Import {
 }
 
 /// The whole of `--import`: finds, asks, and makes the data folder that of the box. The caller starts it.
-pub(super) async fn run(global: &Global, args: &UpArgs, disks: Vec<PathBuf>, data: &Path) -> Result<(), Failure> {
+pub(super) async fn run(
+    global: &Global,
+    args: &UpArgs,
+    (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
+    data: &Path,
+) -> Result<(), Failure> {
     may_begin(data)?;
     let secret = secret_of(args)?;
-    let import = Import::open(args, disks, DataFolder::claim(data)?, secret).await?;
+    let import = Import::open(args, (disks, stores), DataFolder::claim(data)?, secret).await?;
     let found = import.shown()?;
     if !args.yes {
         if global.json {
@@ -96,7 +101,7 @@ impl Import {
     /// Opens the pools on `disks`, whatever the order or paths, or the store, and the box in them.
     pub(super) async fn open(
         args: &UpArgs,
-        disks: Vec<PathBuf>,
+        (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
         folder: DataFolder,
         secret: Secret,
     ) -> Result<Self, Failure> {
@@ -107,7 +112,7 @@ impl Import {
             )
             .action(format!("go on with it: larder --data {} up", shell::word(folder.path()))));
         }
-        let (pools, described) = open_pools(args, &disks, &folder).await?;
+        let (pools, described) = open_pools(args, (&disks, &stores), &folder).await?;
         let secret = Arc::new(secret);
         match newest(&pools, &secret).await {
             Ok(opened) => Ok(Self { folder, pools, opened, described }),
@@ -153,11 +158,11 @@ async fn close(pools: &[OpenPool]) -> Result<(), Failure> {
 
 async fn open_pools(
     args: &UpArgs,
-    disks: &[PathBuf],
+    (disks, stores): (&[PathBuf], &[StoreConfig]),
     folder: &DataFolder,
 ) -> Result<(Vec<OpenPool>, Vec<String>), Failure> {
     let found = Pool::scan(disks);
-    if found.is_empty() && args.store.is_none() {
+    if found.is_empty() && stores.is_empty() {
         return Err(Failure::not_found("none of these folders is a disk of a pool")
             .action("name the folders that the pool was made of, wherever they are now; look at them with: larder pool list DIR..."));
     }
@@ -182,7 +187,7 @@ async fn open_pools(
             }
         }
     }
-    for store in &fresh(args, folder.path(), Vec::new()).stores {
+    for store in stores {
         let opened = match this_machine(folder) {
             Ok(machine) => OpenPool::start_bucket(store, machine, args.force, memory(), None).await,
             Err(failure) => Err(failure),

@@ -61,7 +61,8 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     finish_pending(&data)?;
     let args = match args.import {
         true => {
-            reborn::run(global, &args, disks.clone(), &data).await?;
+            let stores = stores_of(&args, &data);
+            reborn::run(global, &args, (disks.clone(), stores), &data).await?;
             // The secret was for the record.
             UpArgs { password_file: None, ..args }
         }
@@ -101,7 +102,10 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     drop(stood_by);
     match served {
         Ok((user, password)) => {
-            until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, password, first).await).await
+            // Before the record is written, which takes a second.
+            let recovery_key = daemon.first_recovery_key().await?;
+            let told = Told { password, recovery_key, first };
+            until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, told).await).await
         }
         Err(failure) => {
             let _ = daemon.storage.close().await;
@@ -296,6 +300,11 @@ fn same_store(config: &Config, args: &UpArgs, data: &Path) -> Result<(), Failure
         .action("add it to that file, as [[store]] with name and url; or name another data folder with --data DIR"))
 }
 
+/// The store that the options name.
+pub(super) fn stores_of(args: &UpArgs, data: &Path) -> Vec<StoreConfig> {
+    fresh(args, data, Vec::new()).stores
+}
+
 /// Settings that the options override for this run.
 fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let host = args.listen.unwrap_or(IpAddr::from([0, 0, 0, 0]));
@@ -356,7 +365,7 @@ fn share_options(args: &UpArgs) -> Result<impl Fn(&mut Config) + Send + Sync + '
 }
 
 /// The configuration of a first run, before its pool is known.
-pub(super) fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
+fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let stores: Vec<StoreConfig> = args
         .store
         .iter()
@@ -602,14 +611,22 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
     Ok(())
 }
 
+/// Secrets that are said once.
+#[derive(Default)]
+pub(super) struct Told {
+    password: Option<String>,
+    recovery_key: Option<String>,
+    /// It is the run that made the box.
+    first: bool,
+}
+
 /// Mounts, and tells scripts or people that everything is there.
 pub(super) async fn greet(
     global: &Global,
     args: &UpArgs,
     daemon: &Daemon,
     user: String,
-    password: Option<String>,
-    first: bool,
+    told: Told,
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.mount {
         let request = MountRequest {
@@ -632,7 +649,7 @@ pub(super) async fn greet(
             None => failure,
         });
     }
-    let recovery_key = daemon.first_recovery_key().await?;
+    let Told { password, recovery_key, first } = told;
     let ready = Ready { recovery_key, ..ready(daemon, Some(user), password).await };
     if global.json {
         return announce_json(&ready);

@@ -117,7 +117,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
         let pin = tls.pin();
         task.served(reachable(daemon, &user, nfs_from, pin).await);
         // A password that a person typed in a browser stays out of logs.
-        up::greet(global, &args, daemon, user, None, false).await
+        up::greet(global, &args, daemon, user, up::Told::default()).await
     })
     .await;
     stop.cancel();
@@ -169,7 +169,8 @@ async fn reborn(
     let data = folder.path().to_owned();
     let SetupImport { folders, secret, force } = import;
     let args = UpArgs { force: force || args.force, password_file: None, ..args.clone() };
-    let opened = Import::open(&args, folders, folder, found::secret_of(&secret)).await?;
+    let stores = up::stores_of(&args, &data);
+    let opened = Import::open(&args, (folders, stores), folder, found::secret_of(&secret)).await?;
     opened.finish().await?;
     task.reached(1);
     let (daemon, user) = up::resume(global, &args, &data).await?;

@@ -33,9 +33,11 @@ const FILES: [&str; 10] = [
     "webdav_certificate.pem",
     "webdav_key.pem",
     "machine.json",
-    "moves.json",
+    MOVES,
     CONFIG_NAME,
 ];
+const MOVES: &str = "moves.json";
+const PEOPLE: [&str; 3] = ["secrets", "tokens", LINKS_NAME];
 /// Keys of the configuration that name a file with a secret.
 const SECRET_KEYS: [&str; 4] = ["url_file", "token_file", "password_file", "ping_file"];
 /// Files that are being put back.
@@ -249,7 +251,7 @@ impl Contents {
             "ssh_host_ed25519_key" => "the SSH host key".to_owned(),
             "webdav_certificate.pem" | "webdav_key.pem" => "the certificate".to_owned(),
             "machine.json" => "the identity for replication".to_owned(),
-            "moves.json" => "moves of volumes".to_owned(),
+            MOVES => "moves of volumes".to_owned(),
             other => format!("the file {other}"),
         };
         let differing = |old: &[KeptFile], new: &[KeptFile]| -> Vec<String> {
@@ -353,11 +355,15 @@ impl Pending {
         for file in &self.contents.secret_files {
             replace_file(Path::new(&file.name), &of(file)?, 0o600)?;
         }
-        // One that the version does not have is another box's.
+        let is_another_life = self.own.is_some();
         for name in FILES.iter().filter(|name| **name != CONFIG_NAME) {
             match self.contents.files.iter().find(|file| file.name == **name) {
+                // How far moves of volumes are is no wish of anybody.
+                Some(_) if *name == MOVES && !is_another_life => {}
                 Some(file) => replace_file(&data.join(name), &of(file)?, 0o600)?,
-                None => remove(&data.join(name))?,
+                // People go back to what they were; a key that was made since stays.
+                None if is_another_life || PEOPLE.contains(name) => remove(&data.join(name))?,
+                None => {}
             }
         }
         if let Some(own) = &self.own {

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+pub(super) mod beside;
 pub(crate) mod contents;
 pub(crate) mod found;
 mod notices;
@@ -35,7 +36,6 @@ pub(crate) mod versions;
 
 use contents::{Contents, Gathered, Writer};
 use own::Own;
-pub(super) use sent::keep_beside;
 use versions::{Listed, Place};
 
 use super::storage::OpenPool;
@@ -192,9 +192,11 @@ impl Daemon {
         let is_new = own.digest != now;
         let mut number = if is_new { own.newest + 1 } else { own.newest };
         if is_new {
-            // A data folder that was put back from a copy does not know its newest versions.
-            let there = self.own_versions(&own, first).await?;
-            number = number.max(there.first().map_or(0, |newest| newest.number + 1));
+            // A data folder that was put back from a copy, or a crash, does not know the newest versions.
+            for pool in &lacking {
+                let there = self.own_versions(&own, pool).await?;
+                number = number.max(there.first().map_or(0, |newest| newest.number + 1));
+            }
         }
         let changes = match is_new {
             true => self.changes_since_last(&own, first, &keys, &gathered).await,
@@ -248,7 +250,7 @@ impl Daemon {
             }
         }
         if has[0] != wanted[0] {
-            // One of this number was written before a crash: it is this one, or one that nobody knows of.
+            // Where it is already a crash came before `box.json` said so.
             versions::write(&store, place, keys, contents).await?;
             versions::prune(&*store, own.id, &lives(own)).await?;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind};
 use larder_base::{hex, wipe};
-use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, Secret};
+use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, Secret, Work};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -25,6 +25,8 @@ const KEY_BYTES: usize = 32;
 const MACHINE_SLOT: &str = "machine";
 /// Names of users are not in clear on the disks.
 const OWNER_SLOT: &str = "owner";
+/// Twice the second recommendation of RFC 9106, section 4.
+const WORK_KIB_MAX: u32 = 128 << 10;
 /// More lives than a box has: the oldest are forgotten.
 const FORMER_MAX: usize = 64;
 
@@ -81,7 +83,7 @@ impl Own {
         let key = hex::encode(&rand::random::<[u8; KEY_BYTES]>());
         let made = wipe::without_contents(|| {
             let secret = secret_of(&key)?;
-            Keyring::create(Cipher::Aes256Gcm, MACHINE_SLOT, &secret, keyrings::work(), keyrings::now())
+            Keyring::create(Cipher::Aes256Gcm, MACHINE_SLOT, &secret, work(), keyrings::now())
         });
         let (keyring, _) = made.map_err(|error| failure(&error))?;
         Ok(Self {
@@ -109,7 +111,7 @@ impl Own {
         let key = hex::encode(&rand::random::<[u8; KEY_BYTES]>());
         wipe::without_contents(|| {
             let machines: Vec<Uuid> = keyring.slots().filter(|slot| slot.name == MACHINE_SLOT).map(|s| s.id).collect();
-            keyring.add_slot(master, MACHINE_SLOT, &secret_of(&key)?, keyrings::work(), keyrings::now())?;
+            keyring.add_slot(master, MACHINE_SLOT, &secret_of(&key)?, work(), keyrings::now())?;
             machines.iter().try_for_each(|id| keyring.remove_slot(master, &id.to_string()).map(drop))
         })
         .map_err(|error| failure(&error))?;
@@ -199,7 +201,7 @@ impl Own {
     pub(crate) fn set_owner(&mut self, name: &str, password: &Secret, login: &str) -> Result<(), Failure> {
         let slot = wipe::without_contents(|| {
             let master = self.master()?;
-            self.keyring.add_slot(&master, OWNER_SLOT, password, keyrings::work(), keyrings::now())
+            self.keyring.add_slot(&master, OWNER_SLOT, password, work(), keyrings::now())
         });
         let slot = slot.map_err(|error| failure(&error))?;
         self.drop_owner(name)?;
@@ -230,6 +232,12 @@ impl Own {
         let recovery = self.has_recovery().then(|| "the recovery key".to_owned());
         recovery.into_iter().chain(self.owners.keys().map(|name| format!("the password of {name}"))).collect()
     }
+}
+
+/// As for volumes, with less memory: an owner's slot is made beside clients that are served.
+fn work() -> Work {
+    let full = keyrings::work();
+    Work { memory_kib: full.memory_kib.min(WORK_KIB_MAX), ..full }
 }
 
 fn secret_of(key: &str) -> Result<Secret, KeyringError> {

@@ -174,3 +174,74 @@ async fn bytes(store: &dyn ObjectStore, path: &Path, max: u64) -> Result<Option<
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Unavailable, format!("the record of the box {what}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use object_store::memory::InMemory;
+
+    use super::super::contents::{Gathered, Writer};
+    use super::super::own::Own;
+    use super::*;
+
+    fn version(own: &Own, data: &std::path::Path, number: u64) -> Contents {
+        std::fs::write(data.join("larder.toml"), format!("# {number}\n")).unwrap();
+        let (gathered, _) = Gathered::read(data, &data.join("larder.toml")).unwrap();
+        let by = Writer {
+            machine: "nas".to_owned(),
+            box_name: "nas".to_owned(),
+            box_id: own.id,
+            life: own.life.clone(),
+            former: own.former.clone(),
+            owners: own.owners.clone(),
+        };
+        gathered.into_version(number, 7, by, Vec::new())
+    }
+
+    /// `versions.never_replaced`, `versions.bounded`
+    #[tokio::test]
+    async fn versions_are_sealed_bound_to_their_place_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, other) = (Own::create().unwrap(), Own::create().unwrap());
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let place = Place { box_id: own.id, life: own.life.id };
+        let keys = own.keys().unwrap();
+        write_keyring(&*store, place, own.keyring()).await.unwrap();
+        for number in 1..=53 {
+            assert!(write(&store, place, &keys, &version(&own, folder.path(), number)).await.unwrap());
+        }
+        assert!(!write(&store, place, &keys, &version(&own, folder.path(), 7)).await.unwrap(), "there is one");
+        let of_other = Place { box_id: other.id, life: other.life.id };
+        assert!(write(&store, of_other, &other.keys().unwrap(), &version(&other, folder.path(), 1)).await.unwrap());
+        prune(&*store, own.id, &[own.life.id]).await.unwrap();
+        let listed = list(&*store, Some(own.id)).await.unwrap();
+        let numbers: Vec<u64> = listed.iter().map(|one| one.number).collect();
+        assert_eq!(numbers, (4..=53).rev().collect::<Vec<u64>>());
+        assert_eq!(list(&*store, None).await.unwrap().len(), 51);
+        assert_eq!(read(&store, (place, 53), &keys).await.unwrap().config().unwrap(), "# 53\n");
+        let sealed = raw(&*store, &place.version(53)).await.unwrap().unwrap();
+        assert!(!sealed.windows(6).any(|bytes| bytes == b"# 53\\n"));
+        // What is put elsewhere, or changed, does not open.
+        let forge = async |to: u64, bytes: Vec<u8>| {
+            store.put(&place.version(to), bytes.into()).await.unwrap();
+            read(&store, (place, to), &keys).await
+        };
+        assert!(forge(4, sealed.clone()).await.is_err());
+        for at in [0, 20, sealed.len() - 1] {
+            let mut bytes = sealed.clone();
+            bytes[at] ^= 1;
+            assert!(forge(53, bytes).await.is_err(), "{at}");
+        }
+        assert!(read(&store, (place, 1), &keys).await.unwrap_err().message.contains("no version 1"));
+    }
+
+    /// Golden: the document of a version, as FORMAT.md has it.
+    #[test]
+    fn a_version_of_format_1_stays_readable() {
+        let golden = include_str!("golden/version.json");
+        let read = Contents::decode(golden.as_bytes()).unwrap();
+        assert_eq!((read.number, read.life.number, read.box_name.as_str()), (12, 2, "The Pantry"));
+        assert_eq!(read.config().unwrap(), "# mine\n");
+        assert_eq!(String::from_utf8(read.encode().unwrap()).unwrap(), golden.trim_end());
+    }
+}

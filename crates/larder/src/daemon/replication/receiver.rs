@@ -13,7 +13,7 @@ use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use crate::config::VolumeName;
-use crate::daemon::box_record::keep_beside;
+use crate::daemon::box_record::beside::keep_beside;
 use crate::daemon::storage::OpenPool;
 
 /// Pieces that wait for a slow receiver.
