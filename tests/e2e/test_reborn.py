@@ -15,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from base64 import b64encode
 from pathlib import Path
@@ -24,6 +25,7 @@ import pytest
 from conftest import client, make
 from larderd import Larder, StartFailed, run
 from test_access import add_user
+from test_bucket import Bucket
 from test_file_view import Person, link_to
 from waiting import wait_for
 
@@ -168,7 +170,10 @@ def is_that_box(reborn, box, before, host, tls):
 
 def test_a_box_comes_back_from_its_disks_on_another_machine(box, folder):
     before, host, tls = files(box.data), host_key(box.info["sftp"]["port"]), certificate(box.info["webdavs"]["port"])
-    assert host and "topic" not in b"".join(p.read_bytes() for p in folder.glob("disk*/**/*") if p.is_file() and b"s3cret-topic" in p.read_bytes()).decode(errors="replace")
+    assert host
+    hashes = [before["secrets"][:400], b"s3cret-topic"]
+    on_disks = b"".join(file.read_bytes() for file in folder.glob("disk*/**/*") if file.is_file() and file.stat().st_size < 4 << 20)
+    assert not any(secret in on_disks for secret in hashes), "sealed"
     life = history(box)
     box.kill()
     disks = move(box.disks, folder)
@@ -179,7 +184,7 @@ def test_a_box_comes_back_from_its_disks_on_another_machine(box, folder):
     second = Reborn(disks, folder / "second").start()
     try:
         is_that_box(second, box, before, host, tls)
-        assert all(str(disk) in (folder / "second/larder.toml").read_text() or os.path.relpath(disk, folder / "second") in (folder / "second/larder.toml").read_text() for disk in disks)
+        assert {disk["path"] for disk in second.status()["disks"]} == set(map(str, disks))
         again = history(second)
         assert (again["box_id"], again["life"]) == (life["box_id"], 2) and life["life"] == 1
         assert {one["number"] for one in life["versions"]} <= {one["number"] for one in again["versions"]}, "the history goes on"
@@ -361,15 +366,107 @@ def test_a_version_is_restored_as_a_whole_or_not_at_all(box, folder):
     now = files(box.data)
     refused = box.run("config", "restore", "99999", "--yes")
     assert refused.returncode != 0 and "no version 99999" in refused.stderr and files(box.data) == now
-    # A version that cannot be: its volume is gone.
-    box.run("volume", "destroy", "tank/photos", "--yes", check=False)
     restored = box.run("config", "restore", str(first), "--yes", check=True)
     assert "restored" in restored.stdout
     names = {user["name"] for user in json.loads(box.run("user", "list", "--json", check=True).stdout)}
     assert names == {"keeper", "ann", "bob"}
     assert dav(box, "photos/", "ann", ANN)[0] in (200, 207) and dav(box, "photos/", "ann", box.token)[0] in (200, 207)
     assert dav(box, "photos/", "ann", "Another-Shelf-44")[0] == 401
-    assert (box.data / "larder.toml").read_text() == shown
+    written = (box.data / "larder.toml").read_text()
+    # The number that bob had is kept from new users.
+    assert [line for line in written.splitlines() if not line.startswith("next_uid") and line] == [line for line in shown.splitlines() if not line.startswith("next_uid") and line]
     assert not (box.data / "box-restore.json").exists()
     wait_until_quiet(box)
-    assert numbers(box)[0] > first, "going back is a version of its own"
+    back = numbers(box)[0]
+    assert back > first, "going back is a version of its own"
+    # A version that cannot be: its volume is gone. Nothing of it is restored.
+    box.run("share", "remove", "photos", check=True)
+    box.run("user", "passwd", "ann", "--password-file", new, check=True)
+    box.run("volume", "destroy", "tank/photos", "--yes", check=True)
+    wait_until_quiet(box)
+    now = files(box.data)
+    refused = box.run("config", "restore", str(back), "--yes")
+    assert refused.returncode != 0 and "there is no volume tank/photos" in refused.stderr, refused.stderr
+    assert files(box.data) == now and not (box.data / "box-restore.json").exists()
+    assert dav(box, f"{box.share}/kept.txt", "ann", "Another-Shelf-44")[0] in (200, 403, 404)
+    assert dav(box, f"{box.share}/kept.txt", "ann", ANN)[0] == 401
+
+
+def test_a_box_comes_back_from_its_bucket(folder):
+    bucket = Bucket()
+    data = folder / "data"
+    daemon = bucket.larder(data, "--webdav", "127.0.0.1:0")
+    second = None
+    try:
+        add_user(daemon, "ann")
+        with client(daemon) as nfs:
+            handle = nfs.create(nfs.root, "kept.txt").handle
+            nfs.write(handle, 0, b"as before", stable=2)
+        wait_until_kept(daemon, 'name = "ann"')
+        wait_until_quiet(daemon)
+        asked = bucket.requests()
+        time.sleep(6)
+        assert bucket.requests() == asked, "idle is idle"
+        before = files(data)
+        daemon.kill()
+        second = Reborn([], folder / "second", "--password-file", str(daemon.password_file))
+        plain = second.command
+        second.command = lambda: [*plain(), "--store", bucket.url, "--endpoint", bucket.endpoint]
+        with pytest.raises(StartFailed, match="--force"):
+            second.start(env=bucket.env)
+        assert not (folder / "second/secrets").exists()
+        second.options = (*second.options, "--force")
+        second.start(env=bucket.env)
+        assert {name: files(second.data).get(name) for name in KEPT[1:]} == {name: before.get(name) for name in KEPT[1:]}
+        with client(second) as nfs:
+            assert nfs.read(handle, 0, 100).data == b"as before"
+        assert dav(second, f"{second.share}/kept.txt", "keeper", OWNER) == (200, b"as before")
+        assert history(second)["life"] == 2
+    finally:
+        daemon.end()
+        if second:
+            second.end()
+        bucket.end()
+
+
+def test_a_replica_brings_the_box_back_without_any_disk_of_it(folder):
+    near = make(folder / "near", extra=["--webdav", "127.0.0.1:0", "--sftp", "127.0.0.1:0"]).start()
+    far = make(folder / "far", extra=["--replication", "127.0.0.1:0", "--webdav", "127.0.0.1:0", "--sftp", "127.0.0.1:0"]).start()
+    try:
+        add_user(near, "ann")
+        with client(near) as nfs:
+            nfs.write(nfs.create(nfs.root, "kept.txt").handle, 0, b"as before", stable=2)
+        wait_until_kept(near, 'name = "ann"')
+        answer = json.loads(far.run("--json", "replicate", "accept", "tank/copy", check=True).stdout)
+        place = f"larder://{answer['addr']}/tank/copy"
+        near.run("replicate", "add", "files", place, "--code", answer["code"], check=True)
+        near.run("snap", "create", "files@a", check=True)
+        password = folder / "password"
+        password.write_text(OWNER + "\n")
+        password.chmod(0o600)
+
+        def restore(*words):
+            return far.run("config", "restore", "--from", "tank/copy", "--yes", *words)
+        wait_until_quiet(near)
+        wait_for(lambda: "no box has sent" not in far.run("config", "restore", "--from", "tank/copy", "--password-file", password).stderr, 90)
+        near.kill()
+        wrong = folder / "wrong"
+        wrong.write_text("Not-The-Shelf-1\n")
+        wrong.chmod(0o600)
+        refused = restore("--password-file", wrong)
+        assert refused.returncode != 0 and "does not open" in refused.stderr and not (far.data / "box-restore.json").exists()
+        done = restore("--password-file", password)
+        assert done.returncode == 0 and "restart larder" in done.stdout, done.stderr
+        host = (near.data / "ssh_host_ed25519_key").read_bytes()
+        assert (far.data / "ssh_host_ed25519_key").read_bytes() != host, "at the next start"
+        far.kill()
+        far.command = lambda: [far.program, "up", "--data", str(far.data), "--json", "--page", "off"]
+        far.start()
+        assert (far.data / "ssh_host_ed25519_key").read_bytes() == host
+        far.run("volume", "promote", "tank/copy", check=True)
+        far.run("reload", check=True)
+        assert dav(far, f"{near.share}/kept.txt", "ann", ANN) == (200, b"as before")
+        assert history(far)["life"] == 2 and history(far)["box_id"] == json.loads((near.data / "box.json").read_text())["id"]
+    finally:
+        near.end()
+        far.end()

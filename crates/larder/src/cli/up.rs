@@ -32,6 +32,7 @@ use crate::config::{
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
 use crate::daemon::box_record::contents::finish_pending;
+use crate::daemon::box_record::found;
 use crate::daemon::bucket::this_machine;
 use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
@@ -217,6 +218,11 @@ async fn serve(
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
             pool.name = opened.name.clone();
+            if found::is_there(&*opened.store()).await? {
+                let text = "these disks hold a box with its users and shares, and this is a new one with their data; to be that box \
+                            again: larder up --import DIR... with another data folder (--data DIR)";
+                out::warn(text, global.json);
+            }
             daemon.adopt(opened);
         }
         (wishes.steps)(1);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hyper::{Method, StatusCode};
 use larder_api::endpoints::{GetDisks, PreviewLayouts};
-use larder_api::{DisksFound, Failure, SetupImport, SetupProgress};
+use larder_api::{DisksFound, Failure, PoolOnDisks, SetupImport, SetupProgress};
 
 use super::draft::Draft;
 use super::outcome::{Answer, Outcome};
@@ -65,7 +65,12 @@ impl Step<'_> {
     }
 
     async fn found(&self) -> Result<DisksFound, Failure> {
-        ask::call(&*self.inner.task, None, GetDisks, (), None).await
+        let mut found = ask::call(&*self.inner.task, None, GetDisks, (), None).await?;
+        let named = self.inner.named_pools.lock();
+        let is_new = |pool: &&PoolOnDisks| found.pools.iter().all(|known| known.folders != pool.folders);
+        let named: Vec<PoolOnDisks> = named.iter().filter(is_new).cloned().collect();
+        found.pools.extend(named);
+        Ok(found)
     }
 
     async fn disks(&self) -> Answer {
@@ -120,8 +125,14 @@ impl Step<'_> {
             return self.back(
                 "/disks",
                 match found.pool {
-                    // Serving what is there is another command.
-                    Some(pool) => failure.action(self.inner.task.import_line(&pool.folders)),
+                    // What is there comes back by its own form, or by another command.
+                    Some(pool) => {
+                        let line = self.inner.task.import_line(&pool.folders);
+                        let mut named = self.inner.named_pools.lock();
+                        named.retain(|known| known.name != pool.name);
+                        named.push(pool);
+                        failure.action(line)
+                    }
                     None => failure,
                 },
             );

@@ -38,6 +38,11 @@ pub(crate) fn secret_of(typed: &str) -> Secret {
     }
 }
 
+/// Whether any box has left its record.
+pub(crate) async fn is_there(store: &dyn ObjectStore) -> Result<bool, Failure> {
+    versions::list(store, None).await.map(|all| !all.is_empty())
+}
+
 /// Opens the box of a store (`found.newest_that_opens`). `None`: no box has left anything there.
 pub(crate) async fn open(store: Arc<dyn ObjectStore>, secret: &Arc<Secret>) -> Result<Option<OpenedBox>, Failure> {
     let all = versions::list(&*store, None).await?;

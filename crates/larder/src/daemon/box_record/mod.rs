@@ -57,7 +57,7 @@ const LAST_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct BoxRecord {
     own: tokio::sync::Mutex<Own>,
     /// Passwords that owners were given, until their slots are made.
-    passwords: Mutex<BTreeMap<String, Secret>>,
+    passwords: Mutex<BTreeMap<String, Arc<Secret>>>,
     wake: Notify,
     /// The newest version that this process wrote or read.
     last: Mutex<Option<Contents>>,
@@ -87,7 +87,8 @@ impl BoxRecord {
 
     /// The password that somebody has from now on. It becomes a slot if that is an owner.
     pub(crate) fn note_password(&self, user: &str, password: &str) {
-        self.passwords.lock().insert(user.to_owned(), Secret::Passphrase(password.to_owned().into()));
+        let secret = Arc::new(Secret::Passphrase(password.to_owned().into()));
+        self.passwords.lock().insert(user.to_owned(), secret);
         self.wake();
     }
 }
@@ -261,18 +262,27 @@ impl Daemon {
     async fn settle_owners(&self, own: &mut Own, logins: &BTreeMap<String, String>) -> Result<Vec<String>, Failure> {
         let mut changed = own.keep_owners(logins)?;
         let mut notes = Vec::new();
-        let given = std::mem::take(&mut *self.record.passwords.lock());
+        let given = self.record.passwords.lock().clone();
         for (name, secret) in given {
-            let Some(login) = logins.get(&name).cloned() else { continue };
-            if own.owners.get(&name).is_some_and(|slot| slot.login == login) {
+            // It waits until its slot is made: a daemon that stops meanwhile makes it at the end.
+            let done = || self.record.passwords.lock().retain(|_, waiting| !Arc::ptr_eq(waiting, &secret));
+            let login = logins.get(&name).cloned();
+            let has_slot = |login: &String| own.owners.get(&name).is_some_and(|slot| slot.login == *login);
+            let Some(login) = login.filter(|login| !has_slot(login)) else {
+                done();
                 continue;
-            }
+            };
+            let given = Arc::clone(&secret);
             let mut next = own.clone();
             let of = name.clone();
-            let made = tokio::task::spawn_blocking(move || next.set_owner(&of, &secret, &login).map(|()| next)).await;
+            let made = tokio::task::spawn_blocking(move || next.set_owner(&of, &given, &login).map(|()| next)).await;
             match made.map_err(|error| Failure::internal(error.to_string()))? {
-                Ok(next) => (*own, changed) = (next, true),
+                Ok(next) => {
+                    (*own, changed) = (next, true);
+                    done();
+                }
                 Err(failure) if failure.kind == FailureKind::Invalid => {
+                    done();
                     notes.push(format!("the password of {name} does not open it: {}", failure.message));
                 }
                 Err(failure) => return Err(failure),
