@@ -331,6 +331,17 @@ fn replace_value(value: &mut Value, text: &str) {
     *value.decor_mut() = decor;
 }
 
+/// A version that decodes is encoded and decoded again without change, and its secrets are found.
+#[cfg(test)]
+pub(crate) fn fuzz_version(data: &[u8]) {
+    let Ok(version) = Contents::decode(data) else { return };
+    if let Ok(text) = version.config() {
+        let _ = secrets_of(text, Path::new("/"));
+    }
+    let again = version.encode().ok().and_then(|bytes| Contents::decode(&bytes).ok());
+    assert_eq!(again, Some(version));
+}
+
 /// Files that are being put back.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
