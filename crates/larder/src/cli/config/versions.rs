@@ -73,7 +73,7 @@ pub(super) async fn restore(global: &Global, asked: ConfigRestore, yes: bool) ->
     global.out().answer(&restored, |restored| {
         let mut text = if asked.from.is_some() { String::new() } else { shown(&restored.plan) };
         text.push_str(&notes(&restored.notes));
-        text + if asked.from.is_some() { "ready: restart larder\n" } else { "restored\n" }
+        text + if asked.from.is_some() { "ready\n" } else { "restored\n" }
     })
 }
 

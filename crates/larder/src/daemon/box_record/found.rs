@@ -98,6 +98,7 @@ pub(super) async fn unlocked(keyring: Keyring, secret: &Arc<Secret>) -> Result<(
     let done = tokio::task::spawn_blocking(work).await.map_err(|error| Failure::internal(error.to_string()))?;
     done.map_err(|error| match error {
         KeyringError::Refused(what) => {
+            let what = if what == "passphrase" { "password" } else { what };
             Failure::new(FailureKind::Denied, format!("the record of the box does not open with this {what}")).action(
                 "try the password of another owner, or the recovery key; the data opens without: larder up DIR...",
             )

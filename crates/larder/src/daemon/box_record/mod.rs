@@ -234,7 +234,7 @@ impl Daemon {
         failed.map_or(Ok(notes), Err)
     }
 
-    /// The keyring before the version: what is there can be opened.
+    /// The keyring before the version, and keyrings of former lives go last: what is there can be opened at every moment.
     async fn keep_in(
         &self,
         pool: &OpenPool,
@@ -246,14 +246,16 @@ impl Daemon {
         let place = Place { box_id: own.id, life: own.life.id };
         if has[1] != wanted[1] {
             versions::write_keyring(&*store, place, own.keyring()).await?;
-            for life in &own.former {
-                versions::forget_keyring(&*store, Place { life: life.id, ..place }).await?;
-            }
         }
         if has[0] != wanted[0] {
             // Where it is already a crash came before `box.json` said so.
             versions::write(&store, place, keys, contents).await?;
             versions::prune(&*store, own.id, &lives(own)).await?;
+        }
+        if has[1] != wanted[1] {
+            for life in &own.former {
+                versions::forget_keyring(&*store, Place { life: life.id, ..place }).await?;
+            }
         }
         Ok(())
     }

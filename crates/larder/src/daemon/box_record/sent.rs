@@ -91,7 +91,7 @@ impl Daemon {
         if !dry_run {
             let own = opened.next_life()?;
             opened.contents.with_config(text).stage(self.folder.path(), &self.file, Some(own))?;
-            notes.push(format!("restart larder now; then make a volume of the replica: larder volume promote {here}"));
+            notes.push(format!("now make a volume of the replica: larder volume promote {here}; then restart larder"));
         }
         Ok(ConfigApplied { plan: ConfigPlan { file: self.file.clone(), ..ConfigPlan::default() }, notes })
     }
