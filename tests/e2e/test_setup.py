@@ -18,6 +18,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from conftest import client, make
 from larderd import binary
 from nfs3 import Nfs3
 from waiting import wait_for
@@ -486,3 +487,31 @@ def test_a_disk_is_erased_by_name_alone(folder):
     finally:
         box.end()
         subprocess.run(["losetup", "-d", device], check=False)
+
+
+def test_disks_that_hold_a_larder_become_that_box_by_a_button(folder):
+    """Import by the page: a password that is wrong comes back to it, the right one makes the box."""
+    from test_reborn import dav, wait_until_kept
+
+    made = make(folder, layout="mirror", count=2, extra=["--webdav", "127.0.0.1:0"]).start()
+    with client(made) as nfs:
+        nfs.write(nfs.create(nfs.root, "kept.txt").handle, 0, b"as before", stable=2)
+    wait_until_kept(made)
+    host = (made.data / "webdav_certificate.pem").read_bytes() if (made.data / "webdav_certificate.pem").exists() else None
+    made.kill()
+    (folder / "new").mkdir()
+    box = Box(folder / "new").start()
+    try:
+        visitor = Visitor(box)
+        visitor.enter()
+        page = visitor.send("/add-folder", path=str(made.disks[1])).text
+        assert "Be this box again" in page, page
+        visitor.send("/import", pool="tank", secret="Not-The-Shelf-1")
+        wait_for(lambda: "does not open" in visitor.get("/progress").text)
+        visitor.send("/import", pool="tank", secret=made.password)
+        assert "keeper" in visitor.until_done().text
+        text = (folder / "new/data/larder.toml").read_text()
+        assert 'name = "keeper"' in text and 'role = "owner"' in text
+        assert host is None or (folder / "new/data/webdav_certificate.pem").read_bytes() == host
+    finally:
+        box.end()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::{Failure, VolumeSecret};
 
 /// A larger configuration is refused. One with a thousand users, groups and shares has a quarter of it.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -102,5 +102,109 @@ pub struct ConfigApply {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigApplied {
     pub plan: ConfigPlan,
+    pub notes: Vec<String>,
+}
+
+/// What a box keeps of itself in its pools: the versions that are there, and what opens them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigHistory {
+    /// The box, through all its lives.
+    pub box_id: String,
+    /// Counts the machines that the box has been.
+    pub life: u32,
+    /// What opens the record on another machine.
+    pub opens_with: Vec<String>,
+    /// The newest first.
+    pub versions: Vec<ConfigVersion>,
+    /// Versions that cannot be read, and pools without the newest.
+    pub notes: Vec<String>,
+}
+
+/// The box as it was at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigVersion {
+    pub number: u64,
+    pub written_secs: u64,
+    /// The name of the machine that wrote it.
+    pub machine: String,
+    pub life: u32,
+    /// What differs from the version before.
+    pub changes: Vec<String>,
+}
+
+/// One version, without its secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigVersionText {
+    pub version: ConfigVersion,
+    /// Its larder.toml.
+    pub text: String,
+    /// The files that it has beside that.
+    pub files: Vec<String>,
+}
+
+/// Makes the box what it was at one time, or what the record beside a replica says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigRestore {
+    /// A version of this box.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+    /// A replica here, POOL/NAME: the box that sends into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What opens the record beside the replica: the password of an owner of that box, or its recovery key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<VolumeSecret>,
+    /// As the dry run named it; needed to restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Only says what would change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Also changes that wait for the next start are written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_next_start: bool,
+}
+
+/// A recovery key of the box, which the answer alone has. The one before opens nothing any more.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BoxRecoveryKey {
+    pub recovery_key: String,
+}
+
+impl std::fmt::Debug for BoxRecoveryKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BoxRecoveryKey")
+    }
+}
+
+/// The sealed record of a box that sends a volume here, to be kept beside its replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SentRecord {
+    /// The volume at the sender, as POOL/NAME.
+    pub volume: String,
+    pub box_id: String,
+    pub life: String,
+    pub number: u64,
+    /// The keyring, as it lies in the sender's pool.
+    pub keyring: String,
+    /// The sealed version, as it lies in the sender's pool, in hexadecimal digits.
+    pub sealed: String,
+}
+
+/// A box that was found on disks, and what it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BoxFound {
+    pub name: String,
+    pub number: u64,
+    pub life: u32,
+    pub written_secs: u64,
+    /// The name of the machine that it was.
+    pub machine: String,
+    /// Pools with their layout, and what is missing of them.
+    pub pools: Vec<String>,
+    pub users: Vec<String>,
+    pub shares: Vec<String>,
+    pub doors: Vec<String>,
+    /// What will not be as it was.
     pub notes: Vec<String>,
 }

@@ -130,6 +130,8 @@ endpoints! { $
     GetReplica(String): OwnerOrSender Json GET "/v1/receive/{*name}", () => ReplicaState;
     /// Takes a snapshot into a replica.
     ReceiveSnapshot(String): OwnerOrSender Upload POST "/v1/receive/{*name}", ReceiveQuery => Received;
+    /// Keeps the sealed record of the sending box beside a replica.
+    ReceiveRecord(String): OwnerOrSender Json POST "/v1/record/{*name}", SentRecord => Done;
     /// Makes a volume of its own out of a replica.
     PromoteReplica(String): Owner Json POST "/v1/promote/{*name}", () => Done;
     /// Lists what is replicated, and how far it is.
@@ -224,6 +226,14 @@ endpoints! { $
     PlanConfig(): Owner Json POST "/v1/config/plan", ConfigText => ConfigPlan;
     /// Makes a configuration the daemon's own, as a whole or not at all.
     ApplyConfig(): Owner Json POST "/v1/config/apply", ConfigApply => ConfigApplied;
+    /// Lists the versions of this box that its pools keep, and what opens them.
+    GetConfigHistory(): Owner Json GET "/v1/config/history", () => ConfigHistory;
+    /// Shows one version of this box.
+    GetConfigVersion(String): Owner Json GET "/v1/config/history/{name}", () => ConfigVersionText;
+    /// Makes this box what it was at one time, or what the record beside a replica says; or says what that would change.
+    RestoreConfig(): Owner Json POST "/v1/config/restore", ConfigRestore => ConfigApplied;
+    /// Makes a new recovery key for the record of this box. The one before opens nothing any more.
+    RenewRecoveryKey(): Owner Json POST "/v1/config/recovery-key", () => BoxRecoveryKey;
 }
 
 declare!(
@@ -261,7 +271,7 @@ mod tests {
         }
         // Doors other than the socket have these endpoints, and no more.
         let by = |caller| all().iter().filter(|one| one.caller == caller).map(|one| one.name).collect::<Vec<_>>();
-        assert_eq!(by(Caller::OwnerOrSender), ["GetReplica", "ReceiveSnapshot"]);
+        assert_eq!(by(Caller::OwnerOrSender), ["GetReplica", "ReceiveSnapshot", "ReceiveRecord"]);
         assert_eq!(by(Caller::OwnerOrScraper), ["GetMetrics"]);
         assert_eq!(by(Caller::Invited), ["PairMachine"]);
         assert_eq!(GetUserKeys::path("ann b"), "/v1/users/ann%20b/keys");

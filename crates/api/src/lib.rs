@@ -26,7 +26,8 @@ mod watch;
 
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use config::{
-    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigKey, ConfigPlan, ConfigText,
+    BoxFound, BoxRecoveryKey, CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHistory, ConfigHow,
+    ConfigKey, ConfigPlan, ConfigRestore, ConfigText, ConfigVersion, ConfigVersionText, SentRecord,
 };
 pub use disks::{
     DiskFound, DiskNote, DisksFound, FolderFound, LayoutPreview, LayoutSpeed, LayoutsPreview, LayoutsRequest,
@@ -46,8 +47,8 @@ pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
 };
 pub use setup::{
-    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupNfs, SetupPlan, SetupProgress, SetupSecure,
-    SetupServed,
+    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupImport, SetupNfs, SetupPlan, SetupProgress,
+    SetupSecure, SetupServed,
 };
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,

@@ -29,6 +29,23 @@ pub struct SetupPlan {
     pub doors: SetupDoors,
 }
 
+/// A box that comes back from its disks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SetupImport {
+    pub folders: Vec<PathBuf>,
+    /// The password of an owner, or the recovery key.
+    pub secret: String,
+    /// Also where another machine did not give the disks back.
+    pub force: bool,
+}
+
+/// Without its secret.
+impl fmt::Debug for SetupImport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetupImport").field("folders", &self.folders).finish_non_exhaustive()
+    }
+}
+
 /// Without its password.
 impl fmt::Debug for SetupPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +125,9 @@ pub struct SetupServed {
     pub page_port: Option<u16>,
     /// The public key of the certificate, as curl pins it.
     pub pin: Option<String>,
+    /// Opens the box's record when nothing else does. Shown this once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_key: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

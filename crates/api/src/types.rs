@@ -57,6 +57,9 @@ pub struct Ready {
     pub user: Option<String>,
     /// `null` when it was chosen by a person earlier: only its hash is kept.
     pub password: Option<String>,
+    /// On the first run alone: opens the box's record when nothing else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_key: Option<String>,
     pub mount: Option<PathBuf>,
     /// The data folder, for `larder --data`.
     pub data: PathBuf,

@@ -4,9 +4,11 @@
 //!   memory before it is freed. Slots of the arena that held contents of an encrypted volume are
 //!   zeroed as well (`arena.wiped`). So a closed volume leaves nothing behind as soon as its last
 //!   reader is gone. A process that never opens a keyring pays nothing.
+//! - `wipe.no_contents_no_price`: keys that open no volume's contents are made within [`without_contents`], and switch nothing on.
 //! - `wipe.keys_stay_in_memory`: keys lie in pages that are neither swapped nor dumped, while the system lets this process lock
 //!   so many; they are zeroed when they are dropped.
 
+use std::cell::Cell as Flag;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +20,22 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// From now on freed memory is zeroed (`wipe.freed_is_zeroed`), until the process ends: what it was freed of may come late.
 pub fn begin() {
     ON.store(true, Ordering::Relaxed);
+}
+
+thread_local! {
+    static WITHOUT_CONTENTS: Flag<bool> = const { Flag::new(false) };
+}
+
+/// Does `work`, whose keys open no contents of a volume (`wipe.no_contents_no_price`). The keys themselves are zeroed as always.
+pub fn without_contents<T>(work: impl FnOnce() -> T) -> T {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            WITHOUT_CONTENTS.set(self.0);
+        }
+    }
+    let _back = Back(WITHOUT_CONTENTS.replace(true));
+    work()
 }
 
 /// Whether freed memory is to be zeroed.
@@ -60,7 +78,9 @@ enum Place {
 impl LockedKey {
     /// A key of zeros, to be filled in place.
     pub fn zeroed() -> Self {
-        begin();
+        if !WITHOUT_CONTENTS.get() {
+            begin();
+        }
         let cell = FREE.lock().get_or_insert_with(region).pop();
         Self { place: cell.map_or_else(|| Place::Heap(Box::new([0; KEY_BYTES])), Place::Locked) }
     }
@@ -142,6 +162,9 @@ mod tests {
 
     #[test]
     fn keys_are_apart_and_zeroed_when_they_go() {
+        let before = is_on();
+        without_contents(|| assert_eq!(*LockedKey::zeroed(), [0; KEY_BYTES]));
+        assert_eq!(is_on(), before, "`wipe.no_contents_no_price`");
         let keys: Vec<LockedKey> = (0..CELLS + 3)
             .map(|n| {
                 let mut key = LockedKey::zeroed();

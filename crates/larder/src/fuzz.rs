@@ -1,6 +1,7 @@
 //! Files of the data folder, fed with anything: they are restored from backups and edited by hand. On the stable compiler alone, since
 //! their decoders are in the binary.
 
+use crate::daemon::box_record::contents::fuzz_version;
 use crate::daemon::replication::fuzz_moves;
 use crate::daemon::{fuzz_secrets as secrets_file, tokens};
 
@@ -33,4 +34,10 @@ fn fuzz_move_records() {
     let good =
         r#"[{"from":"a/v","to":"b/v","to_id":"00000000-0000-0000-0000-000000000001","last":"s","stage":"moved"}]"#;
     drive("move_records", &[good.into()], fuzz_moves);
+}
+
+#[test]
+fn fuzz_box_versions() {
+    let good = include_str!("daemon/box_record/golden/version.json");
+    drive("box_versions", &[good.into()], fuzz_version);
 }

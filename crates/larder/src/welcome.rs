@@ -47,6 +47,12 @@ pub(crate) fn text(
         }
         _ => text.push_str(&format!("  password  as before (forgotten? larder user passwd {user})\n")),
     }
+    if let Some(key) = &ready.recovery_key {
+        text.push_str(&format!(
+            "  recovery  {key}\n            (shown this once: write it down, and keep it away from these disks. If this machine dies, it or your\n             \
+             password makes another one this box again: larder up --import DIR...)\n"
+        ));
+    }
     text.push_str(&format!("  data      {}\n", ready.data.display()));
     if let Some(mount) = &ready.mount {
         text.push_str(&format!("  mounted   {}\n", mount.display()));

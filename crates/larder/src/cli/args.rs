@@ -29,6 +29,15 @@ pub(crate) struct UpArgs {
     /// two disks mirror, with one stripe]
     #[arg(long)]
     pub(crate) layout: Option<larder_pool::Layout>,
+    /// Be again the box that these disks (or the bucket of --store) hold: its users, shares, keys. Asks once before it begins
+    #[arg(long, conflicts_with = "trial")]
+    pub(crate) import: bool,
+    /// With --import: the recovery key of the box; the password of one of its owners does as well (--password-file)
+    #[arg(long, value_name = "FILE", requires = "import", conflicts_with = "password_file")]
+    pub(crate) recovery_key_file: Option<PathBuf>,
+    /// With --import: do not ask
+    #[arg(long, requires = "import")]
+    pub(crate) yes: bool,
     /// Make three folders disk1, disk2 and disk3 in the data folder, to try larder out
     #[arg(long, conflicts_with = "disks")]
     pub(crate) trial: bool,
@@ -961,9 +970,34 @@ pub(crate) enum ConfigCommand {
         /// The file [default: larder.toml in the data folder]
         file: Option<PathBuf>,
     },
-    /// Show the file
+    /// The versions of this box that its pools keep: what changed when, and what opens them on another machine
+    History,
+    /// Make this box what it was in one version: its configuration, people, passwords, tokens and links
+    Restore {
+        /// The number of a version (larder config history)
+        #[arg(required_unless_present = "from")]
+        number: Option<u64>,
+        /// Become the box that sends into this replica, POOL/NAME, when larder starts again
+        #[arg(long, value_name = "REPLICA", conflicts_with = "number")]
+        from: Option<String>,
+        /// With --from: a file with the password of an owner of that box
+        #[arg(long, value_name = "FILE", requires = "from")]
+        password_file: Option<PathBuf>,
+        /// With --from: a file with the recovery key of that box
+        #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "password_file")]
+        recovery_key_file: Option<PathBuf>,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Write changes that take effect when larder starts again, too
+        #[arg(long)]
+        at_next_start: bool,
+    },
+    /// Make a new recovery key for this box, and show it once. The one before opens nothing any more
+    RecoveryKey,
+    /// Show the file, or a version of it
     Show {
-        /// The file [default: larder.toml in the data folder]
+        /// The file, or the number of a version (larder config history) [default: larder.toml in the data folder]
         file: Option<PathBuf>,
         /// With each key that is not there, and its default
         #[arg(long)]

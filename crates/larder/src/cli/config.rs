@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use larder_api::endpoints::{ApplyConfig, GetInfo, PlanConfig, ReloadConfig};
 use larder_api::{
-    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigPlan, ConfigRead, ConfigText,
-    Failure,
+    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigPlan, ConfigRead, ConfigRestore,
+    ConfigText, Failure,
 };
 
 use super::args::{ConfigCommand, Global};
@@ -17,12 +17,29 @@ use crate::config::edit::{Editor, replace_file};
 use crate::config::schema::{schema, with_defaults};
 use crate::{folder, out};
 
+mod versions;
+
 pub(super) async fn run(global: &Global, command: ConfigCommand) -> Result<(), Failure> {
     match command {
         ConfigCommand::Check { file } => check(global, file).await,
+        ConfigCommand::Show { file: Some(number), .. } if versions::is_number(&number) => {
+            versions::show(global, &number.to_string_lossy()).await
+        }
         ConfigCommand::Show { file, defaults } => show(global, file, defaults).await,
         ConfigCommand::Diff { file } => diff(global, &file).await,
         ConfigCommand::Apply { file, yes, at_next_start } => apply(global, &file, yes, at_next_start).await,
+        ConfigCommand::History => versions::history(global).await,
+        ConfigCommand::Restore { number, from, password_file, recovery_key_file, yes, at_next_start } => {
+            let secret = || versions::secret(password_file.as_deref(), recovery_key_file.as_deref());
+            let secret = from.is_some().then(secret).transpose()?;
+            versions::restore(
+                global,
+                ConfigRestore { number, from, secret, at_next_start, ..ConfigRestore::default() },
+                yes,
+            )
+            .await
+        }
+        ConfigCommand::RecoveryKey => versions::recovery_key(global).await,
         ConfigCommand::Schema => global.out().answer(&schema(), |schema| format!("{schema:#}")),
     }
 }

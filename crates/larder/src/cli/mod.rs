@@ -31,6 +31,7 @@ mod place;
 mod pool;
 mod power;
 mod reach;
+mod reborn;
 mod recover;
 mod replica;
 mod replicate;

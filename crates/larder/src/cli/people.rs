@@ -12,7 +12,7 @@ use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
 use crate::daemon::people::user_status;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, groups, links, people, user_keys};
+use crate::daemon::{Secrets, box_record, groups, links, people, user_keys};
 use crate::folder::{self, DataFolder};
 
 pub(super) enum People {
@@ -84,6 +84,7 @@ on_files!(AddUser, |files, (), user| {
         added = Some(people::add(editor, config, &mut secrets, &user)?);
         Ok(())
     })?;
+    files.note_password(&user.name, &user.password)?;
     added.ok_or_else(|| Failure::internal("the user was not made"))
 });
 on_files!(SetUser, |files, name, change| {
@@ -93,6 +94,7 @@ on_files!(SetUser, |files, name, change| {
 on_files!(SetPassword, |files, name, request| {
     people::fit_password(&request.password, request.force)?;
     files.secrets()?.set(&name, &request.password)?;
+    files.note_password(&name, &request.password)?;
     match request.keep_links {
         true => Ok(LinksEnded::default()),
         false => files.end_links(&name).await,
@@ -152,6 +154,11 @@ impl Files {
 
     async fn end_links(&self, user: &str) -> Result<LinksEnded, Failure> {
         links::end(&links::of_folder(self.folder.path()), Which::Of(user)).await
+    }
+
+    /// The password of an owner opens the record of the box.
+    fn note_password(&self, user: &str, password: &str) -> Result<(), Failure> {
+        box_record::note_password_without_daemon(self.folder.path(), &self.config()?, user, password)
     }
 
     fn config(&self) -> Result<Config, Failure> {

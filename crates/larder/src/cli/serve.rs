@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
-    Daemon, api, listen_metrics, replication, run_memory, run_recycle, run_replication, run_schedule, run_seats,
-    run_snapshot_schedule, run_time_machine, watch,
+    Daemon, api, box_record, listen_metrics, replication, run_memory, run_record, run_recycle, run_replication,
+    run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -27,6 +27,9 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
         None => global.data_named().unwrap_or_else(|| PathBuf::from(folder::DEFAULT)).join(folder::CONFIG_NAME),
     };
     let file = absolute(&file)?;
+    if let Some(data) = file.parent() {
+        box_record::contents::finish_pending(data)?;
+    }
     // A service after its installation. A file that was named and is missing is a fault: its disk may be away.
     if !is_named && !file.exists() {
         return super::up::set_up(global).await;
@@ -102,6 +105,7 @@ pub(super) async fn until_stopped(
     let memory = tokio::spawn(run_memory(daemon.clone()));
     let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
+    let record = tokio::spawn(run_record(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
@@ -140,6 +144,7 @@ pub(super) async fn until_stopped(
     recycle.abort();
     time_machine.abort();
     seats.abort();
+    record.abort();
     watching.end().await;
     daemon.top_end();
     api_stop.cancel();
@@ -234,6 +239,7 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
         page: daemon.servers.page_url().map(|url| larder_api::PageEndpoint { url, setup: None }),
         user,
         password,
+        recovery_key: None,
         mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),
         data: daemon.folder().path().to_owned(),
     }

@@ -23,7 +23,7 @@ use super::args::{Global, UpArgs};
 use super::command::{Cli, Command};
 use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
-use super::{password, place, setup};
+use super::{password, place, reborn, setup};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
@@ -31,6 +31,8 @@ use crate::config::{
     PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
+use crate::daemon::box_record::contents::finish_pending;
+use crate::daemon::box_record::found;
 use crate::daemon::bucket::this_machine;
 use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
@@ -56,9 +58,20 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let data = absolute(&data_folder(global, &disks))?;
     let file = data.join(folder::CONFIG_NAME);
+    // Files that a crash left half put back.
+    finish_pending(&data)?;
+    let args = match args.import {
+        true => {
+            let stores = stores_of(&args, &data);
+            reborn::run(global, &args, (disks.clone(), stores), &data).await?;
+            // The secret was for the record.
+            UpArgs { password_file: None, ..args }
+        }
+        false => args,
+    };
     let known = file.exists().then(|| Config::load(&file)).transpose()?;
     let first = known.is_none();
-    if let Some(config) = &known {
+    if let Some(config) = known.as_ref().filter(|_| !args.import) {
         same_disks(config, &disks, &data)?;
         same_store(config, &args, &data)?;
     }
@@ -90,7 +103,10 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     drop(stood_by);
     match served {
         Ok((user, password)) => {
-            until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, password, first).await).await
+            // Before the record is written, which takes a second.
+            let recovery_key = daemon.first_recovery_key().await?;
+            let told = Told { password, recovery_key, first };
+            until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, told).await).await
         }
         Err(failure) => {
             let _ = daemon.storage.close().await;
@@ -150,6 +166,22 @@ pub(super) async fn make(
     }
 }
 
+/// A start of the box that an import has just put into the data folder.
+pub(super) async fn resume(global: &Global, args: &UpArgs, data: &Path) -> Result<(Daemon, String), Failure> {
+    let overrides = overrides(args)?;
+    let file = data.join(folder::CONFIG_NAME);
+    let mut config = Config::load(&file)?;
+    overrides(&mut config);
+    let daemon = Daemon::new(DataFolder::claim(data)?, file, config.clone(), overrides).await?;
+    match serve(global, args, &daemon, config, None).await {
+        Ok((user, _)) => Ok((daemon, user)),
+        Err(failure) => {
+            let _ = daemon.storage.close().await;
+            Err(failure)
+        }
+    }
+}
+
 /// Opens or makes everything; afterwards larder.toml says what is there. `wishes`: of a first run.
 async fn serve(
     global: &Global,
@@ -186,6 +218,11 @@ async fn serve(
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
             pool.name = opened.name.clone();
+            if found::is_there(&*opened.store()).await? {
+                let text = "these disks hold a box with its users and shares, and this is a new one with their data; to be that box \
+                            again: larder up --import DIR... with another data folder (--data DIR)";
+                out::warn(text, global.json);
+            }
             daemon.adopt(opened);
         }
         (wishes.steps)(1);
@@ -267,6 +304,11 @@ fn same_store(config: &Config, args: &UpArgs, data: &Path) -> Result<(), Failure
     let file = data.join(folder::CONFIG_NAME);
     Err(Failure::invalid(format!("{} names no store {url}", file.display()))
         .action("add it to that file, as [[store]] with name and url; or name another data folder with --data DIR"))
+}
+
+/// The store that the options name.
+pub(super) fn stores_of(args: &UpArgs, data: &Path) -> Vec<StoreConfig> {
+    fresh(args, data, Vec::new()).stores
 }
 
 /// Settings that the options override for this run.
@@ -576,14 +618,22 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
     Ok(())
 }
 
+/// Secrets that are said once.
+#[derive(Default)]
+pub(super) struct Told {
+    password: Option<String>,
+    recovery_key: Option<String>,
+    /// It is the run that made the box.
+    first: bool,
+}
+
 /// Mounts, and tells scripts or people that everything is there.
 pub(super) async fn greet(
     global: &Global,
     args: &UpArgs,
     daemon: &Daemon,
     user: String,
-    password: Option<String>,
-    first: bool,
+    told: Told,
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.mount {
         let request = MountRequest {
@@ -606,7 +656,8 @@ pub(super) async fn greet(
             None => failure,
         });
     }
-    let ready: Ready = ready(daemon, Some(user), password).await;
+    let Told { password, recovery_key, first } = told;
+    let ready = Ready { recovery_key, ..ready(daemon, Some(user), password).await };
     if global.json {
         return announce_json(&ready);
     }

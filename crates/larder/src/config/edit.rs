@@ -68,12 +68,43 @@ impl Editor {
         self.tables("pool").push(table);
     }
 
-    /// Names other disks for a pool.
-    pub(crate) fn set_pool_disks(&mut self, name: &str, disks: &[PathBuf]) {
+    /// Names other disks for a pool. Whether there is such a pool.
+    pub(crate) fn set_pool_disks(&mut self, name: &str, disks: &[PathBuf]) -> bool {
         let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
-        if let Some(table) = self.tables("pool").iter_mut().find(|t| text(t, "name") == Some(name)) {
-            table.insert("disks", value(disk_names(disks, &folder)));
+        let is_it = |table: &&mut Table| text(table, "name") == Some(name);
+        let Some(table) = self.tables("pool").iter_mut().find(is_it) else { return false };
+        table.insert("disks", value(disk_names(disks, &folder)));
+        true
+    }
+
+    /// The data folder is where the file is.
+    pub(crate) fn forget_data_folder(&mut self) {
+        self.document.remove("data");
+    }
+
+    /// This machine's pools, doors and mounts with the people of another box and its shares of `source`, which are of `here` from now
+    /// on. Returns the text, and the shares of other volumes, which are left out.
+    pub(crate) fn becoming(
+        mut self,
+        other: &str,
+        source: &VolumeName,
+        here: &VolumeName,
+    ) -> Result<(String, Vec<String>), Failure> {
+        let mut other = Editor::of(other, &self.file)?;
+        let of_source = |table: &Table| text(table, "volume") == Some(&source.to_string());
+        let left_out = other.tables("share").iter().filter(|table| !of_source(table)).filter_map(|t| text(t, "name"));
+        let left_out = left_out.map(str::to_owned).collect();
+        other.tables("share").retain(of_source);
+        other.tables("share").iter_mut().for_each(|table| drop(table.insert("volume", value(here.to_string()))));
+        for key in ["next_uid", "user", "group", "share", "alert", "discovery", "sftp"] {
+            self.document.remove(key);
+            if let Some(item) = other.document.remove(key) {
+                // Tables stand where they stood in the other file; a plain value stands before all of them.
+                self.document.insert(key, item);
+            }
         }
+        self.check()?;
+        Ok((self.text(), left_out))
     }
 
     /// Validates the whole as it would be saved.

@@ -236,6 +236,12 @@ answers!(ReadConfig, |daemon, (), ()| daemon.read_config().await);
 answers!(PlanConfig, |daemon, (), request| daemon.plan_config(&request).await);
 finishes!(ApplyConfig, |daemon, (), request| daemon.apply_file(request).await);
 
+answers!(GetConfigHistory, |daemon, (), ()| daemon.config_history().await);
+answers!(GetConfigVersion, |daemon, number, ()| daemon.config_version(&number).await);
+finishes!(RestoreConfig, |daemon, (), request| daemon.restore_config(request).await);
+finishes!(RenewRecoveryKey, |daemon, (), ()| daemon.renew_recovery_key().await);
+finishes!(ReceiveRecord, |daemon, name, request| daemon.receive_record(&name, request).await.map(done));
+
 impl Answers for GetMetrics {
     async fn respond(daemon: Arc<Daemon>, (): (), _: Request) -> Response {
         super::metrics::answer(&daemon).await

@@ -184,6 +184,10 @@ impl OpenBucket {
         }
     }
 
+    pub(super) fn url(&self) -> &larder_store::BucketUrl {
+        &self.bucket.url
+    }
+
     pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
         Arc::clone(&self.store)
     }

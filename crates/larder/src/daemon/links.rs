@@ -101,6 +101,11 @@ impl Daemon {
         end(&self.held_links(), Which::Of(user)).await
     }
 
+    /// Another file of links has taken the place of the one before.
+    pub(super) async fn read_links_again(&self) -> Result<(), Failure> {
+        self.held_links().read_again().await.map_err(|error| failed(&error.to_string()))
+    }
+
     /// Drops the links of those who are no users any more.
     pub(super) async fn keep_links_of(&self, config: &Config) {
         if let Err(fail) = self.held_links().keep_makers(&uids(config)).await {

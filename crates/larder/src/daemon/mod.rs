@@ -31,6 +31,7 @@ use crate::machine;
 
 pub(crate) mod api;
 mod applying;
+pub(crate) mod box_record;
 pub(crate) mod bucket;
 mod closing;
 pub(crate) mod direct;
@@ -91,6 +92,7 @@ mod users;
 mod uses;
 pub(crate) mod watch;
 
+pub(crate) use box_record::run as run_record;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
@@ -123,6 +125,7 @@ pub(crate) struct Daemon {
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
     pub(crate) top: top::TopState,
+    record: box_record::BoxRecord,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -156,6 +159,7 @@ impl Daemon {
         let top = top::TopState::open(folder.path());
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
+        let record = box_record::BoxRecord::open(folder.path())?;
         let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
         larder_base::arena::configure(memory.0);
         let state =
@@ -175,6 +179,7 @@ impl Daemon {
             invitations: Default::default(),
             watch,
             top,
+            record,
             moving: Default::default(),
             state: Mutex::new(state),
         })
@@ -317,6 +322,7 @@ impl Daemon {
         self.snapshot_runs.wake();
         self.replication.wake();
         self.watch.wake();
+        self.record.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
@@ -818,6 +824,7 @@ impl Daemon {
             tracing::warn!("{failure}");
         }
         self.mounts.remove_of(|_| true).await;
+        self.keep_record_at_last().await;
         self.storage.close().await
     }
 }

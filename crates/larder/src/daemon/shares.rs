@@ -427,7 +427,8 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
 /// An imported pool. One that the file knows keeps its shares; of another all volumes are shared whose names are free.
 pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) {
     if config.has_ground(&pool.name) {
-        return editor.set_pool_disks(&pool.name, &pool.disks);
+        editor.set_pool_disks(&pool.name, &pool.disks);
+        return;
     }
     editor.add_pool(pool);
     // A replica only receives.

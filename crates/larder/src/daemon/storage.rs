@@ -179,7 +179,7 @@ impl OpenPool {
     }
 
     /// All objects, those of encrypted volumes as they lie there.
-    pub(super) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
+    pub(crate) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
         match &self.ground {
             Ground::Pool(pool) => pool.store(),
             Ground::Bucket(bucket) => bucket.store(),

@@ -25,7 +25,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use larder_api::{Failure, FolderFound, SetupCheck, SetupPlan, SetupProgress};
+use larder_api::{Failure, FolderFound, PoolOnDisks, SetupCheck, SetupImport, SetupPlan, SetupProgress};
 use larder_base::Clock;
 use parking_lot::Mutex;
 
@@ -69,6 +69,9 @@ pub trait SetUp: Ask {
     /// Begins; [`SetUp::progress`] tells the rest.
     fn begin(&self, plan: SetupPlan) -> Result<(), Failure>;
 
+    /// Begins to be again the box that these disks hold; [`SetUp::progress`] tells the rest.
+    fn import(&self, import: SetupImport) -> Result<(), Failure>;
+
     fn progress(&self) -> SetupProgress;
 
     /// The failure was shown; another try may begin.
@@ -89,6 +92,8 @@ struct Inner {
     link: Mutex<Link>,
     draft: Mutex<Draft>,
     note: Mutex<Option<Note>>,
+    /// Pools of folders that were named by their paths.
+    named_pools: Mutex<Vec<PoolOnDisks>>,
 }
 
 /// One request of the browser that was let in.
@@ -108,8 +113,15 @@ impl Setup {
     pub fn new(task: Arc<dyn SetUp>, clock: Arc<dyn Clock>, is_secure: bool) -> (Self, String) {
         let (link, token) = Link::new(clock.elapsed());
         let draft = task.unfinished().map(Draft::of_unfinished).unwrap_or_default();
-        let inner =
-            Inner { task, clock, is_secure, link: Mutex::new(link), draft: Mutex::new(draft), note: Mutex::default() };
+        let inner = Inner {
+            task,
+            clock,
+            is_secure,
+            link: Mutex::new(link),
+            draft: Mutex::new(draft),
+            note: Mutex::default(),
+            named_pools: Mutex::default(),
+        };
         (Self(Arc::new(inner)), token)
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hyper::{Method, StatusCode};
 use larder_api::endpoints::{GetDisks, PreviewLayouts};
-use larder_api::{DisksFound, Failure, SetupProgress};
+use larder_api::{DisksFound, Failure, PoolOnDisks, SetupImport, SetupProgress};
 
 use super::draft::Draft;
 use super::outcome::{Answer, Outcome};
@@ -28,6 +28,7 @@ impl Step<'_> {
             ("POST", "/add-folder") => self.add_folder().await,
             ("POST", "/trial") => self.trial().await,
             ("POST", "/go-on") => self.go_on().await,
+            ("POST", "/import") => self.import().await,
             ("GET", "/layout") => self.layouts().await,
             ("POST", "/layout") => self.choose_layout().await,
             ("GET", "/names") => self.names(),
@@ -64,7 +65,12 @@ impl Step<'_> {
     }
 
     async fn found(&self) -> Result<DisksFound, Failure> {
-        ask::call(&*self.inner.task, None, GetDisks, (), None).await
+        let mut found = ask::call(&*self.inner.task, None, GetDisks, (), None).await?;
+        let named = self.inner.named_pools.lock();
+        let is_new = |pool: &&PoolOnDisks| found.pools.iter().all(|known| known.folders != pool.folders);
+        let named: Vec<PoolOnDisks> = named.iter().filter(is_new).cloned().collect();
+        found.pools.extend(named);
+        Ok(found)
     }
 
     async fn disks(&self) -> Answer {
@@ -119,8 +125,14 @@ impl Step<'_> {
             return self.back(
                 "/disks",
                 match found.pool {
-                    // Serving what is there is another command.
-                    Some(pool) => failure.action(self.inner.task.import_line(&pool.folders)),
+                    // What is there comes back by its own form, or by another command.
+                    Some(pool) => {
+                        let line = self.inner.task.import_line(&pool.folders);
+                        let mut named = self.inner.named_pools.lock();
+                        named.retain(|known| known.name != pool.name);
+                        named.push(pool);
+                        failure.action(line)
+                    }
                     None => failure,
                 },
             );
@@ -148,6 +160,24 @@ impl Step<'_> {
         let Some(plan) = self.inner.task.unfinished() else { return Ok(Outcome::Go("/disks")) };
         self.keep(Draft { goes_on: true, ..Draft::of_unfinished(plan) });
         Ok(Outcome::Go("/names"))
+    }
+
+    /// These disks hold a larder, which comes back with its users and shares.
+    async fn import(&self) -> Answer {
+        let (name, secret) = (self.form.text("pool"), self.form.text("secret").to_owned());
+        let found = self.found().await?.pools.into_iter().find(|pool| pool.name == name);
+        let Some(pool) = found else {
+            return self.back("/disks", Failure::not_found("these disks are not there any more"));
+        };
+        if secret.is_empty() {
+            let failure = Failure::invalid("the box opens with the password of one of its owners, or its recovery key");
+            return self.back("/disks", failure.action("Type one of them"));
+        }
+        let import = SetupImport { folders: pool.folders, secret, force: self.form.is_checked("force") };
+        match self.inner.task.import(import) {
+            Ok(()) => Ok(Outcome::Go("/progress")),
+            Err(failure) => self.back("/disks", failure),
+        }
     }
 
     async fn layouts(&self) -> Answer {

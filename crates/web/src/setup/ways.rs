@@ -228,6 +228,7 @@ mod tests {
     fn served() -> SetupServed {
         let secure = |port| Some(SetupSecure { port, fingerprint: "AB:CD".to_owned() });
         SetupServed {
+            recovery_key: None,
             host: "192.168.1.2".to_owned(),
             user: "ann".to_owned(),
             share: "Family photos".to_owned(),

@@ -12,17 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind, SetupNfs, SetupPlan, SetupSecure, SetupServed, SnapshotCounts};
+use larder_api::{Failure, FailureKind, SetupImport, SetupNfs, SetupPlan, SetupSecure, SetupServed, SnapshotCounts};
 use larder_base::SystemClock;
 use larder_web::Setup;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, UpArgs};
+use super::reborn::Import;
 use super::serve::{Signals, Word, ready, until_stopped};
 use super::up::{self, Wishes};
 use crate::config::{NFS_PORT, SFTP_PORT, SMB_PORT, WEBDAVS_PORT, parse_listen};
 use crate::daemon::Daemon;
+use crate::daemon::box_record::found;
 use crate::folder::DataFolder;
 use crate::{machine, out};
 
@@ -30,7 +32,7 @@ mod front;
 mod task;
 
 use front::Front;
-use task::{Ordered, Task};
+use task::{Order, Ordered, Task};
 
 const PORT: u16 = 10444;
 /// How long the last page can be read.
@@ -83,7 +85,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
             None => DataFolder::claim(&data)?,
         };
         tokio::select! {
-            made = make(global, &args, claimed, order, &task) => match made {
+            made = carry_out(global, &args, claimed, order, &task) => match made {
                 Ok(made) => break Some(made),
                 Err((step, failure)) => {
                     tracing::warn!("the set-up failed: {}", failure.message);
@@ -115,7 +117,7 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
         let pin = tls.pin();
         task.served(reachable(daemon, &user, nfs_from, pin).await);
         // A password that a person typed in a browser stays out of logs.
-        up::greet(global, &args, daemon, user, None, false).await
+        up::greet(global, &args, daemon, user, up::Told::default()).await
     })
     .await;
     stop.cancel();
@@ -132,7 +134,7 @@ struct Made {
 }
 
 /// `None`: larder is told to stop.
-async fn next(signals: &mut Signals, orders: &mut Ordered) -> Option<SetupPlan> {
+async fn next(signals: &mut Signals, orders: &mut Ordered) -> Option<Order> {
     tokio::select! {
         order = orders.recv() => order,
         () = stopped(signals) => None,
@@ -141,6 +143,38 @@ async fn next(signals: &mut Signals, orders: &mut Ordered) -> Option<SetupPlan> 
 
 async fn stopped(signals: &mut Signals) {
     while matches!(signals.next().await, Word::Reload) {}
+}
+
+async fn carry_out(
+    global: &Global,
+    args: &UpArgs,
+    folder: DataFolder,
+    order: Order,
+    task: &Arc<Task>,
+) -> Result<Made, (&'static str, Failure)> {
+    match order {
+        Order::Make(plan) => make(global, args, folder, plan, task).await,
+        Order::Import(import) => reborn(global, args, folder, import, task).await.map_err(|failure| ("disks", failure)),
+    }
+}
+
+/// The box that these disks hold, as `larder up --import` has it.
+async fn reborn(
+    global: &Global,
+    args: &UpArgs,
+    folder: DataFolder,
+    import: SetupImport,
+    task: &Arc<Task>,
+) -> Result<Made, Failure> {
+    let data = folder.path().to_owned();
+    let SetupImport { folders, secret, force } = import;
+    let args = UpArgs { force: force || args.force, password_file: None, ..args.clone() };
+    let stores = up::stores_of(&args, &data);
+    let opened = Import::open(&args, (folders, stores), folder, found::secret_of(&secret)).await?;
+    opened.finish().await?;
+    task.reached(1);
+    let (daemon, user) = up::resume(global, &args, &data).await?;
+    Ok(Made { daemon, args, user, nfs_from: None })
 }
 
 /// Disks first, then all that `larder up` does. A failure comes with the step of the pages that can mend it.
@@ -236,7 +270,12 @@ async fn reachable(
         port,
         fingerprint: fingerprint.unwrap_or_default().to_owned(),
     };
+    let recovery_key = daemon.first_recovery_key().await.unwrap_or_else(|failure| {
+        tracing::warn!("{}", failure.message);
+        None
+    });
     SetupServed {
+        recovery_key,
         host,
         user: user.to_owned(),
         share: share.map(|share| share.name).unwrap_or_default(),

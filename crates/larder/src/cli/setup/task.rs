@@ -12,8 +12,8 @@ use hyper::Method;
 use larder_api::endpoint::Endpoint;
 use larder_api::endpoints::{GetDisks, PreviewLayouts};
 use larder_api::{
-    Failure, FailureKind, FolderFound, LayoutsRequest, SetupCheck, SetupErased, SetupFailure, SetupPlan, SetupProgress,
-    SetupServed,
+    Failure, FailureKind, FolderFound, LayoutsRequest, SetupCheck, SetupErased, SetupFailure, SetupImport, SetupPlan,
+    SetupProgress, SetupServed,
 };
 use larder_base::shell;
 use larder_base::units::ByteSize;
@@ -38,17 +38,25 @@ const PLAN_NAME: &str = "setup.json";
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 /// XFS keeps no more of a label.
 const LABEL_CHARS_MAX: usize = 12;
+/// The steps of a box that comes back.
+const IMPORT_STEPS: [&str; 2] = ["Open the box that these disks hold", "Open the doors"];
 /// The name under which guesses at the link are counted.
 const GUESSED: &str = "set-up link";
 
-/// Plans that a person confirmed: one at a time.
-pub(super) type Ordered = mpsc::Receiver<SetupPlan>;
+/// What a person confirmed.
+pub(super) enum Order {
+    Make(SetupPlan),
+    Import(SetupImport),
+}
+
+/// One at a time.
+pub(super) type Ordered = mpsc::Receiver<Order>;
 
 pub(super) struct Task {
     data: PathBuf,
     json: bool,
     gate: Gate,
-    orders: mpsc::Sender<SetupPlan>,
+    orders: mpsc::Sender<Order>,
     progress: Mutex<SetupProgress>,
     unfinished: Mutex<Option<SetupPlan>>,
     left: CancellationToken,
@@ -68,6 +76,15 @@ impl Task {
     /// Cancelled when the last page was read.
     pub(super) fn left(&self) -> CancellationToken {
         self.left.clone()
+    }
+
+    /// The command waits for an order, and takes it at once.
+    fn order(&self, progress: &mut SetupProgress, steps: Vec<String>, order: Order) -> Result<(), Failure> {
+        let before = std::mem::replace(progress, SetupProgress { steps, ..SetupProgress::default() });
+        self.orders.try_send(order).map_err(|_| {
+            *progress = before;
+            Failure::new(FailureKind::Busy, "the set-up is under way, or at its end")
+        })
     }
 
     pub(super) fn reached(&self, step: usize) {
@@ -248,16 +265,19 @@ impl SetUp for Task {
         }
         let devices = plan.devices.iter().map(|device| format!("Make a filesystem on {}", device.path.display()));
         let steps = devices.chain(STEPS.map(str::to_owned)).collect();
-        let before = std::mem::replace(&mut *progress, SetupProgress { steps, ..SetupProgress::default() });
-        // The command waits for one, and takes it at once.
-        self.orders.try_send(plan).map_err(|_| {
-            *progress = before;
-            Failure::new(FailureKind::Busy, "the set-up is under way, or at its end")
-        })?;
+        self.order(&mut progress, steps, Order::Make(plan))?;
         if !self.json {
             tracing::info!("the set-up begins");
         }
         Ok(())
+    }
+
+    fn import(&self, import: SetupImport) -> Result<(), Failure> {
+        let mut progress = self.progress.lock();
+        if !progress.steps.is_empty() && progress.failure.is_none() {
+            return Err(Failure::new(FailureKind::Busy, "the set-up is under way"));
+        }
+        self.order(&mut progress, IMPORT_STEPS.map(str::to_owned).to_vec(), Order::Import(import))
     }
 
     fn progress(&self) -> SetupProgress {
@@ -424,7 +444,8 @@ mod tests {
         }
         task.begin(plan(&[])).unwrap();
         assert_eq!(task.begin(plan(&[])).unwrap_err().kind, FailureKind::Busy);
-        assert_eq!(orders.recv().await.map(|plan| plan.password), Some("Pantry-Shelf-42".to_owned()));
+        let ordered = orders.recv().await;
+        assert!(matches!(ordered, Some(Order::Make(plan)) if plan.password == "Pantry-Shelf-42"));
         assert_eq!(task.progress().steps, STEPS);
         task.failed("names", Failure::invalid("no"));
         task.begin(plan(&[])).unwrap();

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use hyper_util::rt::TokioIo;
 use larder_api::endpoint::{Caller, Endpoint};
-use larder_api::endpoints::{GetReplica, ReceiveSnapshot};
-use larder_api::{Connection, Failure};
+use larder_api::endpoints::{GetReplica, ReceiveRecord, ReceiveSnapshot};
+use larder_api::{BODY_BYTES_MAX, Connection, Done, Failure};
 use serde::Serialize;
 
 use super::receiver::Receiver;
@@ -23,6 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(300);
 // The endpoints of the door are declared for those who come in by it.
 const _: () = assert!(matches!(GetReplica::CALLER, Caller::OwnerOrSender));
 const _: () = assert!(matches!(ReceiveSnapshot::CALLER, Caller::OwnerOrSender));
+const _: () = assert!(matches!(ReceiveRecord::CALLER, Caller::OwnerOrSender));
 
 /// Answers the requests of one connection, which are about `replica`.
 pub(crate) async fn serve(io: impl Connection + 'static, replica: &str, receiver: Receiver) -> Result<(), String> {
@@ -36,7 +37,9 @@ pub(crate) async fn serve(io: impl Connection + 'static, replica: &str, receiver
 }
 
 pub(super) async fn answer(request: Request, path: &str, receiver: Receiver) -> Response {
+    let is_record = replica_of(path).is_some_and(|replica| request.uri().path() == ReceiveRecord::path(replica));
     match *request.method() {
+        ReceiveRecord::METHOD if is_record => response(keep(request.into_body(), &receiver).await),
         _ if request.uri().path() != path => {
             Refusal(Failure::not_found("there is no replica of this name for this sender")).into_response()
         }
@@ -44,6 +47,19 @@ pub(super) async fn answer(request: Request, path: &str, receiver: Receiver) -> 
         ReceiveSnapshot::METHOD => response(take(request.into_body(), receiver).await),
         _ => Refusal(Failure::not_found("this larder does not know this request")).into_response(),
     }
+}
+
+/// The replica that the path of its stream names.
+fn replica_of(path: &str) -> Option<&str> {
+    path.strip_prefix(ReceiveSnapshot::PATH.split("{*").next()?)
+}
+
+async fn keep(body: Body, receiver: &Receiver) -> Result<Done, Failure> {
+    let bytes = tokio::time::timeout(SILENCE_MAX, axum::body::to_bytes(body, BODY_BYTES_MAX)).await;
+    let bytes = bytes.map_err(|_| Failure::invalid("the sender has been silent for five minutes"))?;
+    let bytes = bytes.map_err(|error| Failure::invalid(error.to_string()))?;
+    let sent = serde_json::from_slice(&bytes).map_err(|error| Failure::invalid(error.to_string()))?;
+    receiver.keep_record(&sent).await
 }
 
 /// A refusal is answered in the middle of the stream. What comes after it is read and dropped until the sender has read the answer.

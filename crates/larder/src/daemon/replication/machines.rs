@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_api::endpoint::{Caller, Endpoint};
-use larder_api::endpoints::{PairMachine, ReceiveSnapshot};
+use larder_api::endpoints::{PairMachine, ReceiveRecord, ReceiveSnapshot};
 use larder_api::{Accept, Accepted, Client, Failure, FailureKind, Pair, Paired};
 use larder_base::hex;
 use larder_serve::handshake::Paced;
@@ -200,7 +200,10 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
             .map_or_else(|failure| Refusal(failure).into_response(), |paired| axum::Json(paired).into_response());
     }
     let path = request.uri().path().to_owned();
-    let is_its = |replica: &VolumeName| path == ReceiveSnapshot::path(&replica.to_string());
+    let is_its = |replica: &VolumeName| {
+        let replica = replica.to_string();
+        path == ReceiveSnapshot::path(&replica) || path == ReceiveRecord::path(&replica)
+    };
     let Some(name) = daemon.replicas_of(machine).await.into_iter().find(is_its) else {
         let failure = Failure::new(FailureKind::Denied, "this machine may not send into such a replica");
         return Refusal(failure.action("let it in there with: larder replicate accept POOL/NAME")).into_response();
@@ -213,9 +216,10 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
         Ok(pool) => pool,
         Err(failure) => return Refusal(failure).into_response(),
     };
-    let is_stream = request.method() == ReceiveSnapshot::METHOD;
+    let of_stream = ReceiveSnapshot::path(&name.to_string());
+    let is_stream = request.method() == ReceiveSnapshot::METHOD && path == of_stream;
     let limits = daemon.limits_of(&name).await;
-    let response = door::answer(request, &path, Receiver::Pool(pool, name.volume.clone(), limits)).await;
+    let response = door::answer(request, &of_stream, Receiver::Pool(pool, name.volume.clone(), limits)).await;
     if is_stream && response.status() == StatusCode::OK {
         daemon.came(&name).await;
     }

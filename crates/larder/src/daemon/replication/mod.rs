@@ -199,7 +199,10 @@ impl Daemon {
         let volume = volume.volume.clone();
         let as_files = named.is_some_and(|one| one.as_files);
         let courier = Courier { pool, volume, receiver, limit, holds_for, although_closed: false, as_files, progress };
+        let receiver = courier.receiver.clone();
         let sent = courier.run().await?;
+        let from = VolumeName { pool: courier.pool.name.clone(), volume: courier.volume.clone() };
+        self.send_record(&from, &receiver).await;
         if let (Place::Here(name), true) = (to, sent > 0) {
             self.came(name).await;
         }

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::Either;
 use futures::stream::BoxStream;
-use larder_api::endpoints::{GetReplica, ReceiveSnapshot};
-use larder_api::{Client, Failure, FailureKind, ReceiveQuery, Received, ReplicaState};
+use larder_api::endpoints::{GetReplica, ReceiveRecord, ReceiveSnapshot};
+use larder_api::{Client, Done, Failure, FailureKind, ReceiveQuery, Received, ReplicaState, SentRecord};
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use crate::config::VolumeName;
+use crate::daemon::box_record::beside::keep_beside;
 use crate::daemon::storage::OpenPool;
 
 /// Pieces that wait for a slow receiver.
@@ -52,6 +53,14 @@ impl Receiver {
                 let answer = tokio::time::timeout(ANSWER_MAX, client.call(GetReplica, &replica, &())).await;
                 answer.unwrap_or_else(|_| Err(gone("it did not answer within a minute")))
             }
+        }
+    }
+
+    /// Keeps the record of the sending box beside the replica.
+    pub(in crate::daemon) async fn keep_record(&self, sent: &SentRecord) -> Result<Done, Failure> {
+        match self {
+            Self::Pool(pool, volume, _) => keep_beside(pool, volume, sent).await.map(|()| Done {}),
+            Self::Daemon(client, replica, _) => client.call(ReceiveRecord, &replica.to_string(), sent).await,
         }
     }
 

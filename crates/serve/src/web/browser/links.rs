@@ -137,6 +137,16 @@ impl Links {
         }
     }
 
+    /// Takes what the file says by now.
+    pub async fn read_again(&self) -> io::Result<()> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let _one = self.changing.lock().await;
+        let links = read(path).and_then(|text| parse(&text).map_err(io::Error::other))?;
+        self.uses.lock().clear();
+        *self.all.write() = Arc::new(links);
+        Ok(())
+    }
+
     /// All that last, the oldest first.
     pub fn all(&self) -> Vec<Arc<Link>> {
         let (now, uses) = (now(), self.uses.lock());

@@ -1,0 +1,304 @@
+//! `larder up --import`: a box comes back from its disks, or from its bucket, on a machine that is no box yet.
+//!
+//! - `reborn.looks_first`: nothing is written into the data folder before the record was opened and a person, or `--yes`, said so.
+//! - `reborn.once`: from then on the data folder has everything together, and a start that follows a crash goes on with it
+//!   (`contents.whole_or_nothing`).
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_api::{BoxFound, Failure, FailureKind, PoolImport};
+use larder_base::shell;
+use larder_crypt::Secret;
+use larder_pool::{Event, EventKind, FoundPool, Pool};
+
+use super::args::{Global, UpArgs};
+use super::password;
+use super::reach::memory;
+use crate::config::StoreConfig;
+use crate::daemon::box_record::contents::PENDING;
+use crate::daemon::box_record::found::{self, OpenedBox};
+use crate::daemon::bucket::this_machine;
+use crate::daemon::storage::OpenPool;
+use crate::daemon::{import_options, open_pool};
+use crate::folder::{CONFIG_NAME, DataFolder};
+use crate::{out, times};
+
+/// A history is shorter.
+const HISTORY_BYTES_MAX: u64 = 8 << 20;
+
+/// A box that was found and opened, with its pools open.
+pub(super) struct Import {
+    folder: DataFolder,
+    pools: Vec<OpenPool>,
+    opened: OpenedBox,
+    /// Pools that were found, in words.
+    described: Vec<String>,
+}
+
+/// The whole of `--import`: finds, asks, and makes the data folder that of the box. The caller starts it.
+pub(super) async fn run(
+    global: &Global,
+    args: &UpArgs,
+    (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
+    data: &Path,
+) -> Result<(), Failure> {
+    may_begin(data)?;
+    let secret = secret_of(args)?;
+    let import = Import::open(args, (disks, stores), DataFolder::claim(data)?, secret).await?;
+    let found = import.shown()?;
+    if !args.yes {
+        if global.json {
+            import.close().await?;
+            return Err(Failure::invalid("nobody is asked with --json; nothing was changed")
+                .action("if you mean it, add --yes"));
+        }
+        if !confirmed(&found)? {
+            import.close().await?;
+            return Err(Failure::invalid("nothing was changed"));
+        }
+    } else if !global.json {
+        out::say(&text(&found));
+    }
+    import.finish().await
+}
+
+fn may_begin(data: &Path) -> Result<(), Failure> {
+    if !data.join(CONFIG_NAME).exists() {
+        return Ok(());
+    }
+    let message = format!("the data folder {} is that of a box already", data.display());
+    Err(Failure::new(FailureKind::Exists, message).action(format!(
+        "start that one with: larder --data {} up; for the box of these disks name another folder with --data DIR",
+        shell::word(data)
+    )))
+}
+
+fn secret_of(args: &UpArgs) -> Result<Secret, Failure> {
+    let typed = match (&args.password_file, &args.recovery_key_file) {
+        (Some(file), _) | (None, Some(file)) => password::passphrase_in(file)?,
+        (None, None) => {
+            use std::io::IsTerminal;
+            if !std::io::stdin().is_terminal() {
+                return Err(Failure::invalid("the record of a box opens with a secret, and nobody is there to type it").action(
+                    "name a file: --password-file FILE (of an owner of the box) or --recovery-key-file FILE; without either the data \
+                     opens, and people are asked for anew: larder up DIR...",
+                ));
+            }
+            password::secret_line("Password of an owner of the box, or its recovery key", false)?
+        }
+    };
+    match found::secret_of(&typed) {
+        Secret::Passphrase(_) if args.recovery_key_file.is_some() => {
+            Err(Failure::invalid("this is no recovery key: it has eleven groups of five; look for a typing error"))
+        }
+        secret => Ok(secret),
+    }
+}
+
+impl Import {
+    /// Opens the pools on `disks`, whatever the order or paths, or the store, and the box in them.
+    pub(super) async fn open(
+        args: &UpArgs,
+        (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
+        folder: DataFolder,
+        secret: Secret,
+    ) -> Result<Self, Failure> {
+        if folder.path().join(PENDING).exists() {
+            return Err(Failure::new(
+                FailureKind::Busy,
+                "an import into this data folder was cut off after its confirmation",
+            )
+            .action(format!("go on with it: larder --data {} up", shell::word(folder.path()))));
+        }
+        let (pools, described) = open_pools(args, (&disks, &stores), &folder).await?;
+        let secret = Arc::new(secret);
+        match newest(&pools, &secret).await {
+            Ok(opened) => Ok(Self { folder, pools, opened, described }),
+            Err(failure) => {
+                close(&pools).await?;
+                Err(failure)
+            }
+        }
+    }
+
+    pub(super) fn shown(&self) -> Result<BoxFound, Failure> {
+        self.opened.shown(self.folder.path(), self.described.clone())
+    }
+
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        close(&self.pools).await
+    }
+
+    /// Makes the data folder that of the box, and closes the pools.
+    pub(super) async fn finish(self) -> Result<(), Failure> {
+        let Self { folder, pools, opened, .. } = self;
+        let data = folder.path();
+        let places: Vec<(String, Vec<PathBuf>)> = pools
+            .iter()
+            .filter(|pool| pool.has_disks())
+            .map(|pool| (pool.name.clone(), pool.disks_staying()))
+            .collect();
+        let made = opened.config_for(data, &places).and_then(|text| Ok((text, opened.next_life()?)));
+        // Before the files are there: a start goes on with closed pools.
+        close(&pools).await?;
+        let (text, own) = made?;
+        opened.contents.with_config(text).put_back(data, &data.join(CONFIG_NAME), Some(own))
+    }
+}
+
+async fn close(pools: &[OpenPool]) -> Result<(), Failure> {
+    let mut closed = Ok(());
+    for pool in pools {
+        closed = closed.and(pool.close().await);
+    }
+    closed
+}
+
+async fn open_pools(
+    args: &UpArgs,
+    (disks, stores): (&[PathBuf], &[StoreConfig]),
+    folder: &DataFolder,
+) -> Result<(Vec<OpenPool>, Vec<String>), Failure> {
+    let found = Pool::scan(disks);
+    if found.is_empty() && stores.is_empty() {
+        return Err(Failure::not_found("none of these folders is a disk of a pool")
+            .action("name the folders that the pool was made of, wherever they are now; look at them with: larder pool list DIR..."));
+    }
+    let (mut pools, mut described) = (Vec::new(), Vec::new());
+    for one in &found {
+        let request = PoolImport {
+            disks: disks.to_vec(),
+            force: args.force,
+            degraded: args.degraded,
+            pool: Some(one.id.to_string()),
+            rename: None,
+            accept_loss: None,
+        };
+        match open_pool(import_options(&request, folder.path()), memory()).await {
+            Ok(pool) => {
+                described.push(describe(one));
+                pools.push(pool);
+            }
+            Err(failure) => {
+                close(&pools).await?;
+                return Err(with_since(failure, one));
+            }
+        }
+    }
+    for store in stores {
+        let opened = match this_machine(folder) {
+            Ok(machine) => OpenPool::start_bucket(store, machine, args.force, memory(), None).await,
+            Err(failure) => Err(failure),
+        };
+        match opened {
+            Ok(pool) => {
+                described.push(format!("store {} ({})", pool.name, store.bucket.url));
+                pools.push(pool);
+            }
+            Err(failure) => {
+                close(&pools).await?;
+                return Err(failure);
+            }
+        }
+    }
+    Ok((pools, described))
+}
+
+fn describe(pool: &FoundPool) -> String {
+    let away = pool.disks.iter().filter(|disk| !disk.present).count();
+    let away = if away == 0 { String::new() } else { format!(", {away} of them away") };
+    format!("pool {} ({}, {} disks{away})", pool.name, pool.layout, pool.disks.len())
+}
+
+/// A pool that another machine has open: where, and since when, as its disks say.
+fn with_since(failure: Failure, pool: &FoundPool) -> Failure {
+    if failure.kind != FailureKind::Busy {
+        return failure;
+    }
+    let present = pool.disks.iter().filter(|disk| disk.present);
+    let opened = present.filter_map(|disk| opened_at_ms(&disk.path)).max();
+    let since = opened.map(|at| format!(" since {}", times::local(at))).unwrap_or_default();
+    let host = pool.host.as_deref().unwrap_or("another machine");
+    let message = format!("{} ('{}' is open on '{host}'{since}, as its disks say)", failure.message, pool.name);
+    Failure { message, ..failure }
+}
+
+/// When the pool was opened last, as the history on one of its disks has it. Of interest to people alone.
+fn opened_at_ms(disk: &Path) -> Option<u64> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(disk.join("larder.history")).ok()?;
+    file.take(HISTORY_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    // Behind a header each line is an event.
+    let from = bytes.iter().position(|byte| *byte == b'{')?;
+    let events =
+        bytes[from..].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Event>(line).ok());
+    let opening = [EventKind::Created, EventKind::Opened, EventKind::Imported].map(EventKind::name);
+    events.filter(|event| opening.contains(&event.kind.as_str())).map(|event| event.at_ms).max()
+}
+
+/// Of the boxes in several pools the one that was written last.
+async fn newest(pools: &[OpenPool], secret: &Arc<Secret>) -> Result<OpenedBox, Failure> {
+    let (mut best, mut failed) = (None::<OpenedBox>, None);
+    for pool in pools {
+        match found::open(pool.store(), secret).await {
+            Ok(Some(opened)) => {
+                let is_newer = best.as_ref().is_none_or(|best| {
+                    let age = |opened: &OpenedBox| (opened.contents.number, opened.contents.written_secs);
+                    age(&opened) > age(best)
+                });
+                if is_newer {
+                    best = Some(opened);
+                }
+            }
+            Ok(None) => {}
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    best.map_or_else(
+        || {
+            Err(failed.unwrap_or_else(|| {
+                Failure::not_found("no box has left a record here: an older larder kept none")
+                    .action("open the data, and make people anew: larder up DIR...")
+            }))
+        },
+        Ok,
+    )
+}
+
+pub(super) fn text(found: &BoxFound) -> String {
+    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let when = times::local_secs(i64::try_from(found.written_secs).unwrap_or(0));
+    let mut text = format!("These disks hold the box '{}':\n\n", found.name);
+    for pool in &found.pools {
+        text.push_str(&format!("  {pool}\n"));
+    }
+    text.push_str(&format!(
+        "  written  {when}, by {} (version {}, life {})\n  users    {}\n  shares   {}\n  doors    {}\n",
+        found.machine,
+        found.number,
+        found.life,
+        list(&found.users),
+        list(&found.shares),
+        list(&found.doors)
+    ));
+    found.notes.iter().for_each(|note| text.push_str(&format!("  note     {note}\n")));
+    text
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(found: &BoxFound) -> Result<bool, Failure> {
+    use std::io::{IsTerminal, Write};
+    if !std::io::stdin().is_terminal() {
+        out::say(&text(found));
+        return Err(
+            Failure::invalid("nobody is there to confirm it; nothing was changed").action("if you mean it, add --yes")
+        );
+    }
+    out::ask(&format!("{}\nThis machine becomes that box. Type yes: ", text(found)));
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == "yes")
+}
