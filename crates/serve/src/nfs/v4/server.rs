@@ -2,8 +2,8 @@
 //!
 //! - `server.lock_waits_for_nobody`: the lock is held for looks into memory alone, and for the durable record of a
 //!   client that opens something first. No file, client or call-back is waited for under it.
-//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without
-//!   any the sweeper sleeps.
+//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients: when the first
+//!   of them may be over, and once a lease. Without any the sweeper sleeps.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -180,15 +180,19 @@ impl NfsV4 {
     /// Looks for clients that are gone, until `shutdown` (`server.sweeps_while_used`).
     pub async fn look_after_clients(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
-            let is_idle = {
+            let next = {
                 let mut state = self.lock();
-                state.sweep(self.now());
+                let now = self.now();
+                state.sweep(now);
                 self.delegations_changed(&state);
-                state.clients.len() == 0 && !state.grace.is_on()
+                match state.grace.is_on() {
+                    true => Some(SWEEP_EVERY),
+                    false => state.clients.next_over(now, &state.states).map(|next| next.max(SWEEP_EVERY)),
+                }
             };
             tokio::select! {
-                () = self.used.notified(), if is_idle => {}
-                () = tokio::time::sleep(SWEEP_EVERY), if !is_idle => {}
+                () = self.used.notified(), if next.is_none() => {}
+                () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
                 () = shutdown.cancelled() => return,
             }
         }
