@@ -98,6 +98,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
         Command::Config(command) => config::run(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
+        Command::SetupLink => setup::beside::print_link(&global).await?,
         Command::Generate { dir } => generate::run(&dir)?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command).await,

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
+use super::setup;
 use crate::config::Config;
 use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
@@ -68,7 +69,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
                 ready.data.display()
             ));
         }
-        Ok(())
+        match args.idle && daemon.blank_config().await.is_ok() {
+            true => setup::beside::offer(global, daemon, args.setup.as_deref()),
+            false => Ok(()),
+        }
     })
     .await
 }
@@ -76,7 +80,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
 /// Serves, calls `when_ready`, waits for a signal or a fault, and stops in order.
 pub(super) async fn until_stopped(
     mut daemon: Daemon,
-    when_ready: impl AsyncFnOnce(&Daemon) -> Result<(), Failure>,
+    when_ready: impl AsyncFnOnce(&Arc<Daemon>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let mut serving = daemon.servers.serve();

@@ -75,6 +75,7 @@ mod seats;
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
+mod setup_offer;
 mod shares;
 pub(crate) mod sharing;
 mod snapshot_runs;
@@ -119,6 +120,8 @@ pub(crate) struct Daemon {
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
+    /// While there is nothing to serve.
+    pub(crate) setup_offer: setup_offer::SetupOffer,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -169,6 +172,7 @@ impl Daemon {
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
             watch,
+            setup_offer: setup_offer::SetupOffer::default(),
             moving: Default::default(),
             state: Mutex::new(state),
         })
@@ -184,7 +188,7 @@ impl Daemon {
     }
 
     /// Each pool's part of the memory.
-    fn memory_per_pool(&self, pools: usize) -> ByteSize {
+    pub(crate) fn memory_per_pool(&self, pools: usize) -> ByteSize {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
@@ -248,6 +252,7 @@ impl Daemon {
     }
 
     async fn apply(&self, state: &mut State) {
+        self.setup_offer.look_at(&state.config);
         let mut notes = state.config.notes();
         notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
@@ -795,6 +800,7 @@ impl Daemon {
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        self.setup_offer.end().await;
         self.announcer.stop().await;
         self.servers.end_page_streams();
         serving.stop().await;

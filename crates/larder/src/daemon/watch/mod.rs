@@ -33,7 +33,7 @@ mod places;
 mod slow;
 mod state;
 
-pub(super) use acts::{Peer, audited};
+pub(super) use acts::{Asked, Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
 pub(crate) use state::Watch;
