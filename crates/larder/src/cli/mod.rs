@@ -74,7 +74,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
     let global = cli.global;
     match cli.command {
         Command::Up(args) => up::run(&global, *args).await?,
-        Command::Serve(args) => serve::run(&global, args).await?,
+        Command::Serve(args) => serve::run(&global, args, setup::beside::offer).await?,
         Command::Pool(command) => return pool::run(&global, command).await,
         Command::Store(command) => return store::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{Global, ServeArgs};
 use super::reach::absolute;
-use super::setup;
 use crate::config::Config;
 use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
@@ -21,7 +20,10 @@ use crate::daemon::{
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
 
-pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure> {
+/// Offers a set-up at an address, beside a daemon that has nothing to serve.
+pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;
+
+pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Result<(), Failure> {
     let is_named = args.config.is_some();
     let file = match args.config {
         Some(file) => file,
@@ -70,7 +72,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
             ));
         }
         match args.idle && daemon.blank_config().await.is_ok() {
-            true => setup::beside::offer(global, daemon, args.setup.as_deref()),
+            true => offer(global, daemon, args.setup.as_deref()),
             false => Ok(()),
         }
     })
