@@ -55,7 +55,7 @@ TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr borgbackup btrfs-pro
 	smbclient strace systemd util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES) apache2 bindfs redis-server s3fs
 DEB_PACKAGES := binutils curl debootstrap dpkg systemd-container
-CONTAINER_PACKAGES := buildah crun debootstrap netavark podman smbclient
+CONTAINER_PACKAGES := buildah crun debootstrap netavark podman runc smbclient
 IDLE_PACKAGES := e2fsprogs mount python3-impacket python3-selenium python3-pytest util-linux
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"

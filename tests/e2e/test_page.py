@@ -460,10 +460,10 @@ def test_an_open_page_leaves_the_disks_alone(own, browser):
         watch = Watch(daemon.disks)
         settle(watch)
         before = io_bytes(daemon)
-        # The page made anew, and a round of its stream, which is of 15 s.
+        # The page made anew, and a round of its stream, which is of 30 s.
         browser.visit(daemon.info["page"]["url"] + "+/")
         wait_for(lambda: browser.run(STREAMS))
-        time.sleep(17)
+        time.sleep(32)
         seen = watch.events()
         assert not seen, (len(seen), seen[:40])
         assert io_bytes(daemon) == before

@@ -11,6 +11,7 @@ import shlex
 import ssl
 import subprocess
 import time
+import tomllib
 import urllib.parse
 
 import pytest
@@ -515,3 +516,106 @@ def test_disks_that_hold_a_larder_become_that_box_by_a_button(folder):
         assert host is None or (folder / "new/data/webdav_certificate.pem").read_bytes() == host
     finally:
         box.end()
+
+
+CONFIGURED = """# Mine, and it stays.
+[listen]
+nfs = "127.0.0.1:0"
+smb = "127.0.0.1:0"
+sftp = "127.0.0.1:0"
+webdavs = "127.0.0.1:0"
+[limits]
+memory = "300MiB"
+"""
+
+
+@pytest.fixture
+def service(folder):
+    """As a package starts it: a configuration that names doors, and nothing to serve."""
+    (folder / "data").mkdir(mode=0o700)
+    (folder / "data/larder.toml").write_text(CONFIGURED)
+    box = Box(folder, ["serve", "--idle", "--setup", "127.0.0.1:0"]).start()
+    box.ready, box.said = box.said, box.line()
+    try:
+        yield box
+    finally:
+        box.end()
+
+
+def command(box, *words):
+    done = subprocess.run([binary(), "--data", str(box.data), *words, "--json"], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_service_that_serves_nothing_is_set_up_while_it_runs(service, folder):
+    old = service.token
+    code, said, _ = command(service, "setup-link")
+    assert code == 0
+    drawn = json.loads(said)
+    assert drawn["fingerprint"] == service.said["fingerprint"]
+    assert Visitor(service).get(f"/setup/{old}").status == 403, "the link before is good no more"
+    service.said["page"]["setup"] = service.link.replace(old, drawn["url"].rsplit("/", 1)[1])
+    visitor = Visitor(service)
+    visitor.enter()
+    visitor.choose(folders_in(folder, 2))
+    visitor.send("/layout", layout="mirror")
+    page = visitor.send("/names", user="ann", share="files", password=PASSWORD, again=PASSWORD, smb="on", webdav="on", snapshots="on", box="pantry")
+    assert "One look at it all" in page.text
+    visitor.send("/review")
+    page = visitor.until_done()
+    lines = lines_of(page.text)
+    assert not any(line.startswith(("sftp ", "sudo mount -t nfs")) for line in lines), lines
+    uploads(lines, folder)
+    text = (service.data / "larder.toml").read_text()
+    config = tomllib.loads(text)
+    assert text.startswith(CONFIGURED.splitlines()[0]) and config["limits"]["memory"] == "300MiB", "the file keeps what it says"
+    assert config["listen"]["sftp"] and config["discovery"]["name"] == "pantry"
+    assert (config["share"][0]["sftp"], config["share"][0]["nfs"]) == (False, False), "open doors at which the share is not"
+    assert config["volume"][0]["snapshots"]["hourly"] == 24 and config["user"][0]["role"] == "owner"
+    assert PASSWORD not in text + (folder / "log").read_text()
+    code, _, why = command(service, "setup-link")
+    assert code == 1 and "there is no set-up" in why
+    visitor.send("/leave")
+    wait_for(lambda: not answers(service.port), 30)
+    service.end()
+    service.start()
+    uploads([of_port(lines, service.said["webdavs"]["port"])], folder)
+
+
+def of_port(lines, port):
+    """The line for curl, after a restart took another port."""
+    return re.sub(r"(https://[^:/ ]+):\d+", rf"\1:{port}", next(line for line in lines if line.startswith("curl ")))
+
+
+def test_commands_end_the_set_up_of_a_service(service, folder):
+    visitor = Visitor(service)
+    visitor.enter()
+    (folder / "password").write_text(PASSWORD + "\n")
+    code, _, why = command(service, "user", "add", "bob", "--password-file", str(folder / "password"))
+    assert code == 0, why
+    wait_for(lambda: not answers(service.port), 30)
+    assert command(service, "setup-link")[0] == 1
+    assert 'name = "bob"' in (service.data / "larder.toml").read_text()
+
+
+def test_a_set_up_beside_a_service_that_fails_comes_back(service, folder):
+    """Something lies in the way of the disks when all was confirmed: nothing stays open, and the next try works."""
+    visitor = Visitor(service)
+    visitor.enter()
+    disks = folders_in(folder, 2)
+    visitor.choose(disks)
+    visitor.send("/layout", layout="mirror")
+    visitor.name()
+    for disk in disks:
+        disk.write_text("not a folder")
+    page = visitor.send("/review")
+    while "Setting up" in page.text:
+        page = visitor.get("/progress")
+    assert "The box is set up" not in page.text
+    for disk in disks:
+        disk.unlink()
+    visitor.choose(disks)
+    visitor.send("/layout", layout="mirror")
+    visitor.name()
+    visitor.send("/review")
+    uploads(lines_of(visitor.until_done().text), folder)

@@ -215,6 +215,8 @@ endpoints! { $
     MountVolume(): Owner Json POST "/v1/mounts", MountRequest => MountStatus;
     /// Ends a mount.
     UnmountVolume(): Owner Json POST "/v1/unmount", UnmountRequest => Done;
+    /// Draws another link of the set-up, while larder has none to serve; the one before is good no more.
+    DrawSetupLink(): Owner Json POST "/v1/setup/link", () => SetupLink;
     /// Reads the configuration again.
     ReloadConfig(): Owner Json POST "/v1/reload", () => ConfigRead;
     /// Tells the metrics of the daemon, in the text form of Prometheus.

@@ -47,8 +47,8 @@ pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,
 };
 pub use setup::{
-    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupImport, SetupNfs, SetupPlan, SetupProgress,
-    SetupSecure, SetupServed,
+    SetupCheck, SetupDevice, SetupDoors, SetupErased, SetupFailure, SetupImport, SetupLink, SetupNfs, SetupPlan,
+    SetupProgress, SetupSecure, SetupServed,
 };
 pub use snapshots::{
     CloneRequest, DiffEntry, DiffRequest, ExportRequest, ReceiveQuery, Received, ReplicaState, STREAM_BYTES_HEADER,

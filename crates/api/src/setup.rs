@@ -110,6 +110,15 @@ pub struct SetupFailure {
     pub failure: Failure,
 }
 
+/// The way into the set-up of a box that serves nothing yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetupLink {
+    /// For a browser in the network of the box. It is good for one browser and for an hour.
+    pub url: String,
+    /// The SHA-256 of the certificate that the browser is shown.
+    pub fingerprint: String,
+}
+
 /// What is needed to reach the new box.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetupServed {

@@ -139,6 +139,11 @@ pub struct FoundDisk {
 }
 
 impl Pool {
+    /// A status right after this has the room as it was seen last, unless something was written since: no disk is asked.
+    pub fn keep_space(&self) {
+        self.core.members.iter().for_each(|member| member.keep_space());
+    }
+
     /// The state of the pool now. Reads no object, and waits for no disk.
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;

@@ -216,6 +216,10 @@ pub(crate) struct ServeArgs {
     /// Also when the configuration names no pool, no store and no share yet: they come by commands
     #[arg(long)]
     pub(crate) idle: bool,
+    /// The address of the pages of a set-up, which --idle offers as long as the configuration names nothing at all, and no user:
+    /// ADDR:PORT, :PORT or off [default: 0.0.0.0:10444]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) setup: Option<String>,
 }
 
 /// Which disks, when no daemon is asked.

@@ -105,6 +105,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Make the running daemon read its configuration again
     Reload,
+    /// Print another link of the set-up, while larder has nothing to serve yet
+    SetupLink,
     /// Write manual pages and completions, for packages
     #[command(hide = true)]
     Generate {

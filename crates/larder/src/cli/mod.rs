@@ -76,7 +76,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
     let global = cli.global;
     match cli.command {
         Command::Up(args) => up::run(&global, *args).await?,
-        Command::Serve(args) => serve::run(&global, args).await?,
+        Command::Serve(args) => serve::run(&global, args, setup::beside::offer).await?,
         Command::Pool(command) => return pool::run(&global, command).await,
         Command::Store(command) => return store::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,
@@ -103,6 +103,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Api => global.out().answer(&openapi::document(), |document| format!("{document:#}"))?,
         Command::Config(command) => config::run(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
+        Command::SetupLink => setup::beside::print_link(&global).await?,
         Command::Generate { dir } => generate::run(&dir)?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command).await,

@@ -20,7 +20,10 @@ use crate::daemon::{
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
 
-pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure> {
+/// Offers a set-up at an address, beside a daemon that has nothing to serve.
+pub(super) type Offer = fn(&Global, &Arc<Daemon>, Option<&str>) -> Result<(), Failure>;
+
+pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Result<(), Failure> {
     let is_named = args.config.is_some();
     let file = match args.config {
         Some(file) => file,
@@ -71,7 +74,10 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
                 ready.data.display()
             ));
         }
-        Ok(())
+        match args.idle && daemon.blank_config().await.is_ok() {
+            true => offer(global, daemon, args.setup.as_deref()),
+            false => Ok(()),
+        }
     })
     .await
 }
@@ -79,7 +85,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
 /// Serves, calls `when_ready`, waits for a signal or a fault, and stops in order.
 pub(super) async fn until_stopped(
     mut daemon: Daemon,
-    when_ready: impl AsyncFnOnce(&Daemon) -> Result<(), Failure>,
+    when_ready: impl AsyncFnOnce(&Arc<Daemon>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let mut serving = daemon.servers.serve();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use larder_api::{Failure, FailureKind, MountRequest, Ready, SnapshotCounts, VolumeChange};
+use larder_api::{Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, FoundPool, LastLives, Layout, OpenOptions, Pool};
@@ -117,9 +117,15 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
 
 /// `larder up` without a word, for a service that finds no configuration.
 pub(super) async fn set_up(global: &Global) -> Result<(), Failure> {
+    run(global, no_words()?).await
+}
+
+pub(super) fn no_words() -> Result<UpArgs, Failure> {
     let parsed = Cli::try_parse_from(["larder", "up"]).map_err(|e| Failure::internal(e.to_string()))?;
-    let Command::Up(args) = parsed.command else { return Err(Failure::internal("'larder up' is another command")) };
-    run(global, *args).await
+    match parsed.command {
+        Command::Up(args) => Ok(*args),
+        _ => Err(Failure::internal("'larder up' is another command")),
+    }
 }
 
 /// What a first run makes beside what the options say.
@@ -180,6 +186,43 @@ pub(super) async fn resume(global: &Global, args: &UpArgs, data: &Path) -> Resul
             Err(failure)
         }
     }
+}
+
+/// A first run in a daemon that serves nothing yet: its file keeps what it says, and its doors stay where they are.
+/// `doors`: those at which the first share is.
+pub(super) async fn make_beside(
+    daemon: &Daemon,
+    args: &UpArgs,
+    doors: &SetupDoors,
+    wishes: &Wishes,
+) -> Result<String, Failure> {
+    let mut config = daemon.blank_config().await?;
+    config.pools.push(PoolConfig { name: args.name.clone(), disks: args.disks.clone(), scrub: Schedule::default() });
+    config.discovery.name.clone_from(&wishes.box_name);
+    look_at_disks(args, &config, true)?;
+    let password = wishes.password.as_deref();
+    password.map(|password| fit_password(password, false)).transpose()?;
+    (wishes.steps)(0);
+    let opened = open_or_create(args, &config.pools[0], daemon.folder().path(), daemon.memory_per_pool(1)).await?;
+    config.pools[0].name.clone_from(&opened.name);
+    daemon.adopt(opened);
+    let user = args.user.clone().unwrap_or_else(|| USER.to_owned());
+    let finish = async {
+        (wishes.steps)(1);
+        complete(&mut config, daemon, &user, wishes).await?;
+        share_options(args)?(&mut config);
+        for share in &mut config.shares {
+            (share.smb, share.webdav, share.sftp, share.nfs) = (doors.smb, doors.webdav, doors.sftp, doors.nfs);
+        }
+        daemon.ensure_password(&user, password).await?;
+        (wishes.steps)(2);
+        daemon.set_up(&config).await
+    };
+    let finished = finish.await;
+    if finished.is_err() {
+        daemon.give_back(&config.pools[0].name).await;
+    }
+    finished.map(|()| user)
 }
 
 /// Opens or makes everything; afterwards larder.toml says what is there. `wishes`: of a first run.

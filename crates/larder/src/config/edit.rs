@@ -15,7 +15,7 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Val
 use super::share::guard_word;
 use super::{
     Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
-    Schedule, ShareConfig, UserConfig, VolumeName, Writers, group::GROUP_SIGN,
+    Schedule, ShareConfig, UserConfig, VolumeConfig, VolumeName, Writers, group::GROUP_SIGN,
 };
 
 /// The file's text, being edited.
@@ -66,6 +66,22 @@ impl Editor {
             table.insert("scrub", value(pool.scrub.word()));
         }
         self.tables("pool").push(table);
+    }
+
+    /// The pools, volumes, shares and users of a configuration whose file has none, and the name of the box.
+    pub(crate) fn add_entries(&mut self, config: &Config) {
+        config.pools.iter().for_each(|pool| self.add_pool(pool));
+        for volume in &config.volumes {
+            self.tables("volume").push(volume_table(volume));
+        }
+        config.shares.iter().for_each(|share| self.add_share(share));
+        config.users.iter().for_each(|user| self.add_user(user));
+        if let Some(name) = &config.discovery.name {
+            let section = self.document.entry("discovery").or_insert_with(|| Item::Table(Table::new()));
+            if let Some(section) = section.as_table_like_mut() {
+                section.insert("name", value(name));
+            }
+        }
     }
 
     /// Names other disks for a pool. Whether there is such a pool.
@@ -466,12 +482,7 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
     }
     let mut volumes = ArrayOfTables::new();
     for volume in &config.volumes {
-        let mut table = Table::new();
-        table.insert("name", value(volume.name.to_string()));
-        if let Some(kept) = &volume.snapshots {
-            table.insert("snapshots", value(counts_table(kept)));
-        }
-        volumes.push(table);
+        volumes.push(volume_table(volume));
     }
     if let Some(name) = &config.discovery.name {
         let mut table = Table::new();
@@ -487,6 +498,16 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
     text.push('\n');
     text.push_str(&document.to_string());
     text
+}
+
+/// As a first run makes it.
+fn volume_table(volume: &VolumeConfig) -> Table {
+    let mut table = Table::new();
+    table.insert("name", value(volume.name.to_string()));
+    if let Some(kept) = &volume.snapshots {
+        table.insert("snapshots", value(counts_table(kept)));
+    }
+    table
 }
 
 fn counts_table(kept: &SnapshotCounts) -> InlineTable {

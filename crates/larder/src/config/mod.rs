@@ -218,6 +218,13 @@ impl Config {
     }
 
     /// Whether volumes can lie there: a pool or a store.
+    /// Whether nothing is served, and nobody could log in.
+    pub(crate) fn is_blank(&self) -> bool {
+        let has_storage = !(self.pools.is_empty() && self.stores.is_empty() && self.volumes.is_empty());
+        let has_people = !(self.users.is_empty() && self.groups.is_empty());
+        !has_storage && !has_people && self.shares.is_empty() && self.mounts.is_empty() && self.replicas.is_empty()
+    }
+
     pub(crate) fn has_ground(&self, name: &str) -> bool {
         self.pool(name).is_some() || self.stores.iter().any(|store| store.name == name)
     }

@@ -5,7 +5,8 @@
 //! - `pressure.kernel_wakes_us`: a trigger of the kernel wakes the task, at most once per window.
 //!   Without pressure the task asks the kernel nothing.
 //! - `pressure.limit_is_polled`: the limit of a control group, where there is one, is looked at
-//!   every few seconds: the kernel kills a group that reaches it, without slowing it first.
+//!   every few seconds once a quarter of it is in use: the kernel kills a group that reaches it, without slowing it first.
+//!   Below that a look in each round is enough: what grows fast is caches, whose bound is a quarter.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,20 +30,23 @@ const TRIGGER: &[u8] = b"some 150000 2000000\0";
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// Nothing more is given back so soon.
 const SHED_EVERY: Duration = Duration::from_secs(1);
-/// The time between two looks at the group's limit (`pressure.limit_is_polled`).
+/// The time between two looks at the group's limit, a quarter of which is in use (`pressure.limit_is_polled`).
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_OFTEN_PERCENT: u64 = 25;
 /// So much of the group's limit in use counts as short.
 const LIMIT_PERCENT: u64 = 95;
 
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut triggers = machine::pressure_files().iter().filter_map(|file| trigger(file)).collect::<Vec<_>>();
-    let limited = machine::group_memory().is_some();
-    let (mut round, mut looks) = (Instant::now(), tokio::time::interval(if limited { LOOK_EVERY } else { ROUND }));
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut round, mut next) = (Instant::now(), tokio::time::Instant::now());
     let mut told: Option<Instant> = None;
     loop {
         let short = tokio::select! {
-            _ = looks.tick() => limited && near_limit(),
+            () = tokio::time::sleep_until(next) => {
+                let used = used_percent();
+                next = tokio::time::Instant::now() + if used >= LOOK_OFTEN_PERCENT { LOOK_EVERY } else { ROUND };
+                used >= LIMIT_PERCENT
+            }
             () = pressed(&mut triggers) => true,
         };
         let pools = daemon.storage.all();
@@ -66,8 +70,9 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-fn near_limit() -> bool {
-    machine::group_memory().is_some_and(|(used, limit)| used >= limit / 100 * LIMIT_PERCENT)
+/// Of the group's limit; 0 where there is none.
+fn used_percent() -> u64 {
+    machine::group_memory().map_or(0, |(used, limit)| used / (limit / 100).max(1))
 }
 
 fn trigger(file: &Path) -> Option<AsyncFd<File>> {

@@ -76,6 +76,7 @@ mod seats;
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
+mod setup_offer;
 mod shares;
 pub(crate) mod sharing;
 mod snapshot_runs;
@@ -126,6 +127,8 @@ pub(crate) struct Daemon {
     pub(crate) watch: std::sync::Arc<watch::Watch>,
     pub(crate) top: top::TopState,
     record: box_record::BoxRecord,
+    /// While there is nothing to serve.
+    pub(crate) setup_offer: setup_offer::SetupOffer,
     /// Held while a volume is moved.
     moving: std::sync::Arc<Mutex<()>>,
     state: Mutex<State>,
@@ -180,6 +183,7 @@ impl Daemon {
             watch,
             top,
             record,
+            setup_offer: setup_offer::SetupOffer::default(),
             moving: Default::default(),
             state: Mutex::new(state),
         })
@@ -195,7 +199,7 @@ impl Daemon {
     }
 
     /// Each pool's part of the memory.
-    fn memory_per_pool(&self, pools: usize) -> ByteSize {
+    pub(crate) fn memory_per_pool(&self, pools: usize) -> ByteSize {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
@@ -259,6 +263,7 @@ impl Daemon {
     }
 
     async fn apply(&self, state: &mut State) {
+        self.setup_offer.look_at(&state.config);
         let mut notes = state.config.notes();
         notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::closed_to_others(&state.config, addr)));
         for note in notes.iter().filter(|note| !state.noted.contains(note)) {
@@ -815,6 +820,7 @@ impl Daemon {
 
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        self.setup_offer.end().await;
         self.announcer.stop().await;
         self.servers.end_page_streams();
         serving.stop().await;

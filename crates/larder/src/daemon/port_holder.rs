@@ -14,6 +14,7 @@ const SERVICES: [(u16, &[&str]); 5] = [
     (443, &["nginx", "apache2", "caddy", "lighttpd", "haproxy", "traefik"]),
     (22, &["ssh", "sshd"]),
 ];
+const NFS_PORT: u16 = 2049;
 const GROUPS: &str = "/sys/fs/cgroup/system.slice";
 
 /// A program, or a service of the kernel.
@@ -26,6 +27,10 @@ pub(super) struct Holder {
 }
 
 impl Holder {
+    fn unit(name: &str) -> Self {
+        Self { name: name.to_owned(), pid: None, unit: Some(name.to_owned()) }
+    }
+
     /// How to stop it.
     pub(super) fn stop(&self) -> String {
         match (&self.unit, self.pid) {
@@ -48,13 +53,24 @@ impl fmt::Display for Holder {
 }
 
 pub(super) fn of(port: u16) -> Option<Holder> {
-    process(port).or_else(|| service(port, Path::new(GROUPS)))
+    process(port).or_else(|| service(port, Path::new(GROUPS))).or_else(|| {
+        let statistics = std::fs::read_to_string("/proc/net/rpc/nfsd").unwrap_or_default();
+        (port == NFS_PORT && has_threads(&statistics)).then(|| Holder::unit("nfs-server"))
+    })
 }
 
+/// Also one that systemd starts at the first connection: its socket has a group of its own.
 fn service(port: u16, groups: &Path) -> Option<Holder> {
     let (_, units) = SERVICES.iter().find(|(known, _)| *known == port)?;
-    let unit = units.iter().find(|unit| groups.join(format!("{unit}.service")).is_dir())?;
-    Some(Holder { name: (*unit).to_owned(), pid: None, unit: Some((*unit).to_owned()) })
+    let is_there =
+        |unit: &&&str| ["service", "socket"].iter().any(|kind| groups.join(format!("{unit}.{kind}")).is_dir());
+    units.iter().find(is_there).map(|unit| Holder::unit(unit))
+}
+
+/// Whether the NFS server of the kernel runs, which is no process: the line `th COUNT ...` of its statistics.
+fn has_threads(statistics: &str) -> bool {
+    let threads = statistics.lines().find_map(|line| line.strip_prefix("th ")?.split_whitespace().next()?.parse().ok());
+    threads.is_some_and(|count: u32| count > 0)
 }
 
 /// The process that has the listening socket, as far as `/proc` shows it.
@@ -118,6 +134,15 @@ mod tests {
             ("the service smbd", "sudo systemctl disable --now smbd")
         );
         assert_eq!(service(446, groups.path()), None);
+        std::fs::create_dir(groups.path().join("rpcbind.socket")).unwrap();
+        let found = service(111, groups.path()).unwrap();
+        assert_eq!(found.stop(), "sudo systemctl disable --now rpcbind.socket rpcbind");
+    }
+
+    #[test]
+    fn the_server_of_the_kernel_is_known_by_its_threads() {
+        assert!(has_threads("rc 0 0 0\nth 8 0 0.000 0.000\n"));
+        assert!(!has_threads("rc 0 0 0\nth 0 0 0.000 0.000\n") && !has_threads("") && !has_threads("th x\n"));
     }
 
     #[test]

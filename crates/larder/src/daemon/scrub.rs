@@ -89,6 +89,7 @@ impl OpenPool {
     /// The same from memory: it reads nothing, so damaged objects are counted as files, and none has a name.
     pub(crate) fn known_status(&self) -> PoolStatus {
         let Some(pool) = self.disk_pool() else { return self.status() };
+        pool.keep_space();
         let (damaged, more) = pool.damage();
         let (out, out_more) = pool.out_of_reach();
         let out_of_reach = out.len() as u64 + out_more;

@@ -351,16 +351,26 @@ async fn bind_nfs(
     let strangers = Arc::clone(&doors.strangers);
     let client_book = Some(folder.join(NFS4_CLIENTS));
     let config = NfsConfig { connections_max: doors.connections_max, strangers, client_book, ..NfsConfig::default() };
-    // The portmapper's port is another address: try it alone first, so that the failure names the right one.
-    if let Some(other) = portmapper {
-        drop(
-            std::net::TcpListener::bind(other)
-                .map_err(|e| port_failure("the portmapper", "--portmapper", other, &e))?,
-        );
-    }
+    let portmapper = portmapper.map(portmapper_place).transpose()?.flatten();
     let config = NfsConfig { portmapper, ..config };
     let server = NfsServer::bind(addr, config).await.map_err(|e| port_failure("NFS", "--nfs", addr, &e))?;
     Ok(Nfs { addr: server.local_addr(), handle: server.handle(), server: Mutex::new(Some(server)) })
+}
+
+/// The portmapper's port is another address: it is tried alone first, so that a failure names the right one. `None`: another
+/// program has it. Then only clients of NFS version 3 that are told no ports miss it, and the doors open without.
+fn portmapper_place(addr: SocketAddr) -> Result<Option<SocketAddr>, Failure> {
+    let Err(error) = std::net::TcpListener::bind(addr) else { return Ok(Some(addr)) };
+    let failure = port_failure("the portmapper", "--portmapper", addr, &error);
+    if failure.kind != FailureKind::Busy {
+        return Err(failure);
+    }
+    tracing::warn!(
+        "{}; NFS goes on without it, and clients of version 3 need the options port= and mountport=. {}",
+        failure.message,
+        failure.action.unwrap_or_default()
+    );
+    Ok(None)
 }
 
 async fn bind_smb(addr: SocketAddr, doors: &Doors) -> Result<SmbServer, Failure> {
@@ -453,7 +463,11 @@ async fn bind_web(
     if let Some(addr) = listen.webdavs {
         let serves = Serves { shares: true, guest: is_shared };
         let listened = server.listen(addr, tls.clone(), serves).await;
-        tls_bound = Some(listened.map_err(|e| port_failure("WebDAV", "--webdavs", addr, &e))?);
+        let failed = |error: std::io::Error| match is_shared {
+            true => door_failure("WebDAV and the page", "--webdavs", BOTH_LINES, addr, &error),
+            false => port_failure("WebDAV", "--webdavs", addr, &error),
+        };
+        tls_bound = Some(listened.map_err(failed)?);
         page_bound = tls_bound.filter(|_| is_shared);
     }
     if let Some(addr) = page_at.filter(|_| !is_shared) {
@@ -539,15 +553,30 @@ impl Serving {
     }
 }
 
+/// What moves WebDAV over TLS and the page, where they have one address.
+const BOTH_LINES: &str = "under [listen]: webdavs = \":PORT\", and under [page]: listen = \":PORT\"";
+
 fn port_failure(protocol: &str, flag: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {
+    let lines = match flag.trim_start_matches('-') {
+        "page" => "under [page]: listen = \":PORT\"".to_owned(),
+        "portmapper" => "under [listen]: take out the line portmapper".to_owned(),
+        key => format!("under [listen]: {key} = \":PORT\""),
+    };
+    door_failure(protocol, flag, &lines, addr, error)
+}
+
+/// `lines`: of larder.toml, that move the door.
+fn door_failure(protocol: &str, flag: &str, lines: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {
     let failure = Failure::io(format_args!("cannot serve {protocol} on {addr}"), error);
     let port = addr.port();
     match failure.kind {
         FailureKind::Busy => {
-            let key = flag.trim_start_matches('-');
-            let elsewhere = format!(
-                "or choose a port with {flag} :PORT ({flag} :0 takes a free one), or in larder.toml, under [listen]: {key} = \":PORT\""
-            );
+            let elsewhere = match flag {
+                "--portmapper" => format!("or in larder.toml, {lines}"),
+                _ => format!(
+                    "or choose a port with {flag} :PORT ({flag} :0 takes a free one), or in larder.toml, {lines}"
+                ),
+            };
             match super::port_holder::of(port) {
                 Some(holder) => {
                     failure.action(format!("{holder} has port {port}: stop it with: {}; {elsewhere}", holder.stop()))

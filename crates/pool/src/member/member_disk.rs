@@ -98,6 +98,8 @@ pub enum ErrorKind {
 
 /// Free space is asked of the filesystem at most this often.
 const SPACE_AGE_MAX: Duration = Duration::from_millis(100);
+/// The same for a look that asks no disk, while nothing is written: other programs may use the filesystem.
+const KNOWN_SPACE_AGE_MAX: Duration = Duration::from_secs(300);
 /// How long a disk that said "no space" is taken at its word.
 const FULL_FOR: Duration = Duration::from_secs(2);
 
@@ -139,13 +141,23 @@ pub struct MemberDisk {
     pub pending_bytes: AtomicU64,
     /// Reads under way, to choose among copies.
     pub reading: AtomicU64,
-    /// As last seen, and when; `None`: to be looked at again.
-    space: Mutex<Option<(Option<Instant>, DiskSpace)>>,
+    space: Mutex<Option<SpaceSeen>>,
     full_until: Mutex<Option<Instant>>,
     /// When it went out of use, as far as is known.
     out_since: Mutex<Option<Instant>>,
     /// The last error, for people.
     pub last_error: Mutex<String>,
+}
+
+/// The room on a disk, as it was seen last.
+#[derive(Clone, Copy, Debug)]
+struct SpaceSeen {
+    /// Since when it counts as fresh; `None`: to be looked at again.
+    fresh: Option<Instant>,
+    looked: Instant,
+    /// [`MemberDisk::written`] then.
+    written: u64,
+    space: DiskSpace,
 }
 
 impl MemberDisk {
@@ -226,7 +238,7 @@ impl MemberDisk {
     /// Takes a disk in use whose calls are counted ([`Self::watched`]).
     pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
         *self.path.write() = path;
-        *self.space.lock() = io.space().ok().map(|space| (None, space));
+        *self.space.lock() = io.space().ok().map(|space| SpaceSeen { fresh: None, ..self.seen(space) });
         *self.io.write() = Some(io);
         *self.lock.lock() = Some(lock);
         self.resilvered_bytes.store(0, Ordering::Relaxed);
@@ -318,26 +330,44 @@ impl MemberDisk {
     /// The room that the filesystem reports, at most [`SPACE_AGE_MAX`] old.
     pub fn space(&self) -> DiskSpace {
         let mut cached = self.space.lock();
-        if let Some((Some(at), space)) = *cached
-            && at.elapsed() < SPACE_AGE_MAX
+        if let Some(seen) = *cached
+            && seen.fresh.is_some_and(|at| at.elapsed() < SPACE_AGE_MAX)
         {
-            return space;
+            return seen.space;
         }
         let fresh = self.io().and_then(|io| io.space());
-        match fresh {
-            Ok(space) => *cached = Some((Some(Instant::now()), space)),
-            // Unknown is not full: the next write finds out whether the disk is well.
-            Err(_) => *cached = Some((Some(Instant::now()), cached.map(|(_, space)| space).unwrap_or_default())),
+        // Unknown is not full: the next write finds out whether the disk is well.
+        let space = fresh.unwrap_or_else(|_| cached.map(|seen| seen.space).unwrap_or_default());
+        *cached = Some(self.seen(space));
+        space
+    }
+
+    /// For a look that asks no disk: what was seen last counts as fresh once more, unless something was written since.
+    pub fn keep_space(&self) {
+        let written = self.written();
+        if let Some(seen) = &mut *self.space.lock()
+            && (seen.fresh.is_some() && seen.written == written && seen.looked.elapsed() < KNOWN_SPACE_AGE_MAX)
+        {
+            seen.fresh = Some(Instant::now());
         }
-        cached.map(|(_, space)| space).unwrap_or_default()
     }
 
     /// The next caller looks again. The old figure is kept for the case that the disk does not
     /// answer.
     pub fn forget_space(&self) {
-        if let Some((at, _)) = &mut *self.space.lock() {
-            *at = None;
+        if let Some(seen) = &mut *self.space.lock() {
+            seen.fresh = None;
         }
+    }
+
+    fn seen(&self, space: DiskSpace) -> SpaceSeen {
+        let now = Instant::now();
+        SpaceSeen { fresh: Some(now), looked: now, written: self.written(), space }
+    }
+
+    /// Grows with whatever is written.
+    fn written(&self) -> u64 {
+        self.counts.writes.get() + self.counts.syncs.get()
     }
 
     /// Notes that it is out of use, unless that is known; returns for how long.

@@ -161,6 +161,7 @@ impl Shared {
     /// Gives up uploads that nobody goes on with. Never returns.
     pub async fn expire_uploads(self: &Arc<Self>) {
         loop {
+            self.uploads.any().await;
             tokio::time::sleep(EXPIRE_EVERY).await;
             let shared = Arc::clone(self);
             // A panic ends this round. In place it would end the door, whose connections wait beside it.

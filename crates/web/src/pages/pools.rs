@@ -255,7 +255,7 @@ pub fn is_busy(pools: &[PoolStatus]) -> bool {
 
 /// While disks work.
 const BUSY: Duration = Duration::from_secs(2);
-const CALM: Duration = Duration::from_secs(15);
+const CALM: Duration = Duration::from_secs(30);
 
 type Draw = Box<dyn Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync>;
 

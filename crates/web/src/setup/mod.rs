@@ -125,6 +125,13 @@ impl Setup {
         (Self(Arc::new(inner)), token)
     }
 
+    /// The token of another link. The one before is good no more, nor is the browser that it let in.
+    pub fn draw(&self) -> String {
+        let (link, token) = Link::new(self.0.now());
+        *self.0.link.lock() = link;
+        token
+    }
+
     pub async fn answer<B>(&self, request: Request<B>, peer: Peer) -> Response<Body>
     where
         B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,

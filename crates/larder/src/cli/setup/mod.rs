@@ -28,6 +28,7 @@ use crate::daemon::box_record::found;
 use crate::folder::DataFolder;
 use crate::{machine, out};
 
+pub(super) mod beside;
 mod front;
 mod task;
 
@@ -125,6 +126,26 @@ pub(super) async fn run(global: &Global, args: UpArgs, data: &Path) -> Result<()
     served
 }
 
+/// The addresses of the pages.
+struct Way {
+    here: String,
+    outward: String,
+    port: u16,
+    fingerprint: String,
+}
+
+impl Way {
+    fn of(front: &Front) -> Self {
+        let (here, outward) = (machine::host_local(front.addr()), machine::host_outward(front.addr()));
+        Self { here, outward, port: front.addr().port(), fingerprint: front.fingerprint() }
+    }
+
+    fn link(&self, host: &str, token: &str) -> String {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("https://{host}:{}/setup/{token}", self.port)
+    }
+}
+
 /// A box that is made.
 struct Made {
     daemon: Daemon,
@@ -186,21 +207,24 @@ async fn make(
     task: &Arc<Task>,
 ) -> Result<Made, (&'static str, Failure)> {
     let disks = task.prepare(&plan).await.map_err(|failure| ("disks", failure))?;
-    let before = task.steps_of_devices(&plan);
     let nfs_from = plan.doors.nfs_from;
     let args = arguments(args, &plan, disks).map_err(|failure| ("names", failure))?;
-    let told = Arc::clone(task);
-    let wishes = Wishes {
-        password: Some(plan.password),
-        share: Some(plan.share),
-        snapshots: plan.snapshots.then_some(SNAPSHOTS),
-        box_name: Some(plan.box_name).filter(|name| !name.is_empty()),
-        steps: Box::new(move |step| told.reached(before + step)),
-    };
+    let wishes = wishes(plan, task);
     let made = up::make(global, &args, folder, &wishes).await;
     let (daemon, user, _) = made.map_err(|failure| ("names", failure))?;
     task.forget_plan();
     Ok(Made { daemon, args, user, nfs_from })
+}
+
+fn wishes(plan: SetupPlan, task: &Arc<Task>) -> Wishes {
+    let (task, before) = (Arc::clone(task), task.steps_of_devices(&plan));
+    Wishes {
+        password: Some(plan.password),
+        share: Some(plan.share),
+        snapshots: plan.snapshots.then_some(SNAPSHOTS),
+        box_name: Some(plan.box_name).filter(|name| !name.is_empty()),
+        steps: Box::new(move |step| task.reached(before + step)),
+    }
 }
 
 /// What a person chose, as the options of `larder up` say it. Options that were given stay.
@@ -231,13 +255,9 @@ fn may_bind(port: u16) -> bool {
 }
 
 fn announce(global: &Global, front: &Front, token: &str, data: &Path) -> Result<(), Failure> {
-    let link = |host: &str| {
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("https://{host}:{}/setup/{token}", front.addr().port())
-    };
-    let here = link(&machine::host_local(front.addr()));
-    let outward = link(&machine::host_outward(front.addr()));
-    let fingerprint = front.fingerprint();
+    let way = Way::of(front);
+    let (here, outward) = (way.link(&way.here, token), way.link(&way.outward, token));
+    let fingerprint = way.fingerprint;
     if global.json {
         let page = Page { url: None, setup: &here };
         return out::say_json(&Waiting { pid: std::process::id(), page, fingerprint: &fingerprint, data });

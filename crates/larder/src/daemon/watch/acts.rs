@@ -9,8 +9,9 @@ use axum::extract::{Request, connect_info};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
+use futures::future::BoxFuture;
 use hyper::Method;
-use larder_api::endpoint::{Endpoint, Form, status_of};
+use larder_api::endpoint::{Form, status_of};
 use larder_api::{BODY_BYTES_MAX, BY_HEADER, FOR_HEADER, Failure};
 use larder_watch::audit::{Record, RecordKind};
 use serde_json::Value;
@@ -39,20 +40,30 @@ impl connect_info::Connected<IncomingStream<'_, tokio::net::UnixListener>> for P
     }
 }
 
-/// Lets `respond` answer, and records what it did if that is an act.
-pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
+/// The endpoint of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) name: &'static str,
+    pub(crate) method: Method,
+    pub(crate) form: Form,
+}
+
+/// Lets `respond` answer about what the path names, and records what it did if that is an act.
+pub(crate) async fn audited(
+    asked: Asked,
     daemon: Arc<Daemon>,
     peer: Option<Peer>,
-    mut target: String,
+    named: String,
     request: Request,
-    respond: impl FnOnce(Request) -> F + Send,
+    respond: fn(Arc<Daemon>, String, Request) -> BoxFuture<'static, Response>,
 ) -> Response {
-    if E::METHOD == Method::GET || QUESTIONS.contains(&E::NAME) {
-        return respond(request).await;
+    if asked.method == Method::GET || QUESTIONS.contains(&asked.name) {
+        return respond(daemon, named, request).await;
     }
+    let mut target = named.clone();
     let Asker { who, from, by } = asker(&request, peer);
-    let request = match E::FORM {
-        Form::Json => match named(request).await {
+    let request = match asked.form {
+        Form::Json => match with_names(request).await {
             Ok((request, names)) => {
                 target = [target, names].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
                 request
@@ -68,12 +79,12 @@ pub(crate) async fn audited<E: Endpoint, F: Future<Output = Response> + Send>(
         who,
         from,
         by,
-        what: E::NAME.to_owned(),
+        what: asked.name.to_owned(),
         target,
         result: "its caller went away before it ended".to_owned(),
     };
-    let mut act = Act { daemon, record: Some(record) };
-    let response = respond(request).await;
+    let mut act = Act { daemon: Arc::clone(&daemon), record: Some(record) };
+    let response = respond(daemon, named, request).await;
     act.ended(response.status());
     drop(act);
     response
@@ -130,7 +141,7 @@ impl Drop for Act {
 }
 
 /// The request with its body read, and the names in it.
-async fn named(request: Request) -> Result<(Request, String), Failure> {
+async fn with_names(request: Request) -> Result<(Request, String), Failure> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, BODY_BYTES_MAX)
         .await

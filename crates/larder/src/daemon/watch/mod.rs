@@ -40,7 +40,7 @@ mod state;
 mod ups;
 mod ups_end;
 
-pub(super) use acts::{Peer, audited};
+pub(super) use acts::{Asked, Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
 pub(crate) use guards::Guards;

@@ -708,12 +708,29 @@ impl Clients {
         self.records.iter().any(|(id, record)| is_silent(record) && states.has_state(*id))
     }
 
+    /// How long after `now` the first client falls silent, or the first record may be over; a lease at most, since state that keeps a
+    /// record may end before.
+    pub fn next_change(&self, now: Moment, states: &dyn StateHolders) -> Option<Duration> {
+        let rest = |(id, record): (&ClientId, &ClientRecord)| {
+            let silent = now.since(record.life.renewed());
+            match self.lease.checked_sub(silent) {
+                Some(rest) if !rest.is_zero() => rest,
+                _ => self.time_of(*id, record, states).saturating_sub(silent),
+            }
+        };
+        self.records.iter().map(rest).min().map(|rest| rest.min(self.lease))
+    }
+
+    /// How long a record lasts without a sign of its client.
+    fn time_of(&self, id: ClientId, record: &ClientRecord, states: &dyn StateHolders) -> Duration {
+        let keeps = record.is_confirmed && states.has_state(id);
+        if keeps { COURTESY } else { self.lease }
+    }
+
     /// Removes the records whose time is over, and names those that may have had state. Waits for nobody.
     pub fn sweep(&mut self, now: Moment, states: &dyn StateHolders) -> Vec<(ClientId, OwnerName)> {
         let is_over = |(id, record): &(&ClientId, &ClientRecord)| {
-            let silent = now.since(record.life.renewed());
-            let keeps = record.is_confirmed && states.has_state(**id);
-            silent >= if keeps { COURTESY } else { self.lease }
+            now.since(record.life.renewed()) >= self.time_of(**id, record, states)
         };
         let over: Vec<ClientId> = self.records.iter().filter(is_over).map(|(id, _)| *id).collect();
         over.into_iter().filter_map(|id| self.remove(id).map(|owner| (id, owner))).collect()

@@ -304,7 +304,9 @@ fn courteous_clients_stay_until_a_day_is_over() {
     assert_eq!(world.clients.sweep(at(day - 1), &world.states), []);
     assert_eq!(world.clients.sweep(at(day), &world.states)[0].0, client);
     let (mut world, client, _) = World::confirmed();
+    assert_eq!(world.clients.next_change(at(89), &world.states), Some(Duration::from_secs(1)));
     assert_eq!(world.clients.sweep(at(90), &world.states)[0].0, client, "it has nothing to keep");
+    assert_eq!(world.clients.next_change(at(90), &world.states), None, "nobody is left");
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //!   WRITE by a stateid that was judged before take none ([`KnownRights`]). Operations without a stateid need no state.
 //! - `server.records_in_groups`: changes of a volume's record of clients are written as one by whoever comes first, while
 //!   the next ones gather. Each request waits for its own change.
-//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients. Without
-//!   any the sweeper sleeps.
+//! - `server.sweeps_while_used`: the records of clients that are gone are looked for while there are clients: when the first
+//!   of them falls silent or may be over, and once a lease. Without any the sweeper sleeps.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -427,22 +427,27 @@ impl NfsV4 {
     /// Looks for clients that are gone, until `shutdown` (`server.sweeps_while_used`).
     pub async fn look_after_clients(self: Arc<Self>, shutdown: CancellationToken) {
         loop {
-            let (is_idle, waiting) = {
+            let (next, waiting) = {
                 let mut state = self.lock();
-                state.sweep(self.now());
+                let now = self.now();
+                state.sweep(now);
                 self.delegations_changed(&state);
-                let is_idle = state.clients.len() == 0 && !state.books.values().any(Grace::is_on);
                 // Whoever waits at another door for a silent client's lock has it now (`clients.courtesy_keeps`).
-                let has_silent = state.clients.has_silent(self.now(), &state.states);
-                (is_idle, if has_silent { state.states.table().all_files() } else { Vec::new() })
+                let has_silent = state.clients.has_silent(now, &state.states);
+                let waiting = if has_silent { state.states.table().all_files() } else { Vec::new() };
+                let next = match state.books.values().any(Grace::is_on) {
+                    true => Some(SWEEP_EVERY),
+                    false => state.clients.next_change(now, &state.states).map(|next| next.max(SWEEP_EVERY)),
+                };
+                (next, waiting)
             };
             waiting.iter().for_each(Files::wake_lock_waiters);
             self.close_links();
             // What could not be written is tried again at the next look.
             let _ = self.settle().await;
             tokio::select! {
-                () = self.used.notified(), if is_idle => {}
-                () = tokio::time::sleep(SWEEP_EVERY), if !is_idle => {}
+                () = self.used.notified(), if next.is_none() => {}
+                () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
                 () = shutdown.cancelled() => return,
             }
         }

@@ -20,7 +20,7 @@ use hyper::StatusCode;
 use larder_base::hex;
 use larder_volume::Cred;
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard, watch};
 
 use super::super::fail::Fail;
 use super::super::put::Arriving;
@@ -104,7 +104,11 @@ fn surplus(mut silent: Vec<Silent>, left_bytes: u64, total_bytes: u64) -> Vec<St
 }
 
 #[derive(Default)]
-pub struct Uploads(Mutex<HashMap<String, Arc<Entry>>>);
+pub struct Uploads {
+    all: Mutex<HashMap<String, Arc<Entry>>>,
+    /// Whoever looks after them sleeps while there are none.
+    begun: Notify,
+}
 
 /// The right to go on with an upload, until another request comes for it.
 pub struct Held {
@@ -138,7 +142,7 @@ impl Entry {
 impl Uploads {
     pub fn add(&self, user: &DoorUser, arriving: Arriving, length: u64) -> Result<String, Fail> {
         const FULL: Fail = Fail::new(StatusCode::SERVICE_UNAVAILABLE, "as many uploads are under way as there may be");
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user.name).count() >= OF_USER_MAX {
             // Those that are done are of little use.
             all.retain(|_, entry| !entry.stage.try_lock().is_ok_and(|stage| !matches!(*stage, Stage::Arriving(_))));
@@ -157,7 +161,16 @@ impl Uploads {
             requests: watch::Sender::new(0),
         };
         all.insert(id.clone(), Arc::new(entry));
+        self.begun.notify_one();
         Ok(id)
+    }
+
+    /// Returns at once while there are uploads, and otherwise with the first.
+    pub async fn any(&self) {
+        let is_empty = self.all.lock().is_empty();
+        if is_empty {
+            self.begun.notified().await;
+        }
     }
 
     /// `uploads.of_one_user`
@@ -169,16 +182,16 @@ impl Uploads {
             };
             entry.user == user.name && entry.uid == user.uid && user.token.as_ref().is_none_or(opens)
         };
-        self.0.lock().get(id).filter(may).cloned().ok_or(NONE)
+        self.all.lock().get(id).filter(may).cloned().ok_or(NONE)
     }
 
     pub fn remove(&self, id: &str) {
-        self.0.lock().remove(id);
+        self.all.lock().remove(id);
     }
 
     /// Drops what nobody goes on with (`uploads.expire`, `uploads.silent_bounded`).
     pub fn expire(&self, now: Instant) {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         all.retain(|_, entry| now.saturating_duration_since(entry.seen.lock().last) < SILENT_MAX);
         let mut by_tree: HashMap<uuid::Uuid, (Arc<ShareState>, Vec<Silent>)> = HashMap::new();
         let mut newest: HashMap<&str, Instant> = HashMap::new();
@@ -212,11 +225,11 @@ impl Uploads {
 
     /// Drops those whose users are gone, or are others of the same name.
     pub fn keep_users(&self, users: &HashSet<(&str, u32)>) {
-        self.0.lock().retain(|_, entry| users.contains(&(entry.user.as_str(), entry.uid)));
+        self.all.lock().retain(|_, entry| users.contains(&(entry.user.as_str(), entry.uid)));
     }
 
     pub fn forget_share(&self, share: &Arc<ShareState>) {
-        self.0.lock().retain(|_, entry| !Arc::ptr_eq(&entry.share, share));
+        self.all.lock().retain(|_, entry| !Arc::ptr_eq(&entry.share, share));
     }
 }
 
