@@ -495,7 +495,7 @@ def test_other_doors_recall_a_delegation_to_write(larder, reader, here, mounted)
         assert folder
 
 
-def test_whoever_waits_for_a_lock_hears_of_it(reader, four, here, mounted):
+def test_whoever_waits_for_a_lock_hears_of_it(reader, four, here):
     file = four.open([*here, "f"], create=UNCHECKED, mode=0o666)
     held = four.lock(file, WRITE_LOCK)
     mine = reader.open_handle(file.handle)
@@ -541,7 +541,7 @@ class CallbackServer:
 def test_a_client_of_the_older_minor_version_is_called_on_its_own_port(larder, four, here):
     calls = CallbackServer()
     with connect(larder, minor=0) as old:
-        set_client(old, b"called", address=calls.address)
+        set_client(old, b"called-" + os.urandom(4), address=calls.address)
         path = [*here, "f"]
         four.close_file(four.open(path, access=WRITE, create=UNCHECKED, mode=0o666))
         file = old.open(path, access=READ, seqid=1)

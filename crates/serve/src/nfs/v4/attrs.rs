@@ -10,7 +10,9 @@ use super::types::{
     FsLocationsInfo, FsStatus4, Handle4, LayoutBody, ModeMasked, NfsStat, RetentionGet, RetentionSet, SecLabel,
     SetTime4, Text, ThresholdItem, Time4,
 };
-use super::wire::{Opaque, Xdr, XdrList, XdrOut, xdr_struct};
+#[cfg(any(test, fuzzing))]
+use super::wire::Opaque;
+use super::wire::{Xdr, XdrList, XdrOut, xdr_struct};
 
 xdr_struct! {
     /// `mode_umask4` (RFC 8275 5).

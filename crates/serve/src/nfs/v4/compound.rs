@@ -10,7 +10,9 @@ use bytes::Bytes;
 use super::super::xdr::{Garbage, Reader, padding};
 use super::ops::{ArgOp, OpNumber, ResOp, WriteArgs};
 use super::types::{NfsStat, StableHow, StateId, Text};
-use super::wire::{FileData, Opaque, Xdr, XdrList, XdrMark, XdrOut, xdr_struct};
+#[cfg(any(test, fuzzing))]
+use super::wire::XdrList;
+use super::wire::{FileData, Opaque, Xdr, XdrMark, XdrOut, xdr_struct};
 
 /// Operations of one request. Linux sends 16 at most; a session's own limit is lower.
 pub const OPERATIONS_MAX: u32 = 256;

@@ -103,7 +103,7 @@ impl<'m> Run<'m> {
                 let done = state.clients.renew(client, now);
                 // RFC 7530 16.29.4: it is renewed, and hears that it is not called.
                 let is_cut_off = state.states.has_delegations(client) && !v4.is_linked(client);
-                let done = done.and_then(|()| if is_cut_off { Err(NfsStat::CbPathDown) } else { Ok(()) });
+                let done = done.and(if is_cut_off { Err(NfsStat::CbPathDown) } else { Ok(()) });
                 self.push(reply, &ResOp::Renew(done));
             }
             other => self.push(reply, &ResOp::failed(other.number(), NfsStat::ServerFault)),
