@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::form::encoded;
 use crate::session::{is_same, secret};
 
-/// Of a secret (RFC 4226 4, R6).
+/// Of a secret: what RFC 4226 4 recommends.
 const SECRET_BYTES: usize = 20;
 /// Of a step (RFC 6238 4.1).
 const STEP_SECS: u64 = 30;

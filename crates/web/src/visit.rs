@@ -122,6 +122,11 @@ impl Local {
         is_fine.then(|| Self(text.to_owned()))
     }
 
+    /// A page to go to after the log-in, never its form.
+    pub fn after_log_in(text: &str) -> Self {
+        Self::read(text).filter(|local| !local.path().starts_with("/+/log")).unwrap_or(Self::of("/"))
+    }
+
     /// A path of the page, without [`BASE`].
     pub fn of(path: &'static str) -> Self {
         Self(format!("{BASE}{path}"))

@@ -5,7 +5,6 @@ use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
 use super::account::knows_password;
-use super::log_in::next;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::note::Note;
 use crate::text::duration;
@@ -44,7 +43,7 @@ pub fn ask(visit: &Visit<'_>, status: StatusCode, next: &Local, token: String, r
 
 /// Somebody who gave the right password gives a code.
 pub async fn enter(visit: &Visit<'_>) -> Answer {
-    let (next, token) = (next(visit.form.text("next")), visit.token.clone().unwrap_or_default());
+    let (next, token) = (Local::after_log_in(visit.form.text("next")), visit.token.clone().unwrap_or_default());
     let factors = &visit.server.factors;
     let found = factors.waits(&token, visit.now());
     // The password, the user and the factor are still those of the first step.

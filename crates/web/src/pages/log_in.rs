@@ -32,7 +32,7 @@ pub async fn asset(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn form(visit: &Visit<'_>) -> Answer {
-    let next = next(visit.query.text("next"));
+    let next = Local::after_log_in(visit.query.text("next"));
     if visit.session.is_some() {
         return Ok(Outcome::Go(next));
     }
@@ -40,7 +40,7 @@ pub async fn form(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn enter(visit: &Visit<'_>) -> Answer {
-    let next = next(visit.form.text("next"));
+    let next = Local::after_log_in(visit.form.text("next"));
     if visit.server.factors.is_damaged() {
         // `factors.damage_opens_nothing`
         let text = "Nobody logs in: the second factors cannot be read. Restore the file page_factors of the data folder, or \
@@ -97,9 +97,4 @@ fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal
     frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
     let page = LogInPage { frame, next: next.path().to_owned(), name: name.to_owned(), refusal };
     Ok(Outcome::Form(status, rendered(&page)?, token))
-}
-
-/// A page to go to, never the form itself.
-pub fn next(text: &str) -> Local {
-    Local::read(text).filter(|local| !local.path().starts_with("/+/log")).unwrap_or(Local::of("/"))
 }
