@@ -20,6 +20,10 @@ const LINE_FULL: f64 = 0.8;
 /// A transfer over a wire comes without gaps, and a step of it brings no more than that many times the mean.
 const GAPLESS: f64 = 0.8;
 const EVEN: f64 = 2.6;
+/// Samples in which the client took nothing.
+const STOPPED: f64 = 0.2;
+/// Less than most of the time, where nothing else has as much.
+const MUCH: f64 = 0.3;
 /// Requests under way at the client: about one.
 const ABOUT_ONE: std::ops::RangeInclusive<f64> = 0.45..=1.6;
 
@@ -38,8 +42,8 @@ pub(super) const RANKING: &[(&str, Finder)] = &[
     ("a quota is used up", quota),
     ("the client's window is full", slow_to_take),
     ("the wire holds the answers", wire_out),
-    ("the wire holds the requests", wire_in),
     ("requests wait here", here),
+    ("the wire holds the requests", wire_in),
     ("bytes wait to be read here", unread),
     ("the cores are full", cores),
     ("one request is under way", one_request),
@@ -84,9 +88,10 @@ fn quota(seen: &Seen) -> Option<(Cause, f64)> {
     (seen.around.throttled >= THROTTLED).then_some((Cause::Quota, seen.around.throttled))
 }
 
-/// A queue on the way fills a window, too: then it is the wire's.
+/// A queue on the way fills a window, too, and then it is the wire's: but a wire always has bytes on it.
 fn slow_to_take(seen: &Seen) -> Option<(Cause, f64)> {
-    (seen.window_full >= WINDOW_FULL && !seen.is_queued()).then_some((Cause::SlowToTake, seen.window_full.max(MOST)))
+    (seen.window_full >= WINDOW_FULL && (!seen.is_queued() || seen.stopped >= STOPPED))
+        .then_some((Cause::SlowToTake, seen.window_full.max(MOST)))
 }
 
 fn wire_out(seen: &Seen) -> Option<(Cause, f64)> {
@@ -121,7 +126,9 @@ fn here(seen: &Seen) -> Option<(Cause, f64)> {
     let journal = if seen.around.log_full { Cause::JournalFull } else { Cause::Journal };
     let waits = [(disk, time.disks), (journal, time.durability), (Cause::Lease, time.other_client)];
     let (cause, share) = waits.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (time.here() >= MOST && share >= time.processor).then_some((cause, time.here()))
+    let is_first = share >= time.client.max(time.sending);
+    let is_much = time.here() >= MOST || time.here() >= MUCH && is_first;
+    (is_much && share >= time.processor).then_some((cause, time.here()))
 }
 
 /// The bytes are here, and larder does not come to read them.

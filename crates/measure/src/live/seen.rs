@@ -89,12 +89,16 @@ pub(super) struct Seen<'a> {
     pub unsent: f64,
     pub wire_bound: f64,
     pub unread: f64,
+    /// Bytes to send, and none on the way: the client takes none.
+    pub stopped: f64,
     /// Shares of the steps between samples in which bytes came.
     pub steps_with_bytes: f64,
     /// The best twentieth of these steps beside the mean of all steps: 1 comes evenly.
     pub burst: f64,
 }
 
+/// A backlog, and not what came since a thread was woken.
+const UNREAD_BYTES: u64 = 256 << 10;
 /// Rounding and clocks: a round trip below this is no queue.
 const QUEUE_S: f64 = 0.002;
 /// A round trip this many times its least has waited in a queue.
@@ -165,7 +169,8 @@ impl<'a> Seen<'a> {
             buffer_full: within(|tcp| tcp.buffer_full),
             unsent,
             wire_bound: share(&|tcp| !tcp.is_idle_sender && tcp.unacked > 0),
-            unread: share(&|tcp| tcp.unread_bytes > 0),
+            unread: share(&|tcp| tcp.unread_bytes >= UNREAD_BYTES),
+            stopped: share(&|tcp| tcp.unsent_bytes > 0 && tcp.unacked == 0),
             steps_with_bytes,
             burst,
         }

@@ -30,6 +30,7 @@ struct Shape {
     comes_every: u64,
     out_of_order: u64,
     unread: u64,
+    unacked: u32,
 }
 
 const QUIET: Shape = Shape {
@@ -49,6 +50,7 @@ const QUIET: Shape = Shape {
     comes_every: 1,
     out_of_order: 0,
     unread: 0,
+    unacked: 1,
 };
 
 fn moments(shape: &Shape) -> Vec<Moment> {
@@ -68,7 +70,7 @@ fn moments(shape: &Shape) -> Vec<Moment> {
         let took = Duration::from_millis(20 * step);
         moment.tcp = Some(TcpState {
             is_idle_sender: shape.is_idle_sender,
-            unacked: u32::from(shape.busy >= 0.5),
+            unacked: if shape.busy >= 0.5 { shape.unacked } else { 0 },
             rtt: Duration::from_micros(shape.rtt_us),
             rtt_min: Duration::from_micros(shape.rtt_min_us),
             retransmitted: (step * shape.retransmitted) as u32,
@@ -111,6 +113,14 @@ fn each_limit_is_named() {
     // A full wire drops what is too much.
     check(Shape { rtt_us: 40_000, ..lossy }, &calm, Cause::WireRate);
     check(Shape { busy: 1.0, unsent: 400_000, window_full: 0.9, ..QUIET }, &calm, Cause::SlowToTake);
+    // Probes of a window of zero take long: a queue has bytes on the way, and this has none.
+    let stopped = Shape { busy: 1.0, unsent: 400_000, window_full: 1.0, rtt_us: 13_000, unacked: 0, ..QUIET };
+    check(stopped, &calm, Cause::SlowToTake);
+    check(Shape { unacked: 20, ..stopped }, &calm, Cause::WireRate);
+    // A thread that is woken late has little to read; a backlog is more.
+    let late = Around { delayed: 0.95, ..calm.clone() };
+    check(Shape { rtt_us: 60_000, unread: 50_000, ..writes }, &late, Cause::WireRate);
+    check(Shape { unread: 2_000_000, ..writes }, &late, Cause::OtherWork);
     check(reads(Some(Wait::Disk)), &calm, Cause::DiskRead);
     check(reads(Some(Wait::Other)), &calm, Cause::Lease);
     let disk = Around { disk: Some("/mnt/b".to_owned()), ..calm.clone() };
