@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_api::endpoints::DrawSetupLink;
-use larder_api::{Failure, SetupDoors, SetupLink, SetupPlan};
+use larder_api::{Failure, FailureKind, SetupDoors, SetupImport, SetupLink, SetupPlan};
 use larder_base::{SystemClock, shell};
 use larder_web::Setup;
 use tokio_util::sync::CancellationToken;
 
 use super::front::Front;
-use super::task::{Ordered, Task};
+use super::task::{Order, Ordered, Task};
 use super::{LAST_PAGE_TIME, PORT, Page, Waiting, Way, arguments, reachable, wishes};
 use crate::cli::args::Global;
 use crate::cli::reach::{Target, maybe_target};
@@ -78,8 +78,8 @@ async fn run(daemon: Arc<Daemon>, (front, setup): (Front, Setup), task: Arc<Task
             () = configured.cancelled() => None,
             () = stop.cancelled() => None,
         };
-        let Some(plan) = order else { break None };
-        let making = make(&daemon, plan, &task);
+        let Some(order) = order else { break None };
+        let making = carry_out(&daemon, order, &task);
         let made = tokio::select! {
             made = making => made,
             () = stop.cancelled() => break None,
@@ -116,6 +116,24 @@ async fn run(daemon: Arc<Daemon>, (front, setup): (Front, Setup), task: Arc<Task
 struct Made {
     user: String,
     doors: SetupDoors,
+}
+
+async fn carry_out(daemon: &Daemon, order: Order, task: &Arc<Task>) -> Result<Made, (&'static str, Failure)> {
+    match order {
+        Order::Make(plan) => make(daemon, plan, task).await,
+        Order::Import(import) => Err(("disks", not_while_running(daemon, &import))),
+    }
+}
+
+/// The doors, keys and numbers of a box are those that its daemon began with.
+fn not_while_running(daemon: &Daemon, import: &SetupImport) -> Failure {
+    let data = shell::word(daemon.folder().path());
+    let folders: Vec<String> = import.folders.iter().map(|folder| shell::word(folder).to_string()).collect();
+    Failure::new(FailureKind::Busy, "a service that runs does not become another box").action(format!(
+        "stop it (sudo systemctl stop larder), then: {} --data {data} up --import {}",
+        machine::program(),
+        folders.join(" ")
+    ))
 }
 
 /// A failure comes with the step of the pages that can mend it.

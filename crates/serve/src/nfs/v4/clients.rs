@@ -757,6 +757,7 @@ impl Clients {
         self.records.get(&client).is_some_and(|record| record.is_confirmed)
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.records.len()
     }
