@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use larder_base::traffic;
 use larder_files::copy::Unnamed;
 use larder_files::{Files, Open};
 use larder_volume::{
@@ -116,7 +117,11 @@ impl Upload {
         // The right to write was asked for when the file was opened.
         let cred = Cred { checked: true, ..self.room.cred.clone() };
         let write = async move { files.write(&cred, ino, at, data, Stability::Unstable).await.map(drop) };
-        self.writing.spawn(write);
+        // A task of its own, of the same request.
+        match traffic::current() {
+            Some(traffic) => self.writing.spawn(traffic::within(traffic, write)),
+            None => self.writing.spawn(write),
+        };
         Ok(())
     }
 
