@@ -76,6 +76,7 @@ mod seats;
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
+mod setting_up;
 mod setup_offer;
 mod shares;
 pub(crate) mod sharing;
