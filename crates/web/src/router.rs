@@ -139,6 +139,9 @@ routes! {
     POST "/alerts/test" ChangeConfiguration alerts::test;
     GET "/care" SeeBox care::page;
     POST "/care/reload" ChangeConfiguration care::reload;
+    POST "/care/accept" ChangeStorage care::accept;
+    POST "/care/replicate" ChangeStorage care::replicate;
+    POST "/care/end-replication" ChangeStorage care::end_replication;
     GET "/care/config" SeeBox config::page;
     POST "/care/config/plan" ChangeConfiguration config::plan;
     POST "/care/config/apply" ChangeConfiguration config::apply;

@@ -919,6 +919,32 @@ async fn jobs_are_listed_and_ended() {
 }
 
 #[tokio::test]
+async fn boxes_are_paired_by_a_code() {
+    let trial = Trial::new();
+    trial
+        .daemon
+        .set("POST /v1/accept", json!({"code": "larder-CODE", "addr": "10.0.0.2:12070", "replica": "tank/copy"}));
+    trial.daemon.set("POST /v1/replications", json!({"replications": []}));
+    let owner = trial.log_in("owner").await;
+    let shown = trial.post(&owner, "/care/accept", &[("replica", "tank/copy")]).await;
+    assert!(
+        shown.status == StatusCode::OK && shown.text.contains("larder-CODE") && shown.text.contains("10.0.0.2:12070")
+    );
+    assert!(!trial.get(&owner, "/care").await.text.contains("larder-CODE"));
+    let fields = [("volume", "tank/files"), ("to", "far:12070/tank/copy"), ("code", "larder-CODE"), ("limit", "")];
+    trial.post(&owner, "/care/replicate", &fields).await;
+    let end = [("volume", "tank/files"), ("to", "far:12070/tank/copy"), ("typed", "tank")];
+    trial.post(&owner, "/care/end-replication", &end).await;
+    let added =
+        json!({"add": {"volume": "tank/files", "to": "far:12070/tank/copy", "limit": null, "code": "larder-CODE"}});
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, added, "the name was not typed");
+    let end = [("volume", "tank/files"), ("to", "far:12070/tank/copy"), ("typed", "tank/files")];
+    trial.post(&owner, "/care/end-replication", &end).await;
+    let removed = json!({"remove": {"volume": "tank/files", "to": "far:12070/tank/copy"}});
+    assert_eq!(trial.daemon.changes().pop().unwrap().1, removed);
+}
+
+#[tokio::test]
 async fn the_past_is_a_link_away() {
     let trial = Trial::new();
     let mut served = share("fi les");
@@ -1328,6 +1354,8 @@ async fn forms_and_routes_meet() {
     trial
         .daemon
         .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));
+    let sent = json!({"volume": "tank/files", "to": "far:tank/copy", "sent_bytes": 0, "late": false});
+    trial.daemon.set("GET /v1/replications", json!({"replications": [sent]}));
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
     let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);

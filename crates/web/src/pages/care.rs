@@ -2,9 +2,12 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    GetInfo, GetPoolHistory, GetPoolsKnown, GetReplications, GetSnapshotSchedules, GetVolumes, ReloadConfig,
+    AcceptReplica, ChangeReplications, GetInfo, GetPoolHistory, GetPoolsKnown, GetReplications, GetSnapshotSchedules,
+    GetVolumes, ReloadConfig,
 };
-use larder_api::{PoolStatus, ReplicationStatus, SnapshotCounts, SnapshotSchedule, VolumeStatus};
+use larder_api::{
+    Accept, Accepted, PoolStatus, ReplicationChange, ReplicationStatus, SnapshotCounts, SnapshotSchedule, VolumeStatus,
+};
 
 use super::change::path_for;
 use super::keys;
@@ -145,6 +148,7 @@ fn jobs(pools: &[PoolStatus], volumes: &[VolumeStatus], replications: &[Replicat
 struct CarePage {
     frame: Frame,
     jobs: Vec<JobView>,
+    volumes: Vec<String>,
     events: Vec<EventView>,
     unread: Vec<String>,
     schedules: Vec<ScheduleView>,
@@ -182,6 +186,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     show(&CarePage {
         frame: visit.frame("care", "Care"),
         jobs: jobs(&pools, &volumes, &replications.replications),
+        volumes: volumes.iter().map(|volume| format!("{}/{}", volume.pool, volume.name)).collect(),
         events,
         unread,
         schedules: schedules.iter().map(ScheduleView::of).collect(),
@@ -192,6 +197,54 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         memory: size(info.memory_bytes),
         data: info.data.display().to_string(),
     })
+}
+
+#[derive(Template)]
+#[template(path = "invitation.html")]
+struct InvitationPage {
+    frame: Frame,
+    replica: String,
+    code: String,
+    addr: String,
+}
+
+/// Makes a code for the box that sends. The answer shows it, and no later page can.
+pub async fn accept(visit: &Visit<'_>) -> Answer {
+    let made = async {
+        let request = Accept { replica: visit.required("replica", "the replica")?, keep: None, quota_bytes: None };
+        visit.call(AcceptReplica, (), &request).await
+    };
+    match made.await {
+        Ok(Accepted { code, addr, replica }) => {
+            let frame = visit.frame("care", "Code for a replica");
+            show(&InvitationPage { frame, replica, code, addr: addr.to_string() })
+        }
+        Err(failure) => visit.back(Local::of("/care"), Err(failure)),
+    }
+}
+
+pub async fn replicate(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let volume = visit.required("volume", "the volume")?;
+        let to = visit.required("to", "the replica")?;
+        let done = format!("{volume} is replicated to {to} after each snapshot.");
+        let (limit, code) = (visit.form.filled("limit"), visit.form.filled("code"));
+        let request = ReplicationChange::Add { volume, to, limit, code, as_files: None };
+        visit.call(ChangeReplications, (), &request).await?;
+        Ok(Note::done(done))
+    };
+    visit.back(Local::of("/care"), change.await)
+}
+
+pub async fn end_replication(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let volume = visit.required("volume", "the volume")?;
+        visit.typed(&volume)?;
+        let request = ReplicationChange::Remove { volume: volume.clone(), to: visit.form.filled("to") };
+        visit.call(ChangeReplications, (), &request).await?;
+        Ok(Note::done(format!("{volume} is replicated there no longer. The replica stays.")))
+    };
+    visit.back(Local::of("/care"), change.await)
 }
 
 pub async fn reload(visit: &Visit<'_>) -> Answer {
