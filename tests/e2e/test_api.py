@@ -5,8 +5,8 @@ import json
 import socket
 from pathlib import Path
 
-from waiting import wait_for
 from conftest import make
+from waiting import wait_for
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "api.json"
 BODY_BYTES_MAX = 16 << 20
