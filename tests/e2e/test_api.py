@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from conftest import make
+from waiting import wait_for
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "api.json"
 BODY_BYTES_MAX = 16 << 20
@@ -72,7 +73,8 @@ def test_the_daemon_answers_as_its_schema_says(folder):
     try:
         assert daemon.run("api", check=True).stdout == SCHEMA.read_text()
         assert json.loads(daemon.run("api", "--json", check=True).stdout) == SPEC
-        name = {"pools": "tank", "users": daemon.user}
+        name = {"pools": "tank", "users": daemon.user, "config": "1"}
+        wait_for(lambda: json.loads(ask(daemon, "get", "/v1/config/history")[2])["versions"])
         asked = 0
         for path, methods in SPEC["paths"].items():
             if "get" not in methods or path in ("/v1/keys/{name}", "/v1/receive/{name}"):

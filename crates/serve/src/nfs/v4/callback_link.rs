@@ -156,13 +156,11 @@ impl CallbackLink {
 async fn carry(stream: TcpStream, back: &BackChannel) -> io::Result<()> {
     let (mut from, mut to) = stream.into_split();
     let sending = async {
-        loop {
-            let next = |waker: &std::task::Waker| back.next(waker).map_or(Poll::Pending, Poll::Ready);
-            let call = poll_fn(|cx| next(cx.waker())).await;
-            if let Err(error) = to.write_all(&call).await {
-                return Err::<(), io::Error>(error);
-            }
+        let next = |waker: &std::task::Waker| back.next(waker).map_or(Poll::Pending, |call| Poll::Ready(Some(call)));
+        while let Some(call) = poll_fn(|cx| next(cx.waker())).await {
+            to.write_all(&call).await?;
         }
+        Ok::<(), io::Error>(())
     };
     let receiving = async {
         loop {
