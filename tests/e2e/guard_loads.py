@@ -18,7 +18,8 @@ TEXT = b"Dear Ann, these are the words of a letter that somebody can read, line 
 
 def run(*command, **more):
     env = {**os.environ, "RESTIC_PASSWORD": "x", "BORG_PASSPHRASE": "x", "BORG_RELOCATED_REPO_ACCESS_IS_OK": "yes",
-           "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes", "HOME": str(more.get("cwd", "/tmp"))}
+           "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK": "yes", "HOME": str(more.get("cwd", "/tmp")),
+           "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=1800, env=env, check=False, **more)
     assert done.returncode == 0, (command, done.stdout[-1000:], done.stderr[-2000:])
 

@@ -69,8 +69,15 @@ SPEC = json.loads(SCHEMA.read_text())
 
 
 def test_the_daemon_answers_as_its_schema_says(folder):
+    supply = folder / "supply" / "bat"
+    supply.mkdir(parents=True)
+    for name, text in {"type": "Battery", "status": "Full", "capacity": "77"}.items():
+        (supply / name).write_text(text)
     daemon = make(folder).start()
     try:
+        with open(daemon.data / "larder.toml", "a") as config:
+            config.write(f'[ups]\nsource = "battery"\nfolder = "{supply.parent}"\n')
+        daemon.run("reload", check=True)
         assert daemon.run("api", check=True).stdout == SCHEMA.read_text()
         assert json.loads(daemon.run("api", "--json", check=True).stdout) == SPEC
         name = {"pools": "tank", "users": daemon.user, "config": "1"}

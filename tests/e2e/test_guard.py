@@ -7,8 +7,7 @@ import random
 import subprocess
 
 import pytest
-from impacket.smb3 import SessionError
-from impacket.smbconnection import SMBConnection
+from impacket.smbconnection import SessionError, SMBConnection
 
 from conftest import client, make, payload
 from guard_loads import HARMFUL, HARMLESS, answer, attack, places, told

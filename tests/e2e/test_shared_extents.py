@@ -14,6 +14,8 @@ from nfs4 import UNCHECKED, Nfs4, nothing, put
 
 MIB = 1 << 20
 SIZE = 256 * MIB
+# With its header a request is smaller than a session allows.
+PIECE = MIB // 2
 
 
 @pytest.fixture
@@ -25,7 +27,8 @@ def daemon(tmp_path):
 
 
 def connect(daemon):
-    return Nfs4("127.0.0.1", daemon.nfs_port, minor=2, owner=os.urandom(8)).session()
+    """One client through all restarts: the grace after one ends with its word that it takes nothing back."""
+    return Nfs4("127.0.0.1", daemon.nfs_port, minor=2, owner=b"the only one").session()
 
 
 def copy(four, source, target, count, at=0):
@@ -39,7 +42,7 @@ def clone(four, source, target, count=0, at=0):
     four.compound(put(source.handle), nfs4.SAVE, put(target.handle), (nfs4.CLONE, arguments, nothing))
 
 
-def fill(four, top, name, size=SIZE, piece=MIB):
+def fill(four, top, name, size=SIZE, piece=PIECE):
     file = four.open([top, name], create=UNCHECKED, owner=name.encode())
     data = payload(piece)
     for at in range(0, size, piece):
@@ -48,7 +51,7 @@ def fill(four, top, name, size=SIZE, piece=MIB):
     return file
 
 
-def is_whole(four, file, size=SIZE, piece=MIB):
+def is_whole(four, file, size=SIZE, piece=PIECE):
     data = payload(piece)
     for at in range(0, size, piece):
         if four.read(file, at, piece).data != at.to_bytes(8, "big") + data[8:]:

@@ -10,12 +10,15 @@ from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
 from conftest import client, make, payload
+from test_smb import server_query
 from waiting import wait_for
 
 BAND = 8 << 20
 HISTORY = "com.apple.TimeMachine.SnapshotHistory.plist"
 ALL = 0x1F01FF
 OPEN_IF, CREATE, OPEN = 3, 2, 1
+# MS-FSCC 2.5.4
+FULL_SIZE_INFORMATION = 7
 
 
 class Mac:
@@ -26,6 +29,8 @@ class Mac:
         self.smb.login(larder.user, larder.password)
         self.tree = self.smb.connectTree(larder.share)
         self.raw = self.smb.getSMBServer()
+        # Says that it is a Mac, which may rename folders with open files.
+        self.raw.close(self.tree, self.raw.create(self.tree, "", 0x80, 7, 1, OPEN, 0, createContexts=[server_query()]))
 
     def open(self, path, how=OPEN_IF, directory=False):
         options = smb2.FILE_DIRECTORY_FILE if directory else smb2.FILE_NON_DIRECTORY_FILE
@@ -34,7 +39,8 @@ class Mac:
 
     def write(self, file, at, data):
         for start in range(0, len(data), 1 << 16):
-            self.raw.write(self.tree, file, data[start:start + (1 << 16)], at + start)
+            piece = data[start:start + (1 << 16)]
+            self.raw.write(self.tree, file, piece, at + start, len(piece))
 
     def full_sync(self, file):
         """FLUSH with 0xFFFF in Reserved1, which asks for F_FULLFSYNC."""
@@ -73,7 +79,7 @@ class Mac:
     def room(self):
         """Total and free bytes, as the Mac's picker and its free room have them."""
         file = self.open("", OPEN, directory=True)
-        blob = self.raw.queryInfo(self.tree, file, infoType=smb2.SMB2_0_INFO_FILESYSTEM, fileInfoClass=smb2.SMB2_FULL_FS_INFO)
+        blob = self.raw.queryInfo(self.tree, file, infoType=smb2.SMB2_0_INFO_FILESYSTEM, fileInfoClass=FULL_SIZE_INFORMATION)
         self.close(file)
         total, free, _, sectors, sector = struct.unpack("<QQQLL", blob[:32])
         return total * sectors * sector, free * sectors * sector

@@ -133,7 +133,7 @@ def test_it_ends_in_order_when_the_power_stays_away(folder, ups, way):
         larder.start()
         with client(larder) as nfs:
             assert nfs.read_all(nfs.lookup(nfs.root, "a").handle) == data
-        kinds = [alert["event"] for alert in json.loads(larder.run("alerts", "--all", "--json", check=True).stdout)["past"]]
+        kinds = [alert["event"] for alert in json.loads(larder.run("alerts", "list", "--all", "--json", check=True).stdout)["past"]]
         assert "ups-stops" in kinds and "restarted" not in kinds, kinds
         assert larder.stop() == 0
     finally:
