@@ -107,7 +107,7 @@ impl Paced {
     }
 
     /// Lists the connection among those of clients.
-    pub fn is_watched(mut self, protocol: Protocol, peer: SocketAddr) -> (Self, Arc<Traffic>) {
+    pub fn watched(mut self, protocol: Protocol, peer: SocketAddr) -> (Self, Arc<Traffic>) {
         let live = Live::begin(protocol, peer, &self.stream);
         let traffic = Arc::clone(live.traffic());
         self.live = Some(live);

@@ -116,6 +116,7 @@ impl From<FsError> for NoWay {
 
 /// What a path leads to.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "one lives as long as a request; `Top` is the rare one")]
 pub enum Spot {
     /// The directory of shares.
     Top,

@@ -196,12 +196,12 @@ impl Guard {
 }
 
 /// The entry of a client, which may push another one out (`guard.table_bounded`). `None`: all are told about.
-fn entry<'c>(
-    clients: &'c mut HashMap<u64, Watched>,
+fn entry(
+    clients: &mut HashMap<u64, Watched>,
     key: u64,
     now_secs: u64,
     suspect: impl FnOnce() -> Suspect,
-) -> Option<&'c mut Watched> {
+) -> Option<&mut Watched> {
     if !clients.contains_key(&key) && clients.len() >= CLIENTS_MAX {
         let may_go = clients.iter().filter(|(_, watched)| !watched.told);
         let (oldest, _) = may_go.min_by_key(|(_, watched)| watched.seen_secs)?;

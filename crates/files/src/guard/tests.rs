@@ -118,7 +118,7 @@ async fn emptying_first_and_writing_beside_are_noticed() {
     let letters = share.letters(120).await;
     let (eve, empty) = (client("eve", 6), SetAttr { size: Some(0), ..SetAttr::default() });
     for (n, ino) in letters[..60].iter().enumerate() {
-        share.files.setattr(&eve, *ino, empty.clone()).await.unwrap();
+        share.files.setattr(&eve, *ino, empty).await.unwrap();
         share.write(&eve, *ino, &noise(n as u64, 4096)).await.unwrap();
     }
     assert_eq!(share.suspects(), ["eve at 192.168.1.6"]);

@@ -239,7 +239,7 @@ async fn serve_one(
     let shared = Arc::clone(&open.0);
     let (cut, known) = (CancellationToken::new(), CancellationToken::new());
     let evicted = stranger.evicted();
-    let (socket, traffic) = stranger.paces(socket, peer.ip()).is_watched(Protocol::Sftp, peer);
+    let (socket, traffic) = stranger.paces(socket, peer.ip()).watched(Protocol::Sftp, peer);
     let pace = socket.pace().clone();
     let wire = Wire::new(socket, cut.clone(), known.clone(), stranger.meter());
     let conn = Conn::new(Arc::clone(&shared), (peer.ip(), traffic), (stranger, pace), cut.clone(), known.clone());

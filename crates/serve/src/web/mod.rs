@@ -242,7 +242,7 @@ fn admit(
         if !stranger.meter().holds(IDLE_TLS_BYTES) {
             return;
         }
-        let (socket, traffic) = stranger.paces(socket, peer.ip()).is_watched(Protocol::WebDav, peer);
+        let (socket, traffic) = stranger.paces(socket, peer.ip()).watched(Protocol::WebDav, peer);
         let pace = socket.pace().clone();
         let shaking = tls.acceptor().accept(socket);
         let shaken = tokio::select! {

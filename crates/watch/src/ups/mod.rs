@@ -98,7 +98,7 @@ mod tests {
         let none = Limits::default();
         assert_eq!(stops(none, &vec![battery.clone(); 500]), None, "as long as it lasts");
         assert_eq!(stops(after(3), &vec![battery.clone(); 9]), Some(3));
-        let back = [&vec![battery.clone(); 3][..], &[mains.clone()], &vec![battery.clone(); 4]].concat();
+        let back = [&vec![battery.clone(); 3][..], std::slice::from_ref(&mains), &vec![battery.clone(); 4]].concat();
         assert_eq!(stops(after(3), &back), Some(7), "the time begins anew");
         let low = Ok(Reading { is_low: true, ..reading(true, 50) });
         assert_eq!(stops(none, &[mains.clone(), battery.clone(), low]), Some(2));
