@@ -105,7 +105,7 @@ BUCKET_SECONDS ?= 60
 .PHONY: help up build build-bucket bucket servers peers install deb test-deb test-container test-arm64 arm64 idle test unit e2e fuzz-api posix sim soak top-trials false-alarms mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -17
+	@sed -n 's/^# //p' Makefile | head -19
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -246,6 +246,7 @@ soak: packages-test build
 
 false-alarms: packages-test build
 	LARDER=$(LARDER) /usr/bin/python3 tests/e2e/guard_loads.py
+
 top-trials: packages-test build
 	LARDER_TOP_TRIALS=10 /usr/bin/python3 -m pytest tests/e2e/test_top.py -rA --timeout 3600
 
