@@ -1,8 +1,8 @@
 //! The JSON schema of the file, made from its types, and the file with its defaults written out.
 //!
 //! - `schema.defaults_are_true`: a default that the schema names is what the file means without that key. So a file
-//!   with its defaults written out means the same. A default that depends on something else is in words and not in
-//!   the schema.
+//!   with its defaults written out means the same. A default that depends on something else is in words and not in the
+//!   schema, and a table that says something by being there (`x-means-something`) is not written.
 
 use larder_api::Failure;
 use schemars::generate::SchemaSettings;
@@ -66,6 +66,9 @@ pub(crate) fn with_defaults(text: &str) -> Result<String, Failure> {
         if is_tables(part) {
             fill_tables(document.get_mut(key), part);
         } else if properties(part).any(|(_, value)| value.get("default").is_some()) {
+            if part.get("x-means-something").is_some() && !document.contains_key(key) {
+                continue;
+            }
             let item = document.entry(key).or_insert_with(|| Item::Table(Table::new()));
             if let Some(table) = item.as_table_mut() {
                 fill(table, part);
@@ -139,7 +142,7 @@ mod tests {
              [[user]]\nname = \"ann\"\nuid = 7\n[[group]]\nname = \"g\"\ngid = 8\n[[mount]]\ndir = \"/m\"\nvolume = \"t/v\"\n\
              [[store]]\nname = \"b\"\nurl = \"s3://bucket/p\"\n[[replicate]]\nvolume = \"t/v\"\nto = \"b/v\"\n[[replica]]\nname = \"b/r\"\n\
              [power]\nprice = 0.5\n[[power.part]]\nname = \"x\"\nidle_watts = 1.0\n[[power.source]]\nkind = \"nut\"\nups = \"u\"\n\
-             [[power.price_at]]\nfrom = \"1:00\"\nto = \"2:00\"\nprice = 0.25\n";
+             [[power.price_at]]\nfrom = \"1:00\"\nto = \"2:00\"\nprice = 0.25\n[ups]\nsource = \"battery\"\nstop_after = \"10m\"\n";
         for text in ["", short, "# mine\n[listen]\nsmb = \"off\"  # why\n"] {
             let full = with_defaults(text).unwrap();
             assert_eq!(parse(&full), parse(text), "{full}");

@@ -27,23 +27,21 @@ pub(crate) struct UpsConfig {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-means-something" = true))]
 pub(super) struct RawUps {
     /// "nut": a server of Network UPS Tools; "battery": the battery of this machine.
     #[schemars(extend("enum" = ["nut", "battery"]))]
     #[schemars(extend("default" = "nut"))]
     source: Option<Spanned<String>>,
-    /// HOST or HOST:PORT of upsd.
-    #[schemars(extend("default" = "127.0.0.1:3493"))]
+    /// HOST or HOST:PORT of upsd; 127.0.0.1:3493 if it is not given.
     address: Option<Spanned<String>>,
-    /// The UPS, as ups.conf of the server names it.
-    #[schemars(extend("default" = "ups"))]
+    /// The UPS, as ups.conf of the server names it; ups if it is not given.
     name: Option<Spanned<String>>,
     /// A user of upsd.users; with one the server waits for this machine before it cuts the power.
     user: Option<Spanned<String>>,
     /// A file with the user's password.
     password_file: Option<Spanned<String>>,
-    /// The folder of the kernel's batteries.
-    #[schemars(extend("default" = BATTERIES))]
+    /// The folder of the kernel's batteries; /sys/class/power_supply if it is not given.
     folder: Option<Spanned<String>>,
     /// Stop after so long on the battery, such as "10m"; when the battery is low if it is not given.
     stop_after: Option<Spanned<String>>,
