@@ -93,7 +93,7 @@ def larder(folder):
 
 
 def snapshots(larder, volume):
-    return [one["name"] for one in json.loads(larder.run("snap", "list", volume, "--json", check=True).stdout)["snapshots"]]
+    return [one["name"] for one in json.loads(larder.run("snap", "list", volume, "--json", check=True).stdout)]
 
 
 def backup(mac, bundle, bands, seed, first):
