@@ -34,6 +34,10 @@ fn schedules_that_found_bugs_are_good_now() {
             2590251446,
             "a put that the engine had given up came after the volume was sealed: an object in clear, which no longer opened",
         ),
+        (
+            2764222860,
+            "a range of a file was not cloned while disks hung: a flush under way was taken for a file that changes",
+        ),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

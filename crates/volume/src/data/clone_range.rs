@@ -160,20 +160,29 @@ impl Inner {
         }
         self.parts.marks.set(features::SHARED_EXTENTS).await?;
         self.has_sharers.store(true, Ordering::Release);
-        for _ in 0..TRIES_MAX {
+        let mut tries = 0;
+        while tries < TRIES_MAX {
             self.flush_inode(source).await?;
             self.flush_inode(target).await?;
             match self.clone_now(source, target, span, update).await {
                 Ok(done) => return Ok(done),
-                // A flush may be under way for the attributes alone.
-                Err(Missed::Dirty) => {
-                    let flushed = self.wait_until(|| target.file.state.lock().in_flight == 0);
-                    let _ = tokio::time::timeout(FLUSH_WAIT_MAX, flushed).await;
-                }
+                Err(Missed::Dirty) => tries += usize::from(self.flushed_or_changed(source, target).await?),
                 Err(Missed::Failed(error)) => return Err(error),
             }
         }
         Err(FsError::Busy("the file keeps changing"))
+    }
+
+    /// Waits for a flush of `target` that is under way, which may be one of its attributes alone. False: it is still under way
+    /// because disks are slow, and nobody has written to either file.
+    async fn flushed_or_changed(&self, source: &Inode, target: &Inode) -> FsResult<bool> {
+        let written = || [source, target].map(|inode| inode.file.state.lock().last_seq);
+        let before = written();
+        let flushed = self.wait_until(|| target.file.state.lock().in_flight == 0);
+        match tokio::time::timeout(FLUSH_WAIT_MAX, flushed).await {
+            Ok(flushed) => flushed.map(|()| true),
+            Err(_) => Ok(written() != before),
+        }
     }
 
     async fn clone_now(
