@@ -22,6 +22,8 @@ CIRCLES = {
     "discovery": 1,
     "facts": 1,
     "files": 3,
+    "folder": 1,
+    "fs": 2,
     "import": 1,
     "larder": 5,
     "load": 1,

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_files::fuzz::dos_attribute(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_folder::fuzz::dos_attribute(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_files::fuzz::posix_list(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_fs::fuzz::posix_list(data));

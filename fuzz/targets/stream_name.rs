@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_files::fuzz::stream_name(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_folder::fuzz::stream_name(data));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use larder_volume::{Attr, Ino};
+use larder_fs::{Attr, Ino};
 use parking_lot::Mutex;
 
 /// The bin, at the top of a share.

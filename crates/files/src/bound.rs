@@ -4,7 +4,7 @@
 //!   shorter or removes them never is: a backup program has to be able to thin.
 //! - `bound.live_bytes`: the bound counts what files hold now. Snapshots count against the pool.
 
-use larder_volume::{FsError, FsResult, Ino, StatFs};
+use larder_fs::{FsError, FsResult, Ino, StatFs};
 
 use crate::Files;
 use crate::tree::Tree;

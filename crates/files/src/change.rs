@@ -4,10 +4,11 @@
 
 use bytes::Bytes;
 use larder_base::traffic::{self, Did, Wait};
-use larder_volume::acl::Acl;
-use larder_volume::{
+use larder_fs::Unnamed;
+use larder_fs::acl::Acl;
+use larder_fs::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
-    Stability, Unnamed, WriteVerifier, Written, XattrMode,
+    Stability, WriteVerifier, Written, XattrMode,
 };
 
 use crate::guarded::Successor;

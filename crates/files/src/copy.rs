@@ -16,8 +16,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::Timestamp;
-use larder_volume::acl::Acl;
-use larder_volume::{
+use larder_fs::acl::Acl;
+use larder_fs::{
     ACCESS_READ, Attr, CreateMode, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, ReadData, SeekTo,
     SetAttr, SetTime, Stability, XattrMode,
 };

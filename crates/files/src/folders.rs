@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use larder_volume::{FsResult, Ino};
+use larder_folder::Hosts;
+use larder_fs::{FsResult, Ino};
 
-use crate::folder::Hosts;
 use crate::{Files, Services};
 
 /// The filesystems of the host whose folders are shared.
@@ -25,7 +25,7 @@ pub struct Found {
 }
 
 impl Folders {
-    /// The folder at `path` of the host. [`larder_volume::FsError::NotFound`] or [`larder_volume::FsError::NotDirectory`]
+    /// The folder at `path` of the host. [`larder_fs::FsError::NotFound`] or [`larder_fs::FsError::NotDirectory`]
     /// if there is none.
     pub fn open(&self, path: &Path) -> FsResult<Found> {
         let (folder, top) = self.hosts.open(path)?;

@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
-use larder_volume::{Attr, Cred, FsError, FsResult, Ino, NameMatch};
+use larder_fs::{Attr, Cred, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
 

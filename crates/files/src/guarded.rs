@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_volume::{Attr, Changed, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
+use larder_fs::{Attr, Changed, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
 use crate::guard::sample::{Look, SAMPLE_BYTES, look_at};

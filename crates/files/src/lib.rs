@@ -26,17 +26,15 @@ mod bin;
 mod bound;
 mod change;
 pub mod copy;
-mod folder;
+#[cfg(test)]
+mod folder_tests;
 pub mod folders;
 mod forms;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 pub mod guard;
 mod guarded;
 pub mod leases;
 pub mod locks;
 mod opens;
-pub mod posix_acl;
 mod read;
 mod recycle;
 mod remove;
@@ -51,15 +49,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_volume::{
-    AccessTimes, Answers, Aspects, Attr, Cred, Event, HandleKey, Ino, Keeper, StatFs, Volume, Witness, WriteVerifier,
-};
+use larder_folder::Folder;
+pub use larder_folder::HostWatch;
+use larder_fs::{AccessTimes, Answers, Aspects, Attr, Cred, Event, Ino, Keeper, StatFs, Witness, WriteVerifier};
+use larder_volume::{HandleKey, Volume};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
 use bin::Bin;
-use folder::Folder;
-pub use folder::HostWatch;
 use guard::Guard;
 use leases::{Holder, Leases, Recall};
 use locks::Locks;
@@ -78,7 +75,7 @@ const WITNESS_WAIT_MAX_OF_MOUNTS: Duration = Duration::from_millis(50);
 
 /// An inode that a call holds (`files.number_held`). Nothing in a volume, which gives no number twice.
 pub struct HeldInode {
-    _file: Option<folder::OpenFile>,
+    _file: Option<larder_folder::OpenFile>,
 }
 
 /// A tree as one door sees it. Cheap to clone; all of one tree share their opens and leases.
@@ -226,19 +223,19 @@ impl Files {
         }
     }
 
-    /// The NFS server's record of clients that the tree keeps. [`larder_volume::FsError::NotSupported`]: it keeps none.
-    pub async fn nfs_clients(&self) -> larder_volume::FsResult<Option<Bytes>> {
+    /// The NFS server's record of clients that the tree keeps. [`larder_fs::FsError::NotSupported`]: it keeps none.
+    pub async fn nfs_clients(&self) -> larder_fs::FsResult<Option<Bytes>> {
         match &self.tree {
             Tree::Volume(volume) => volume.nfs_clients().await,
-            Tree::Folder(_) => Err(larder_volume::FsError::NotSupported),
+            Tree::Folder(_) => Err(larder_fs::FsError::NotSupported),
         }
     }
 
     /// Replaces the record of [`Files::nfs_clients`], durably.
-    pub async fn set_nfs_clients(&self, record: &[u8]) -> larder_volume::FsResult<()> {
+    pub async fn set_nfs_clients(&self, record: &[u8]) -> larder_fs::FsResult<()> {
         match &self.tree {
             Tree::Volume(volume) => volume.set_nfs_clients(record).await,
-            Tree::Folder(_) => Err(larder_volume::FsError::NotSupported),
+            Tree::Folder(_) => Err(larder_fs::FsError::NotSupported),
         }
     }
 
@@ -318,8 +315,8 @@ impl Files {
     }
 
     /// Has changes of a directory's entries by other programs of the host, which no door makes, among the events, until the
-    /// result is dropped. `None` in a volume, where there are none. [`larder_volume::FsError::Refused`] at the kernel's limit, which it names.
-    pub async fn watch_host(&self, dir: Ino) -> larder_volume::FsResult<Option<HostWatch>> {
+    /// result is dropped. `None` in a volume, where there are none. [`larder_fs::FsError::Refused`] at the kernel's limit, which it names.
+    pub async fn watch_host(&self, dir: Ino) -> larder_fs::FsResult<Option<HostWatch>> {
         match &self.tree {
             Tree::Volume(_) => Ok(None),
             Tree::Folder(folder) => folder.watch(dir).await.map(Some),

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 
 use crate::locks::{Owner, Range};

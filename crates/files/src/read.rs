@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::traffic::{self, Did, Wait};
-use larder_volume::acl::{Acl, Rights};
-use larder_volume::{
+use larder_fs::acl::{Acl, Rights};
+use larder_fs::{
     ACCESS_EXECUTE, AccessMask, Attr, Cred, FileId, FsError, FsResult, Grounds, Ino, Listing, NameMatch, ReadData,
     SeekTo, SnapshotInfo, Wish,
 };
@@ -15,7 +15,7 @@ use crate::tree::OpenNode;
 use crate::{Files, HeldInode, Open, Uses};
 
 impl Files {
-    /// At most [`larder_volume::IO_BYTES_MAX`] bytes, including writes that other clients still
+    /// At most [`larder_fs::IO_BYTES_MAX`] bytes, including writes that other clients still
     /// cache (`files.recall_first`). The caller has checked the rights.
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         traffic::waiting(Wait::Other, self.recall(ino, Recall::Writes)).await;
@@ -31,7 +31,7 @@ impl Files {
         self.tree.read(ino, offset, len).await
     }
 
-    /// The next data or hole at or after `offset`; [`larder_volume::FsError::NotFound`] past the end (ENXIO).
+    /// The next data or hole at or after `offset`; [`larder_fs::FsError::NotFound`] past the end (ENXIO).
     pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
         self.tree.seek(ino, offset, to).await
     }
@@ -88,12 +88,12 @@ impl Files {
         self.tree.resolve(id).await
     }
 
-    /// Checks a handle from a client: [`larder_volume::FsError::Stale`] when the inode is gone or is another generation.
+    /// Checks a handle from a client: [`larder_fs::FsError::Stale`] when the inode is gone or is another generation.
     pub async fn resolve(&self, id: FileId) -> FsResult<Attr> {
         self.tree.resolve(id).await
     }
 
-    /// Fails with [`larder_volume::FsError::Access`] unless all of `mask` is granted.
+    /// Fails with [`larder_fs::FsError::Access`] unless all of `mask` is granted.
     pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
         self.tree.access(cred, ino, mask).await
     }

@@ -14,8 +14,8 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use larder_volume::acl::DELETE;
-use larder_volume::{
+use larder_fs::acl::DELETE;
+use larder_fs::{
     AccessTimes, Answers, Attr, Changed, Cred, DirEntry, FileKind, FsError, FsResult, Ino, NameMatch, SetAttr,
 };
 

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use larder_base::Timestamp;
-use larder_volume::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino};
+use larder_fs::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino};
 
 use crate::Files;
 use crate::walk::{Report, Step, Stop, Walk};

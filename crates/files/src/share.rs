@@ -4,7 +4,7 @@
 //!   does nothing. A volume shares the extents, the host's filesystem copies as it likes (on XFS and btrfs by sharing).
 //! - `copy.small_moves_bytes`: sharing stores what is in memory first, which costs more than a short copy.
 
-use larder_volume::{Changed, Cred, FsError, FsResult, Ino};
+use larder_fs::{Changed, Cred, FsError, FsResult, Ino};
 
 use crate::Files;
 use crate::leases::Recall;

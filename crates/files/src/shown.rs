@@ -4,7 +4,7 @@
 //!   the tree meets each snapshot once.
 //! - `shown.last`: it is the last entry, at a cookie that no entry of a directory has.
 
-use larder_volume::{Attr, Cred, DirEntry, FsError, FsResult, Ino, Listing, NameMatch, SNAPSHOTS_NAME};
+use larder_fs::{Attr, Cred, DirEntry, FsError, FsResult, Ino, Listing, NameMatch, SNAPSHOTS_NAME};
 
 use crate::Files;
 

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::Either;
-use larder_volume::acl::{Acl, Rights};
-use larder_volume::{
+use larder_folder::Folder;
+use larder_fs::Unnamed;
+use larder_fs::acl::{Acl, Rights};
+use larder_fs::{
     AccessMask, AccessTimes, AllocateMode, Answers, Attr, Changed, CreateMode, Cred, Event, Events, FileId, FileKind,
-    FsError, FsResult, Grounds, Ino, Keeper, Listing, NameMatch, OpenFile, ReadData, RenameMode, SeekTo, SetAttr,
-    SnapshotInfo, Stability, StatFs, Unnamed, Volume, Wish, Witness, WriteVerifier, Written, XattrMode,
+    FsError, FsResult, Grounds, Ino, Keeper, Listing, NameMatch, ReadData, RenameMode, SeekTo, SetAttr, SnapshotInfo,
+    Stability, StatFs, Wish, Witness, WriteVerifier, Written, XattrMode,
 };
+use larder_volume::{OpenFile, Volume};
 use tokio::sync::broadcast;
-
-use crate::folder::{self, Folder};
 
 #[derive(Clone)]
 pub(crate) enum Tree {
@@ -25,7 +26,7 @@ pub(crate) enum Tree {
 /// Keeps an inode alive while it is open.
 pub(crate) enum OpenNode {
     Volume(OpenFile),
-    Folder(folder::OpenFile),
+    Folder(larder_folder::OpenFile),
 }
 
 impl OpenNode {
@@ -135,7 +136,7 @@ impl Tree {
         }
     }
 
-    /// [`larder_volume::FsError::ReadOnly`] for what nobody changes.
+    /// [`larder_fs::FsError::ReadOnly`] for what nobody changes.
     pub(crate) fn check_changeable(&self, ino: Ino) -> FsResult<()> {
         match self {
             Tree::Volume(volume) => volume.check_changeable(ino),
@@ -217,7 +218,7 @@ impl Tree {
         matches!(self, Tree::Folder(_))
     }
 
-    pub(crate) async fn hold(&self, id: FileId) -> FsResult<Option<folder::OpenFile>> {
+    pub(crate) async fn hold(&self, id: FileId) -> FsResult<Option<larder_folder::OpenFile>> {
         match self {
             Tree::Volume(_) => Ok(None),
             Tree::Folder(tree) => Ok(Some(Box::pin(tree.hold(id)).await?)),

@@ -10,7 +10,7 @@
 //! - `walk.yields`: other tasks run every [`YIELD_EVERY`] steps, and a walk that nobody waits for any more ends there.
 
 use bytes::Bytes;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Cred, DirEntry, FsError, FsResult, Ino};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Cred, DirEntry, FsError, FsResult, Ino};
 
 use crate::tree::Tree;
 

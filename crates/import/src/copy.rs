@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 
 use larder_files::Open;
-use larder_volume::{Attr, FileKind, FsError, Ino, SeekTo, SetAttr, Stability, Unnamed as Nameless};
+use larder_fs::Unnamed as Nameless;
+use larder_fs::{Attr, FileKind, FsError, Ino, SeekTo, SetAttr, Stability};
 
 use crate::directory::Job;
 use crate::dress::{self, Trouble};

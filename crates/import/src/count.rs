@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
-use larder_volume::FileKind;
+use larder_fs::FileKind;
 
 use crate::directory::LEVELS_MAX;
 use crate::source::{self, Names, Stat};

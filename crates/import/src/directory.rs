@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 
 use crate::source::Stat;
 

@@ -3,15 +3,15 @@
 
 use std::os::fd::AsFd;
 
-use larder_volume::acl::Acl;
-use larder_volume::{Attr, FileKind, FsError, Ino, SetAttr, SetTime, XattrMode};
+use larder_fs::acl::Acl;
+use larder_fs::posix_acl;
+use larder_fs::{Attr, FileKind, FsError, Ino, SetAttr, SetTime, XattrMode};
 use rustix::io::Errno;
 
 use crate::directory::Directory;
 use crate::marker::{self, Marker};
 use crate::source::{self, NameAndValue, Stat, Xattrs};
 use crate::state::Import;
-use larder_files::posix_acl;
 
 /// A fault of either side.
 pub(crate) enum Trouble {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 
 use crate::directory::Job;

@@ -2,7 +2,7 @@
 //! markers"): the state of the source when it was copied.
 
 use larder_base::Timestamp;
-use larder_volume::{Attr, FileKind};
+use larder_fs::{Attr, FileKind};
 
 use crate::source::Stat;
 

@@ -28,7 +28,7 @@ pub(crate) fn name(import: &Import, ready: &Receiver<Unnamed>) {
         }
         for Unnamed { job, ino, file, replaces } in batch {
             let (files, cred) = (&import.files, &import.cred);
-            let dir = job.dir.dest.unwrap_or(larder_volume::Ino::ROOT);
+            let dir = job.dir.dest.unwrap_or(larder_fs::Ino::ROOT);
             let named = match replaces {
                 true => import.on(files.relink(cred, ino, dir, job.bytes())),
                 false => import.on(files.link(cred, ino, dir, job.bytes())),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use larder_volume::{DirEntry, FileKind, FsError, Ino};
+use larder_fs::{DirEntry, FileKind, FsError, Ino};
 use rustix::io::Errno;
 
 use crate::directory::Directory;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use larder_files::Files;
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 

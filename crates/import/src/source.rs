@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use larder_base::Timestamp;
-use larder_volume::{FileKind, XATTR_BYTES_MAX};
+use larder_fs::{FileKind, XATTR_BYTES_MAX};
 use rustix::fs::{Advice, AtFlags, Dir as Listing, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_files::Files;
-use larder_volume::{AccessTimes, Answers, Attr, Cred, FsError, Ino};
+use larder_fs::{AccessTimes, Answers, Attr, Cred, FsError, Ino};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
@@ -224,7 +224,7 @@ impl Import {
     /// The inode of a name in the volume.
     pub(crate) fn lookup(&self, dir: Option<Ino>, name: &[u8]) -> Result<Option<Attr>, FsError> {
         let Some(dir) = dir else { return Ok(None) };
-        match self.on(self.files.lookup(&self.cred, dir, name, larder_volume::NameMatch::Exact)) {
+        match self.on(self.files.lookup(&self.cred, dir, name, larder_fs::NameMatch::Exact)) {
             Ok(attr) => Ok(Some(attr)),
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(error),

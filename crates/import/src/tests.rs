@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use larder_base::{SystemClock, Timestamp};
 use larder_files::Files;
-use larder_volume::{
-    Attr, Backing, Cred, FileKind, Ino, MemoryBudget, NameMatch, Properties, Registry, SeekTo, SetAttr, Space, SyncMode,
-};
+use larder_fs::{Attr, Cred, FileKind, Ino, NameMatch, SeekTo, SetAttr};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode};
 use object_store::memory::InMemory;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 
@@ -210,13 +209,13 @@ async fn nothing_of_others_is_replaced_or_removed() {
     let root = Cred::root();
     let write = async |path: &str| {
         let attr = fixture.at(path).await.unwrap();
-        let stable = larder_volume::Stability::FileSync;
+        let stable = larder_fs::Stability::FileSync;
         fixture.files.write(&root, attr.id.ino, 0, vec![b"users"[..].into()], stable).await.unwrap();
     };
     write("to/changed").await;
     write("to/kept").await;
     let dir = fixture.at("to/dir").await.unwrap().id.ino;
-    let mode = larder_volume::CreateMode::Guarded;
+    let mode = larder_fs::CreateMode::Guarded;
     fixture.files.create(&root, dir, b"own", mode, SetAttr::default()).await.unwrap();
     fs::write(fixture.path("changed"), b"22").unwrap();
     fs::remove_dir_all(fixture.path("dir")).unwrap();
@@ -253,8 +252,8 @@ async fn a_comparison_finds_what_differs() {
     let attr = fixture.at("to/file").await.unwrap();
     let root = Cred::root();
     let byte = vec![b"x"[..].into()];
-    fixture.files.write(&root, attr.id.ino, 1_500_000, byte, larder_volume::Stability::FileSync).await.unwrap();
-    let times = SetAttr { mtime: Some(larder_volume::SetTime::To(attr.mtime)), ..SetAttr::default() };
+    fixture.files.write(&root, attr.id.ino, 1_500_000, byte, larder_fs::Stability::FileSync).await.unwrap();
+    let times = SetAttr { mtime: Some(larder_fs::SetTime::To(attr.mtime)), ..SetAttr::default() };
     fixture.files.setattr(&root, attr.id.ino, times).await.unwrap();
     let report = fixture.import(verified()).await.unwrap();
     assert_eq!(report.faults.iter().map(|fault| fault.why.as_str()).collect::<Vec<_>>(), ["its contents differ"]);

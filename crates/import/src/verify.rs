@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use larder_volume::{Attr, FileKind, Ino};
+use larder_fs::{Attr, FileKind, Ino};
 
 use crate::directory::{Directory, Job};
 use crate::dress::{self, Trouble};

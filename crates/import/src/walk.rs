@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use larder_volume::{FileKind, FsError, Ino, SetAttr};
+use larder_fs::{FileKind, FsError, Ino, SetAttr};
 
 use crate::directory::{Directory, Job, LEVELS_MAX, PATH_BYTES_MAX};
 use crate::links::Way;

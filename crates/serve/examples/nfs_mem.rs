@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use larder_base::{MemLog, SystemClock};
 use larder_files::Files;
+use larder_fs::{Cred, Ino, SetAttr};
 use larder_serve::nfs::{Export, NfsConfig, NfsServer, Rule, Squash};
-use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         files: Files::alone(volume),
         rules,
         fsid: 1,
-        root: larder_volume::Ino::ROOT,
+        root: larder_fs::Ino::ROOT,
         key: None,
         former_key: None,
         older_handles: larder_serve::nfs::Older::Taken,

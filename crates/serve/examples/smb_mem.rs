@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use larder_base::SystemClock;
 use larder_files::Files;
+use larder_fs::{Cred, Ino, SetAttr};
 use larder_serve::smb::secret::nt_hash;
 use larder_serve::smb::{Access, Encryption, SmbConfig, SmbServer, SmbShare, SmbUser};
-use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, SyncMode};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode};
 use object_store::memory::InMemory;
 use tokio_util::sync::CancellationToken;
 
@@ -70,7 +71,7 @@ fn shares(files: &Files) -> Vec<SmbShare> {
     let share = |name: &str| SmbShare {
         name: name.to_owned(),
         files: files.clone(),
-        root: larder_volume::Ino::ROOT,
+        root: larder_fs::Ino::ROOT,
         act_as: None,
         users: vec![("user".to_owned(), Access::ReadWrite), ("other".to_owned(), Access::ReadWrite)],
         read_only: false,

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use larder_files::Files;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, FsError, FsResult, Ino, Wish};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, FsError, FsResult, Ino, Wish};
 
 use crate::login::DoorUser;
 use crate::nfs::{self, Rule};
@@ -181,7 +181,7 @@ async fn io(files: &Files, way: &Way, object: &Object, masks: &[u32]) -> FsResul
 
 /// An open of SMB asks for rights.
 async fn by_rights(files: &Files, way: &Way, object: &Object, op: Op) -> FsResult<Result<(), Stop>> {
-    use larder_volume::acl;
+    use larder_fs::acl;
     let Object { attr, parent } = object;
     let wanted = match op {
         Op::See => acl::READ_ATTRIBUTES,

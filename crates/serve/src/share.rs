@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use larder_files::Files;
-use larder_volume::{Cred, Ino};
+use larder_fs::{Cred, Ino};
 
 use crate::login::DoorUser;
 use crate::nfs::Network;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_files::Files;
-use larder_volume::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_fs::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
 use crate::login::DoorUser;
 use crate::share::{Access, DoorShare};

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_volume::{CreateMode, Cred, FsError, Ino, NameMatch, RenameMode, SetAttr, Stability, Volume};
+use larder_fs::{CreateMode, Cred, FsError, Ino, NameMatch, RenameMode, SetAttr, Stability};
+use larder_volume::Volume;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;

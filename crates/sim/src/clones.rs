@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use larder_volume::{FsError, Ino, Registry};
+use larder_fs::{FsError, Ino};
+use larder_volume::Registry;
 
 use crate::snapshots::Stage;
 use crate::tree_model::{Found, explore};

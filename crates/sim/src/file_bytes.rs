@@ -1,7 +1,7 @@
 //! A client's operations on the bytes of files, and its commits.
 
 use bytes::Bytes;
-use larder_volume::{AllocateMode, FsError, SetAttr, Stability};
+use larder_fs::{AllocateMode, FsError, SetAttr, Stability};
 use rand::Rng;
 
 use crate::file_client::{Client, Fs, first};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use larder_volume::{Attr, CreateMode, Cred, FsError, Ino, NameMatch, OpenFile, RenameMode, SetAttr, Volume};
+use larder_fs::{Attr, CreateMode, Cred, FsError, Ino, NameMatch, RenameMode, SetAttr};
+use larder_volume::{OpenFile, Volume};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;

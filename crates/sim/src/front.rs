@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use larder_volume::{
-    AllocateMode, Attr, Changed, CreateMode, Cred, FsError, Ino, OpenFile, RenameMode, SetAttr, Stability, Volume,
-    Written, XattrMode,
+use larder_fs::{
+    AllocateMode, Attr, Changed, CreateMode, Cred, FsError, Ino, RenameMode, SetAttr, Stability, Written, XattrMode,
 };
+use larder_volume::{OpenFile, Volume};
 use parking_lot::Mutex;
 
 type Fs<T> = Result<T, FsError>;
@@ -137,7 +137,7 @@ impl Front {
     }
 
     pub async fn mknod(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> Fs<Attr> {
-        let kind = larder_volume::FileKind::Fifo;
+        let kind = larder_fs::FileKind::Fifo;
         let (attr, _) = self.volume.mknod(cred, dir, name, kind, (0, 0), set).await?;
         self.settle(Answer::Mknod, dir).await?;
         Ok(attr)

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use larder_volume::{FileId, Ino};
+use larder_fs::{FileId, Ino};
 
 use crate::file_model::{FileModel, Mark};
 use crate::tree_model::{Files, Found, TOP, Tree, adopt, compare, settle};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use larder_volume::{Backing, FsError, FsResult, Ino, MemoryBudget, Registry, Space};
+use larder_fs::{FsError, FsResult, Ino};
+use larder_volume::{Backing, MemoryBudget, Registry, Space};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};

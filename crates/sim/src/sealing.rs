@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use larder_crypt::{Cipher, HalfSealed, Keys, Random, SealError, SealedLog, SealedStore, VolumeKey};
-use larder_volume::{Beneath, FsError, FsResult, Sealing, Seals, VolumeInfo};
+use larder_fs::{FsError, FsResult};
+use larder_volume::{Beneath, Sealing, Seals, VolumeInfo};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;

@@ -1,6 +1,7 @@
 //! A client's operations on snapshots (`snapshots.rs` judges).
 
-use larder_volume::{FsError, HAS_CLONES};
+use larder_fs::FsError;
+use larder_volume::HAS_CLONES;
 use rand::Rng;
 
 use crate::file_client::Client;

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use larder_volume::{Cred, FsError, Ino, NameMatch, Volume};
+use larder_fs::{Cred, FsError, Ino, NameMatch};
+use larder_volume::Volume;
 
 use crate::churn::{self, Churn, Span};
 use crate::tree_model::{Found, explore};

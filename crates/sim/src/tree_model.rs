@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
-use larder_volume::{Cred, FileId, FileKind, FsError, IO_BYTES_MAX, Ino, Volume};
+use larder_fs::{Cred, FileId, FileKind, FsError, IO_BYTES_MAX, Ino};
+use larder_volume::Volume;
 
 use crate::file_model::FileModel;
 

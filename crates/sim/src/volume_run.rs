@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use larder_crypt::Resealing;
+use larder_fs::{Cred, FileId, FsError, Ino, NameMatch, SetAttr, WriteVerifier};
 use larder_pool::{Pool, PoolState};
-use larder_volume::{
-    Backing, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, Sealing, SetAttr, Space,
-    SyncMode, Volume, VolumeInfo, WriteVerifier,
-};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Sealing, Space, SyncMode, Volume, VolumeInfo};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use rand::Rng;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use larder_base::SystemClock;
-use larder_volume::{Backing, FsError, MemoryBudget, NoKeys, Registry, Stability, Volume};
+use larder_fs::{FsError, Stability};
+use larder_volume::{Backing, MemoryBudget, NoKeys, Registry, Volume};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 

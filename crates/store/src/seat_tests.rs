@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::Seat;
-use larder_volume::{HandoverStage, Properties, Registry, Stability, Volume};
+use larder_fs::Stability;
+use larder_volume::{HandoverStage, Properties, Registry, Volume};
 
 use crate::volume_tests::{Machines, create, lookup, noise, read, write};
 use crate::{look_at, look_at_all};

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use larder_base::log::MemLog;
 use larder_base::{Seat, SystemClock};
-use larder_volume::{
-    Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, NoKeys, Properties, Registry, SetAttr, Space, Stability,
-    Volume,
-};
+use larder_fs::{CreateMode, Cred, Ino, NameMatch, SetAttr, Stability};
+use larder_volume::{Backing, MemoryBudget, NoKeys, Properties, Registry, Space, Volume};
 
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -67,7 +65,7 @@ impl Machines {
     }
 }
 
-pub(crate) async fn create(volume: &Volume, name: &str) -> larder_volume::FsResult<Ino> {
+pub(crate) async fn create(volume: &Volume, name: &str) -> larder_fs::FsResult<Ino> {
     let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
     let made = volume.create(&Cred::root(), Ino::ROOT, name.as_bytes(), CreateMode::Guarded, set).await?;
     Ok(made.0.id.ino)
@@ -90,12 +88,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-pub(crate) async fn write(
-    volume: &Volume,
-    ino: Ino,
-    data: Vec<u8>,
-    stability: Stability,
-) -> larder_volume::FsResult<()> {
+pub(crate) async fn write(volume: &Volume, ino: Ino, data: Vec<u8>, stability: Stability) -> larder_fs::FsResult<()> {
     volume.write(&Cred::root(), ino, 0, vec![Bytes::from(data)], stability).await.map(drop)
 }
 

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::access::{self, apply, touch_mtime, wants_atime};
-use crate::acl::{Acl, Guarded, Rights};
+use larder_fs::access::{self, apply, touch_mtime, wants_atime};
+use larder_fs::acl::{Acl, Guarded, Rights};
+use larder_fs::places::{Place, place_of};
+use larder_fs::*;
+
 use crate::cores::Cores;
 use crate::features;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::{Batch, Owned, Ticket};
-use crate::snapshots::number::{Place, place_of};
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 impl Volume {
@@ -62,7 +63,7 @@ impl Volume {
 
     /// Changes attributes (not the size) and sets the list, or removes it, in one step. The
     /// permission bits follow from the list. [`FsError::TooBig`] beyond
-    /// [`crate::acl::ACL_BYTES_MAX`].
+    /// [`larder_fs::acl::ACL_BYTES_MAX`].
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
         if acl.as_ref().is_some_and(|acl| !acl.fits()) {
             return Err(FsError::TooBig);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use larder_base::{Clock, LogStore};
+use larder_fs::FsResult;
 use object_store::ObjectStore;
 
 use crate::properties::VolumeInfo;
-use crate::types::FsResult;
 
 /// The surroundings that volumes stand on. Fixed while they are open.
 pub struct Backing {
@@ -65,15 +65,15 @@ impl Seals for NoKeys {
     }
 
     fn decorate(&self, _volume: &VolumeInfo, _beneath: Beneath) -> FsResult<Beneath> {
-        Err(crate::types::FsError::Locked)
+        Err(larder_fs::FsError::Locked)
     }
 
     fn share(&self, _from: &VolumeInfo, _to: &VolumeInfo) -> FsResult<()> {
-        Err(crate::types::FsError::Locked)
+        Err(larder_fs::FsError::Locked)
     }
 
     fn renewed_keyring(&self, _own: &[u8], _came: &[u8]) -> FsResult<Option<Vec<u8>>> {
-        Err(crate::types::FsError::Refused("this program opens no encrypted volume, so it takes no keyring".into()))
+        Err(larder_fs::FsError::Refused("this program opens no encrypted volume, so it takes no keyring".into()))
     }
 }
 

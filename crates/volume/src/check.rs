@@ -10,13 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::checksum::checksum;
+use larder_fs::*;
 
 use crate::inode_core;
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
 use crate::own_records;
 use crate::state::State;
-use crate::types::*;
 
 const PAGE: usize = 4096;
 /// More sentences help no reader.
@@ -26,6 +26,27 @@ const RUNS_MAX: usize = 3;
 const DEPTH_MAX: usize = 256;
 /// Of more snapshots than these, evenly spread ones are read whole.
 const SNAPSHOTS_MAX: usize = 100;
+
+/// The result of [`crate::Registry::check`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CheckReport {
+    /// Inodes that exist.
+    pub inodes: u64,
+    /// Names in directories.
+    pub entries: u64,
+    /// Extents of files.
+    pub extents: u64,
+    /// Segment objects in the table.
+    pub segments: u64,
+    /// Bytes of file data, holes left out.
+    pub data_bytes: u64,
+    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what
+    /// it means.
+    pub problems: Vec<String>,
+    /// Which of the problems begin with the number of an inode whose path is not in them yet.
+    #[serde(skip)]
+    pub(crate) of_inodes: Vec<(usize, Ino)>,
+}
 
 /// The content of an inode's record, and the findings in other tables about it.
 struct Seen {
@@ -194,7 +215,7 @@ impl Run<'_> {
 
     fn entry(&mut self, dir: Ino, name: &[u8], entry: Entry) {
         let shown = String::from_utf8_lossy(name).into_owned();
-        let folded = keys::fold(name);
+        let folded = larder_fs::judge::fold(name);
         let Some(holder) = self.seen.get_mut(&dir.0).filter(|seen| seen.kind == FileKind::Directory) else {
             return self
                 .problem(format!("'{shown}' lies in inode {}, which is no directory: it cannot be reached", dir.0));
@@ -257,7 +278,7 @@ impl Run<'_> {
                 let rest = keys::rest_of(&key);
                 let mut parts = rest.splitn(2, |&byte| byte == 0);
                 let (folded, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-                if keys::fold(name) != folded {
+                if larder_fs::judge::fold(name) != folded {
                     self.problem(format!("a case-folded name in directory {} does not fold as it should", dir.0));
                 }
                 match self.seen.get_mut(&dir.0) {

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
+use larder_fs::{FsResult, Ino};
 use parking_lot::MutexGuard;
 
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::{Batch, Meta, Ticket};
-use crate::types::{FsResult, Ino};
 
 /// The `core` locks of several inodes, taken in ascending order (`inode.lock_order`), each inode
 /// once.

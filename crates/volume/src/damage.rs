@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use futures::future::BoxFuture;
+use larder_fs::places::catalog_of;
+use larder_fs::*;
 use object_store::path::Path;
 
 use crate::check::Pages;
@@ -20,9 +22,7 @@ use crate::lineage::{Ancestor, owner};
 use crate::meta::Meta;
 use crate::properties::VolumeInfo;
 use crate::registry::Registry;
-use crate::snapshots::number::catalog_of;
 use crate::state::State;
-use crate::types::*;
 
 /// More files than this are only counted.
 const FILES_MAX: usize = 10_000;

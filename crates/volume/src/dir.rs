@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use larder_fs::access;
+use larder_fs::judge::{check_name, is_dots};
+use larder_fs::places::catalog_of;
+use larder_fs::*;
 
-use crate::access;
 use crate::attr::{current, guarded};
 use crate::inode::Inode;
 use crate::inode_core;
 use crate::keys::{self, Entry};
-use crate::names::{check_name, is_dots};
-use crate::snapshots::number::catalog_of;
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 /// One call lists at most this many; callers ask for the entries that fit a reply.

@@ -168,8 +168,8 @@ pub fn names(data: &[u8]) {
             stream.len() <= 64 && stream.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         );
     }
-    let folded = keys::fold(data);
-    assert_eq!(keys::fold(&folded), folded, "folding twice is folding once");
+    let folded = larder_fs::judge::fold(data);
+    assert_eq!(larder_fs::judge::fold(&folded), folded, "folding twice is folding once");
 }
 
 /// A stream of a sender that nobody trusts: as it is, and with the checksums of its frames put right.
@@ -215,7 +215,7 @@ mod driver;
 mod tests {
     use super::*;
     use crate::data::{Extent, Place, RecordRef, SegmentBuilder, Sums};
-    use crate::types::*;
+    use larder_fs::*;
 
     /// The addresses of the arena are no memory that an input asked for: they are there before it is measured.
     fn drive(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {

@@ -7,12 +7,12 @@
 //!   cannot ([`crate::numbers`]).
 
 use larder_base::Timestamp;
+use larder_fs::{FsResult, Ino};
 
 use crate::inode_core::InodeCore;
 use crate::keys;
 use crate::meta::{Batch, Meta};
 use crate::own_records;
-use crate::types::{FsResult, Ino};
 
 /// Clients that mount rarely, as a laptop on holiday, are to find their mounts again. Longer, and guessed handles of old
 /// inodes would be good for longer.

@@ -15,11 +15,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use larder_fs::{FileId, FileKind};
 use parking_lot::Mutex;
 
 use crate::data::FileState;
 use crate::inode_core::InodeCore;
-use crate::types::{FileId, FileKind};
 
 pub(crate) struct Inode {
     pub(crate) id: FileId,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::Timestamp;
+use larder_fs::acl::{self, Acl, Guarded};
+use larder_fs::{Attr, FileId, FileKind, Ino, SetAttr};
 
-use crate::acl::{self, Acl, Guarded};
 use crate::meta::{Owned, Ticket};
 use crate::negative_names::NegativeNames;
-use crate::types::{Attr, FileId, FileKind, Ino, SetAttr};
 
 /// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
 pub(crate) const FIRST_COOKIE: u64 = 3;

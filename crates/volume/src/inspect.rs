@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use larder_base::Sheet;
 use larder_base::log::LogEntry;
+use larder_fs::*;
 use slatedb::ValueDeletable;
 
 use crate::data::{
@@ -14,7 +15,6 @@ use crate::data::{
 use crate::keys::{self, tag};
 use crate::meta::wal;
 use crate::registry::seats::Seated;
-use crate::types::*;
 
 /// A state of `registry.json`, for judges of its changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

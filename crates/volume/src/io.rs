@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use larder_fs::access::{clear_suid, touch_mtime};
+use larder_fs::places::place_of;
+use larder_fs::*;
 
-use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::{CloneSpan, WriteAt};
 use crate::inode::Inode;
-use crate::snapshots::number::place_of;
-use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
 impl Volume {

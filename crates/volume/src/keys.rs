@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
+use larder_fs::acl::{ACL_BYTES_MAX, Acl};
+use larder_fs::*;
 
-use crate::acl::{ACL_BYTES_MAX, Acl};
 use crate::inode_core::{FIRST_COOKIE, InodeCore};
 use crate::meta::{Owned, Ticket, Usage};
-use crate::types::*;
 
 /// The tables.
 pub(crate) mod tag {
@@ -484,31 +484,6 @@ pub(crate) fn decode_superblock(value: &[u8]) -> FsResult<Superblock> {
 }
 
 // ------------------------------------------------------------------------------------------- folding
-
-/// `name` with case removed, as SMB compares names: each character to upper case and then to lower
-/// case, where that is one character each (simple folding). The upper-case step unites what only
-/// shares a capital (sigma and final sigma, long s and s), as the upcase table of Windows does; the
-/// standard library's tables suffice and follow Unicode with the toolchain. Names that are not
-/// UTF-8 fold as ASCII.
-pub fn fold(name: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(name) {
-        Ok(text) if !text.is_ascii() => text.chars().map(fold_char).collect::<String>().into_bytes(),
-        _ => name.to_ascii_lowercase(),
-    }
-}
-
-fn fold_char(c: char) -> char {
-    single(single(c, char::to_uppercase), char::to_lowercase)
-}
-
-/// `map(c)` where it is one character, `c` otherwise.
-fn single<I: Iterator<Item = char>>(c: char, map: fn(char) -> I) -> char {
-    let mut mapped = map(c);
-    match (mapped.next(), mapped.next()) {
-        (Some(one), None) => one,
-        _ => c,
-    }
-}
 
 #[cfg(test)]
 #[path = "keys_tests.rs"]

@@ -121,18 +121,6 @@ fn records_round_trip_and_damage_is_named() {
 }
 
 #[test]
-fn folding() {
-    let check = |a: &str, b: &str| assert_eq!(fold(a.as_bytes()), fold(b.as_bytes()), "{a} {b}");
-    check("README.TXT", "readme.txt");
-    check("Straße", "STRAßE");
-    check("ΣΊΣΥΦΟΣ", "σίσυφος");
-    check("Ünïcödé", "üNÏCÖDÉ");
-    check("ДОМ", "дом");
-    assert_ne!(fold("ß".as_bytes()), fold(b"ss"));
-    assert_eq!(fold(b"\xffABC"), b"\xffabc");
-}
-
-#[test]
 fn ranges_hold_exactly_their_keys() {
     let (from, to) = range_of(tag::ENTRY, Ino(255));
     assert!(from <= entry_key(Ino(255), b"a") && entry_key(Ino(255), &[0xFF; 255]) < to);

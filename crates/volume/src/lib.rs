@@ -6,8 +6,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod access;
-pub mod acl;
 mod alone;
 mod attr;
 mod backing;
@@ -26,8 +24,6 @@ mod inode;
 mod inode_core;
 pub mod inspect;
 mod io;
-pub mod judge;
-mod keepers;
 mod keys;
 mod layout;
 mod lineage;
@@ -58,28 +54,21 @@ mod snapshots;
 mod state;
 mod table;
 mod turns;
-mod types;
 mod under_way;
 mod volume;
-mod witness;
 mod xattr;
 
 pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
+pub use check::CheckReport;
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use handle_key::HandleKey;
-pub use keepers::{Keeper, Kept};
 pub use missing_objects::MissingObjects;
-pub use names::SNAPSHOTS_NAME;
-pub use namespace::Unnamed;
-pub use permit::{Grounds, ModeClass, Wish};
 pub use properties::{Compression, OwnerQuota, OwnerQuotas, Properties, Sealing, SyncMode, VolumeInfo, ZstdLevel};
 pub use registry::followed::Outdated;
 pub use registry::handover::{Handover, HandoverStage};
 pub use registry::seats::Seated;
 pub use registry::{HAS_CLONES, Registry};
-pub use types::*;
 pub use volume::{OpenFile, Volume};
-pub use witness::{Events, Witness};
 
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use larder_fs::FsResult;
 use object_store::ObjectStore;
 use uuid::Uuid;
 
 use crate::registry::document;
-use crate::types::FsResult;
 
 pub(crate) struct Marks {
     /// `None`: the volume has no registry, in tests.

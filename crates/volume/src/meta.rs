@@ -43,9 +43,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::metrics::{Counter, Latency};
+use larder_fs::{FsError, FsResult, Ino};
 
 use crate::inode_core::InodeCore;
-use crate::types::{FsError, FsResult, Ino};
 
 pub(crate) use batch::{Batch, RecordChange};
 pub(crate) use frozen::manifest_path;

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use larder_base::metrics::Metrics;
+use larder_fs::Cred;
 
 use crate::registry::Registry;
-use crate::types::Cred;
 use crate::volume::Volume;
 
 impl Registry {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, Result};
 
@@ -18,7 +19,6 @@ use crate::lineage::Lineage;
 use crate::registry::Registry;
 use crate::snapshots::image;
 use crate::state::State;
-use crate::types::*;
 
 const TABLES: [&str; 2] = ["meta", "compacted"];
 const SEGMENTS: &str = "seg";

@@ -12,7 +12,9 @@
 
 use std::sync::Arc;
 
-use crate::access::touch_ctime;
+use larder_fs::access::touch_ctime;
+use larder_fs::*;
+
 use crate::attr::current;
 use crate::cores::Cores;
 use crate::features;
@@ -22,7 +24,6 @@ use crate::meta::Batch;
 use crate::namespace::{NewInode, new_child};
 use crate::own_records;
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 const ENTRIES_PAGE: usize = 256;

@@ -4,43 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use larder_fs::places::{Place, catalog_of, place_of};
+use larder_fs::*;
 
 use crate::inode::Inode;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size};
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
-use crate::snapshots::number::{Place, catalog_of, place_of};
 use crate::state::State;
-use crate::types::*;
-
-/// A name that a directory could hold; `.` and `..` pass.
-pub fn check_name(name: &[u8]) -> FsResult<()> {
-    if name.is_empty() {
-        return Err(FsError::Invalid("a name must not be empty"));
-    }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(FsError::NameTooLong);
-    }
-    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
-        return Err(FsError::Invalid("a name must hold neither '/' nor a zero byte"));
-    }
-    Ok(())
-}
-
-/// `.` or `..`.
-pub fn is_dots(name: &[u8]) -> bool {
-    name == b"." || name == b".."
-}
-
-/// A name that may be made: `.` and `..` always exist.
-pub fn check_new_name(name: &[u8]) -> FsResult<()> {
-    check_name(name)?;
-    if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
-}
-
-/// Of every directory in a volume that has snapshots: leads to what the directory was in each. The volume does not list it. An entry that a user made
-/// under this name goes first.
-pub const SNAPSHOTS_NAME: &[u8] = b".snapshots";
 
 impl State {
     /// The entry of `dir` for `name`.
@@ -87,7 +58,7 @@ impl State {
     /// The entry that `name` means when case is ignored, and its name as stored: the exact one
     /// first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
-        let folded = keys::fold(name);
+        let folded = larder_fs::judge::fold(name);
         if dir.core.lock().surely_lacks(&folded) && folded != SNAPSHOTS_NAME {
             return Ok(None);
         }
@@ -135,7 +106,7 @@ pub(crate) fn add_entry(
 /// finds neither both of them nor none.
 pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
     assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX, "every new name is checked before");
-    let folded = keys::fold(name);
+    let folded = larder_fs::judge::fold(name);
     core.learn_name(name, &folded);
     core.entries += 1;
     core.attr.size = directory_size(core.entries);
@@ -158,7 +129,7 @@ pub(crate) fn drop_entry(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name
     core.attr.size = directory_size(core.entries);
     batch.delete(keys::entry_key(dir, name));
     batch.delete(keys::cookie_key(dir, entry.cookie));
-    let folded = keys::fold(name);
+    let folded = larder_fs::judge::fold(name);
     if folded != name {
         batch.delete(keys::folded_key(dir, &folded, name));
     }

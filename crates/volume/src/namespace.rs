@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use larder_fs::Kept;
+use larder_fs::access::{self, touch_ctime, touch_mtime};
+use larder_fs::acl::{self, Guarded};
+use larder_fs::judge::{check_name, check_new_name, is_dots};
+use larder_fs::*;
 
-use crate::access::{self, touch_ctime, touch_mtime};
-use crate::acl::{self, Guarded};
 use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::inode::kind_of;
 use crate::inode_core::InodeCore;
 use crate::inode_core::new_core;
-use crate::keepers::Kept;
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
-use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots, put_entry};
+use crate::names::{add_entry, drop_entry, put_entry};
 use crate::state::State;
-use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
 /// The parts of a new inode beyond its name and owner.
@@ -30,17 +31,6 @@ pub(crate) struct NewInode {
     rdev: (u32, u32),
     target: Bytes,
     verifier: Option<[u8; 8]>,
-}
-
-/// The kind of an inode that is made without a name.
-#[derive(Clone, Copy, Debug)]
-pub enum Unnamed<'a> {
-    /// A regular file.
-    File,
-    /// With its target.
-    Symlink(&'a [u8]),
-    /// A FIFO, a socket or a device node, with (major, minor) of a device.
-    Special(FileKind, (u32, u32)),
 }
 
 impl NewInode {

@@ -131,8 +131,8 @@ impl Drop for NegativeNames {
 mod tests {
     use super::*;
     use crate::inode_core::{InodeCore, new_core};
-    use crate::types::*;
     use larder_base::Timestamp;
+    use larder_fs::*;
 
     fn directory() -> InodeCore {
         new_core(FileId { ino: Ino(2), generation: 1 }, FileKind::Directory, Ino::ROOT, Timestamp::new(1, 0))

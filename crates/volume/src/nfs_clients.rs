@@ -4,12 +4,12 @@
 //! - `nfsclients.with_the_volume`: the record is a row of the volume's own at its root. Its bytes mean nothing here.
 
 use bytes::Bytes;
+use larder_fs::{FsError, FsResult, Ino};
 
 use crate::cores::Cores;
 use crate::keys;
 use crate::meta::Batch;
 use crate::own_records;
-use crate::types::{FsError, FsResult, Ino};
 use crate::volume::Volume;
 
 /// Some thousand clients. A longer record is refused.

@@ -4,12 +4,12 @@
 //!   used, so no inode number is ever given out twice.
 //! - `volume.generations_drawn`: each generation is drawn at random by itself, so one inode's says nothing about another's.
 
+use larder_fs::places::HEAD_END;
+use larder_fs::{FileId, FsError, FsResult, Ino};
 use parking_lot::Mutex;
 
 use crate::keys;
 use crate::meta::{Batch, Meta};
-use crate::snapshots::number::HEAD_END;
-use crate::types::{FileId, FsError, FsResult, Ino};
 
 /// Numbers that one raise of the durable counter covers. A crash may skip as many.
 const INO_RANGE: u64 = 1 << 16;

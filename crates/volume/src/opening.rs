@@ -5,6 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use larder_base::{Clock, Timestamp};
+use larder_fs::Events;
+use larder_fs::Keepers;
+use larder_fs::*;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
@@ -15,7 +18,6 @@ use crate::follow::Followed;
 use crate::handle_key::{self, HandleKey};
 use crate::inode::Inode;
 use crate::inode_core::new_core;
-use crate::keepers::Keepers;
 use crate::keys::{self, Superblock};
 use crate::lineage::Lineage;
 use crate::marks::Marks;
@@ -28,8 +30,6 @@ use crate::snapshots::Catalog;
 use crate::snapshots::route::Routed;
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
-use crate::types::*;
-use crate::witness::Events;
 
 /// A receiver that falls further behind is told that it lost events.
 const EVENTS_MAX: usize = 4096;

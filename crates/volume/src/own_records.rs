@@ -1,6 +1,6 @@
 //! Records of the volume's own among extended attributes. No protocol can ask for them.
 
-use crate::types::Ino;
+use larder_fs::Ino;
 
 /// Leads to the directory of named attributes ([`crate::named`]). No extended attribute of a user
 /// begins with a zero byte.

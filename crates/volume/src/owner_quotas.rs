@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_fs::*;
+
 use crate::keys;
 use crate::properties::OwnerQuotas;
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 const PAGE: usize = 4096;

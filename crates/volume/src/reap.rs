@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use larder_fs::*;
+
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
 use crate::reap_queue::REAPS_MAX;
 use crate::state::State;
-use crate::types::*;
 
 const SWEEP_PAGE: usize = 256;
 const XATTR_PAGE: usize = 256;

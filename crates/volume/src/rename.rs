@@ -8,17 +8,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::access::{self, touch_ctime, touch_mtime};
+use larder_fs::judge::{check_name, is_dots};
+use larder_fs::places::check_changeable;
+use larder_fs::*;
 
-use crate::access::{self, touch_ctime, touch_mtime};
 use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys::Entry;
 use crate::meta::{Batch, Ticket};
-use crate::names::{add_entry, add_entry_at, check_name, drop_entry, is_dots, put_entry};
+use crate::names::{add_entry, add_entry_at, drop_entry, put_entry};
 use crate::namespace::{Fate, live, lock_namespaces, unlinked};
-use crate::snapshots::number::check_changeable;
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 /// Deeper trees do not exist: a longer walk is a loop of damaged parents.

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_fs::*;
+
 use crate::data::reservable;
 use crate::inode::Inode;
 use crate::meta::{Owned, Usage, Used};
 use crate::state::State;
-use crate::types::*;
 
 /// A writer at the quota gives up after waiting this many times for the writes and removals of
 /// others to be stored.

@@ -11,13 +11,16 @@ use std::sync::{Arc, OnceLock};
 use futures::future::BoxFuture;
 use larder_base::log::Tenure;
 use larder_base::{Clock, Timestamp};
+use larder_fs::Events;
+use larder_fs::Keepers;
+use larder_fs::places::{self, Place, place_of};
+use larder_fs::*;
 
 use crate::backing::Space;
 use crate::data::{Data, DataSettings};
 use crate::follow::{self, Followed};
 use crate::handle_key::HandleKey;
 use crate::inode::{Inode, kind_of};
-use crate::keepers::Keepers;
 use crate::lineage::{Ancestor, INHERITED, Lineage};
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
@@ -26,10 +29,7 @@ use crate::owner_limits::OwnerLimits;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
 use crate::snapshots::Catalog;
-use crate::snapshots::number::{self, Place, place_of};
 use crate::table::{EntryCache, InodeTable, VolumeTag};
-use crate::types::*;
-use crate::witness::Events;
 
 /// One read may meet as many turns; a writer makes one in some seconds.
 const TURNS_MAX: u32 = 16;
@@ -163,7 +163,7 @@ impl State {
         if self.followed.is_some() {
             return Err(follow::read_only());
         }
-        number::check_changeable(ino)
+        places::check_changeable(ino)
     }
 
     /// After a failed read of an inode that was loaded before: whether to load it again and to repeat the read, within its `tries`

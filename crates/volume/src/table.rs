@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use larder_fs::*;
 use parking_lot::Mutex;
 use quick_cache::{Equivalent, Weighter};
 
@@ -24,7 +25,6 @@ use crate::inode::{Inode, new_inode};
 use crate::inode_core::InodeCore;
 use crate::keys::{self, Entry};
 use crate::meta::Meta;
-use crate::types::*;
 
 const SHARDS: usize = 64;
 const _: () = assert!(SHARDS.is_power_of_two());

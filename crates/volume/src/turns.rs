@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_fs::*;
 
 use crate::follow::{Caches, Change};
 use crate::keys::{self, tag};
 use crate::meta::Frozen;
 use crate::state::State;
-use crate::types::*;
 
 /// Tables whose rows are about an inode of the head.
 fn inode_of(key: &[u8]) -> Option<Ino> {

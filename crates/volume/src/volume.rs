@@ -4,15 +4,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use larder_fs::Keeper;
+use larder_fs::*;
+use larder_fs::{Events, Witness};
 use tokio::sync::broadcast;
 
 use crate::handle_key::HandleKey;
 use crate::inode::Inode;
-use crate::keepers::Keeper;
 use crate::meta::Ticket;
 use crate::state::State;
-use crate::types::*;
-use crate::witness::{Events, Witness};
 
 /// An open volume. Cheap to clone; all clones are one volume. Operations are linearizable per
 /// inode. Dropping a future cancels the wait, never half of the change.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::access::{self, S_ISVTX, touch_ctime};
+use larder_fs::acl::Guarded;
+use larder_fs::*;
 
-use crate::access::{self, S_ISVTX, touch_ctime};
-use crate::acl::Guarded;
 use crate::attr::{current, guarded};
 use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
 use crate::own_records;
-use crate::types::*;
 use crate::volume::Volume;
 
 /// The names of one inode together: the most that a listing may return at once (XATTR_LIST_MAX).

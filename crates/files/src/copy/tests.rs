@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use larder_base::SystemClock;
-use larder_volume::acl::{Acl, READ_DATA, Rule, Who};
-use larder_volume::{Backing, FileId, MemoryBudget, Properties, Registry, Space};
+use larder_fs::FileId;
+use larder_fs::acl::{Acl, READ_DATA, Rule, Who};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The guard of a share: it notices a client that ruins files, as ransomware does, and may take its right to write.
 //!
-//! Doors say whom a call is for ([`larder_volume::Client`]). The guard counts what each client does to files that were there
+//! Doors say whom a call is for ([`larder_fs::Client`]). The guard counts what each client does to files that were there
 //! before ([`record`]), and tells once about a client. Nothing is judged by a file's name, and nothing by one file.
 //!
 //! - `guard.table_bounded`: [`CLIENTS_MAX`] clients, each with a fixed amount of memory. The client that was quiet for longest is
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use larder_base::{Clock, Timestamp};
-use larder_volume::Cred;
+use larder_fs::Cred;
 use parking_lot::Mutex;
 
 pub use record::Harm;

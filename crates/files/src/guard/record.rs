@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 
 use super::sample::Look;
 

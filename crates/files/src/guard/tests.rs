@@ -2,10 +2,8 @@
 
 use bytes::Bytes;
 use larder_base::SystemClock;
-use larder_volume::{
-    Backing, CreateMode, FsError, FsResult, Ino, MemoryBudget, Properties, Registry, RenameMode, SetAttr, Space,
-    Stability,
-};
+use larder_fs::{CreateMode, FsError, FsResult, Ino, RenameMode, SetAttr, Stability};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 
 use super::*;

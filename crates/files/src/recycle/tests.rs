@@ -1,9 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use larder_base::SystemClock;
-use larder_volume::{
-    Backing, CreateMode, FsError, MemoryBudget, Properties, Registry, SNAPSHOTS_NAME, SetTime, Space, Stability,
-};
+use larder_fs::{CreateMode, FsError, SNAPSHOTS_NAME, SetTime, Stability};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 
 use super::*;
@@ -88,7 +87,7 @@ async fn a_removed_file_stays_as_it_is_below_its_old_path() {
     let docs = f.dir(&ann, f.top, "docs", 0o750).await;
     let deep = f.dir(&ann, docs, "deep", 0o700).await;
     let file = f.file(&ann, deep, "a.txt", "one").await;
-    f.files.setxattr(&ann, file.id.ino, b"user.k", b"v", larder_volume::XattrMode::Set).await.unwrap();
+    f.files.setxattr(&ann, file.id.ino, b"user.k", b"v", larder_fs::XattrMode::Set).await.unwrap();
     let streams = f.files.named_dir(file.id.ino, true).await.unwrap().unwrap();
     f.file(&Cred::root(), streams, "stream", "beside").await;
     f.files.link(&ann, file.id.ino, f.top, b"other name").await.unwrap();
@@ -125,7 +124,7 @@ async fn a_removed_file_stays_as_it_is_below_its_old_path() {
     assert_eq!(f.text(".recycle/x (2)/in it").await, "y");
 
     // A renamed folder is known by its new name.
-    f.files.rename(&ann, f.top, b"docs", f.top, b"papers", larder_volume::RenameMode::NoReplace).await.unwrap();
+    f.files.rename(&ann, f.top, b"docs", f.top, b"papers", larder_fs::RenameMode::NoReplace).await.unwrap();
     f.file(&ann, docs, "b", "z").await;
     f.files.unlink(&ann, docs, b"b").await.unwrap();
     assert_eq!(f.text(".recycle/papers/b").await, "z");

@@ -9,10 +9,10 @@ use larder_api::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, Explanation, Failure, ReasonEffect,
 };
 use larder_files::Files;
+use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_serve::ask::{self, DoorKind, Object, Op, Way};
 use larder_serve::login::DoorUser;
 use larder_serve::share::Closed;
-use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
 
 use super::explain_words::{Judged, Reasons, Step, class_of};
 use super::{Daemon, State, shares, translate};
@@ -122,7 +122,7 @@ impl Question<'_> {
         for (n, dir) in dirs.iter().enumerate() {
             let object = Object { attr: *dir, parent: None };
             let step = Step { attr: dir, name: self.name_of(top + n) };
-            let entered = ask::verdict(door, files, way, &object, Op::Do(larder_volume::Wish::Enter)).await;
+            let entered = ask::verdict(door, files, way, &object, Op::Do(larder_fs::Wish::Enter)).await;
             if !matches!(entered, Ok(Some(Ok(())))) {
                 reasons.push(ReasonEffect::Closes, judged.no_way_through(&step).await);
                 return none_of(last.kind);

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use larder_api::{ExplainedDoor, ExplainedReason, ReasonEffect};
 use larder_files::Files;
+use larder_fs::acl::{Rule, Who};
+use larder_fs::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
 use larder_serve::ask::{Op, Stop};
-use larder_volume::acl::{Rule, Who};
-use larder_volume::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
 
 use crate::config::{Config, Network, ShareConfig, Squash, UserConfig};
 

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use larder_volume::{FsResult, Outdated};
+use larder_fs::FsResult;
+use larder_volume::Outdated;
 use tokio::time::Instant;
 
 use super::keys::keyring;

@@ -12,8 +12,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 use larder_files::Files;
+use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
-use larder_volume::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use tokio::task::JoinHandle;
 
 use super::storage::OpenPool;

@@ -9,7 +9,8 @@ use larder_base::wipe;
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
 };
-use larder_volume::{Beneath, FsError, FsResult, Sealing, Seals, VolumeInfo};
+use larder_fs::{FsError, FsResult};
+use larder_volume::{Beneath, Sealing, Seals, VolumeInfo};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use parking_lot::Mutex;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use larder_api::{Encrypt, Failure, FailureKind, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
 use larder_crypt::{Keyring, KeyringError, Keys, Master, Secret};
-use larder_volume::{FsError, Properties, Seals, VolumeInfo};
+use larder_fs::FsError;
+use larder_volume::{Properties, Seals, VolumeInfo};
 use object_store::{PutMode, UpdateVersion};
 use uuid::Uuid;
 

@@ -948,7 +948,7 @@ pub(crate) async fn create_volume(
     change: &VolumeChange,
     encrypt: Option<Encrypt>,
 ) -> Result<VolumeStatus, Failure> {
-    use larder_volume::{Cred, Ino, SetAttr};
+    use larder_fs::{Cred, Ino, SetAttr};
     check_name(name).map_err(Failure::invalid)?;
     let status = pool.create(name, change, encrypt).await?;
     let (uid, gid) = machine::owner();

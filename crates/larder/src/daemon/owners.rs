@@ -11,7 +11,7 @@ impl OpenPool {
     pub(crate) async fn owners(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
         let owners = self.volume(name).await?.owners().await.map_err(|error| self.failure(name, &error))?;
         let kind = |is_group| if is_group { OwnerKind::Group } else { OwnerKind::User };
-        let owner = |owner: larder_volume::OwnerUse| OwnerUse {
+        let owner = |owner: larder_fs::OwnerUse| OwnerUse {
             kind: kind(owner.is_group),
             id: owner.id,
             name: None,

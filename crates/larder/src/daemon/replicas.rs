@@ -11,8 +11,9 @@ use larder_api::{
     SnapshotsRequest, SnapshotsStatus,
 };
 use larder_base::{Timestamp, hex};
+use larder_fs::{FsError, SnapshotInfo};
+use larder_volume::HAS_CLONES;
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
-use larder_volume::{FsError, HAS_CLONES, SnapshotInfo};
 
 use super::keyrings;
 use super::retention::{self, Arrival};

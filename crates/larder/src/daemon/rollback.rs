@@ -6,7 +6,7 @@
 //!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
 
 use larder_api::{Failure, SnapshotsStatus};
-use larder_volume::FsError;
+use larder_fs::FsError;
 
 use super::Daemon;
 use super::snapshots;

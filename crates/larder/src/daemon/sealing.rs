@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use larder_api::{Encrypt, Failure, FailureKind, KeysStatus, Rekey};
 use larder_crypt::{Keyring, Keys};
-use larder_volume::{FsError, FsResult, Sealing, VolumeInfo};
+use larder_fs::{FsError, FsResult};
+use larder_volume::{Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
 use uuid::Uuid;
 

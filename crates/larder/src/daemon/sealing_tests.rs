@@ -10,10 +10,8 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use larder_base::{MemLog, SystemClock};
 use larder_crypt::{Cipher, Secret};
-use larder_volume::{
-    Backing, CreateMode, Cred, IO_BYTES_MAX, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
-    Stability, Volume,
-};
+use larder_fs::{CreateMode, Cred, IO_BYTES_MAX, Ino, NameMatch, SetAttr, Stability};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{

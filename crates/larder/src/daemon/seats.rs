@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::Seat;
+use larder_fs::{FsError, FsResult};
 use larder_store::OwnerRecord;
-use larder_volume::{FsError, FsResult, Handover, HandoverStage, Seated};
+use larder_volume::{Handover, HandoverStage, Seated};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use uuid::Uuid;

@@ -5,11 +5,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
 use larder_files::guard::GuardMode;
+use larder_fs::{FsError, Ino};
 use larder_serve::login::DoorUser;
 use larder_serve::nfs::{self, Export, Older, Rule};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
-use larder_volume::{FsError, Ino};
 
 use super::Secrets;
 use super::servers::Servers;

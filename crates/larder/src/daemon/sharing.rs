@@ -1,7 +1,8 @@
 //! Making, changing and removing shares: with a daemon and without one alike.
 
 use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
-use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr, Volume};
+use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
+use larder_volume::Volume;
 
 use super::known::{no_such_group, no_such_user};
 use super::{Daemon, State, shares, translate};

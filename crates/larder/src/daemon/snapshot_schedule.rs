@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use larder_api::{Failure, SnapshotCounts, SnapshotSchedule};
-use larder_volume::{FsError, SnapshotInfo, Volume};
+use larder_fs::{FsError, SnapshotInfo};
+use larder_volume::Volume;
 
 use super::snapshot_runs::Run;
 use super::{Daemon, retention, translate};

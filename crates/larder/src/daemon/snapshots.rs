@@ -8,8 +8,9 @@ use larder_api::{
     SnapshotsStatus, VolumeStatus,
 };
 use larder_base::Timestamp;
+use larder_fs::{DiffKind, Difference, FileKind, FsError, SnapshotInfo};
 use larder_volume::replica::SENDING;
-use larder_volume::{DiffKind, Difference, FileKind, FsError, HAS_CLONES, SnapshotInfo, Volume};
+use larder_volume::{HAS_CLONES, Volume};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -158,7 +159,7 @@ fn difference(difference: Difference) -> DiffEntry {
 
 pub(super) fn shown(info: SnapshotInfo) -> SnapshotStatus {
     let created_ms = u64::try_from(info.created.secs).unwrap_or(0) * 1000 + u64::from(info.created.nanos / 1_000_000);
-    let hold = |hold: larder_volume::Hold| SnapshotHold { reason: hold.reason, until: hold.until.map(|at| at.secs) };
+    let hold = |hold: larder_fs::Hold| SnapshotHold { reason: hold.reason, until: hold.until.map(|at| at.secs) };
     SnapshotStatus {
         name: info.name,
         created_ms,

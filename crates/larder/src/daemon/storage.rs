@@ -17,9 +17,10 @@ use larder_base::SystemClock;
 use larder_base::units::ByteSize;
 use larder_files::folders::Folders;
 use larder_files::{Files, Services};
+use larder_fs::{Cred, FsError};
 use larder_pool::{Change, Pool};
 use larder_store::Machine;
-use larder_volume::{Backing, Cred, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
 use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::Utc;
 use larder_api::SnapshotCounts;
 use larder_files::Files;
-use larder_volume::Event;
+use larder_fs::Event;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
@@ -119,7 +119,7 @@ impl Daemon {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use larder_volume::{FileKind, Ino};
+    use larder_fs::{FileKind, Ino};
 
     #[test]
     fn a_backup_ends_when_its_history_is_written() {

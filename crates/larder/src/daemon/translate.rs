@@ -6,8 +6,9 @@ use larder_api::{
     DiskStatus, Failure, FailureKind, PoolChange, PoolChangePlan, PoolEvent, PoolHistory, PoolListed, PoolMoving,
     PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
 };
+use larder_fs::{Contents, FsError, StatFs};
 use larder_pool::{Change, DiskState, PoolError, PoolState};
-use larder_volume::{Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
+use larder_volume::{Properties, SyncMode, VolumeInfo};
 
 use super::owner_quotas;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use larder_base::Timestamp;
-use larder_volume::{AllocateMode, Attr, FileKind, FsError, SetTime};
+use larder_fs::{AllocateMode, Attr, FileKind, FsError, SetTime};
 use rustix::io::Errno as Os;
 
 /// `st_blksize`: the size worth reading and writing at a time. stdio buffers that much, which matters because every

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use larder_volume::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, Listing};
+use larder_fs::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, Listing};
 
 use super::convert::{errno, file_attr, file_type};
 use super::session::Session;

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_volume::{Event, Ino, Witness};
+use larder_fs::{Event, Ino, Witness};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -173,7 +173,7 @@ fn stale_by(event: &Event, origin: u32) -> Vec<Stale> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_volume::FileKind;
+    use larder_fs::FileKind;
 
     #[test]
     fn own_changes_are_known_to_the_kernel() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fuser::Errno;
 use larder_files::locks::{LockError, Range};
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

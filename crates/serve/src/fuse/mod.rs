@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
 use larder_files::Files;
-use larder_volume::{AccessTimes, Answers, AtimeMoves, Ino, Keeper};
+use larder_fs::{AccessTimes, Answers, AtimeMoves, Ino, Keeper};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -21,7 +21,7 @@ use fuser::{
 };
 use larder_files::Uses;
 use larder_files::locks::Range;
-use larder_volume::{
+use larder_fs::{
     CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, RenameMode, SYMLINK_BYTES_MAX,
     SeekTo, SetAttr, SetTime, Stability,
 };

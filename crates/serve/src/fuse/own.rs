@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 

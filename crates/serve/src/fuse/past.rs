@@ -5,7 +5,7 @@
 //!   walk through every snapshot, but they do not follow links. A program that opens the link is in the directory of snapshots.
 
 use larder_files::Files;
-use larder_volume::{Attr, Cred, DirEntry, FileId, FileKind, FsResult, Ino, NameMatch, SNAPSHOTS_NAME};
+use larder_fs::{Attr, Cred, DirEntry, FileId, FileKind, FsResult, Ino, NameMatch, SNAPSHOTS_NAME};
 
 /// In the range of directories of snapshots, of a directory that no volume has.
 pub(super) const LINK: Ino = Ino(u64::MAX);

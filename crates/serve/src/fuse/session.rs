@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
-use larder_volume::{AtimeMoves, Attr, Client, Cred, FileKind, FsError, FsResult, Ino, NameMatch, ReadData};
+use larder_fs::{AtimeMoves, Attr, Client, Cred, FileKind, FsError, FsResult, Ino, NameMatch, ReadData};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 

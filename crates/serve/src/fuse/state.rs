@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_files::Open as OpenFile;
-use larder_volume::{Ino, Keeper, Kept};
+use larder_fs::{Ino, Keeper, Kept};
 use parking_lot::Mutex;
 
 const SHARDS: usize = 32;

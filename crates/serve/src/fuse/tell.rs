@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use bytes::Bytes;
 use fuser::{INodeNo, Notifier};
-use larder_volume::Ino;
+use larder_fs::Ino;
 
 /// Something that the kernel should no longer believe.
 #[derive(Clone, Debug, PartialEq, Eq)]

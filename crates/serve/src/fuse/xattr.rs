@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use fuser::{Errno, ReplyXattr};
-use larder_volume::{FsResult, NAME_BYTES_MAX, XattrMode};
+use larder_fs::{FsResult, NAME_BYTES_MAX, XattrMode};
 
 use super::convert::errno;
 

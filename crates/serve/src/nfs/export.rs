@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use larder_base::shell;
 use larder_files::Files;
-use larder_volume::{Cred, Ino};
+use larder_fs::{Cred, Ino};
 
 use super::handle::{ExportKey, Older, Seal};
 use super::rpc::Auth;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::{Context, Poll, Waker};
 
-use larder_volume::{FileId, Ino};
+use larder_fs::{FileId, Ino};
 
 use super::export::Exports;
 use super::handle::{self, ExportKey};

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use aws_lc_rs::{constant_time, hmac};
 use larder_base::checksum::checksum;
-use larder_volume::{FileId, Ino};
+use larder_fs::{FileId, Ino};
 
 /// RFC 1813 2.4: NFS3_FHSIZE.
 pub const HANDLE_BYTES_MAX: usize = 64;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use larder_volume::{Attr, Cred, FileKind, FsError, NameMatch};
+use larder_fs::{Attr, Cred, FileKind, FsError, NameMatch};
 use parking_lot::Mutex;
 
 use super::export::{ExportState, Exports, squash};

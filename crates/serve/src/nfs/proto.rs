@@ -3,7 +3,7 @@
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 use larder_base::Timestamp;
-use larder_volume::{Attr, Changed, FileKind, FsError, PreAttr, SetAttr, SetTime};
+use larder_fs::{Attr, Changed, FileKind, FsError, PreAttr, SetAttr, SetTime};
 
 use super::xdr::{Garbage, Reader, Writer};
 
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
 
 /// RFC 1813 3.2: an empty name, or one with characters that no name may have, is NFS3ERR_ACCES.
 pub fn check_name(name: &[u8]) -> Result<(), Fail> {
-    if name.len() > larder_volume::NAME_BYTES_MAX {
+    if name.len() > larder_fs::NAME_BYTES_MAX {
         return Err(Status::NameTooLong.into());
     }
     if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
@@ -370,7 +370,7 @@ impl Writer {
 pub mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use larder_volume::{FileId, Ino};
+    use larder_fs::{FileId, Ino};
     use proptest::prelude::*;
 
     pub fn attr() -> Attr {

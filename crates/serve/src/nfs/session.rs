@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use larder_volume::Cred;
+use larder_fs::Cred;
 
 use super::drc;
 use super::export::{ExportState, Refusal, squash};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use larder_volume::FsError;
+use larder_fs::FsError;
 
 use super::packet::Code;
 use crate::tree::NoWay;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_files::Open;
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 
 use super::fail::Fail;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use larder_base::Timestamp;
-use larder_volume::{Attr, FileKind};
+use larder_fs::{Attr, FileKind};
 
 use super::packet::{Attrs, Names};
 use crate::login::DoorUser;

@@ -15,7 +15,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use larder_base::traffic::{self, Traffic};
 use larder_files::{Files, Uses};
-use larder_volume::{
+use larder_fs::{
     ACCESS_READ, ACCESS_WRITE, Attr, CreateMode, Cred, FILE_BYTES_MAX, FileKind, FsError, NAME_BYTES_MAX, RenameMode,
     SYMLINK_BYTES_MAX, SetAttr, SetTime, Stability,
 };
@@ -528,12 +528,7 @@ async fn open_existing(room: &Room, attr: &Attr, reads: bool, writes: bool, flag
     Ok(())
 }
 
-async fn fill(
-    room: &Room,
-    dir: larder_volume::Ino,
-    place: &mut Listing,
-    page: &mut list::Page<'_>,
-) -> Result<(), Fail> {
+async fn fill(room: &Room, dir: larder_fs::Ino, place: &mut Listing, page: &mut list::Page<'_>) -> Result<(), Fail> {
     let files: &Files = room.files();
     let listing = files.readdir_before(&room.cred, dir, place.cookie, place.end, ENTRIES_AT_ONCE, true).await?;
     if !place.begun {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_files::Files;
-use larder_volume::{Event, FileKind, Ino};
+use larder_fs::{Event, FileKind, Ino};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 

@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_files::{Open, Uses};
+use larder_fs::{
+    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
+    Stability, XattrMode,
+};
 use larder_smb::{
     DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
     SmbResult, StreamInfo, Watching,
-};
-use larder_volume::{
-    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
-    Stability, XattrMode,
 };
 
 use super::feed::FeedHold;

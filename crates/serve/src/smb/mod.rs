@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use larder_files::Files;
+use larder_fs::{Cred, Ino};
 use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger};
-use larder_volume::{Cred, Ino};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 

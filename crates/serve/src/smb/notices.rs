@@ -25,8 +25,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use larder_files::{Files, HostWatch};
+use larder_fs::{Cred, Event, FileKind, FsError, FsResult, Ino, NameMatch, Witness};
 use larder_smb::{Above, Notice, NoticeKind, Watches};
-use larder_volume::{Cred, Event, FileKind, FsError, FsResult, Ino, NameMatch, Witness};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;

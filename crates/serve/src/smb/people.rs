@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use larder_volume::Cred;
+use larder_fs::Cred;
 use parking_lot::RwLock;
 
 use super::{Access, SmbUser};

@@ -4,9 +4,9 @@
 //! ([`larder_files::Files::rights`]), by its mode bits or its access control list. READONLY, kept for Windows, takes writing away as well.
 
 use larder_files::Uses;
-use larder_volume::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
-pub use larder_volume::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
-use larder_volume::{Attr, FileKind};
+use larder_fs::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
+pub use larder_fs::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
+use larder_fs::{Attr, FileKind};
 
 /// MS-FSCC 2.6.
 pub const DOS_READONLY: u32 = 0x1;

@@ -12,9 +12,9 @@
 //!   a program may run it. On directories they are the right to pass.
 
 use larder_files::Files;
+use larder_fs::acl::{Acl, INHERIT_ONLY, Rule, Who, specific};
+use larder_fs::{Attr, Cred, FileKind, Ino, SetAttr};
 use larder_smb::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
-use larder_volume::acl::{Acl, INHERIT_ONLY, Rule, Who, specific};
-use larder_volume::{Attr, Cred, FileKind, Ino, SetAttr};
 
 use super::rights;
 use super::status::OrStatus;
@@ -207,7 +207,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use larder_base::Timestamp;
-    use larder_volume::{FileId, Ino};
+    use larder_fs::{FileId, Ino};
 
     use super::*;
 

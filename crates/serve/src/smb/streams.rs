@@ -10,8 +10,8 @@
 //! - `streams.makes_its_file`: creating a stream creates its file if need be (MS-FSA 2.1.5.1.1).
 
 use bytes::Bytes;
+use larder_fs::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 use larder_smb::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};
-use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::rights;

@@ -3,10 +3,9 @@
 //! The backend as the library calls it, over a volume in memory.
 
 use larder_base::{Clock, SystemClock};
+use larder_fs::{Ino, SetAttr, Stability, acl};
 use larder_smb::{Bytes, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult};
-use larder_volume::{
-    Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume, acl,
-};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode, Volume};
 use object_store::memory::InMemory;
 
 use super::*;
@@ -46,7 +45,7 @@ impl Fixture {
         let people = People { directory, access, guest: false, act_as: None };
         let core = Arc::new(Core {
             files: own,
-            root: larder_volume::Ino::ROOT,
+            root: larder_fs::Ino::ROOT,
             read_only: false,
             only_from: None,
             people,
@@ -164,7 +163,7 @@ async fn posix_names_are_shown_in_windows_letters_and_found_again() {
     let ann = f.tree("ann");
     for name in [&b"a:b"[..], b"tail.", b"\xff\xfe", "kept \u{f022}".as_bytes()] {
         let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
-        let made = f.volume.create(&Cred::root(), Ino::ROOT, name, larder_volume::CreateMode::Guarded, set).await;
+        let made = f.volume.create(&Cred::root(), Ino::ROOT, name, larder_fs::CreateMode::Guarded, set).await;
         let ino = made.unwrap().0.id.ino;
         let data = vec![Bytes::copy_from_slice(name)];
         f.volume.write(&Cred::root(), ino, 0, data, Stability::Unstable).await.unwrap();
@@ -254,10 +253,10 @@ async fn a_delete_spares_another_file_that_took_the_name_and_follows_its_own() {
     let ann = f.tree("ann");
     let root = mkdir(&ann, "").await;
     mkdir(&ann, "d").await;
-    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_fs::NameMatch::Exact).await.unwrap().id.ino;
     let opened = make(&ann, "File", "old").await;
     let rename = async |from: Ino, name: &[u8], to: Ino, new: &[u8]| {
-        f.volume.rename(&Cred::root(), from, name, to, new, larder_volume::RenameMode::Replace).await.unwrap();
+        f.volume.rename(&Cred::root(), from, name, to, new, larder_fs::RenameMode::Replace).await.unwrap();
     };
     rename(Ino::ROOT, b"File", Ino::ROOT, b"g").await;
     rename(Ino::ROOT, b"g", dir, b"h").await;
@@ -287,10 +286,10 @@ async fn a_delete_finds_its_file_below_folders_that_others_renamed() {
     }
     let opened = make(&ann, "a\\b\\file", "old").await;
     let ino = async |dir: Ino, name: &[u8]| {
-        f.volume.lookup(&Cred::root(), dir, name, larder_volume::NameMatch::Exact).await.unwrap().id.ino
+        f.volume.lookup(&Cred::root(), dir, name, larder_fs::NameMatch::Exact).await.unwrap().id.ino
     };
     let rename = async |from: Ino, name: &[u8], to: Ino, new: &[u8]| {
-        f.volume.rename(&Cred::root(), from, name, to, new, larder_volume::RenameMode::NoReplace).await.unwrap();
+        f.volume.rename(&Cred::root(), from, name, to, new, larder_fs::RenameMode::NoReplace).await.unwrap();
     };
     let (a, z) = (ino(Ino::ROOT, b"a").await, ino(Ino::ROOT, b"z").await);
     rename(a, b"b", z, b"c").await;
@@ -339,7 +338,7 @@ async fn large_directories_come_in_pages() {
     for n in 0..2500 {
         let name = format!("file{n:04}");
         f.volume
-            .create(&Cred::root(), ino, name.as_bytes(), larder_volume::CreateMode::Guarded, SetAttr::default())
+            .create(&Cred::root(), ino, name.as_bytes(), larder_fs::CreateMode::Guarded, SetAttr::default())
             .await
             .unwrap();
     }
@@ -393,7 +392,7 @@ async fn watchers_hear_of_the_share_itself_and_of_others_in_order() {
     make(&ann, "before", "").await;
     let mut watch = observe(&ann, "", false).await;
     make(&ann, "own", "").await;
-    let guarded = larder_volume::CreateMode::Guarded;
+    let guarded = larder_fs::CreateMode::Guarded;
     f.volume.create(&Cred::root(), Ino::ROOT, b"other", guarded, SetAttr::default()).await.unwrap();
     // Under the name as it is stored.
     ann.modified(&path("OWN"), 0x10).await;
@@ -428,7 +427,7 @@ async fn a_watch_of_a_tree_hears_of_everybody_at_any_depth() {
     let ino = async |path: &str| {
         let mut at = Ino::ROOT;
         for name in path.split('/') {
-            at = f.volume.lookup(&cred, at, name.as_bytes(), larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+            at = f.volume.lookup(&cred, at, name.as_bytes(), larder_fs::NameMatch::Exact).await.unwrap().id.ino;
         }
         at
     };
@@ -437,11 +436,11 @@ async fn a_watch_of_a_tree_hears_of_everybody_at_any_depth() {
     let (top, a, b, c) = (ino("top").await, ino("top/a").await, ino("top/a/b").await, ino("top/c").await);
     let beside = ino("beside").await;
     let create = async |dir, name: &[u8]| {
-        let guarded = larder_volume::CreateMode::Guarded;
+        let guarded = larder_fs::CreateMode::Guarded;
         f.volume.create(&cred, dir, name, guarded, SetAttr::default()).await.unwrap();
     };
     let rename = async |from, from_name: &[u8], to, to_name: &[u8]| {
-        let mode = larder_volume::RenameMode::Replace;
+        let mode = larder_fs::RenameMode::Replace;
         f.volume.rename(&cred, from, from_name, to, to_name, mode).await.unwrap();
     };
     make(&ann, "top\\a\\b\\own", "").await;
@@ -480,9 +479,9 @@ async fn a_watcher_that_falls_behind_hears_that_changes_are_lost() {
     let ann = f.tree("ann");
     mkdir(&ann, "d").await;
     let mut watch = observe(&ann, "", true).await;
-    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_fs::NameMatch::Exact).await.unwrap().id.ino;
     let create = async |name: String| {
-        let guarded = larder_volume::CreateMode::Guarded;
+        let guarded = larder_fs::CreateMode::Guarded;
         f.volume.create(&Cred::root(), dir, name.as_bytes(), guarded, SetAttr::default()).await.unwrap();
     };
     for n in 0..9000 {
@@ -611,8 +610,8 @@ async fn the_past_of_a_shared_folder_is_found_by_number_and_ends_at_it() {
     mkdir(&whole, "moved in").await;
     make(&whole, "old name\\f", "then").await;
     let root = Cred::root();
-    let folder = f.volume.lookup(&root, Ino::ROOT, b"old name", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
-    let sub = f.volume.lookup(&root, folder, b"sub", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    let folder = f.volume.lookup(&root, Ino::ROOT, b"old name", larder_fs::NameMatch::Exact).await.unwrap().id.ino;
+    let sub = f.volume.lookup(&root, folder, b"sub", larder_fs::NameMatch::Exact).await.unwrap().id.ino;
     for (dir, name, target) in [
         (folder, "up", "../secret"),
         (sub, "far", "../../secret"),

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::{Files, Uses};
+use larder_fs::{
+    Aspects, Attr, Client, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
+};
 use larder_smb::{
     BackendCapabilities, Handle, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend,
     SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
-};
-use larder_volume::{
-    Aspects, Attr, Client, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
 };
 use parking_lot::Mutex;
 
@@ -352,7 +352,7 @@ impl Tree {
     /// The owner's right was asked for when the stream was opened.
     pub(super) async fn may_change_streams(&self, base: &Attr) -> SmbResult<()> {
         if base.uid != self.who.uid {
-            self.core.files.access(&self.who, base.id.ino, larder_volume::ACCESS_WRITE).await.or_status()?;
+            self.core.files.access(&self.who, base.id.ino, larder_fs::ACCESS_WRITE).await.or_status()?;
         }
         Ok(())
     }

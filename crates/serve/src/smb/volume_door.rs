@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
+use larder_fs::Ino;
 use larder_smb::{OpenFiles, OutsideAccess};
-use larder_volume::Ino;
 use parking_lot::{Mutex, RwLock};
 
 use super::notices::Notices;

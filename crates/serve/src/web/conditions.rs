@@ -2,7 +2,7 @@
 
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{Method, StatusCode, Uri};
-use larder_volume::Attr;
+use larder_fs::Attr;
 
 use super::civil::{http_date, whole_second};
 use super::fail::Fail;

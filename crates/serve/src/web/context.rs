@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use larder_base::traffic::Traffic;
-use larder_volume::{Attr, FileKind};
+use larder_fs::{Attr, FileKind};
 
 use super::civil::whole_second;
 use super::conditions::{self, Item, List, Present, etag};

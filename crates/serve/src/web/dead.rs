@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use larder_volume::{FsError, Ino, NAME_BYTES_MAX, XattrMode};
+use larder_fs::{FsError, Ino, NAME_BYTES_MAX, XattrMode};
 
 use super::fail::Fail;
 use super::xml::{self, Name};

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, FsResult, Ino};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, FsResult, Ino};
 
 use super::context::Context;
 use super::fail::Fail;

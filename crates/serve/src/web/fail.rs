@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use hyper::StatusCode;
-use larder_volume::FsError;
+use larder_fs::FsError;
 
 use crate::tree::NoWay;
 

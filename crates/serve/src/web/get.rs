@@ -11,7 +11,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use larder_base::traffic::{self, Traffic};
 use larder_files::{Open, Uses};
-use larder_volume::{ACCESS_READ, Attr};
+use larder_fs::{ACCESS_READ, Attr};
 
 use super::conditions::{self, Present, text};
 use super::context::{Answer, Body, Context, empty, full};
@@ -33,7 +33,7 @@ struct Source {
     shared: Arc<Shared>,
     traffic: Arc<Traffic>,
     room: Room,
-    ino: larder_volume::Ino,
+    ino: larder_fs::Ino,
     /// Keeps the file, and tells the other doors.
     _open: Open,
 }

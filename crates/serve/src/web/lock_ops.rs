@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
-use larder_volume::FileKind;
+use larder_fs::FileKind;
 
 use super::conditions::{self, text};
 use super::context::{Answer, Context, Depth, file_key, status, xml as xml_answer};
@@ -134,7 +134,7 @@ pub async fn lock(context: &Context, body: &[u8]) -> Answer {
             // An empty file stands for the name that is locked (RFC 4918 7.3).
             let mut upload = Upload::begin(&room, dir, None).await?;
             upload.settle().await?;
-            let taken = |old: Option<&larder_volume::Attr>| match old {
+            let taken = |old: Option<&larder_fs::Attr>| match old {
                 None => Ok(()),
                 Some(_) => Err(Fail::conflict("another client made it in the same moment")),
             };
@@ -143,7 +143,7 @@ pub async fn lock(context: &Context, body: &[u8]) -> Answer {
         }
     };
     room.to_change()?;
-    room.files().access(&room.cred, attr.id.ino, larder_volume::ACCESS_WRITE).await?;
+    room.files().access(&room.cred, attr.id.ino, larder_fs::ACCESS_WRITE).await?;
     let is_folder = attr.kind == FileKind::Directory;
     let held = match is_folder {
         true => None,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use larder_files::locks::Range;
 use larder_files::{Files, Open, Uses};
-use larder_volume::Ino;
+use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -21,7 +21,7 @@ use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
 use larder_files::copy::{Copying, Keep};
 use larder_files::{Report, Stop};
-use larder_volume::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr, SetTime};
+use larder_fs::{Attr, FileKind, FsError, Ino, NameMatch, RenameMode, SetAttr, SetTime};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -358,7 +358,7 @@ async fn replace_file(
     stop: Stop<'_>,
 ) -> Result<(), Fail> {
     let (to, source) = (&ends.to, &ends.copied);
-    to.room.files().access(&to.room.cred, old.id.ino, larder_volume::ACCESS_WRITE).await?;
+    to.room.files().access(&to.room.cred, old.id.ino, larder_fs::ACCESS_WRITE).await?;
     let copying = Copying { heir: Some((old.uid, old.gid)), ..copying.clone() };
     let copied = copying.file(source, to.dir, stop).await?;
     let upload = Upload::of_copy(&to.room, copied)?;

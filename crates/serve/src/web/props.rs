@@ -15,7 +15,7 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsResult, Ino, Listing, SetAttr, SetTime};
 use roxmltree::Node;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

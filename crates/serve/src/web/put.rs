@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use larder_base::Timestamp;
 use larder_base::traffic::{self, Wait};
-use larder_volume::{ACCESS_WRITE, Attr, FileKind, FsError, Ino, NameMatch};
+use larder_fs::{ACCESS_WRITE, Attr, FileKind, FsError, Ino, NameMatch};
 
 use super::conditions::{etag, text};
 use super::context::{Answer, Context, status};

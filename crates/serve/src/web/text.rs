@@ -2,7 +2,7 @@
 //! entry.
 
 use larder_base::Timestamp;
-use larder_volume::{Attr, FileKind};
+use larder_fs::{Attr, FileKind};
 
 use super::civil::{DAYS, MONTHS, civil, weekday, whole_second};
 

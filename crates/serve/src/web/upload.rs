@@ -16,7 +16,7 @@ use bytes::Bytes;
 use larder_base::traffic;
 use larder_files::copy::Unnamed;
 use larder_files::{Files, Open};
-use larder_volume::{
+use larder_fs::{
     ACCESS_WRITE, Attr, Cred, FILE_BYTES_MAX, FileKind, FsError, Ino, NameMatch, SetAttr, SetTime, Stability, XattrMode,
 };
 

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_volume::{Ino, WriteVerifier};
+use larder_fs::{Ino, WriteVerifier};
 use parking_lot::Mutex;
 
 use crate::clones::Clones;
@@ -78,7 +78,7 @@ impl Known {
     }
 
     /// The directories of the clients of a new volume, made in this tenure.
-    pub fn made(&self, tenure: Tenure, tops: Vec<larder_volume::FileId>) {
+    pub fn made(&self, tenure: Tenure, tops: Vec<larder_fs::FileId>) {
         let mut state = self.state.lock();
         if state.models.is_empty() {
             state.models = tops.into_iter().map(|id| Arc::new(Mutex::new(Model::new(Tree::new(Some(id)))))).collect();

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use larder_fs::{CreateMode, Cred, FileId, FsError, Ino, NameMatch, SetAttr, Stability};
 use larder_store::{
     BucketError, BucketLog, BucketUrl, Health, JournaledLog, Machine, Owner, Requests, Retried, TakeOver,
 };
-use larder_volume::{
-    Backing, CreateMode, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space,
-    Stability, SyncMode, Volume,
-};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode, Volume};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use rand::Rng;

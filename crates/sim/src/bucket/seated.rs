@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use larder_base::Seat;
+use larder_fs::FsError;
 use larder_store::Owner;
-use larder_volume::{FsError, HandoverStage, Properties, Registry};
+use larder_volume::{HandoverStage, Properties, Registry};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use rand::Rng;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use larder_base::Seat;
 use larder_base::log::Tenure;
+use larder_fs::{CreateMode, Cred, Ino, NameMatch, SetAttr};
 use larder_store::{BucketLog, BucketUrl, Health, Machine, Owner, Requests, Retried, TakeOver};
-use larder_volume::{Backing, CreateMode, Cred, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::ObjectStore;
 
 use super::net::{Fate, Line, Net};

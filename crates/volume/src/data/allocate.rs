@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_fs::*;
+
 use super::dirty::{DirtyPiece, Payload};
 use super::file::{Changing, FileData};
 use super::gate::{RoomRequest, set_aside};
@@ -15,7 +17,6 @@ use super::{intents, small_commit};
 use crate::features;
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
-use crate::types::*;
 
 /// Searches for room after which an allocation of a file that keeps changing fails.
 const TRIES_MAX: usize = 16;

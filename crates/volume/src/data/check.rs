@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::*;
 
 use futures::StreamExt;
 use object_store::ObjectStoreExt;
@@ -16,9 +17,9 @@ use super::reserved::{RESERVED_TAG, decode_reserved};
 use super::segment::{HEADER_BYTES, object_path, segment_of, verify_header};
 use super::segments::Segment;
 use super::shared::{Data, Inner, store_error};
+use crate::check::CheckReport;
 use crate::keys::{decode_inode, inode_key, key_after, range_of, table_range, tag};
 use crate::snapshots::View;
-use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
 /// A damaged volume may have millions of problems of one kind.

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::seam;
+use larder_fs::*;
 use tokio::sync::RwLockWriteGuard;
 
 use super::commit::put_ops;
@@ -37,7 +38,6 @@ use crate::features;
 use crate::inode::Inode;
 use crate::keys::{MARK, damaged, key_after, tag};
 use crate::meta::{Batch, Ticket};
-use crate::types::*;
 
 /// Extents of one batch: more are laid into a hole, or refused.
 const EXTENTS_MAX: usize = 16 << 10;

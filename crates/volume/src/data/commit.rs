@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
+use larder_fs::*;
 use parking_lot::MutexGuard;
 
 use super::extents::{
@@ -25,7 +26,6 @@ use super::small_commit;
 use crate::follow;
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
-use crate::types::*;
 
 /// Extents changed in one batch, about.
 const BATCH_EXTENTS_MAX: usize = 2048;

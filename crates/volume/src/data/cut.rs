@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use larder_base::seam;
+use larder_fs::*;
 
 use super::extents::SegmentId;
 use super::preserved::copies::Copy;
@@ -26,7 +27,6 @@ use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::lineage::INHERITED;
 use crate::meta::{self, Batch, Ticket, Usage};
-use crate::types::*;
 
 /// A snapshot between its moment and its row.
 pub(crate) struct Forming {

@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use larder_fs::{FILE_BYTES_MAX, FsResult, Ino};
 
 use super::pieces::{Codec, RecordRef, Sums};
 pub(crate) use super::place::{SegmentId, WINDOW_BYTES};
 
 use crate::keys::{Reader, damaged, tag};
-use crate::types::{FILE_BYTES_MAX, FsResult, Ino};
 
 pub(crate) const EXTENT_TAG: u8 = tag::EXTENT;
 #[derive(Clone, Debug, PartialEq, Eq)]

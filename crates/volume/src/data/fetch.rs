@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use larder_base::traffic::{self, Wait};
+use larder_fs::FsResult;
 use tokio::sync::Notify;
 
 use super::memory::Record;
-use crate::types::FsResult;
 
 /// A record on its way.
 #[derive(Default)]

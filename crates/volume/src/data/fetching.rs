@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use larder_fs::*;
 use object_store::{GetOptions, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,7 +26,6 @@ use super::memory::Record;
 use super::pieces::{Codec, Part, RecordRef};
 use super::segment::object_path;
 use super::shared::{Inner, store_error};
-use crate::types::*;
 
 /// Neighbouring records are fetched from disks in one request up to this size.
 const FETCH_BYTES_MAX: u64 = 1 << 20;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use larder_fs::FsError;
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, Semaphore};
 
@@ -29,7 +30,6 @@ use super::extents::{Extent, ExtentMap};
 use super::intents::{Intents, Zeros};
 use super::preserved::Preserved;
 use super::reserved::{Ranges, Reserved};
-use crate::types::FsError;
 
 /// The data side of an inode, embedded in it.
 pub(crate) struct FileState {

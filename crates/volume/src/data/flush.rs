@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use tokio::sync::mpsc;
@@ -43,7 +44,6 @@ use super::shared::{Data, Inner, store_error};
 use crate::features;
 use crate::inode::Inode;
 use crate::properties::Compression;
-use crate::types::*;
 
 /// Dirty data older than this is flushed: 5 s are promised, the put takes some of it.
 const AGE_MAX: Duration = Duration::from_secs(3);

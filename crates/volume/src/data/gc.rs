@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use larder_fs::*;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use super::blocking;
@@ -40,7 +41,6 @@ use crate::keys::{key_after, range_of, table_range, tag};
 use crate::meta::maintain::REPLICA_GRACE;
 use crate::meta::{Batch, Ticket};
 use crate::properties::Compression;
-use crate::types::*;
 
 const DELETES_MAX: usize = 64;
 const VICTIMS_MAX: usize = 32;

@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use larder_fs::*;
 
 use super::dirty::Payload;
 use crate::keys::{Reader, damaged, tag};
-use crate::types::*;
 
 pub(crate) const INTENT_TAG: u8 = tag::INTENT;
 const VERSION: u8 = 1;

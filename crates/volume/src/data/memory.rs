@@ -28,12 +28,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use larder_base::arena::{self, RECORD_BYTES, Slot};
 use larder_base::traffic::{self, Wait};
+use larder_fs::IO_BYTES_MAX;
 use quick_cache::Weighter;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::place::SegmentId;
 use crate::counts::CacheCounts;
-use crate::types::IO_BYTES_MAX;
 
 /// The cost of each piece beside its bytes, so that many tiny writes are bounded, too.
 pub(crate) const PIECE_BYTES: u64 = 256;

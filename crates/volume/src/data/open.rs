@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use futures::StreamExt;
+use larder_fs::*;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,6 @@ use crate::inode::Inode;
 use crate::keys::{self, table_range};
 use crate::lineage::INHERITED;
 use crate::meta::Batch;
-use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
 /// Of a segment's number, those that count within a block.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::*;
 use object_store::ObjectStoreExt;
 
 use super::commit::put_ops;
@@ -19,7 +20,6 @@ use crate::keys::{decode_inode, encode_inode, inode_key};
 use crate::meta::overlay::Changes;
 use crate::meta::{Batch, Ticket, Usage};
 use crate::snapshots::View;
-use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
 

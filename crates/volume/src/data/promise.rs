@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_fs::*;
+
 use super::file::{Changing, FileData};
 use super::reserved::{RESERVED_TAG, RangeOps, Ranges, decode_reserved, encode_reserved, reserved_key};
 use super::shared::Inner;
 use crate::inode::Inode;
 use crate::keys::{damaged, range_of};
 use crate::meta::Batch;
-use crate::types::*;
 
 const SCAN_MAX: usize = 4096;
 

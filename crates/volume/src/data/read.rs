@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::traffic::{self, Wait};
+use larder_fs::*;
 
 use super::dirty::Payload;
 use super::file::FileData;
@@ -27,7 +28,6 @@ use super::memory::{Record, RecordKey};
 use super::pieces::{Part, RecordRef};
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
-use crate::types::*;
 
 /// Plans of one read. A second one after fetching is normal; this many mean that extents move all
 /// the time.

@@ -28,9 +28,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use larder_fs::*;
 
 use crate::keys::{Reader, damaged, tag};
-use crate::types::*;
 
 pub(crate) const RESERVED_TAG: u8 = tag::RESERVED;
 const VERSION: u8 = 1;

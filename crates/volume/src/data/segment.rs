@@ -23,12 +23,12 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::checksum::checksum;
+use larder_fs::Ino;
 use object_store::path::Path;
 
 use super::pieces::{Codec, Frames, RAW_LOG2, RecordRef, Sums};
 pub(crate) use super::place::place_seed;
 use super::place::{SegmentId, WINDOW_BYTES};
-use crate::types::Ino;
 
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const MAGIC: [u8; 8] = *b"LARDRSEG";

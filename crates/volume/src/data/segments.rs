@@ -16,12 +16,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use larder_fs::FsResult;
 
 use super::extents::{Extent, SegmentId};
 use super::segment::{ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES};
 use crate::keys::{Reader, damaged, tag};
 use crate::meta::{Batch, Ticket, Usage};
-use crate::types::FsResult;
 
 pub(crate) const SEGMENT_TAG: u8 = tag::SEGMENT;
 const VERSION: u8 = 1;

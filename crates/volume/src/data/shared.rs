@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::Clock;
+use larder_fs::*;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -28,7 +29,6 @@ use crate::inode::Inode;
 use crate::marks::Marks;
 use crate::meta::{Meta, Ticket};
 use crate::properties::{Compression, Properties, ZstdLevel};
-use crate::types::*;
 
 /// Hands out inodes by number, for the replay of intents and garbage collection
 /// (`inode.one_per_number`). [`FsError::NotFound`] or [`FsError::Stale`] say that the inode is gone

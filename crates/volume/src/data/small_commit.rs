@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use larder_base::traffic::{self, Wait};
+use larder_fs::*;
 
 use super::dirty::{DirtyPiece, Payload, Taken};
 use super::file::Changing;
@@ -12,7 +13,6 @@ use super::intents::{Intents, Standing, encode_data, encode_mask, encode_zero, k
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::meta::Batch;
-use crate::types::*;
 
 /// More than this is flushed as a segment instead.
 const INTENT_BYTES_MAX: u64 = 256 << 10;

@@ -11,9 +11,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use larder_fs::{FsError, FsResult};
+
 use super::gate::{RoomRequest, SEGMENT_MIN_GARBAGE, margin, set_aside};
 use super::shared::Inner;
-use crate::types::{FsError, FsResult};
 
 /// How long an answer of the store about its room is believed while there is plenty.
 const BELIEVED: Duration = Duration::from_millis(100);

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 use larder_base::arena::Received;
 use larder_base::traffic::{self, Wait};
+use larder_fs::*;
 
 use super::dirty::{DirtyPiece, Payload};
 use super::extents;
@@ -22,7 +23,6 @@ use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::keys::{self, key_after};
 use crate::meta::Batch;
-use crate::types::*;
 
 /// Smaller chunks of one write are copied together.
 const CHUNK_BYTES_MIN: usize = 4096;

@@ -34,10 +34,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::clock::since_boot;
 use larder_base::log::{LogError, Tenure};
+use larder_fs::{FsError, FsResult};
 use parking_lot::RwLock;
 
 use crate::meta::{Batch, EngineCounts, EngineState, Frozen, Meta, Still, Ticket, Usage};
-use crate::types::{FsError, FsResult};
 use parts::Sight;
 pub(crate) use parts::{Caches, Change, FollowParts};
 use tail::Tail;

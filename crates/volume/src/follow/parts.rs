@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::{Clock, LogStore};
+use larder_fs::FsResult;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
 use crate::meta::slate::Engine;
 use crate::meta::{Frozen, Usage};
 use crate::snapshots::View;
-use crate::types::FsResult;
 
 /// The parts that a follower is opened from.
 pub(crate) struct FollowParts {

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use larder_fs::FsResult;
+
 use super::parts::{Caches, Change, Sight};
 use super::tail::Tail;
 use super::{Followed, Look, boot_ms};
 use crate::keys::tag;
-use crate::types::FsResult;
 
 impl Followed {
     /// Who waits for a look that fails, fails with it: a store that does not answer is not asked once for each of them.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::log::{LogEntry, LogError};
+use larder_fs::{FsError, FsResult};
 use object_store::ObjectStoreExt;
 use slatedb::admin::AdminBuilder;
 use slatedb::{RowEntry, ValueDeletable};
@@ -15,7 +16,6 @@ use crate::meta::engine::engine_error;
 use crate::meta::overlay::Changes;
 use crate::meta::{Frozen, Usage, manifest_path, wal};
 use crate::snapshots::View;
-use crate::types::{FsError, FsResult};
 
 /// Manifests that are read one after the other while the writer trims its log faster than it is listed.
 const LOADS_MAX: usize = 8;

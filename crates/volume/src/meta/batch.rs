@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::Ino;
 
 use super::owners::{Owned, OwnedChange};
 use super::usage::Usage;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::keys;
-use crate::types::Ino;
 
 /// Changes applied together. Of several changes of a key the last one counts.
 #[derive(Clone, Default)]

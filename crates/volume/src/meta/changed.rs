@@ -8,10 +8,10 @@
 use std::collections::HashSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use larder_fs::{FsResult, Ino};
 
 use super::Batch;
 use crate::keys::{self, MARK, damaged, tag};
-use crate::types::{FsResult, Ino};
 
 /// Numbers that are remembered; then they may be written again.
 const SEEN_MAX: usize = 1 << 20;

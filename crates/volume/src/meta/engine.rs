@@ -8,7 +8,7 @@ use slatedb::config::ScanOptions;
 use slatedb::wal::WalError;
 use slatedb::{DbIterator, IterationOrder};
 
-use crate::types::{FsError, FsResult};
+use larder_fs::{FsError, FsResult};
 
 /// A store or a log without room. The engine's error of the log does not name its source.
 fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {

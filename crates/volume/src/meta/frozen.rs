@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -20,7 +21,6 @@ use super::clock::EngineClock;
 use super::engine::{engine_error, next_pair, scan_options};
 use super::filter;
 use super::point::Frozen;
-use crate::types::{FsError, FsResult};
 
 /// A manifest that never changes needs no second look.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -1,12 +1,12 @@
 //! The pins that the rows of snapshots tell.
 
+use larder_fs::FsResult;
 use slatedb::Db;
 
 use super::engine::{engine_error, next_pair};
 use super::pins::Pins;
 use crate::keys;
 use crate::snapshots::row;
-use crate::types::FsResult;
 
 /// The tables that the snapshots of the last life read (`pins.before_collection`).
 pub(super) async fn load_pins(db: &Db, pins: &Pins) -> FsResult<()> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_fs::{FsError, FsResult};
 use parking_lot::Mutex;
 
 use super::{Batch, Meta, Ticket, Usage};
 use crate::keys;
-use crate::types::{FsError, FsResult};
 
 #[derive(Default)]
 pub(crate) struct MemMeta {

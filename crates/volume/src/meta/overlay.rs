@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_fs::{FsError, FsResult};
 use parking_lot::Mutex;
 use slatedb::CheckpointHandle;
 use tokio::sync::{Notify, oneshot};
@@ -26,7 +27,6 @@ use super::changed::Changed;
 use super::point::Cut;
 use super::{Batch, Owners, Ticket, Usage};
 use crate::keys;
-use crate::types::{FsError, FsResult};
 
 /// Submitters wait while more than this gathers.
 const PENDING_BYTES_MAX: usize = 8 << 20;

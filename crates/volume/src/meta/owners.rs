@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::types::Ino;
+use larder_fs::Ino;
 
 /// Whose bytes the record of an inode stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_fs::FsResult;
 use slatedb::CheckpointHandle;
 use tokio::sync::oneshot;
 use ulid::Ulid;
 
 use super::Usage;
-use crate::types::FsResult;
 
 /// A point between two batches, on its way to the store.
 pub(crate) struct Cut {

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::traffic::{self, Wait};
 use larder_base::{Clock, LogStore};
+use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use slatedb::admin::{Admin, AdminBuilder};
@@ -48,7 +49,6 @@ use super::wal::{self, BATCH_BYTES_MAX, LogWal};
 use super::warm;
 use super::{Batch, EngineCounts, EngineState, Meta, Owners, Ticket, Usage};
 use crate::keys;
-use crate::types::{FsError, FsResult};
 
 /// The parts that engines of one process share.
 #[derive(Clone)]

@@ -35,6 +35,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::FutureExt;
 use larder_base::log::{LogEntry, LogError, MAX_PAYLOAD_BYTES, Receipt};
 use larder_base::{LogStore, checksum};
+use larder_fs::FsError;
 use parking_lot::Mutex;
 use slatedb::wal::{
     WalError, WalEvent, WalFileRange, WalFlushResult, WalIterator, WalObserver, WalReader, WalRows, WalStatus,
@@ -45,7 +46,6 @@ use tokio::sync::{Notify, watch};
 
 use super::clock::EngineClock;
 use super::overlay::Durability;
-use crate::types::FsError;
 
 /// Batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;

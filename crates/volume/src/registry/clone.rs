@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
 use larder_base::features::Features;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use uuid::Uuid;
@@ -32,7 +33,6 @@ use crate::properties::VolumeInfo;
 use crate::replica::{copy_rows, document, facts, flat};
 use crate::snapshots::{View, row};
 use crate::state::State;
-use crate::types::*;
 
 /// Rows of segments in one batch.
 const ROWS_MAX: usize = 1024;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use larder_base::features::{Access, Features, Known};
 use larder_base::{LogStore, Seat};
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use uuid::Uuid;
@@ -19,7 +20,6 @@ use crate::features;
 use crate::layout::VOLUMES;
 use crate::lineage::{Ancestor, Origin};
 use crate::properties::{Sealing, VolumeInfo};
-use crate::types::*;
 
 pub(super) const REGISTRY: &str = "registry.json";
 pub(super) const FORMAT: u32 = 1;

@@ -7,11 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use larder_fs::*;
 use uuid::Uuid;
 
 use super::Registry;
 use super::document::Terms;
-use crate::types::*;
 
 /// An open volume that is not any more as it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 //!   whose source goes on with the keys that it had.
 //! - `sealing.another_source`: what is sent from now on does not fit replicas of before, which lack the keys. So it has another source.
 
+use larder_fs::*;
 use uuid::Uuid;
 
 use super::document::VolumeEntry;
@@ -23,7 +24,6 @@ use crate::features;
 use crate::keys::{self, Superblock};
 use crate::meta::Batch;
 use crate::properties::{Sealing, VolumeInfo};
-use crate::types::*;
 use crate::volume::Volume;
 
 /// More sources of before are not remembered: a replica of an older one is refused in other words.

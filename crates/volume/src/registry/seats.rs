@@ -27,6 +27,7 @@
 use std::sync::atomic::Ordering;
 
 use larder_base::Seat;
+use larder_fs::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use uuid::Uuid;
@@ -36,7 +37,6 @@ use super::handover::{Handover, HandoverStage};
 use super::{Registry, close_unused};
 use crate::features;
 use crate::properties::VolumeInfo;
-use crate::types::*;
 
 /// Words of the taker are cut off there.
 const TOLD_MAX: usize = 16;

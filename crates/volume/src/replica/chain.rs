@@ -1,12 +1,12 @@
 //! The rows of a replica's snapshot: images over images, down to one over the engine's tables.
 
 use bytes::Bytes;
+use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::meta::overlay::Changes;
 use crate::snapshots::image::{self, Ground, Image};
-use crate::types::{FsError, FsResult};
 
 /// A manifest of the engine, and all rows over it.
 #[derive(Clone)]

@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
+use larder_fs::places::within;
+use larder_fs::*;
 
 use super::{ReplicaInfo, ReplicaSnapshot, ns_of};
 use crate::data::{EXTENT_TAG, WriteAt, decode_extent};
@@ -38,12 +40,10 @@ use crate::properties::{Properties, VolumeInfo};
 use crate::registry::Registry;
 use crate::registry::document::{VolumeEntry, find, no_copy};
 use crate::snapshots::changes::changed;
-use crate::snapshots::number::within;
 use crate::snapshots::rollback::{BATCH_ROWS_MAX, lived};
 use crate::snapshots::row::{self, Row};
 use crate::snapshots::{View, compare};
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 const PAGE: usize = 1024;

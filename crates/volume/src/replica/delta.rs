@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use larder_fs::*;
+
 use crate::data::EXTENT_TAG;
 use crate::keys::{self, tag};
 use crate::meta::changed::decode_changed;
@@ -9,7 +11,6 @@ use crate::meta::overlay::Changes;
 use crate::snapshots::changes;
 use crate::snapshots::compare::differing;
 use crate::state::State;
-use crate::types::*;
 
 const PAGE: usize = 1024;
 

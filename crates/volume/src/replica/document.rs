@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_base::Timestamp;
+use larder_fs::{FsError, FsResult, Hold};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 
 use super::arrival::{Clocks, ReceiverTime};
 use super::stream::Identity;
-use crate::types::{FsError, FsResult, Hold};
 
 const FORMAT: u32 = 1;
 /// The keyring of an encrypted volume, below its prefix.

@@ -5,12 +5,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::{FutureExt, StreamExt};
 use larder_base::Timestamp;
 use larder_base::checksum::checksum;
+use larder_fs::FsResult;
 
 use super::document::Document;
 use super::limits::check_header;
 use super::stream::{Decoder, Encoder, End, Frame};
 use super::{Had, numbers_of};
-use crate::types::FsResult;
 
 const HEAD_BYTES: usize = 16;
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use larder_fs::{FsError, FsResult};
+
 use super::OBJECTS_MAX;
 use super::document::Document;
 use super::stream::{Header, Identity};
 use crate::registry::check_volume_name;
 use crate::snapshots::create::check_name;
-use crate::types::{FsError, FsResult};
 
 /// Snapshots of a replica. Four kinds of a schedule at their largest are as many; every reception writes the list anew.
 pub(super) const SNAPSHOTS_MAX: usize = 10_000;

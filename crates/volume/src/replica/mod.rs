@@ -37,6 +37,7 @@ mod stream;
 mod verify;
 
 use larder_base::Timestamp;
+use larder_fs::*;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use chain::flat;
@@ -49,7 +50,6 @@ pub use verify::ReplicaReport;
 
 #[cfg(doc)]
 use crate::backing::Seals;
-use crate::types::*;
 
 /// Objects of a replica: 512 TiB of whole segments. Their list stays well below the longest document that is read again.
 const OBJECTS_MAX: u64 = 1 << 23;

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use ulid::Ulid;
@@ -35,7 +36,6 @@ use crate::snapshots::View;
 use crate::snapshots::create::check_name;
 use crate::snapshots::image::{self, Ground, Image};
 use crate::snapshots::row::{self, Row, Table};
-use crate::types::*;
 
 const PAGE: usize = 1024;
 /// Footers of segments that are read at the same time.

@@ -9,6 +9,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::Timestamp;
 use larder_base::features::Features;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use ulid::Ulid;
@@ -27,7 +28,6 @@ use crate::registry::document::{VolumeEntry, check_features, mark, store_error};
 use crate::registry::{HAS_CLONES, Registry, check_properties, check_volume_name};
 use crate::snapshots::holds::{self, is_active, is_held};
 use crate::snapshots::row::NAME_LEN_MAX;
-use crate::types::*;
 
 /// Longer objects are put in parts of this length.
 const PART_BYTES: u64 = 8 << 20;

@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use larder_fs::*;
+
 use super::document::{Document, KEYRING, Received};
 use super::send::{Item, Job, Outgoing};
 use super::stream::{End, Header, Identity};
@@ -16,7 +18,6 @@ use super::{Had, Resume, image_path, ranges_of};
 use crate::features;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
-use crate::types::*;
 
 fn refused(why: String) -> FsError {
     FsError::Refused(why.into())

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use larder_fs::*;
 
 use super::delta::TABLES;
 use crate::data::{EXTENT_TAG, Tally, decode_extent};
 use crate::keys::{self, tag};
 use crate::meta::{Batch, Meta};
 use crate::snapshots::View;
-use crate::types::*;
 
 const PAGE: usize = 1024;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_fs::*;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -26,7 +27,6 @@ use crate::snapshots::changes;
 use crate::snapshots::image::{self, Ground, Image};
 use crate::snapshots::row::{self, Row};
 use crate::state::State;
-use crate::types::*;
 
 /// Images over images in a row, at most: whoever reads the last reads all of them.
 pub(super) const CHAIN_MAX: u64 = 256;

@@ -13,10 +13,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_base::checksum::checksum;
+use larder_fs::{FsError, FsResult};
 use serde::{Deserialize, Serialize};
 
 use crate::properties::Properties;
-use crate::types::{FsError, FsResult};
 
 const MAGIC: &[u8; 8] = b"LARDSEND";
 const VERSION: u32 = 1;

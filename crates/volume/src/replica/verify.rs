@@ -1,6 +1,7 @@
 //! Whether a replica has all that its snapshots need. No key is needed: contents are compared with nothing but the checksums below.
 
 use futures::TryStreamExt;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt};
 
@@ -8,7 +9,6 @@ use super::document::{KEYRING, Kept};
 use super::image_path;
 use crate::layout::prefix_of;
 use crate::registry::Registry;
-use crate::types::*;
 
 /// Problems beyond these are counted only.
 const PROBLEMS_MAX: usize = 100;

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::log::LogEntry;
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
@@ -42,7 +43,6 @@ use crate::layout;
 use crate::lineage::Lineage;
 use crate::properties::Sealing;
 use crate::registry::document;
-use crate::types::*;
 pub use plan::Piece;
 use plan::{Painter, Source};
 pub use records::Records;

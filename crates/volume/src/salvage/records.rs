@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use larder_fs::Ino;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::data::{FOOTER_BYTES, IndexEntry, SegmentId, parse_footer, parse_index, segment_of};
-use crate::types::Ino;
 
 /// Index entries held at once: about a gigabyte. More are read in several passes.
 const ENTRIES_MAX: u64 = 12 << 20;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_fs::places::{Place, catalog_of, within};
+use larder_fs::*;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::image::{self, Ground};
-use super::number::{Place, catalog_of, within};
 use super::row::{self, Row};
 use super::view::View;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size, new_core};
 use crate::keys::{self, Entry, table_range};
 use crate::meta::{Frozen, Meta};
 use crate::numbers::mix;
-use crate::types::*;
 
 /// Readers that stay open: each holds the index of its tables.
 const VIEWS_MAX: usize = 32;
@@ -316,7 +316,7 @@ impl Catalog {
     pub(super) fn folded(&self, folded: &[u8]) -> Vec<String> {
         let state = self.state.lock();
         let mut names: Vec<String> =
-            state.by_name.keys().filter(|name| keys::fold(name.as_bytes()) == folded).cloned().collect();
+            state.by_name.keys().filter(|name| larder_fs::judge::fold(name.as_bytes()) == folded).cloned().collect();
         names.retain(|name| name.as_bytes() != folded);
         names.sort();
         names

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::*;
 
 use super::catalog::Catalog;
 use crate::keys;
 use crate::meta::changed::{changed_key, decode_changed};
 use crate::meta::{Batch, Meta};
 use crate::state::State;
-use crate::types::*;
 
 const PAGE: usize = 2048;
 

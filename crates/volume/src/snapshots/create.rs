@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use larder_base::Timestamp;
+use larder_fs::*;
 use object_store::ObjectStoreExt;
 
 use super::image::{self, Ground, Image};
@@ -18,7 +19,6 @@ use crate::features;
 use crate::keys;
 use crate::meta::{self, Batch, Point};
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 impl Volume {

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::*;
 
 use super::changes::changed;
 use super::view::View;
 use crate::inode_core::InodeCore;
 use crate::keys::{self, tag};
 use crate::meta::Meta;
-use crate::types::*;
 use crate::volume::Volume;
 
 const PAGE: usize = 2048;

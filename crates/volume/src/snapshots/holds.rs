@@ -1,9 +1,9 @@
 //! Reasons to keep a snapshot: added, prolonged, ended. Pure functions of a list and a time.
 
 use larder_base::Timestamp;
+use larder_fs::*;
 
 use super::row::NAME_LEN_MAX;
-use crate::types::*;
 
 const HOLDS_MAX: usize = 64;
 

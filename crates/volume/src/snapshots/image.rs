@@ -12,10 +12,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_base::checksum::checksum;
+use larder_fs::{FsError, FsResult};
 use object_store::path::Path;
 
 use crate::meta::overlay::Changes;
-use crate::types::{FsError, FsResult};
 
 const MAGIC: &[u8; 8] = b"LARDSNAP";
 const VERSION: u32 = 1;

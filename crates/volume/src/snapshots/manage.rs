@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
 use larder_base::Timestamp;
+use larder_fs::SNAPSHOTS_NAME;
+use larder_fs::places::{catalog_of, within};
+use larder_fs::*;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use ulid::Ulid;
@@ -13,15 +16,12 @@ use ulid::Ulid;
 use super::create::check_name;
 use super::holds::{self, is_active, is_held};
 use super::image;
-use super::number::{catalog_of, within};
 use super::row::{self, Row};
 use crate::keys;
 use crate::meta::Batch;
-use crate::names::SNAPSHOTS_NAME;
 use crate::registry::HAS_CLONES;
 use crate::replica::SENDING;
 use crate::state::State;
-use crate::types::*;
 use crate::volume::Volume;
 
 /// More reasons than this help nobody.

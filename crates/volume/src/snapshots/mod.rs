@@ -22,7 +22,7 @@
 //!   (`pins`).
 //! - `snap.numbers_hold_the_epoch`: a file in a snapshot has the inode number of the file then, with the number of the
 //!   snapshot in its upper bits ([`number`]). So every door, cache and handle tells them apart, and one volume serves all.
-//! - `snap.read_only`: an inode with such a number is never changed: each operation asks [`number::check_changeable`] first, and
+//! - `snap.read_only`: an inode with such a number is never changed: each operation asks [`larder_fs::places::check_changeable`] first, and
 //!   [`route`] refuses batches about it.
 //!
 //! Rooms: `number`, `row`, `image` are pure; `view` reads one snapshot, `route` leads each key to the head or to a view;
@@ -37,7 +37,6 @@ mod diff;
 pub(crate) mod holds;
 pub(crate) mod image;
 mod manage;
-pub(crate) mod number;
 pub(crate) mod rollback;
 pub(crate) mod route;
 pub(crate) mod row;

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::*;
 
 use super::changes::changed;
 use super::compare::{Differing, differing};
@@ -29,7 +30,6 @@ use crate::keys::{self, tag};
 use crate::meta::Batch;
 use crate::numbers::mix;
 use crate::state::State;
-use crate::types::*;
 
 const PAGE: usize = 1024;
 /// Rows changed in one batch, about.

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_fs::places::{self, Place, catalog_of, place_of, within};
+use larder_fs::*;
 
 use super::catalog::Catalog;
-use super::number::{self, Place, catalog_of, place_of, within};
 use super::view::View;
 use crate::inode_core::FIRST_COOKIE;
 use crate::keys::{self, Entry, tag};
 use crate::meta::{Batch, Cut, EngineState, Frozen, Meta, Owners, Point, Still, Ticket, Usage};
 use crate::own_records;
-use crate::types::*;
 
 /// The bytes of a key that hold the number of a snapshot.
 const EPOCH_BYTES: std::ops::Range<usize> = 1..4;
@@ -78,7 +78,7 @@ fn raise_value(number: u64, key: &Bytes, value: Bytes) -> FsResult<Option<Bytes>
         Some(&tag::INODE) => {
             let ino = within(number, keys::ino_of(key)?);
             let mut core = keys::decode_inode(ino, &value)?;
-            let is_root = number::then(ino) == Ino::ROOT;
+            let is_root = places::then(ino) == Ino::ROOT;
             core.parent = if is_root { catalog_of(Ino::ROOT) } else { raised(number, key, core.parent)? };
             // Reserved room belongs to the volume as it is now.
             core.has_reserved = false;
@@ -197,7 +197,7 @@ impl Meta for Routed {
     fn submit(&self, batch: Batch) -> FsResult<Ticket> {
         // `snap.read_only`
         if batch.ops.iter().any(|(key, _)| place_in(key) != Place::Head) {
-            return Err(number::read_only());
+            return Err(places::read_only());
         }
         self.head.submit(batch)
     }

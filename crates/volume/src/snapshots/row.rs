@@ -2,11 +2,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
+use larder_fs::{FsResult, Hold};
 use ulid::Ulid;
 
 use crate::keys::{Reader, damaged, tag};
 use crate::meta::Usage;
-use crate::types::{FsResult, Hold};
 
 pub(crate) const EPOCH_KEY: &[u8] = &[tag::SNAPSHOT];
 /// The number of the snapshot that the volume goes back to when it is opened next; coded as the epoch is.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_fs::{FsResult, Ino};
 
 use crate::keys::{self, tag};
 use crate::meta::Frozen;
 use crate::meta::overlay::Changes;
-use crate::types::{FsResult, Ino};
 
 pub(crate) struct View {
     engine: Arc<dyn Frozen>,

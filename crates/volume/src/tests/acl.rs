@@ -1,10 +1,12 @@
 //! Access control lists: what a volume makes of them over the life of a file (the rules of
-//! [`crate::acl`]).
+//! [`larder_fs::acl`]).
 
+use larder_fs::acl::{
+    self, Acl, DIRECTORY_INHERIT, EVERYTHING, FILE_INHERIT, READ_DATA, Rights, Rule, WRITE_DATA, Who,
+};
 use object_store::ObjectStoreExt;
 
 use super::*;
-use crate::acl::{self, Acl, DIRECTORY_INHERIT, EVERYTHING, FILE_INHERIT, READ_DATA, Rights, Rule, WRITE_DATA, Who};
 
 const ANN: u32 = 30;
 const BOB: u32 = 31;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use larder_fs::places::within;
+
 use super::replica::change;
 use super::snapshots::{find, put, tree, view};
 use super::*;
 use crate::inode_core::InodeCore;
 use crate::keys::{self, tag};
-use crate::snapshots::number::within;
 
 const HARDER: &str = "zstd:9";
 

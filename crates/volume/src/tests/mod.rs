@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use larder_base::{LogStore, MemLog, SystemClock};
+use larder_fs::*;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 

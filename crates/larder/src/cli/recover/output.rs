@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use larder_base::Timestamp;
-use larder_volume::FileKind;
+use larder_fs::FileKind;
 use larder_volume::salvage::{Node, Plan, Salvage};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 

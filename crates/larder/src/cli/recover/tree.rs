@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use larder_api::Failure;
+use larder_fs::{FileKind, Ino};
 use larder_volume::salvage::{Named, Node, Plan, Records, Salvage, Verdict};
-use larder_volume::{FileKind, Ino};
 
 use super::output::{Written, child, make_special, set_attributes, write_file};
 use super::report::{Entry, Report, State, pairs};

@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 16 << 20;
 async fn place_of(pool: &OpenPool, volume: &str) -> Result<Path, Failure> {
     let infos = pool.registry.list().await.map_err(|error| pool.failure(volume, &error))?;
     let info = infos.into_iter().find(|info| info.name == volume);
-    let info = info.ok_or_else(|| pool.failure(volume, &larder_volume::FsError::NotFound))?;
+    let info = info.ok_or_else(|| pool.failure(volume, &larder_fs::FsError::NotFound))?;
     Ok(Path::from("replica-boxes").join(info.id.to_string()).join(NAME))
 }
 

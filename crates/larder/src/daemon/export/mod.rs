@@ -14,7 +14,8 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::Failure;
-use larder_volume::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo, Volume};
+use larder_fs::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo};
+use larder_volume::Volume;
 use tokio::sync::mpsc;
 
 use self::tar::{Extent, Member};

@@ -4,7 +4,7 @@
 //! Pure: values in, bytes out.
 
 use larder_base::Timestamp;
-use larder_volume::{Attr, FileKind};
+use larder_fs::{Attr, FileKind};
 
 pub(super) const BLOCK_BYTES: usize = 512;
 const NAME_BYTES: usize = 100;

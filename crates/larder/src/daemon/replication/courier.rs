@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::StreamExt;
 use larder_api::{Failure, FailureKind, SendRequest, SentSnapshot};
 use larder_base::units::ByteSize;
+use larder_fs::FsError;
+use larder_volume::Volume;
 use larder_volume::replica::Outgoing;
-use larder_volume::{FsError, Volume};
 use parking_lot::Mutex;
 
 use super::plan::{self, Step};
@@ -59,7 +60,7 @@ pub(super) fn reason(place: &str) -> String {
 
 /// Releases all holds for a place, but that of the snapshot with this number.
 pub(super) async fn release(volume: &Volume, reason: &str, but: Option<u64>) -> Result<(), FsError> {
-    let is_held = |info: &larder_volume::SnapshotInfo| info.holds.iter().any(|hold| hold.reason == reason);
+    let is_held = |info: &larder_fs::SnapshotInfo| info.holds.iter().any(|hold| hold.reason == reason);
     for info in volume.snapshots().iter().filter(|info| Some(info.number) != but && is_held(info)) {
         match volume.release_snapshot(&info.name, reason).await {
             Ok(()) | Err(FsError::NotFound) => {}
@@ -142,7 +143,7 @@ impl Courier {
     }
 
     async fn hold(&self, volume: &Volume, snapshot: &SentSnapshot, reason: &str) -> Result<(), Failure> {
-        let is_held = |info: larder_volume::SnapshotInfo| {
+        let is_held = |info: larder_fs::SnapshotInfo| {
             info.number == snapshot.number && info.holds.iter().any(|hold| hold.reason == reason)
         };
         if volume.snapshots().into_iter().any(is_held) {
@@ -260,7 +261,7 @@ fn due_at(sent: u64, limit: Option<ByteSize>) -> Duration {
 
 /// Oldest first.
 pub(super) fn snapshots(volume: &Volume) -> Vec<SentSnapshot> {
-    let sent = |info: larder_volume::SnapshotInfo| SentSnapshot {
+    let sent = |info: larder_fs::SnapshotInfo| SentSnapshot {
         name: info.name,
         number: info.number,
         created_ns: larder_volume::replica::ns_of(info.created),

@@ -18,8 +18,9 @@ use larder_api::{
     Replications, VolumeChange,
 };
 use larder_base::units::ByteSize;
+use larder_fs::FsError;
+use larder_volume::Properties;
 use larder_volume::replica::ReceiveLimits;
-use larder_volume::{FsError, Properties};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::units::ByteSize;
+use larder_fs::FsError;
 use larder_volume::replica::ReceiveLimits;
-use larder_volume::{FsError, Volume, VolumeInfo};
+use larder_volume::{Volume, VolumeInfo};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;

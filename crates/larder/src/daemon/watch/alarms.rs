@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_files::guard::{Alarm, Suspect};
-use larder_volume::FsError;
+use larder_fs::FsError;
 use larder_watch::alerts::DAY_MS;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -81,7 +81,7 @@ impl Daemon {
 
     async fn newest_before(&self, volume: &VolumeName, before_ms: u64) -> Result<Option<(String, u64)>, String> {
         let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
-        let of = |info: larder_volume::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
+        let of = |info: larder_fs::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
         Ok(open.snapshots().into_iter().map(of).filter(|(_, created)| *created <= before_ms).max_by_key(|one| one.1))
     }
 

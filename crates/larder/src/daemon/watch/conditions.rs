@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use larder_api::{DiskStatus, PoolStatus};
 use larder_base::units::ByteSize;
-use larder_volume::{Cred, Registry};
+use larder_fs::Cred;
+use larder_volume::Registry;
 use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
 

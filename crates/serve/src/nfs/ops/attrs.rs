@@ -1,7 +1,7 @@
 //! Procedures about one object and about the file system: GETATTR, SETATTR, LOOKUP, ACCESS, READLINK,
 //! FSSTAT, FSINFO, PATHCONF.
 
-use larder_volume::{
+use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX, NAME_BYTES_MAX,
     NameMatch, SetAttr, acl,
 };

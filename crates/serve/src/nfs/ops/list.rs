@@ -5,7 +5,7 @@
 //! entries made after its first page begin at, so that a client that renames or adds files while it lists comes to an end.
 //! Zeros, which clients send that do not care, stand for no end.
 
-use larder_volume::{Attr, DirEntry, FileId, FileKind, Ino};
+use larder_fs::{Attr, DirEntry, FileId, FileKind, Ino};
 
 use super::super::handle::HANDLE_BYTES;
 use super::super::proto::{Fail, POST_ATTR_BYTES, Status};

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use larder_files::{Files, HeldInode};
-use larder_volume::{Attr, Cred, FileId};
+use larder_fs::{Attr, Cred, FileId};
 
 use super::drc;
 use super::export::ExportState;

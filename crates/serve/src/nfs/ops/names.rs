@@ -1,6 +1,6 @@
 //! Procedures that change names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
-use larder_volume::{Attr, Changed, CreateMode, FileKind, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
+use larder_fs::{Attr, Changed, CreateMode, FileKind, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
 
 use super::super::handle::HANDLE_BYTES_MAX;
 use super::super::proto::{Fail, NAME_DECODED_MAX, Status, check_name};

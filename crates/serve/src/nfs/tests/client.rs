@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use larder_base::{MemLog, SystemClock};
 use larder_files::Files;
-use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Volume};
+use larder_fs::{Cred, Ino, SetAttr};
+use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume};
 use object_store::memory::InMemory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -83,7 +84,7 @@ pub fn export(volume: &Volume, path: &str, fsid: u64, rules: Vec<Rule>) -> Expor
         files: Files::alone(volume.clone()),
         rules,
         fsid,
-        root: larder_volume::Ino::ROOT,
+        root: larder_fs::Ino::ROOT,
         key: None,
         former_key: None,
         older_handles: crate::nfs::Older::Taken,

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use larder_base::checksum::checksum;
 use larder_base::{hex, shell};
 use larder_files::Files;
-use larder_volume::FsError;
+use larder_fs::FsError;
 
 use super::clients::{Family4, OwnerKey, OwnerName};
 use super::grace::ReclaimBook;

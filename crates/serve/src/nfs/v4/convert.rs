@@ -1,7 +1,7 @@
 //! Between the words of the protocol and those of files.
 
 use larder_base::Timestamp;
-use larder_volume::{Attr, Changed, FileKind, FsError, PreAttr, Stability};
+use larder_fs::{Attr, Changed, FileKind, FsError, PreAttr, Stability};
 
 use super::types::{ChangeInfo, FileType4, NfsStat, StableHow, Time4};
 
@@ -99,7 +99,7 @@ pub fn check_name(name: &[u8]) -> Result<(), NfsStat> {
     if name.is_empty() {
         return Err(NfsStat::Inval);
     }
-    if name.len() > larder_volume::NAME_BYTES_MAX {
+    if name.len() > larder_fs::NAME_BYTES_MAX {
         return Err(NfsStat::NameTooLong);
     }
     if matches!(name, b"." | b"..") {

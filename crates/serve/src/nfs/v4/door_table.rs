@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use larder_files::leases::Holder;
 use larder_files::locks::{Held, LockError, Range};
 use larder_files::{Files, Open, Uses};
-use larder_volume::Ino;
+use larder_fs::Ino;
 use uuid::Uuid;
 
 use super::super::handle::HANDLE_BYTES;

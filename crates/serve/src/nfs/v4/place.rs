@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use larder_base::checksum::checksum;
 use larder_files::{Files, HeldInode};
-use larder_volume::{Attr, Cred, FileId, FileKind};
+use larder_fs::{Attr, Cred, FileId, FileKind};
 
 use super::super::export::{ExportState, squash};
 use super::super::handle;

@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use larder_volume::{Attr, FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, SetAttr, SetTime, StatFs};
+use larder_fs::{Attr, FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, SetAttr, SetTime, StatFs};
 
 use super::super::handle::HANDLE_BYTES;
 use super::super::ops::IO_BYTES_MAX;

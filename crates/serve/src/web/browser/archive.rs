@@ -24,7 +24,7 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_files::Uses;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino, NameMatch};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino, NameMatch};
 use tokio::sync::mpsc;
 
 use super::super::context::Answer;
@@ -279,7 +279,7 @@ async fn next(level: &mut Level, path: &[u8]) -> Result<Option<(Bytes, Attr)>, S
 async fn add_file(visit: &Visit, item: &Item, zip: &mut Zip, pieces: &mut Pieces) -> Result<(), Stop> {
     let (files, ino) = (item.room.files(), item.attr.id.ino);
     let failed = |why: String| Stop::Failed(item.path.clone(), why);
-    let of = |error: larder_volume::FsError| failed(error.to_string());
+    let of = |error: larder_fs::FsError| failed(error.to_string());
     visit.context.room_now(&item.room).map_err(|fail| failed(fail.text.into_owned()))?;
     files.access(&item.room.cred, ino, ACCESS_READ).await.map_err(of)?;
     let _open = files.open_judged(item.attr.id, Uses::READ).await.map_err(of)?;

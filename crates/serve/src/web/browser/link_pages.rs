@@ -3,7 +3,7 @@
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
-use larder_volume::FileKind;
+use larder_fs::FileKind;
 
 use super::super::conditions::text;
 use super::super::context::{Answer, Body, Context};

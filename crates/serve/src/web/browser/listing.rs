@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
 use larder_base::Timestamp;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, Ino};
 use tokio::sync::Semaphore;
 
 use super::super::context::Answer;

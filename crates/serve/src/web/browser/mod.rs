@@ -33,7 +33,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use larder_base::traffic::Traffic;
-use larder_volume::{Attr, FileKind, FsError};
+use larder_fs::{Attr, FileKind, FsError};
 
 pub use entrance::{check_origin, guest_session, session, to_login, wants_page};
 pub use html::OWN;

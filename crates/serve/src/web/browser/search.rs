@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, Ino};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, Attr, FileKind, FsError, Ino};
 use tokio::sync::Semaphore;
 
 use super::super::context::Answer;

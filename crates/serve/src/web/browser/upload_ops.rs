@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::traffic::{self, Wait};
-use larder_volume::FILE_BYTES_MAX;
+use larder_fs::FILE_BYTES_MAX;
 
 use super::super::conditions::text;
 use super::super::context::{Answer, Body, Context, status};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use larder_base::hex;
-use larder_volume::Cred;
+use larder_fs::Cred;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard, watch};
 

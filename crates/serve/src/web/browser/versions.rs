@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use larder_base::Timestamp;
-use larder_volume::{Attr, FileKind, FsError, NameMatch};
+use larder_fs::{Attr, FileKind, FsError, NameMatch};
 
 use super::super::context::Answer;
 use super::super::path::{join, name, parent};

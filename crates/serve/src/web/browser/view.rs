@@ -3,7 +3,7 @@
 //! - `view.files_run_nothing`: a stored file is shown as a picture, a film, sound or text, or by a frame
 //!   that has no rights of this origin. Text is part of the page as text.
 
-use larder_volume::{ACCESS_READ, Attr};
+use larder_fs::{ACCESS_READ, Attr};
 
 use super::super::context::Answer;
 use super::super::fail::Fail;

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use hyper::Method;
-use larder_volume::{Attr, FileKind, NameMatch};
+use larder_fs::{Attr, FileKind, NameMatch};
 
 use super::super::context::Context;
 use super::super::fail::Fail;

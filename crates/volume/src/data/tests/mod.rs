@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use larder_base::{SystemClock, Timestamp};
+use larder_fs::*;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::*;
@@ -30,7 +31,6 @@ use crate::inode_core::InodeCore;
 use crate::keys;
 use crate::meta::{Batch, Meta, Ticket, Usage};
 use crate::properties::{Compression, Properties};
-use crate::types::*;
 
 // -------------------------------------------------------------------------------------------- engine
 
@@ -456,7 +456,7 @@ impl World {
     }
 
     pub(super) async fn check(&self, read_data: bool) {
-        let mut report = CheckReport::default();
+        let mut report = crate::CheckReport::default();
         self.data.sync_all().await.unwrap();
         let records = self.meta.records();
         let allocated = records.iter().filter(|(_, core)| core.stored_bytes > 0).map(|(ino, _)| ino.0).collect();

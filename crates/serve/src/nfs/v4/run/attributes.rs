@@ -1,6 +1,6 @@
 //! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS, READLINK (RFC 8881 18.1, 18.7, 18.15, 18.24, 18.30, 18.31).
 
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, SetAttr, SetTime, acl};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, SetAttr, SetTime, acl};
 
 use super::super::attrs::{FileAttrs, number};
 use super::super::bitmap::Bitmap;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use larder_volume::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, FILE_BYTES_MAX, ReadData, Stability};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, FILE_BYTES_MAX, ReadData, Stability};
 
 use super::super::compound::CompoundReply;
 use super::super::convert::{check_file, stability, stable_how, stat_of};

@@ -1,7 +1,7 @@
 //! READDIR (RFC 8881 18.23). Cookies and verifiers are those of version 3 (see `ops/list.rs`): stable for the life of
 //! an entry.
 
-use larder_volume::{DirEntry, Listing};
+use larder_fs::{DirEntry, Listing};
 
 use super::super::attrs::{FileAttrs, number};
 use super::super::bitmap::Bitmap;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
 use larder_files::Files;
-use larder_volume::Ino;
+use larder_fs::Ino;
 
 use super::super::drc;
 use super::super::handle::HANDLE_BYTES;

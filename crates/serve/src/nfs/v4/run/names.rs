@@ -1,6 +1,6 @@
 //! LOOKUP, LOOKUPP, CREATE, REMOVE, RENAME, LINK (RFC 8881 18.4, 18.9, 18.13, 18.14, 18.25, 18.26).
 
-use larder_volume::{FileId, FileKind, FsError, Ino, NameMatch, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
+use larder_fs::{FileId, FileKind, FsError, Ino, NameMatch, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
 
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;

@@ -4,7 +4,7 @@
 //! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
 
 use larder_files::Uses;
-use larder_volume::{
+use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, NameMatch, SetAttr,
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use larder_volume::{
+use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AllocateMode, FILE_BYTES_MAX, FsError, ReadData, SeekTo, Stability,
 };
 

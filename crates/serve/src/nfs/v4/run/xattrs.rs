@@ -1,7 +1,7 @@
 //! Extended attributes (RFC 8276): the namespace "user." of a file, whose names go without it.
 
 use bytes::Bytes;
-use larder_volume::{ACCESS_READ, ACCESS_WRITE, FsError, NAME_BYTES_MAX, XattrMode};
+use larder_fs::{ACCESS_READ, ACCESS_WRITE, FsError, NAME_BYTES_MAX, XattrMode};
 
 use super::super::compound::CompoundReply;
 use super::super::convert::stat_of;
