@@ -26,7 +26,7 @@ pub(crate) struct OpenedBox {
     pub(crate) contents: Contents,
     keyring: Keyring,
     master: Master,
-    /// Newer versions that cannot be read.
+    /// What a person should know before it is that box: newer versions that cannot be read, and folders and pools that stay out.
     pub(crate) notes: Vec<String>,
 }
 
@@ -131,6 +131,12 @@ impl OpenedBox {
         }
         editor.check()?;
         Ok(editor.text())
+    }
+
+    /// The pools that its larder.toml names.
+    pub(crate) fn pool_names(&self) -> Result<Vec<String>, Failure> {
+        let config = Config::parse(self.contents.config()?, Path::new(crate::folder::CONFIG_NAME))?;
+        Ok(config.pools.into_iter().map(|pool| pool.name).collect())
     }
 
     /// What box it was, for people.
