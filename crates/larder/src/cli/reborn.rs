@@ -233,18 +233,20 @@ fn disks_for(pool: &FoundPool, disks: &[PathBuf]) -> Vec<PathBuf> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holds {
     AnotherBox,
+    /// No record, or none that can be read.
     NoBox,
     /// With the number of the newest version, and when it was written.
     This(u64, i64),
 }
 
 async fn holds(pool: &OpenPool, opened: &OpenedBox) -> Result<Holds, Failure> {
-    let all = versions::list(&*pool.store(), None).await?;
-    let own = all.iter().find(|one| one.place.box_id == opened.contents.box_id);
-    Ok(match (own, all.is_empty()) {
-        (Some(newest), _) => Holds::This(newest.number, newest.written_secs),
-        (None, true) => Holds::NoBox,
-        (None, false) => Holds::AnotherBox,
+    let store = pool.store();
+    let all = versions::list(&*store, None).await?;
+    let is_of_others = !all.is_empty() && all.iter().all(|one| one.place.box_id != opened.contents.box_id);
+    Ok(match opened.newest_of(&all, &store).await? {
+        Some((number, written_secs)) => Holds::This(number, written_secs),
+        None if is_of_others => Holds::AnotherBox,
+        None => Holds::NoBox,
     })
 }
 
