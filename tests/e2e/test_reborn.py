@@ -281,8 +281,7 @@ def test_of_the_disks_of_two_boxes_each_takes_its_own(folder):
         boxes[name] = daemon
     both = [boxes["one"].disks[0], boxes["two"].disks[1], boxes["two"].disks[0], boxes["one"].disks[1]]
     copy = folder / "copy"
-    run_cp = subprocess.run(["cp", "-a", str(boxes["two"].disks[0]), str(copy)], check=True)
-    assert run_cp.returncode == 0
+    subprocess.run(["cp", "-a", str(boxes["two"].disks[0]), str(copy)], check=True)
     (folder / "empty").mkdir()
     for name, other in (("one", "two"), ("two", "one")):
         shown = run("--data", folder / f"look-{name}", "up", "--import", *both, copy, folder / "empty", "--password-file", boxes[name].password_file)
@@ -293,9 +292,8 @@ def test_of_the_disks_of_two_boxes_each_takes_its_own(folder):
             with client(reborn) as nfs:
                 assert nfs.read(handles[name], 0, 100).data == name.encode()
             assert {disk["path"] for disk in reborn.status()["disks"]} == set(map(str, boxes[name].disks))
-            assert re.findall(r'disks = .*', (reborn.data / "larder.toml").read_text()) != []
             assert f"/{other}/" not in (reborn.data / "larder.toml").read_text()
-            assert "the box came back, life 2" in json.dumps(history(reborn))
+            wait_for(lambda: "the box came back, life 2" in json.dumps(history(reborn)), 30)
         finally:
             reborn.end()
     # A disk of the other box alone, the rest of which is away: none of this box's business.
