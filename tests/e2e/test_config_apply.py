@@ -248,3 +248,51 @@ def test_the_commands(pantry, folder):
     said = pantry.run("config", "apply", file, check=True).stdout
     assert "the next start reads the file" in said and config(pantry).read_text() == text
     pantry.start()
+
+
+def test_the_file_is_kept_as_it_was_saved(pantry, folder):
+    """A link stays a link, and lines end as they did."""
+    file, elsewhere = config(pantry), folder / "kept" / "nas.toml"
+    elsewhere.parent.mkdir()
+    text = "# mine\n" + file.read_text()
+    elsewhere.write_bytes(text.replace("\n", "\r\n").encode())
+    file.unlink()
+    file.symlink_to(elsewhere)
+    pantry.run("reload", check=True)
+    pantry.run("group", "add", "linked", check=True)
+    assert file.is_symlink()
+    now = elsewhere.read_bytes()
+    assert b"linked" in now and now.startswith(b"# mine\r\n") and now.count(b"\n") == now.count(b"\r\n")
+    wanted = folder / "wanted.toml"
+    wanted.write_bytes(now + b"# applied\r\n")
+    pantry.run("config", "apply", wanted, "--yes", check=True)
+    assert file.is_symlink() and elsewhere.read_bytes().endswith(b"# applied\r\n")
+
+
+def test_complaints_about_files_that_are_none(pantry, folder):
+    file = folder / "wanted.toml"
+
+    def check(text, *words):
+        file.write_bytes(text)
+        before = config(pantry).read_bytes()
+        for command in (["config", "check", file], ["config", "apply", file, "--yes"]):
+            refused = pantry.run(*command)
+            assert refused.returncode == 1 and len(refused.stderr) < 1000, refused.stderr
+            assert all(word in refused.stderr for word in words), refused.stderr
+        assert config(pantry).read_bytes() == before
+    base = config(pantry).read_bytes()
+    check(base.decode().encode("utf-16"), "wanted.toml:1:1", "UTF-8")
+    check(base + b"# m\xe4\n", f"wanted.toml:{base.count(b'%c' % 10) + 1}:4", "UTF-8")
+    check(b"x" * 5000 + b" = =\n", "wanted.toml:1:", "...")
+    check(base + b"# " + b"x" * (1 << 20), "too large")
+    check(base + b'[[user]]\nname = "u"\nuid = "x"\n', "whole number from 0 to 4294967295")
+    check(base + b'[[user]]\nname = "u"\npassword = "x"\n', "larder user passwd")
+
+
+def test_a_change_that_an_option_outranks_is_told(pantry, folder):
+    """`larder up --nfs` is more than `nfs` of the file."""
+    file = folder / "wanted.toml"
+    text = config(pantry).read_text()
+    file.write_text(text.replace('nfs = "127.0.0.1:0"', 'nfs = "127.0.0.1:12049"'))
+    assert file.read_text() != text
+    assert "[listen] of this file counts once" in pantry.run("config", "diff", file, check=True).stdout

@@ -5,6 +5,7 @@
   R3  A password, a recovery key, and neither; a pool that another machine has open.
   R4  kill -9 at any moment of an import or of a write leaves nothing, or all.
   R5  A version of before is restored, as a whole or not at all.
+  R6  Disks of several boxes: the box takes its own pools alone. Folders and pools that stay out are named.
 """
 
 import json
@@ -265,6 +266,45 @@ def test_a_pool_that_runs_elsewhere_is_refused_and_so_are_other_wishes(box, fold
     elsewhere.start()
     assert history(elsewhere)["life"] == 2
     elsewhere.end()
+
+
+def test_of_the_disks_of_two_boxes_each_takes_its_own(folder):
+    """Both have a pool of the same name, which is the usual one."""
+    boxes, handles = {}, {}
+    for name, password in (("one", "Pantry-Shelf-51"), ("two", "Pantry-Shelf-52")):
+        daemon = Larder([folder / name / "a", folder / name / "b"], folder / name / "data", layout="mirror", password=password, extra=["--nfs-any-port"]).start()
+        with client(daemon) as nfs:
+            handles[name] = nfs.create(nfs.root, "whose.txt").handle
+            nfs.write(handles[name], 0, name.encode(), stable=2)
+        wait_until_kept(daemon)
+        daemon.kill()
+        boxes[name] = daemon
+    both = [boxes["one"].disks[0], boxes["two"].disks[1], boxes["two"].disks[0], boxes["one"].disks[1]]
+    copy = folder / "copy"
+    subprocess.run(["cp", "-a", str(boxes["two"].disks[0]), str(copy)], check=True)
+    (folder / "empty").mkdir()
+    for name, other in (("one", "two"), ("two", "one")):
+        shown = run("--data", folder / f"look-{name}", "up", "--import", *both, copy, folder / "empty", "--password-file", boxes[name].password_file)
+        assert "belongs to another box" in shown.stdout and "empty: no larder disk" in shown.stdout, shown.stdout
+        assert ("is a copy of disk" in shown.stdout or "copies of one disk" in shown.stdout) == (name == "two"), shown.stdout
+        reborn = Reborn(both, folder / f"again-{name}", "--password-file", str(boxes[name].password_file)).start()
+        try:
+            with client(reborn) as nfs:
+                assert nfs.read(handles[name], 0, 100).data == name.encode()
+            assert {disk["path"] for disk in reborn.status()["disks"]} == set(map(str, boxes[name].disks))
+            assert f"/{other}/" not in (reborn.data / "larder.toml").read_text()
+            wait_for(lambda: "the box came back, life 2" in json.dumps(history(reborn)), 30)
+        finally:
+            reborn.end()
+    # A disk of the other box alone, the rest of which is away: none of this box's business.
+    os.rename(boxes["two"].disks[1], folder / "dead")
+    lonely = Reborn([*boxes["one"].disks, boxes["two"].disks[0]], folder / "third", "--password-file", str(boxes["one"].password_file)).start()
+    lonely.end()
+    # The box's own pool without a disk that had everything: the message says what this command wants.
+    with pytest.raises(StartFailed, match="up --import --degraded"):
+        Reborn([boxes["two"].disks[0]], folder / "fourth", "--password-file", str(boxes["two"].password_file)).start()
+    wrong = run("--data", folder / "fifth", "up", "--import", *boxes["one"].disks, "--password-file", boxes["one"].password_file, "--user", "eve", "--yes")
+    assert wrong.returncode == 2 and "--user" in wrong.stderr, wrong.stderr
 
 
 def test_kill_9_in_the_middle_of_an_import_leaves_nothing_or_all(box, folder):

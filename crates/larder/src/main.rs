@@ -23,6 +23,7 @@ mod notify;
 mod out;
 mod render;
 mod render_explain;
+mod rounds;
 mod times;
 mod welcome;
 

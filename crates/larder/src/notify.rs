@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use crate::rounds;
+
 /// Tells the manager a state, such as `READY=1`. Without a manager nobody is told.
 pub(crate) fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
@@ -34,7 +36,7 @@ pub(crate) async fn run_watchdog() {
     let Some(every) = interval(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"), std::process::id()) else { return };
     loop {
         tell("WATCHDOG=1");
-        tokio::time::sleep(every).await;
+        rounds::sleep(every).await;
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     pub(crate) layout: Option<larder_pool::Layout>,
     /// Be again the box that these disks (or the bucket of --store) hold: its users, shares, keys. Asks once before it begins
-    #[arg(long, conflicts_with = "trial")]
+    #[arg(long, conflicts_with_all = ["trial", "layout", "name", "user", "setup"])]
     pub(crate) import: bool,
     /// With --import: the recovery key of the box; the password of one of its owners does as well (--password-file)
     #[arg(long, value_name = "FILE", requires = "import", conflicts_with = "password_file")]

@@ -1,20 +1,19 @@
 //! `larder config` and `larder reload`.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use larder_api::endpoints::{ApplyConfig, GetInfo, PlanConfig, ReloadConfig};
 use larder_api::{
-    CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigPlan, ConfigRead, ConfigRestore,
-    ConfigText, Failure,
+    ConfigApplied, ConfigApply, ConfigDifference, ConfigHow, ConfigPlan, ConfigRead, ConfigRestore, ConfigText, Failure,
 };
 
 use super::args::{ConfigCommand, Global};
 use super::reach::{Target, absolute, maybe_target};
-use crate::config::Config;
 use crate::config::differences::differences;
 use crate::config::edit::{Editor, replace_file};
 use crate::config::schema::{schema, with_defaults};
+use crate::config::{Config, read_text, text_of};
 use crate::{folder, out};
 
 mod versions;
@@ -69,19 +68,7 @@ async fn show(global: &Global, file: Option<PathBuf>, defaults: bool) -> Result<
 
 /// `-` is standard input.
 fn read(file: &Path) -> Result<String, Failure> {
-    let failed = |e: &std::io::Error| Failure::io(format_args!("cannot read the configuration {}", file.display()), e);
-    let mut text = String::new();
-    let limit = CONFIG_BYTES_MAX as u64 + 1;
-    match file == Path::new("-") {
-        true => std::io::stdin().take(limit).read_to_string(&mut text),
-        false => std::fs::File::open(file).and_then(|file| file.take(limit).read_to_string(&mut text)),
-    }
-    .map_err(|e| failed(&e))?;
-    if text.len() > CONFIG_BYTES_MAX {
-        let message = format!("{} is too large for a configuration", file.display());
-        return Err(Failure::invalid(message).action(format!("write at most {CONFIG_BYTES_MAX} bytes")));
-    }
-    Ok(text)
+    if file == Path::new("-") { text_of(std::io::stdin(), file) } else { read_text(file) }
 }
 
 /// What the file would change: of the larder that runs, or of the file in the data folder.

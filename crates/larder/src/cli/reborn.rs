@@ -3,7 +3,10 @@
 //! - `reborn.looks_first`: nothing is written into the data folder before the record was opened and a person, or `--yes`, said so.
 //! - `reborn.once`: from then on the data folder has everything together, and a start that follows a crash goes on with it
 //!   (`contents.whole_or_nothing`).
+//! - `reborn.own_pools_alone`: of the pools on the disks the box takes those that hold its record, never one of another box, whatever
+//!   their names are: two boxes usually have a pool 'tank' each. A pool that stays out is closed, and a note names it.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use super::reach::memory;
 use crate::config::StoreConfig;
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
+use crate::daemon::box_record::versions;
 use crate::daemon::bucket::this_machine;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{import_options, open_pool};
@@ -31,10 +35,21 @@ const HISTORY_BYTES_MAX: u64 = 8 << 20;
 /// A box that was found and opened, with its pools open.
 pub(super) struct Import {
     folder: DataFolder,
-    pools: Vec<OpenPool>,
+    pools: Vec<Candidate>,
     opened: OpenedBox,
-    /// Pools that were found, in words.
-    described: Vec<String>,
+}
+
+/// A pool on the disks, or a store, that was opened.
+struct Candidate {
+    pool: OpenPool,
+    /// The pool in words.
+    described: String,
+}
+
+/// A pool on the disks that could not be opened.
+struct Refused {
+    name: String,
+    failure: Failure,
 }
 
 /// The whole of `--import`: finds, asks, and makes the data folder that of the box. The caller starts it.
@@ -112,19 +127,23 @@ impl Import {
             )
             .action(format!("go on with it: larder --data {} up", shell::word(folder.path()))));
         }
-        let (pools, described) = open_pools(args, (&disks, &stores), &folder).await?;
-        let secret = Arc::new(secret);
-        match newest(&pools, &secret).await {
-            Ok(opened) => Ok(Self { folder, pools, opened, described }),
+        let (pools, refused) = open_pools(args, (&disks, &stores), &folder).await?;
+        match newest(&pools, &Arc::new(secret)).await {
+            Ok(mut opened) => {
+                let pools = keep_own(pools, refused, &mut opened).await?;
+                Ok(Self { folder, pools, opened })
+            }
             Err(failure) => {
                 close(&pools).await?;
-                Err(failure)
+                // The record of the box may be in the pool that was refused.
+                Err(refused.into_iter().next().map_or(failure, |refused| refused.failure))
             }
         }
     }
 
     pub(super) fn shown(&self) -> Result<BoxFound, Failure> {
-        self.opened.shown(self.folder.path(), self.described.clone())
+        let described = self.pools.iter().map(|one| one.described.clone()).collect();
+        self.opened.shown(self.folder.path(), described)
     }
 
     pub(super) async fn close(self) -> Result<(), Failure> {
@@ -137,8 +156,8 @@ impl Import {
         let data = folder.path();
         let places: Vec<(String, Vec<PathBuf>)> = pools
             .iter()
-            .filter(|pool| pool.has_disks())
-            .map(|pool| (pool.name.clone(), pool.disks_staying()))
+            .filter(|one| one.pool.has_disks())
+            .map(|one| (one.pool.name.clone(), one.pool.disks_staying()))
             .collect();
         let made = opened.config_for(data, &places).and_then(|text| Ok((text, opened.next_life()?)));
         // Before the files are there: a start goes on with closed pools.
@@ -148,28 +167,29 @@ impl Import {
     }
 }
 
-async fn close(pools: &[OpenPool]) -> Result<(), Failure> {
+async fn close(pools: &[Candidate]) -> Result<(), Failure> {
     let mut closed = Ok(());
-    for pool in pools {
-        closed = closed.and(pool.close().await);
+    for one in pools {
+        closed = closed.and(one.pool.close().await);
     }
     closed
 }
 
+/// Opens all pools on the disks, and the stores. A pool that is refused stops the import only if the box needs it ([`keep_own`]).
 async fn open_pools(
     args: &UpArgs,
     (disks, stores): (&[PathBuf], &[StoreConfig]),
     folder: &DataFolder,
-) -> Result<(Vec<OpenPool>, Vec<String>), Failure> {
+) -> Result<(Vec<Candidate>, Vec<Refused>), Failure> {
     let found = Pool::scan(disks);
     if found.is_empty() && stores.is_empty() {
         return Err(Failure::not_found("none of these folders is a disk of a pool")
             .action("name the folders that the pool was made of, wherever they are now; look at them with: larder pool list DIR..."));
     }
-    let (mut pools, mut described) = (Vec::new(), Vec::new());
+    let (mut pools, mut refused) = (Vec::new(), Vec::new());
     for one in &found {
         let request = PoolImport {
-            disks: disks.to_vec(),
+            disks: disks_for(one, disks),
             force: args.force,
             degraded: args.degraded,
             pool: Some(one.id.to_string()),
@@ -177,14 +197,8 @@ async fn open_pools(
             accept_loss: None,
         };
         match open_pool(import_options(&request, folder.path()), memory()).await {
-            Ok(pool) => {
-                described.push(describe(one));
-                pools.push(pool);
-            }
-            Err(failure) => {
-                close(&pools).await?;
-                return Err(with_since(failure, one));
-            }
+            Ok(pool) => pools.push(Candidate { pool, described: describe(one) }),
+            Err(failure) => refused.push(Refused { name: one.name.clone(), failure: in_words(failure, one) }),
         }
     }
     for store in stores {
@@ -194,8 +208,8 @@ async fn open_pools(
         };
         match opened {
             Ok(pool) => {
-                described.push(format!("store {} ({})", pool.name, store.bucket.url));
-                pools.push(pool);
+                let described = format!("store {} ({})", pool.name, store.bucket.url);
+                pools.push(Candidate { pool, described });
             }
             Err(failure) => {
                 close(&pools).await?;
@@ -203,7 +217,109 @@ async fn open_pools(
             }
         }
     }
-    Ok((pools, described))
+    match (pools.is_empty(), refused.is_empty()) {
+        (true, false) => Err(refused.swap_remove(0).failure),
+        _ => Ok((pools, refused)),
+    }
+}
+
+/// The folders of a pool, and those of no pool: a label may be damaged.
+fn disks_for(pool: &FoundPool, disks: &[PathBuf]) -> Vec<PathBuf> {
+    let of_another = |disk: &PathBuf| Pool::scan(std::slice::from_ref(disk)).iter().any(|found| found.id != pool.id);
+    disks.iter().filter(|disk| !of_another(disk)).cloned().collect()
+}
+
+/// Whose record a pool holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holds {
+    AnotherBox,
+    /// No record, or none that can be read.
+    NoBox,
+    /// With the number of the newest version, and when it was written.
+    This(u64, i64),
+}
+
+async fn holds(pool: &OpenPool, opened: &OpenedBox) -> Result<Holds, Failure> {
+    let store = pool.store();
+    let all = versions::list(&*store, None).await?;
+    let is_of_others = !all.is_empty() && all.iter().all(|one| one.place.box_id != opened.contents.box_id);
+    Ok(match opened.newest_of(&all, &store).await? {
+        Some((number, written_secs)) => Holds::This(number, written_secs),
+        None if is_of_others => Holds::AnotherBox,
+        None => Holds::NoBox,
+    })
+}
+
+/// The pools of this box (`reborn.own_pools_alone`); the others are closed. A pool that the box names and that was refused is the
+/// failure of the import.
+async fn keep_own(
+    pools: Vec<Candidate>,
+    refused: Vec<Refused>,
+    opened: &mut OpenedBox,
+) -> Result<Vec<Candidate>, Failure> {
+    let mut ranked = Vec::new();
+    let mut failed = None;
+    for one in pools {
+        let holds = match one.pool.has_disks() {
+            true => holds(&one.pool, opened).await.unwrap_or_else(|failure| {
+                failed.get_or_insert(failure);
+                Holds::AnotherBox
+            }),
+            // Somebody named it.
+            false => Holds::This(u64::MAX, 0),
+        };
+        ranked.push((holds, one));
+    }
+    // Of two pools of one name the one with the newer record.
+    ranked.sort_by_key(|(holds, _)| std::cmp::Reverse(*holds));
+    let named = opened.pool_names()?;
+    let (mut kept, mut out, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for (holds, one) in ranked {
+        let is_own = match holds {
+            Holds::This(number, _) => named.contains(&one.pool.name) || number >= opened.contents.number,
+            // Its record could not be written, perhaps.
+            Holds::NoBox => named.contains(&one.pool.name),
+            Holds::AnotherBox => false,
+        };
+        match is_own && taken.insert(one.pool.name.clone()) {
+            true => kept.push(one),
+            false => out.push((holds, one)),
+        }
+    }
+    let mut notes = BTreeSet::new();
+    for one in &kept {
+        notes.extend(one.pool.notes());
+    }
+    for Refused { name, failure } in refused {
+        if named.contains(&name) && !taken.contains(&name) {
+            failed.get_or_insert(failure);
+        } else {
+            notes.insert(format!(
+                "pool '{name}' is none of this box and stays out; it was not opened: {}",
+                failure.message
+            ));
+        }
+    }
+    for (holds, one) in &out {
+        let why = match holds {
+            Holds::AnotherBox => "belongs to another box",
+            Holds::NoBox | Holds::This(..) => "is not in the configuration of this box",
+        };
+        let name = &one.pool.name;
+        notes.insert(format!(
+            "{}: '{name}' {why}, and stays out; take it in later with: larder pool import",
+            one.described
+        ));
+    }
+    let out: Vec<Candidate> = out.into_iter().map(|(_, one)| one).collect();
+    let closed = close(&out).await;
+    if let Some(failure) = failed {
+        close(&kept).await?;
+        return Err(failure);
+    }
+    closed?;
+    opened.notes.extend(notes);
+    Ok(kept)
 }
 
 fn describe(pool: &FoundPool) -> String {
@@ -212,8 +328,10 @@ fn describe(pool: &FoundPool) -> String {
     format!("pool {} ({}, {} disks{away})", pool.name, pool.layout, pool.disks.len())
 }
 
-/// A pool that another machine has open: where, and since when, as its disks say.
-fn with_since(failure: Failure, pool: &FoundPool) -> Failure {
+/// Where and since when another machine has the pool open, as its disks say; and this command in place of `pool import`.
+fn in_words(mut failure: Failure, pool: &FoundPool) -> Failure {
+    failure.action =
+        failure.action.map(|action| action.replace("larder pool import --degraded", "larder up --import --degraded"));
     if failure.kind != FailureKind::Busy {
         return failure;
     }
@@ -239,10 +357,10 @@ fn opened_at_ms(disk: &Path) -> Option<u64> {
 }
 
 /// Of the boxes in several pools the one that was written last.
-async fn newest(pools: &[OpenPool], secret: &Arc<Secret>) -> Result<OpenedBox, Failure> {
+async fn newest(pools: &[Candidate], secret: &Arc<Secret>) -> Result<OpenedBox, Failure> {
     let (mut best, mut failed) = (None::<OpenedBox>, None);
-    for pool in pools {
-        match found::open(pool.store(), secret).await {
+    for one in pools {
+        match found::open(one.pool.store(), secret).await {
             Ok(Some(opened)) => {
                 let is_newer = best.as_ref().is_none_or(|best| {
                     let age = |opened: &OpenedBox| (opened.contents.number, opened.contents.written_secs);

@@ -3,12 +3,14 @@
 //!
 //! - `edit.validated_whole`: a file is validated as a whole before it is saved, and replaces the
 //!   old file in one step.
+//! - `edit.over_what_was_read`: a file that somebody else saved since it was read is not replaced. No filesystem compares and renames
+//!   in one step, so the last look is the one before the rename: microseconds stay.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, SnapshotCounts, UserRole, VolumeChange};
+use larder_api::{Failure, FailureKind, SnapshotCounts, UserRole, VolumeChange};
 use larder_files::guard::GuardMode;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
@@ -22,25 +24,30 @@ use super::{
 pub(crate) struct Editor {
     file: PathBuf,
     document: DocumentMut,
+    /// Lines end as on Windows. The document knows only one kind of line end.
+    has_crlf: bool,
+    /// What the file had when it was read.
+    was: Option<String>,
 }
 
 impl Editor {
     pub(crate) fn open(file: &Path) -> Result<Editor, Failure> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", file.display()), &e))?;
-        Editor::of(&text, file)
+        let text = super::read_text(file)?;
+        Ok(Editor { was: Some(text.clone()), ..Editor::of(&text, file)? })
     }
 
     /// Edits `text` as the contents of `file`.
     pub(crate) fn of(text: &str, file: &Path) -> Result<Editor, Failure> {
         Config::parse(text, file)?;
         let document = text.parse().map_err(|e: toml_edit::TomlError| Failure::invalid(e.to_string()))?;
-        Ok(Editor { file: file.to_owned(), document })
+        let has_crlf = text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'));
+        Ok(Editor { file: file.to_owned(), document, has_crlf, was: None })
     }
 
     /// As it is edited so far.
     pub(crate) fn text(&self) -> String {
-        self.document.to_string()
+        let text = self.document.to_string();
+        if self.has_crlf { text.replace("\r\n", "\n").replace('\n', "\r\n") } else { text }
     }
 
     /// The meaning of the file as it is edited so far.
@@ -51,9 +58,9 @@ impl Editor {
     /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
     /// what it means.
     pub(crate) fn save(self) -> Result<Config, Failure> {
-        let text = self.document.to_string();
+        let text = self.text();
         let config = Config::parse(&text, &self.file)?;
-        replace_file(&self.file, text.as_bytes(), 0o600)?;
+        replace(&self.file, text.as_bytes(), (0o600, self.was.as_deref()))?;
         Ok(config)
     }
 
@@ -667,15 +674,26 @@ fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
 }
 
 /// Writes beside and renames over; the old file or the new one is there at every moment. The owner, the group and the mode of
-/// the old one stay; `mode` is that of a file that was not there.
+/// the old one stay; `mode` is that of a file that was not there. A symbolic link stays one: the file that it names is replaced.
 pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    replace(file, bytes, (mode, None))
+}
+
+/// The same, if the file still is what was read (`edit.over_what_was_read`).
+pub(crate) fn replace_same(file: &Path, bytes: &[u8], was: &str) -> Result<(), Failure> {
+    replace(file, bytes, (0o600, Some(was)))
+}
+
+fn replace(file: &Path, bytes: &[u8], (mode, was): (u32, Option<&str>)) -> Result<(), Failure> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
     /// Read, write and search of owner, group and others.
     const PERMISSIONS: u32 = 0o777;
+    let named = if file.is_symlink() { std::fs::canonicalize(file).ok() } else { None };
+    let file = named.as_deref().unwrap_or(file);
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let beside = file.with_file_name(name);
-    let write = || -> std::io::Result<()> {
+    let write = || -> std::io::Result<bool> {
         let _ = std::fs::remove_file(&beside);
         let old = std::fs::metadata(file).ok();
         // Nobody else reads it before it is whole and dressed.
@@ -688,13 +706,24 @@ pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), F
         let mode = old.map_or(mode, |old| old.mode() & PERMISSIONS);
         new.set_permissions(std::fs::Permissions::from_mode(mode))?;
         new.sync_all()?;
-        std::fs::rename(&beside, file)?;
-        match file.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
+        if was.is_some_and(|was| std::fs::read(file).is_ok_and(|now| now != was.as_bytes())) {
+            std::fs::remove_file(&beside)?;
+            return Ok(false);
         }
+        std::fs::rename(&beside, file)?;
+        if let Some(folder) = file.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(true)
     };
-    write().map_err(|e| Failure::io(format_args!("cannot write {}", file.display()), &e))
+    match write() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let message = format!("somebody else saved {} meanwhile, and that is kept", file.display());
+            Err(Failure::new(FailureKind::Busy, message).action("repeat the command"))
+        }
+        Err(error) => Err(Failure::io(format_args!("cannot write {}", file.display()), &error)),
+    }
 }
 
 #[cfg(test)]
@@ -703,6 +732,50 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("kept/nas.toml"), folder.path().join("larder.toml"));
+        std::fs::create_dir(folder.path().join("kept")).unwrap();
+        std::fs::write(&file, "one").unwrap();
+        std::os::unix::fs::symlink("kept/nas.toml", &link).unwrap();
+        replace_file(&link, b"two", 0o600).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_file_that_somebody_saved_meanwhile_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("larder.toml");
+        std::fs::write(&file, "# one\n").unwrap();
+        let editor = Editor::open(&file).unwrap();
+        std::fs::write(&file, "# of an editor\n").unwrap();
+        let refused = editor.save().unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Busy);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "# of an editor\n");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        Editor::open(&file).unwrap().save().unwrap();
+    }
+
+    #[test]
+    fn an_edit_keeps_the_ends_of_lines() {
+        let check = |text: &str| {
+            let mut editor = Editor::of(text, Path::new("/data/larder.toml")).unwrap();
+            editor.remove_pool("tank");
+            let edited = editor.text();
+            assert_eq!(
+                edited.matches("\r\n").count() == edited.matches('\n').count(),
+                text.contains('\r'),
+                "{edited:?}"
+            );
+            assert!(edited.contains("# mine"), "{edited:?}");
+        };
+        let text = "# mine\n[listen]\nnfs = \":0\" # a door\n\n[[pool]]\nname = \"tank\"\ndisks = [\n  \"a\",\n]\n";
+        check(text);
+        check(&text.replace('\n', "\r\n"));
+    }
 
     #[test]
     fn a_file_that_is_replaced_keeps_its_mode_and_owner() {

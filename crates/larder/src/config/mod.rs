@@ -12,11 +12,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, SnapshotCounts, VolumeChange};
+use larder_api::{CONFIG_BYTES_MAX, Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 use larder_serve::login::{AuthorizedKey, CaKey};
 pub(crate) use larder_serve::nfs::Network;
@@ -187,9 +188,7 @@ pub(crate) enum KeySource {
 impl Config {
     /// Reads and validates the file.
     pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", file.display()), &e))?;
-        Config::parse(&text, file)
+        Config::parse(&read_text(file)?, file)
     }
 
     /// Validates `text` as the contents of `file`.
@@ -241,18 +240,50 @@ impl Config {
 }
 
 /// "file:line:column: what".
+/// The text of a configuration.
+pub(crate) fn read_text(file: &Path) -> Result<String, Failure> {
+    let opened = std::fs::File::open(file).map_err(|e| unread(file, &e))?;
+    text_of(opened, file)
+}
+
+fn unread(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::io(format_args!("cannot read the configuration {}", file.display()), error)
+}
+
+/// The same, of a file that is open; `file` is its name for people.
+pub(crate) fn text_of(from: impl Read, file: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    from.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|e| unread(file, &e))?;
+    if bytes.len() > CONFIG_BYTES_MAX {
+        return Err(Failure::invalid(format!("{} is too large for a configuration", file.display()))
+            .action(format!("write at most {CONFIG_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let (line, column) = position(&String::from_utf8_lossy(before), before.len());
+        Failure::invalid(format!("{}:{line}:{column}: this is no UTF-8", file.display()))
+            .action("save the file as UTF-8; editors call other ways of writing text UTF-16, Unicode, Latin-1 or ANSI")
+    })
+}
+
 fn located(file: &Path, text: &str, error: &toml::de::Error) -> String {
     let at = error.span().map(|span| position(text, span.start));
     let what = nearest::plainly(error.message());
     match at {
-        Some((line, column)) => format!("{}:{line}:{column}: {what}{}", file.display(), quoted(text, line)),
+        Some((line, column)) => format!("{}:{line}:{column}: {what}{}", file.display(), quoted(text, (line, column))),
         None => format!("{}: {what}", file.display()),
     }
 }
 
-/// The line itself, under the complaint about it.
-fn quoted(text: &str, line: usize) -> String {
-    text.lines().nth(line - 1).map(|source| format!("\n  {line} | {}", source.trim())).unwrap_or_default()
+/// The line itself, under the complaint about it; of a long line the part that it is about.
+fn quoted(text: &str, (line, column): (usize, usize)) -> String {
+    const CHARS_MAX: usize = 160;
+    let Some(source) = text.lines().nth(line - 1) else { return String::new() };
+    let chars = source.chars().count();
+    let skipped = if chars > CHARS_MAX { (column - 1).saturating_sub(CHARS_MAX / 2).min(chars - CHARS_MAX) } else { 0 };
+    let part: String = source.chars().skip(skipped).take(CHARS_MAX).collect();
+    let dots = |is_cut: bool| if is_cut { "..." } else { "" };
+    format!("\n  {line} | {}{}{}", dots(skipped > 0), part.trim(), dots(skipped + CHARS_MAX < chars))
 }
 
 /// Line and column (in characters) of a byte offset, both from 1.
@@ -774,6 +805,10 @@ impl Validator<'_> {
 
     fn wrong<S>(&self, place: &Spanned<S>, what: impl fmt::Display) -> Failure {
         let (line, column) = position(self.text, place.span().start);
-        Failure::invalid(format!("{}:{line}:{column}: {what}{}", self.named.display(), quoted(self.text, line)))
+        Failure::invalid(format!(
+            "{}:{line}:{column}: {what}{}",
+            self.named.display(),
+            quoted(self.text, (line, column))
+        ))
     }
 }

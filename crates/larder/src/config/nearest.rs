@@ -50,13 +50,62 @@ pub(super) fn plainly(complaint: &str) -> String {
     }
     let Some((word, expected)) = complaint.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, "))
     else {
-        return complaint.to_owned();
+        return numbers_plainly(complaint);
     };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    if let Some(way) = way_of_secret(word, &known) {
+        return format!("unknown key `{word}`: secrets are never in this file; {way}");
+    }
     match nearest(word, known.iter().copied()) {
         Some(known) => format!("unknown key `{word}`, did you mean `{known}`?"),
         None if known.is_empty() => format!("unknown key `{word}`: no key is known here"),
         None => format!("unknown key `{word}`: the keys here are {}", known.join(", ")),
+    }
+}
+
+/// "expected u32" in words.
+fn numbers_plainly(complaint: &str) -> String {
+    let kinds = [
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number from 0 on"),
+        ("expected usize", "expected a whole number from 0 on"),
+        ("expected f64", "expected a number"),
+    ];
+    let found = kinds.iter().find_map(|(kind, words)| Some(format!("{}{words}", complaint.strip_suffix(kind)?)));
+    found.unwrap_or_else(|| complaint.to_owned())
+}
+
+/// How a secret is given that somebody wrote into the file, where the keys are `known`.
+fn way_of_secret(word: &str, known: &[&str]) -> Option<String> {
+    const WORDS: [&str; 10] = [
+        "password",
+        "passwd",
+        "passphrase",
+        "token",
+        "secret",
+        "key",
+        "secret_key",
+        "access_key",
+        "access_key_id",
+        "secret_access_key",
+    ];
+    if !WORDS.contains(&word) {
+        return None;
+    }
+    let from: Vec<&str> = [format!("{word}_file"), format!("{word}_command")]
+        .iter()
+        .filter_map(|key| known.iter().find(|known| *known == key).copied())
+        .collect();
+    match from.as_slice() {
+        [] if known.contains(&"ssh_keys") => Some("set a user's password with: larder user passwd NAME".to_owned()),
+        [] if known.contains(&"endpoint") => {
+            Some("keys of a bucket come from the environment, a profile, or the machine's role".to_owned())
+        }
+        [] => None,
+        [file] => Some(format!("name a file with `{file}`")),
+        [file, command, ..] => Some(format!("name a file with `{file}`, or a command with `{command}`")),
     }
 }
 
@@ -88,5 +137,29 @@ mod tests {
         check("unknown field `", "unknown field `");
         check("missing field `disks`", "the key `disks` is missing");
         check("invalid type: integer `5`, expected a string", "invalid type: integer `5`, expected a string");
+        check(
+            "invalid value: integer `-1`, expected u32",
+            "invalid value: integer `-1`, expected a whole number from 0 to 4294967295",
+        );
+    }
+
+    #[test]
+    fn secrets_in_the_file_are_told_where_they_belong() {
+        let check = |complaint: &str, want: &str| {
+            let said = plainly(complaint);
+            assert!(said.contains("secrets are never in this file") && said.contains(want), "{said}");
+        };
+        check("unknown field `password`, expected one of `name`, `ssh_keys`", "larder user passwd NAME");
+        check(
+            "unknown field `token`, expected one of `url`, `token_file`, `token_command`",
+            "name a file with `token_file`, or a command with `token_command`",
+        );
+        check("unknown field `secret_key`, expected one of `url`, `endpoint`", "come from the environment");
+        check(
+            "unknown field `password`, expected one of `address`, `password_file`",
+            "name a file with `password_file`",
+        );
+        let said = plainly("unknown field `key`, expected one of `disks`, `scrub`");
+        assert!(said.ends_with("the keys here are disks, scrub"), "{said}");
     }
 }

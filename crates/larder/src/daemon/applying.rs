@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Daemon, State, keys, owner_quotas, shares};
 use crate::config::differences::{differences, other_data_folder};
-use crate::config::edit::{Editor, replace_file};
-use crate::config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName};
+use crate::config::edit::{Editor, replace_file, replace_same};
+use crate::config::{Config, MountConfig, ShareConfig, VolumeConfig, VolumeName, read_text};
 
 /// A file that was read, and what it would change.
 struct Planned {
@@ -40,8 +40,7 @@ struct Undo {
 impl Daemon {
     pub(crate) async fn read_config(&self) -> Result<ConfigText, Failure> {
         let _still = self.state.lock().await;
-        let failed = |e| Failure::io(format_args!("cannot read the configuration {}", self.file.display()), &e);
-        let text = std::fs::read_to_string(&self.file).map_err(failed)?;
+        let text = read_text(&self.file)?;
         Ok(ConfigText { text, name: Some(self.file.clone()) })
     }
 
@@ -57,14 +56,16 @@ impl Daemon {
             return Err(Failure::invalid(message).action(format!("write at most {CONFIG_BYTES_MAX} bytes")));
         }
         let mut config = Config::parse_named(text, &self.file, named)?;
-        let text_now = std::fs::read_to_string(&self.file)
-            .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", self.file.display()), &e))?;
+        let text_now = read_text(&self.file)?;
         let mut changes = Vec::new();
         let mut edited = true;
+        let mut outranked = Vec::new();
         if let Ok(mut in_file) = Config::parse(&text_now, &self.file) {
             if in_file.data != config.data {
                 changes.push(other_data_folder(self.folder.path()));
             }
+            let written = differences((&in_file, &text_now), (&config, text), &self.file);
+            outranked.extend(written.into_iter().map(|one| one.entry));
             (self.overrides)(&mut in_file);
             edited = in_file != state.config;
         }
@@ -72,6 +73,13 @@ impl Daemon {
         config.next_uid = config.next_uid.max(state.config.next_uid);
         changes.extend(differences((&state.config, &text_now), (&config, text), &self.file));
         let mut notes = config.notes();
+        if !edited {
+            // A difference to the file that is none to what runs.
+            outranked.retain(|entry| changes.iter().all(|change| change.entry != *entry));
+            notes.extend(outranked.iter().map(|entry| {
+                format!("{entry} of this file counts once larder is started without the options that outrank it now")
+            }));
+        }
         if edited {
             let file = self.file.display();
             notes.push(format!("{file} was edited since larder read it, and those edits would be replaced"));
@@ -91,7 +99,7 @@ impl Daemon {
             return Err(failure);
         }
         if text != text_now
-            && let Err(failure) = replace_file(&self.file, text.as_bytes(), 0o600)
+            && let Err(failure) = replace_same(&self.file, text.as_bytes(), &text_now)
         {
             self.take_back(undo).await;
             return Err(failure);

@@ -22,6 +22,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::Daemon;
 use crate::machine;
+use crate::rounds;
 
 /// A round of the cache (`memory.unused_is_given_back`).
 const ROUND: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         let short = tokio::select! {
             () = tokio::time::sleep_until(next) => {
                 let used = used_percent();
-                next = tokio::time::Instant::now() + if used >= LOOK_OFTEN_PERCENT { LOOK_EVERY } else { ROUND };
+                next = rounds::next(if used >= LOOK_OFTEN_PERCENT { LOOK_EVERY } else { ROUND });
                 used >= LIMIT_PERCENT
             }
             () = pressed(&mut triggers) => true,

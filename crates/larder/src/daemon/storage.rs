@@ -222,6 +222,11 @@ impl OpenPool {
         disks.into_iter().filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
     }
 
+    /// Foreign, duplicated and stale disks among those that it was opened with.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.disk_pool().map_or_else(Vec::new, |pool| pool.status().notes)
+    }
+
     /// The folders of its disks, if all are there and none leaves.
     pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
         let status = self.disk_pool()?.status();

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::Daemon;
 use crate::config::VolumeName;
+use crate::rounds;
 
 /// The configuration is looked at for new shares.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -44,7 +45,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
             let Ok(files) = daemon.storage.files(&name).await else { continue };
             followed.insert(name.clone(), Follower(tokio::spawn(follow(Arc::clone(&daemon), name, files))));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        rounds::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Daemon;
 use crate::config::edit::replace_file;
+use crate::rounds;
 
 const WINDOW: Duration = Duration::from_secs(1);
 /// Between two samples.
@@ -187,7 +188,7 @@ impl KeptTransfer {
 pub(super) async fn keep(daemon: &Arc<Daemon>) {
     let mut before = moved();
     loop {
-        tokio::time::sleep(KEEP_EVERY).await;
+        rounds::sleep(KEEP_EVERY).await;
         let now = moved();
         // Connections that ended meanwhile take their bytes with them.
         let bytes: u64 = now.iter().map(|(id, bytes)| bytes - before.get(id).copied().unwrap_or(0)).sum();

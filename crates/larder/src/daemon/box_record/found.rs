@@ -26,7 +26,7 @@ pub(crate) struct OpenedBox {
     pub(crate) contents: Contents,
     keyring: Keyring,
     master: Master,
-    /// Newer versions that cannot be read.
+    /// What a person should know before it is that box: newer versions that cannot be read, and folders and pools that stay out.
     pub(crate) notes: Vec<String>,
 }
 
@@ -131,6 +131,29 @@ impl OpenedBox {
         }
         editor.check()?;
         Ok(editor.text())
+    }
+
+    /// Of versions that lie in a store the newest that is this box's, with its number and when it was written. Its keys open it: a name
+    /// alone proves nothing.
+    pub(crate) async fn newest_of(
+        &self,
+        all: &[Listed],
+        store: &Arc<dyn ObjectStore>,
+    ) -> Result<Option<(u64, i64)>, Failure> {
+        let keys = wipe::without_contents(|| self.keyring.keys(&self.master)).map_err(|error| own::failure(&error))?;
+        let keys = Arc::new(keys);
+        for one in all.iter().filter(|one| one.place.box_id == self.contents.box_id) {
+            if versions::read(store, (one.place, one.number), &keys).await.is_ok() {
+                return Ok(Some((one.number, one.written_secs)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The pools that its larder.toml names.
+    pub(crate) fn pool_names(&self) -> Result<Vec<String>, Failure> {
+        let config = Config::parse(self.contents.config()?, Path::new(crate::folder::CONFIG_NAME))?;
+        Ok(config.pools.into_iter().map(|pool| pool.name).collect())
     }
 
     /// What box it was, for people.

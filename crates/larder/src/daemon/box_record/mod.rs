@@ -108,7 +108,9 @@ fn digest(bytes: &[u8]) -> String {
 
 /// Writes the record whenever it changes, until the daemon stops.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
-    let notices = notices::Notices::of(daemon.folder.path(), &daemon.file);
+    // A link to it may lie elsewhere.
+    let file = std::fs::canonicalize(&daemon.file).unwrap_or_else(|_| daemon.file.clone());
+    let notices = notices::Notices::of(daemon.folder.path(), &file);
     if let Err(error) = &notices {
         tracing::warn!(%error, "changes of the data folder by other programs are in the record of this box at the next start");
     }
@@ -324,7 +326,11 @@ impl Daemon {
             },
         };
         let differs = before.as_ref().map(|before| self.entries_that_differ(before, now)).unwrap_or_default();
-        Contents::changes_since(before.as_ref(), now, differs)
+        let mut changes = Contents::changes_since(before.as_ref(), now, differs);
+        if before.is_some_and(|before| before.life.id != own.life.id) {
+            changes.insert(0, format!("the box came back, life {}", own.life.number));
+        }
+        changes
     }
 
     fn entries_that_differ(&self, before: &Contents, now: &Gathered) -> Vec<String> {

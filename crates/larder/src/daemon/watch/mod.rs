@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
+use crate::rounds;
 
 mod acts;
 mod alarms;
@@ -121,7 +122,7 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
             Some(asker) = asked.recv() => Some(asker),
         };
         if asker.is_none() {
-            next = tokio::time::Instant::now() + LOOK_EVERY;
+            next = rounds::next(LOOK_EVERY);
             if let Some(jump) = clock.jumped() {
                 daemon.watch.note(Condition::is(EventKind::ClockJumped, &daemon.watch.host, jump));
             }

@@ -165,9 +165,10 @@ impl Watch {
         self.news.notify_waiters();
     }
 
-    /// The configuration may name other receivers.
+    /// The configuration may name other receivers, or another UPS.
     pub(crate) fn wake(&self) {
         self.news.notify_waiters();
+        self.ups.configured.notify_one();
     }
 
     /// Something happened and is over.

@@ -6,6 +6,7 @@ use larder_base::metrics::Metrics;
 use larder_watch::ups::{Reading, Source, Ups};
 use larder_watch::{Condition, EventKind};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::UpsConfig;
@@ -15,11 +16,18 @@ pub(crate) struct Watched {
     began: Instant,
     pub(super) state: Mutex<Ups>,
     pub(super) stop: CancellationToken,
+    /// The configuration may name another one.
+    pub(super) configured: Notify,
 }
 
 impl Default for Watched {
     fn default() -> Self {
-        Self { began: Instant::now(), state: Mutex::default(), stop: CancellationToken::new() }
+        Self {
+            began: Instant::now(),
+            state: Mutex::default(),
+            stop: CancellationToken::new(),
+            configured: Notify::new(),
+        }
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) async fn run(daemon: &Arc<Daemon>) {
         } else {
             connection = None;
             *daemon.watch.ups.state.lock() = Ups::default();
+            // Nothing is asked, and nobody is woken, until a configuration names one.
+            daemon.watch.ups.configured.notified().await;
+            continue;
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
