@@ -296,15 +296,9 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(
-            &state.config,
-            &state.secrets,
-            &state.tokens,
-            &self.storage,
-            &self.servers,
-            &self.watch.guards,
-        )
-        .await;
+        state.shares =
+            shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers, &self.watch)
+                .await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }

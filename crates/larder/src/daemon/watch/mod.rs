@@ -5,7 +5,7 @@
 //! - `looking.nothing_written_idle`: nothing is written where nothing changed. The history of disks is written while pools are written
 //!   to, every few hours, and at the end.
 //!
-//! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl`, `history/` (rings), and
+//! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl` (also of operations on files), `history/` (rings), and
 //! `running`, which an orderly end removes.
 
 use std::sync::Arc;
@@ -30,6 +30,7 @@ mod couriers;
 mod damage;
 mod disks;
 mod figures;
+mod file_audits;
 mod guards;
 mod history;
 mod last_looks;
@@ -43,7 +44,6 @@ mod ups_end;
 pub(super) use acts::{Asked, Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
-pub(crate) use guards::Guards;
 pub(crate) use state::Watch;
 pub(crate) use ups_end::afterwards;
 
@@ -106,6 +106,7 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
         couriers::run(daemon),
         logins::run(daemon, passages),
         alarms::run(daemon, main, alarms),
+        file_audits::run(watch),
         ups_end::run(daemon),
         super::top::keep(daemon)
     );
