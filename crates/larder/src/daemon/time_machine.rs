@@ -30,8 +30,6 @@ const QUIET: Duration = Duration::from_secs(10);
 /// A Mac that keeps the bundle open, or another client that writes: after that the snapshot is taken all the same, as the backup is on
 /// the volume.
 const WRITERS_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
-/// A snapshot's name is its minute. Where the minute has one already, taken during the backup, the next minute is waited for.
-const NEXT_NAME_WAIT: Duration = Duration::from_secs(60);
 /// Entries of a share's top that may be bundles, of which each Mac has one.
 const BUNDLES_MAX: usize = 1000;
 const HISTORIES_MAX: usize = 2 * BUNDLES_MAX;
@@ -182,11 +180,16 @@ impl Follow {
             match self.daemon.snapshot_of_backup(&self.name).await {
                 Taken::Now => return true,
                 Taken::NotServed => return false,
-                Taken::EarlierInThisMinute => tokio::time::sleep(NEXT_NAME_WAIT).await,
+                Taken::EarlierInThisMinute => tokio::time::sleep(until_next_minute()).await,
             }
         }
         true
     }
+}
+
+/// A snapshot's name is its minute. Where the minute has one already, taken during the backup, the next minute is waited for.
+fn until_next_minute() -> Duration {
+    Duration::from_secs(61 - Utc::now().timestamp().rem_euclid(60).unsigned_abs())
 }
 
 /// The histories of the bundles in a folder of a volume.

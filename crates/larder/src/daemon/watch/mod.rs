@@ -36,6 +36,7 @@ mod history;
 mod last_looks;
 mod logins;
 mod places;
+mod self_tests;
 mod slow;
 mod state;
 mod ups;
@@ -141,7 +142,12 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
 async fn ask_disks(daemon: &Arc<Daemon>) {
     loop {
         let asker = Arc::clone(daemon);
-        let asked = move || asker.watch.disks.ask(&Machine::this(), &asker.watch.history, false);
+        let folders: Vec<_> = daemon.storage.all().iter().flat_map(|pool| pool.disks()).collect();
+        let asked = move || {
+            let machine = Machine::this();
+            asker.watch.disks.ask(&machine, &asker.watch.history, false);
+            asker.watch.disks.test_one(&machine, &folders);
+        };
         if let Err(error) = tokio::task::spawn_blocking(asked).await {
             tracing::warn!("the disks' health is not known: {error}");
         }
