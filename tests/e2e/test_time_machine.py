@@ -1,7 +1,9 @@
 """Time Machine: the calls of a Mac's backup over SMB, replayed: the sparse bundle, bands of 8 MiB, locks, full flushes, the rename of the
-bundle while it is open, and the bound that is shown and kept."""
+bundle while it is open, the bound that is shown and kept, and the snapshot by itself after each finished backup."""
 
+import json
 import struct
+import time
 
 import pytest
 from impacket import smb3structs as smb2
@@ -10,6 +12,7 @@ from impacket.smbconnection import SMBConnection
 
 from conftest import client, make, payload
 from test_smb import server_query
+from waiting import wait_for
 
 BAND = 8 << 20
 HISTORY = "com.apple.TimeMachine.SnapshotHistory.plist"
@@ -132,6 +135,92 @@ def test_a_backup_from_the_first_call_to_the_last(larder):
     with client(larder) as nfs:
         at = nfs.lookup(nfs.lookup(nfs.lookup(nfs.root, bundle).handle, "bands").handle, "1").handle
         assert nfs.read_all(at) == payload(BAND, seed=101)
+    assert larder.stop() == 0
+
+
+def snapshots(larder):
+    listed = json.loads(larder.run("snap", "list", volume(larder), "--json", check=True).stdout)
+    return [one["name"] for volume in listed for one in volume["snapshots"]]
+
+
+def volume(larder):
+    [share] = json.loads(larder.run("share", "list", "--json", check=True).stdout)
+    return share["volume"]
+
+
+def new_snapshot(larder, before):
+    """The one that was taken since: after ten quiet seconds, and up to a minute until its name is free. One of a day is kept."""
+    [name] = wait_for(lambda: set(snapshots(larder)) - set(before), limit_s=100)
+    return name
+
+
+def new_bundle(mac):
+    for folder in ("Ann.tmp.sparsebundle", "Ann.tmp.sparsebundle\\bands"):
+        mac.close(mac.open(folder, CREATE, directory=True))
+    mac.put("Ann.tmp.sparsebundle\\Info.plist", b"<plist>band-size 8388608</plist>")
+
+
+def in_snapshot(larder, name, path):
+    """What a file of the share holds in a snapshot."""
+    with client(larder) as nfs:
+        at = nfs.lookup(nfs.lookup(nfs.root, ".snapshots").handle, name).handle
+        for part in path.split("/"):
+            at = nfs.lookup(at, part).handle
+        return nfs.read_all(at)
+
+
+def test_each_finished_backup_has_its_snapshot(larder):
+    """The first one, whose history is a new file, right after the share became a target; and a second one into the same history."""
+    larder.run("share", "set", larder.share, "--time-machine", check=True)
+    mac = Mac(larder)
+    new_bundle(mac)
+    bundle = backup(mac, "Ann.tmp.sparsebundle", 2, 100, first=True)
+    first = new_snapshot(larder, [])
+    assert in_snapshot(larder, first, f"{bundle}/{HISTORY}") == b"<plist>100</plist>"
+    assert in_snapshot(larder, first, f"{bundle}/bands/1") == payload(BAND, seed=101)
+    backup(mac, bundle, 1, 200, first=False)
+    second = new_snapshot(larder, [first])
+    assert in_snapshot(larder, second, f"{bundle}/bands/0") == payload(BAND, seed=200)
+    # A history that is replaced, as programs do that write a file whole, is one that changed.
+    mac.put(f"{bundle}\\new", b"<plist>300</plist>")
+    old = mac.open(f"{bundle}\\{HISTORY}", OPEN)
+    mac.rename(old, f"{bundle}\\old")
+    mac.close(old)
+    new = mac.open(f"{bundle}\\new", OPEN)
+    mac.rename(new, f"{bundle}\\{HISTORY}")
+    mac.close(new)
+    third = new_snapshot(larder, [first, second])
+    assert in_snapshot(larder, third, f"{bundle}/{HISTORY}") == b"<plist>300</plist>"
+    wait_for(lambda: larder.log().count("a backup in") == 3, told=larder.log)
+    assert larder.stop() == 0
+
+
+def test_no_snapshot_while_the_bundle_is_open(larder):
+    larder.run("share", "set", larder.share, "--time-machine", check=True)
+    mac = Mac(larder)
+    new_bundle(mac)
+    token = mac.open("Ann.tmp.sparsebundle\\other")
+    bundle = backup(mac, "Ann.tmp.sparsebundle", 1, 100, first=True)
+    time.sleep(15)
+    assert snapshots(larder) == [], "another backup may be under way"
+    mac.close(token)
+    assert in_snapshot(larder, new_snapshot(larder, []), f"{bundle}/bands/0") == payload(BAND, seed=100)
+    assert larder.stop() == 0
+
+
+def test_a_backup_that_ended_as_larder_stopped_has_its_snapshot_after_the_start(larder):
+    larder.run("share", "set", larder.share, "--time-machine", check=True)
+    mac = Mac(larder)
+    new_bundle(mac)
+    bundle = backup(mac, "Ann.tmp.sparsebundle", 1, 100, first=True)
+    assert larder.stop() == 0
+    larder.start()
+    assert in_snapshot(larder, new_snapshot(larder, []), f"{bundle}/bands/0") == payload(BAND, seed=100)
+    # It is not taken again by another start.
+    assert larder.stop() == 0
+    larder.start()
+    time.sleep(15)
+    assert len(snapshots(larder)) == 1
     assert larder.stop() == 0
 
 

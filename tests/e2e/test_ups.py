@@ -5,11 +5,12 @@ import os
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
 from conftest import client, make, payload
-from nfs3 import UNSTABLE
+from nfs3 import FILE_SYNC, UNSTABLE
 from test_alerts import alerts, configure
 from waiting import wait_for
 
@@ -153,6 +154,42 @@ def test_a_server_that_dies_is_no_power_cut_and_a_kill_in_the_middle_loses_nothi
         larder.start()
         wait_for(lambda: status(larder).get("fault"))
         assert status(larder)["says"] is None and larder.alive()
+        assert larder.stop() == 0
+    finally:
+        larder.end()
+
+
+@pytest.mark.parametrize("after_s", [0, 0.02, 0.1, 0.3])
+def test_a_kill_in_the_middle_of_the_orderly_stop_loses_nothing(folder, ups, after_s):
+    """As when the battery is empty before everything is written: what was answered as durable is there."""
+    larder = make(folder, extra=["--memory", "512M"]).start()
+    try:
+        named(larder, ups)
+        wait_for(lambda: status(larder)["says"])
+        durable, committed, waiting = payload(4 << 20, seed=1), payload(16 << 20, seed=2), payload(1 << 20, seed=3)
+        with client(larder) as nfs:
+            sync, unstable = nfs.create(nfs.root, "durable").handle, nfs.create(nfs.root, "committed").handle
+            for at in range(0, len(durable), 1 << 20):
+                nfs.write(sync, at, durable[at:at + (1 << 20)], FILE_SYNC)
+            for at in range(0, len(committed), 1 << 20):
+                nfs.write(unstable, at, committed[at:at + (1 << 20)], UNSTABLE)
+            nfs.commit(unstable)
+            # So that the stop has something to write.
+            for n in range(48):
+                nfs.write(nfs.create(nfs.root, f"waiting-{n}").handle, 0, waiting, UNSTABLE)
+            stopped = larder.log().count(" INFO stopping")
+            ups.says("OB LB", 5)
+            wait_for(lambda: larder.log().count(" INFO stopping") > stopped)
+            time.sleep(after_s)
+            larder.kill()
+        ups.says("OL", 50)
+        larder.start()
+        with client(larder) as nfs:
+            assert nfs.read_all(nfs.lookup(nfs.root, "durable").handle) == durable
+            assert nfs.read_all(nfs.lookup(nfs.root, "committed").handle) == committed
+            for n in range(48):
+                nfs.lookup(nfs.root, f"waiting-{n}")
+        larder.run("check", check=True)
         assert larder.stop() == 0
     finally:
         larder.end()

@@ -1,14 +1,20 @@
 """Transfers with one thing wrong each, over NFS, SMB, SFTP and WebDAV: for `larder top`, which has to name it.
 
-Run as a program it is a client: DOOR DEED HOST PORT SHARE USER PASSWORD-FILE BLOCK DEPTH PACE FILE.
+Run as a program it is a relay (relay SPACE SPACE DELAY LOSS), or a client: DOOR DEED HOST PORT SHARE USER PASSWORD-FILE BLOCK DEPTH PACE FILE.
 DEED: read, write, or sync (each write waits until it is durable). DEPTH: requests under way at a time. PACE: bytes a second
 that the client takes or gives by itself, 0 for all that it can. It goes on until it is ended.
 """
 
 import base64
 import contextlib
+import ctypes
+import fcntl
+import heapq
 import os
+import random
+import select
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -49,6 +55,80 @@ def shaped(space, *discipline):
         yield
     finally:
         sh("tc", "-n", space, "qdisc", "del", "dev", "lan", "root")
+
+
+def enter(space):
+    """This process, in the network namespace of an open file."""
+    clone_newnet = 0x40000000
+    if ctypes.CDLL(None, use_errno=True).setns(space, clone_newnet) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Relay:
+    """A wire of our own between the namespaces, for kernels without netem: it delays each packet, and loses some of each way."""
+
+    PACKET_MAX = 2048
+    # More wait in a full queue, and are dropped, as by a switch.
+    QUEUE_MAX = 1000
+
+    def __init__(self, spaces, delay_s, loss):
+        self.ends = [self.tap(space) for space in spaces]
+        self.delay_s, self.loss = delay_s, loss
+
+    @staticmethod
+    def tap(space):
+        """A network card in a namespace whose wire is the file."""
+        here = os.open("/proc/self/ns/net", os.O_RDONLY)
+        there = os.open(f"/run/netns/{space}", os.O_RDONLY)
+        enter(there)
+        try:
+            card = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+            # TUNSETIFF of IFF_TUN | IFF_NO_PI
+            fcntl.ioctl(card, 0x400454CA, struct.pack("16sH22x", b"relay", 0x0001 | 0x1000))
+        finally:
+            enter(here)
+            os.close(here)
+            os.close(there)
+        return card
+
+    def run(self):
+        rng, waiting, count = random.Random(7), [[], []], 0
+        while True:
+            due = [queue[0][0] for queue in waiting if queue]
+            timeout = max(min(due) - time.monotonic(), 0) if due else None
+            ready, _, _ = select.select(self.ends, [], [], timeout)
+            for card in ready:
+                to = 1 - self.ends.index(card)
+                for _ in range(64):
+                    try:
+                        packet = os.read(card, self.PACKET_MAX)
+                    except BlockingIOError:
+                        break
+                    count += 1
+                    if rng.random() >= self.loss and len(waiting[to]) < self.QUEUE_MAX:
+                        heapq.heappush(waiting[to], (time.monotonic() + self.delay_s, count, packet))
+            now = time.monotonic()
+            for to, queue in enumerate(waiting):
+                while queue and queue[0][0] <= now:
+                    with contextlib.suppress(OSError):
+                        os.write(self.ends[to], heapq.heappop(queue)[2])
+
+
+@contextlib.contextmanager
+def relayed(spaces, delay_s, loss=0.0):
+    """The way between the namespaces leads through a relay."""
+    words = ["/usr/bin/python3", __file__, "relay", *spaces, delay_s, loss]
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for space, far in zip(spaces, (THERE, HERE)):
+            sh("ip", "-n", space, "link", "set", "relay", "mtu", 1500, "up")
+            sh("ip", "-n", space, "route", "add", f"{far}/32", "dev", "relay", "src", HERE if far == THERE else THERE)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -277,6 +357,10 @@ def smb(deed, host, port, share, user, password, block, depth, pace, name):
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
+    if sys.argv[1] == "relay":
+        relay = Relay(sys.argv[2:4], float(sys.argv[4]), float(sys.argv[5]))
+        print("ready", flush=True)
+        relay.run()
     door, deed, host, port, share, user, secret, block, depth, pace, name = sys.argv[1:]
     run = {"nfs": nfs, "smb": smb, "sftp": sftp, "webdav": webdav}[door]
     run(deed, host, int(port), share, user, Path(secret).read_text().strip(), int(block), int(depth), int(pace), name)

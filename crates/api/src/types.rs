@@ -603,6 +603,9 @@ pub struct ShareStatus {
     /// What happens about a client that ruins files: `off`, `alert` or `block`.
     #[serde(default)]
     pub guard: String,
+    /// Operations of its clients that the audit log has: `off`, `all`, or some of created, removed, renamed, permissions.
+    #[serde(default)]
+    pub audit: String,
     /// `yes`, or the most that backups of Macs hold here. Absent: Macs do not back up to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_machine: Option<String>,
@@ -764,6 +767,8 @@ pub struct ShareChange {
     pub normalize: Option<bool>,
     /// `off`, `alert` or `block`.
     pub guard: Option<String>,
+    /// `off`, `all`, or some of created, removed, renamed, permissions, with commas between them.
+    pub audit: Option<String>,
     /// `yes`, `no`, or a size such as 2TB.
     pub time_machine: Option<String>,
 }

@@ -124,7 +124,7 @@ pub struct AuditQuery {
     pub since_ms: u64,
     /// Those behind this number: an answer has 10,000 at most.
     pub after_number: u64,
-    /// So many of the newest of all, 500 at most, and nothing else: they are known without a look at a disk.
+    /// So many of the newest but for operations on files, 500 at most, and nothing else: they are known without a look at a disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<u32>,
 }
@@ -133,7 +133,7 @@ pub struct AuditQuery {
 pub struct AuditRecord {
     pub number: u64,
     pub at_ms: u64,
-    /// act, config, login, refusal.
+    /// act, config, login, refusal, file.
     pub kind: String,
     /// The user of the machine who acted, or the user who logged in.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -29,6 +29,8 @@ pub struct Worked {
     pub busiest_thread: f64,
     /// Of the time in which threads wanted to run.
     pub delayed: f64,
+    /// Threads that wanted to run and had no core, on the mean.
+    pub waiting: f64,
     /// Share of the periods of the strictest control group.
     pub throttled: f64,
 }
@@ -66,6 +68,7 @@ impl Work {
         Worked {
             cores: ran / seconds,
             busiest_thread: most / seconds,
+            waiting: waited / seconds,
             delayed: if ran + waited > 0.0 { waited / (ran + waited) } else { 0.0 },
             throttled: self.periods.iter().zip(&before.periods).map(held).fold(0.0, f64::max),
         }

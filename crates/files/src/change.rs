@@ -11,6 +11,7 @@ use larder_fs::{
     Stability, WriteVerifier, Written, XattrMode,
 };
 
+use crate::audit::{FileAct, is_acl};
 use crate::guarded::Successor;
 use crate::leases::Recall;
 use crate::{Files, Open, Uses};
@@ -95,12 +96,16 @@ impl Files {
     /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         self.check_unblocked(cred)?;
+        let permissions = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         let empties = set.size == Some(0);
         let old = if empties { self.look_before_emptied(cred, ino).await } else { None };
         self.recall(ino, if set.size.is_some() { Recall::Data } else { Recall::Attributes }).await;
         let done = self.tree.setattr(cred, ino, set).await;
         if empties && done.as_ref().is_ok_and(|changed| changed.before.size > 0) {
             self.emptied(cred, ino, old);
+        }
+        if permissions && self.auditing().is_some() && done.is_ok() {
+            Box::pin(self.audit_permissions(cred, ino)).await;
         }
         self.await_witnesses().await;
         done
@@ -111,6 +116,9 @@ impl Files {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.set_acl(cred, ino, set, acl).await;
+        if self.auditing().is_some() && done.is_ok() {
+            Box::pin(self.audit_permissions(cred, ino)).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -137,6 +145,11 @@ impl Files {
             Ok((attr, true, _)) => self.made(cred, dir, attr),
             Ok((attr, false, _)) if empties => self.emptied(cred, attr.id.ino, old),
             _ => {}
+        }
+        if self.auditing().is_some()
+            && let Ok((attr, true, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
         }
         self.await_witnesses().await;
         done
@@ -166,6 +179,11 @@ impl Files {
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mkdir(cred, dir, name, set).await;
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -184,6 +202,11 @@ impl Files {
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.mknod(cred, dir, name, kind, rdev, set).await;
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -201,6 +224,11 @@ impl Files {
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
         let done = self.tree.symlink(cred, dir, name, target, set).await;
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -212,6 +240,11 @@ impl Files {
         let name = stored.as_deref().unwrap_or(name);
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.link(cred, ino, dir, name).await;
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -226,6 +259,11 @@ impl Files {
         let done = self.tree.relink(cred, ino, dir, name).await;
         if done.is_ok() {
             self.replaced(cred, successor);
+        }
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
         }
         self.await_witnesses().await;
         done
@@ -249,6 +287,11 @@ impl Files {
         if done.is_ok() {
             self.replaced(cred, successor);
         }
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Created, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -265,6 +308,11 @@ impl Files {
         if let Ok((attr, _)) = &done {
             self.removed(cred, dir, old, attr);
         }
+        if self.auditing().is_some()
+            && let Ok((attr, _)) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Removed, cred, dir, name, Some(attr.id.ino))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -280,6 +328,11 @@ impl Files {
         let done = self.rmdir_or_keep(cred, dir, name).await;
         if done.is_ok() {
             self.folder_removed(cred, folder);
+        }
+        if self.auditing().is_some()
+            && let Ok(_) = &done
+        {
+            Box::pin(self.audit_entry(FileAct::Removed, cred, dir, name, None)).await;
         }
         self.await_witnesses().await;
         done
@@ -308,6 +361,9 @@ impl Files {
         if done.is_ok() {
             self.replaced(cred, successor);
         }
+        if self.auditing().is_some() && done.is_ok() {
+            Box::pin(self.audit_renamed(cred, (from, from_name), (to, to_name))).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -317,6 +373,9 @@ impl Files {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.setxattr(cred, ino, name, value, mode).await;
+        if self.auditing().is_some() && done.is_ok() && is_acl(name) {
+            Box::pin(self.audit_permissions(cred, ino)).await;
+        }
         self.await_witnesses().await;
         done
     }
@@ -326,6 +385,9 @@ impl Files {
         self.check_unblocked(cred)?;
         self.recall(ino, Recall::Attributes).await;
         let done = self.tree.removexattr(cred, ino, name).await;
+        if self.auditing().is_some() && done.is_ok() && is_acl(name) {
+            Box::pin(self.audit_permissions(cred, ino)).await;
+        }
         self.await_witnesses().await;
         done
     }

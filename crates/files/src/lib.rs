@@ -22,6 +22,7 @@
 //! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 #![warn(missing_docs)]
 
+pub mod audit;
 mod bin;
 mod bound;
 mod change;
@@ -56,6 +57,7 @@ use larder_volume::{HandleKey, Volume};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
+use audit::FileAudit;
 use bin::Bin;
 use guard::Guard;
 use leases::{Holder, Leases, Recall};
@@ -95,6 +97,8 @@ pub struct Files {
     ignores_forms: bool,
     /// Watches the share's clients.
     guard: Option<Arc<Guard>>,
+    /// Is told of the operations on the share.
+    audit: Option<Arc<FileAudit>>,
     /// See [`Files::bounded`].
     bound_bytes: Option<u64>,
 }
@@ -139,6 +143,7 @@ impl Services {
             shown_in: None,
             ignores_forms: false,
             guard: None,
+            audit: None,
             bound_bytes: None,
         }
     }
@@ -160,18 +165,19 @@ impl Files {
         Files { tree: self.tree.with_origin(origin), ..self.clone() }
     }
 
-    /// The same door with the bin, the listings, the names, the guard and the bound of `share`.
+    /// The same door with the bin, the listings, the names, the guard, the audit and the bound of `share`.
     pub fn as_in(&self, share: &Files) -> Files {
-        let Files { bin, shown_in, ignores_forms, guard, bound_bytes, .. } = share.clone();
-        Files { bin, shown_in, ignores_forms, guard, bound_bytes, ..self.clone() }
+        let Files { bin, shown_in, ignores_forms, guard, audit, bound_bytes, .. } = share.clone();
+        Files { bin, shown_in, ignores_forms, guard, audit, bound_bytes, ..self.clone() }
     }
 
-    /// Whether both have the same bin, listings, names, guard and bound.
+    /// Whether both have the same bin, listings, names, guard, audit and bound.
     pub fn is_as_in(&self, share: &Files) -> bool {
         let top = |files: &Files| files.bin.as_ref().map(|bin| bin.top);
         let guard = |files: &Files| files.guard.as_ref().map(Arc::as_ptr);
+        let audit = |files: &Files| files.audit.as_ref().map(Arc::as_ptr);
         let simple = |files: &Files| (files.shown_in, files.ignores_forms, files.bound_bytes);
-        (top(self), simple(self), guard(self)) == (top(share), simple(share), guard(share))
+        (top(self), simple(self), guard(self), audit(self)) == (top(share), simple(share), guard(share), audit(share))
     }
 
     /// The same door, whose changes are answered when they are ordered: durable with the next flush, and never after what

@@ -135,12 +135,16 @@ impl Files {
 
     /// The attributes of the inode that a name in `dir` leads to. [`FsError::NotFound`] if there is no such name.
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
-        match self.tree.lookup(cred, dir, name, how).await {
+        let found = match self.tree.lookup(cred, dir, name, how).await {
             Err(FsError::NotFound) if self.ignores_forms && !name.is_ascii() => {
                 Box::pin(self.lookup_by_form(cred, dir, name, how)).await
             }
             found => found,
+        };
+        if let Ok(attr) = &found {
+            self.met(attr.id.ino, dir, name);
         }
+        found
     }
 
     /// The spelling of the entry that `name` matches without regard to case.
@@ -201,7 +205,11 @@ impl Files {
         if self.shown_in == Some(dir) {
             return self.readdir_showing(cred, dir, cookie, end, max, may_see).await;
         }
-        self.tree.readdir_before(cred, dir, cookie, end, max, may_see).await
+        let listing = self.tree.readdir_before(cred, dir, cookie, end, max, may_see).await?;
+        if self.auditing().is_some() {
+            listing.entries.iter().for_each(|entry| self.met(entry.ino, dir, &entry.name));
+        }
+        Ok(listing)
     }
 
     /// The value of an extended attribute. [`FsError::NoAttribute`] if there is none, or if `cred` may not know of it.

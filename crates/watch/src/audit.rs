@@ -1,9 +1,12 @@
 //! The audit log: administrative acts, changes of the configuration, logins and refusals, one line of JSON each.
 //!
-//! - `audit.append_only`: lines are added and never changed. An act's line is durable before the next; lines of logins may lose
-//!   the last seconds in a power cut.
+//! - `audit.append_only`: lines are added and never changed. An act's line is durable before the next; lines of logins and of operations
+//!   on files may lose the last seconds in a power cut.
 //! - `audit.bounded`: a file of [`FILE_BYTES_MAX`] makes room for the next; the oldest of [`FILES_MAX`] goes.
-//! - `audit.newest_in_memory`: the newest [`RECENT_MAX`] records are in memory too, so that a page that shows them reads no disk.
+//! - `audit.files_apart`: operations on files have files of their own, so that a client that makes very many pushes out no act. All records
+//!   are counted together, so their numbers are their order.
+//! - `audit.newest_in_memory`: the newest [`RECENT_MAX`] records but for operations on files are in memory too, so that a page that shows
+//!   them reads no disk.
 //! - `audit.names_only`: a record names an endpoint and the thing that it was about. Bodies of requests are not kept, so no secret is.
 
 use std::collections::VecDeque;
@@ -22,23 +25,28 @@ pub const FILES_MAX: usize = 8;
 /// No record of ours is longer; what is longer in a file is damage.
 const LINE_BYTES_MAX: usize = 16 << 10;
 const FIELD_CHARS_MAX: usize = 500;
+/// Two paths of a rename. Even of characters that JSON escapes a line stays below [`LINE_BYTES_MAX`].
+const TARGET_CHARS_MAX: usize = 1500;
 /// In one answer.
 pub const RECORDS_MAX: usize = 10_000;
 /// More than any page shows; about a megabyte at most.
 pub const RECENT_MAX: usize = 500;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordKind {
     /// An administrative act, through the API.
     Act,
     /// The configuration was read again.
     Config,
+    #[default]
     Login,
     Refusal,
+    /// A client changed names or rights in an audited share.
+    File,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Counts the records of a box.
     pub number: u64,
@@ -62,33 +70,51 @@ pub struct Record {
     pub result: String,
 }
 
+/// The files that a record belongs to (`audit.files_apart`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Box,
+    Files,
+}
+
 struct Open {
     file: File,
     bytes: u64,
-    last_number: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// By [`Stream`].
+    open: [Option<Open>; 2],
+    /// Of all records; `None` until the files were looked at.
+    last_number: Option<u64>,
 }
 
 pub struct Audit {
     folder: PathBuf,
-    open: Mutex<Option<Open>>,
+    state: Mutex<State>,
     /// Oldest first; `None` until they were read (`audit.newest_in_memory`).
     recent: Mutex<Option<VecDeque<Record>>>,
 }
 
-fn path_of(folder: &Path, age: usize) -> PathBuf {
-    folder.join(if age == 0 { "audit.jsonl".to_owned() } else { format!("audit.{age}.jsonl") })
+fn path_of(folder: &Path, stream: Stream, age: usize) -> PathBuf {
+    let stem = match stream {
+        Stream::Box => "audit",
+        Stream::Files => "audit-files",
+    };
+    folder.join(if age == 0 { format!("{stem}.jsonl") } else { format!("{stem}.{age}.jsonl") })
 }
 
 impl Audit {
     /// The log in a folder; it is opened by the first record.
     pub fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), open: Mutex::new(None), recent: Mutex::new(None) }
+        Self { folder: folder.to_owned(), state: Mutex::default(), recent: Mutex::new(None) }
     }
 
     /// The newest records, oldest first. The first call reads the files; later ones read no disk.
     pub fn newest(&self, count: usize) -> std::io::Result<Vec<Record>> {
         // Held, so that no record is added between the files and memory.
-        let _alone = self.open.lock();
+        let _alone = self.state.lock();
         let mut recent = self.recent.lock();
         if recent.is_none() {
             *recent = Some(read_newest(&self.folder)?);
@@ -100,71 +126,97 @@ impl Audit {
 
     /// Adds a record; its number and time are set here. A log that cannot be written is said by the caller: what is audited goes on.
     pub fn add(&self, at_ms: u64, record: Record) -> std::io::Result<()> {
-        let mut open = self.open.lock();
-        let mut current = match open.take() {
-            Some(current) => current,
-            None => self.begin()?,
-        };
-        if current.bytes >= FILE_BYTES_MAX {
-            current = self.rotate(current.last_number)?;
-        }
-        let number = current.last_number + 1;
-        let short = |text: &str| cut(text, FIELD_CHARS_MAX);
-        let record = Record {
-            number,
-            at_ms,
-            who: short(&record.who),
-            from: short(&record.from),
-            what: short(&record.what),
-            target: short(&record.target),
-            result: short(&record.result),
-            ..record
-        };
-        let mut line = serde_json::to_vec(&record)?;
-        line.push(b'\n');
-        // One write: lines of several processes do not mix, and a torn one is the last.
-        current.file.write_all(&line)?;
-        if matches!(record.kind, RecordKind::Act | RecordKind::Config) {
-            current.file.sync_data()?;
-        }
-        current.bytes += line.len() as u64;
-        current.last_number = number;
-        *open = Some(current);
+        let is_durable = matches!(record.kind, RecordKind::Act | RecordKind::Config);
+        let mut records = vec![Record { at_ms, ..record }];
+        self.write(Stream::Box, &mut records, is_durable)?;
         if let Some(recent) = &mut *self.recent.lock() {
-            recent.extend([record]);
+            recent.extend(records);
             recent.drain(..recent.len().saturating_sub(RECENT_MAX));
         }
         Ok(())
     }
 
-    fn begin(&self) -> std::io::Result<Open> {
-        let mut options = OpenOptions::new();
-        let path = path_of(&self.folder, 0);
-        let mut file = options.read(true).append(true).create(true).mode(0o600).open(&path)?;
-        let bytes = file.metadata()?.len();
-        // A power cut may have torn the last line.
-        if bytes > 0 {
-            let mut last = [0];
-            file.seek(SeekFrom::End(-1))?;
-            file.read_exact(&mut last)?;
-            if last != *b"\n" {
-                file.write_all(b"\n")?;
-            }
-        }
-        let newest = |age| last_number(&path_of(&self.folder, age));
-        let last_number = newest(0).or_else(|| newest(1)).unwrap_or(0);
-        Ok(Open { file, bytes, last_number })
+    /// Adds operations on files with their times, by few writes.
+    pub fn add_file_operations(&self, mut records: Vec<Record>) -> std::io::Result<()> {
+        self.write(Stream::Files, &mut records, false)
     }
 
-    fn rotate(&self, last_number: u64) -> std::io::Result<Open> {
-        for age in (0..FILES_MAX - 1).rev() {
-            match std::fs::rename(path_of(&self.folder, age), path_of(&self.folder, age + 1)) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+    fn write(&self, stream: Stream, records: &mut [Record], is_durable: bool) -> std::io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
         }
-        Ok(Open { last_number, ..self.begin()? })
+        let mut state = self.state.lock();
+        let mut number = match state.last_number {
+            Some(number) => number,
+            None => last_number_of_all(&self.folder),
+        };
+        // Of writes that fail no number is given twice.
+        state.last_number = Some(number + records.len() as u64);
+        let mut current = match state.open[stream as usize].take() {
+            Some(current) => current,
+            None => begin(&self.folder, stream)?,
+        };
+        let mut lines = Vec::new();
+        for record in records {
+            number += 1;
+            shorten(record, number);
+            if current.bytes + lines.len() as u64 >= FILE_BYTES_MAX {
+                current.file.write_all(&lines)?;
+                lines.clear();
+                current = rotate(&self.folder, stream)?;
+            }
+            serde_json::to_writer(&mut lines, record)?;
+            lines.push(b'\n');
+        }
+        // One write: lines of several processes do not mix, and a torn one is the last.
+        current.file.write_all(&lines)?;
+        if is_durable {
+            current.file.sync_data()?;
+        }
+        current.bytes += lines.len() as u64;
+        state.open[stream as usize] = Some(current);
+        Ok(())
     }
+}
+
+fn shorten(record: &mut Record, number: u64) {
+    record.number = number;
+    for text in [&mut record.who, &mut record.from, &mut record.what, &mut record.result] {
+        *text = cut(text, FIELD_CHARS_MAX);
+    }
+    record.target = cut(&record.target, TARGET_CHARS_MAX);
+}
+
+fn begin(folder: &Path, stream: Stream) -> std::io::Result<Open> {
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).append(true).create(true).mode(0o600).open(path_of(folder, stream, 0))?;
+    let bytes = file.metadata()?.len();
+    // A power cut may have torn the last line.
+    if bytes > 0 {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    Ok(Open { file, bytes })
+}
+
+fn rotate(folder: &Path, stream: Stream) -> std::io::Result<Open> {
+    for age in (0..FILES_MAX - 1).rev() {
+        match std::fs::rename(path_of(folder, stream, age), path_of(folder, stream, age + 1)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    begin(folder, stream)
+}
+
+fn last_number_of_all(folder: &Path) -> u64 {
+    let newest = |stream, age| last_number(&path_of(folder, stream, age));
+    let of = |stream| newest(stream, 0).or_else(|| newest(stream, 1)).unwrap_or(0);
+    of(Stream::Box).max(of(Stream::Files))
 }
 
 /// The number of a file's last whole line.
@@ -180,9 +232,17 @@ fn last_number(path: &Path) -> Option<u64> {
 
 /// Records in a folder since a time, oldest first, behind a number: [`RECORDS_MAX`] at most. Works beside a daemon and without one.
 pub fn read(folder: &Path, since_ms: u64, after_number: u64) -> std::io::Result<Vec<Record>> {
+    let mut all = read_stream(folder, Stream::Box, since_ms, after_number)?;
+    all.extend(read_stream(folder, Stream::Files, since_ms, after_number)?);
+    all.sort_by_key(|record| record.number);
+    all.truncate(RECORDS_MAX);
+    Ok(all)
+}
+
+fn read_stream(folder: &Path, stream: Stream, since_ms: u64, after_number: u64) -> std::io::Result<Vec<Record>> {
     let mut found = Vec::new();
     for age in (0..FILES_MAX).rev() {
-        let is_full = each(folder, age, |record| {
+        let is_full = each(folder, stream, age, |record| {
             if record.at_ms >= since_ms && record.number > after_number {
                 found.push(record);
             }
@@ -199,7 +259,7 @@ pub fn read(folder: &Path, since_ms: u64, after_number: u64) -> std::io::Result<
 fn read_newest(folder: &Path) -> std::io::Result<VecDeque<Record>> {
     let mut found = VecDeque::new();
     for age in [1, 0] {
-        each(folder, age, |record| {
+        each(folder, Stream::Box, age, |record| {
             found.push_back(record);
             found.drain(..found.len().saturating_sub(RECENT_MAX));
             false
@@ -209,8 +269,8 @@ fn read_newest(folder: &Path) -> std::io::Result<VecDeque<Record>> {
 }
 
 /// Gives the records of a file to `take` until it has enough; returns whether it has.
-fn each(folder: &Path, age: usize, mut take: impl FnMut(Record) -> bool) -> std::io::Result<bool> {
-    let file = match File::open(path_of(folder, age)) {
+fn each(folder: &Path, stream: Stream, age: usize, mut take: impl FnMut(Record) -> bool) -> std::io::Result<bool> {
+    let file = match File::open(path_of(folder, stream, age)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
@@ -256,7 +316,7 @@ mod tests {
         };
         Audit::of(folder.path()).add(10, record("AddUser")).unwrap();
         // A torn line, and one that is damaged.
-        let path = path_of(folder.path(), 0);
+        let path = path_of(folder.path(), Stream::Box, 0);
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"number\":7,\"at").unwrap();
         let audit = Audit::of(folder.path());
         audit.add(20, record("RemoveUser")).unwrap();
@@ -280,7 +340,7 @@ mod tests {
         let last = RECENT_MAX as u64 + 7;
         assert_eq!(numbers(2), [last - 1, last]);
         audit.add(1, record("RemoveUser")).unwrap();
-        std::fs::remove_file(path_of(folder.path(), 0)).unwrap();
+        std::fs::remove_file(path_of(folder.path(), Stream::Box, 0)).unwrap();
         assert_eq!((numbers(1), numbers(usize::MAX).len()), (vec![last + 1], RECENT_MAX));
         assert_eq!(audit.newest(usize::MAX).unwrap().first().unwrap().number, last + 2 - RECENT_MAX as u64);
         assert!(Audit::of(&folder.path().join("nowhere")).newest(9).unwrap().is_empty());
@@ -292,10 +352,44 @@ mod tests {
         let audit = Audit::of(folder.path());
         for n in 0..FILES_MAX as u64 + 3 {
             audit.add(n, record("Login")).unwrap();
-            audit.open.lock().as_mut().unwrap().bytes = FILE_BYTES_MAX;
+            audit.state.lock().open[0].as_mut().unwrap().bytes = FILE_BYTES_MAX;
         }
         let files = std::fs::read_dir(folder.path()).unwrap().count();
         let all = read(folder.path(), 0, 0).unwrap();
         assert_eq!((files, all.len(), all[0].number), (FILES_MAX, FILES_MAX, 4));
+    }
+
+    /// `audit.files_apart`
+    #[test]
+    fn operations_on_files_push_out_no_act_and_all_are_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::of(folder.path());
+        let file = |n: u64| Record { at_ms: n, kind: RecordKind::File, target: "x".repeat(1400), ..record("created") };
+        audit.add(1, record("AddUser")).unwrap();
+        // More than all files of the stream hold.
+        let batch = 2000;
+        for n in 0..(FILES_MAX as u64 + 2) * FILE_BYTES_MAX / (batch * 1400) {
+            audit.add_file_operations((0..batch).map(|m| file(n * batch + m)).collect()).unwrap();
+        }
+        audit.add(u64::MAX, record("RemoveUser")).unwrap();
+        let sizes = |stem: &str| -> Vec<u64> {
+            let all = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+            let of = all.filter(|entry| entry.file_name().to_str().unwrap().starts_with(stem));
+            of.map(|entry| entry.metadata().unwrap().len()).collect()
+        };
+        assert_eq!((sizes("audit-files").len(), sizes("audit.").len()), (FILES_MAX, 1));
+        assert!(sizes("audit-files").iter().all(|&bytes| bytes < FILE_BYTES_MAX + LINE_BYTES_MAX as u64));
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let page = read(folder.path(), 0, after).unwrap();
+            let Some(last) = page.last() else { break };
+            after = last.number;
+            all.extend(page.into_iter().map(|one| (one.number, one.what)));
+        }
+        assert!(all.is_sorted() && all.windows(2).all(|two| two[0].0 < two[1].0));
+        assert_eq!((all[0].1.as_str(), all.last().unwrap().1.as_str()), ("AddUser", "RemoveUser"));
+        let again = Audit::of(folder.path());
+        again.add_file_operations(vec![file(1)]).unwrap();
+        assert_eq!(read(folder.path(), 0, after).unwrap()[0].number, after + 1, "after a restart");
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::self_test::SelfTest;
 use super::{BlockDevice, Bus, Machine, ToolError};
 
 /// The answer, or why there is none.
@@ -69,6 +70,9 @@ pub struct Smart {
     /// The temperature at which it protects itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_critical_c: Option<i64>,
+    /// Its tests of itself, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub self_tests: Vec<SelfTest>,
 }
 
 impl Machine {
@@ -114,6 +118,29 @@ impl Machine {
         }
     }
 
+    /// The temperature that the kernel knows of a disk: by `drivetemp` of a SATA disk, of an NVMe disk always. A disk that sleeps may be
+    /// woken by the question. The limits come with it; nothing else does.
+    pub fn kernel_temperature(&self, device: &BlockDevice) -> Option<Smart> {
+        let places = ["device/hwmon", "device/device/hwmon", "device"];
+        let of = |place: &str| {
+            let folder = device.sys.join(place);
+            let names = self.list(&folder);
+            let monitors = names.iter().filter(|name| name.starts_with("hwmon") && name.len() > "hwmon".len());
+            monitors.map(|name| folder.join(name)).find(|path| self.exists(path.join("temp1_input")))
+        };
+        let monitor = places.into_iter().find_map(of)?;
+        let degrees = |file: &str| {
+            let text = self.read(monitor.join(file))?;
+            text.parse::<i64>().ok().map(|thousandths| thousandths / 1000)
+        };
+        Some(Smart {
+            temperature_c: Some(degrees("temp1_input")?),
+            temperature_max_c: degrees("temp1_max"),
+            temperature_critical_c: degrees("temp1_crit"),
+            ..Smart::default()
+        })
+    }
+
     /// Has the hard disks below these folders park their heads. Returns the names of those that do.
     pub fn park(&self, folders: &[PathBuf]) -> Vec<String> {
         let mounts = self.mounts();
@@ -131,7 +158,7 @@ impl Machine {
 
     fn ask(&self, device: &BlockDevice, more: &[&str]) -> Result<Value, ToolError> {
         let path = device.path.to_string_lossy();
-        let mut args = vec!["--json", "-i", "-H", "-A"];
+        let mut args = vec!["--json", "-i", "-H", "-A", "-l", "selftest"];
         if device.bus != Bus::Nvme {
             args.extend(["-g", "wcache"]);
         }
@@ -217,6 +244,7 @@ impl Smart {
             temperature_critical_c: ["critical_limit_max", "drive_trip"]
                 .iter()
                 .find_map(|limit| answer["temperature"][limit].as_i64()),
+            self_tests: super::self_test::parse(answer),
         }
     }
 }
@@ -274,5 +302,21 @@ mod tests {
         let awake = r#"{"smart_status":{"passed":true},"temperature":{"current":31}}"#;
         assert!(matches!(answer(awake, "active"), Some(SmartAnswer::Smart(_))));
         assert!(answer(awake, "suspended").is_none(), "the kernel has stopped it");
+    }
+
+    #[test]
+    fn the_kernel_knows_a_temperature_without_smartctl() {
+        let machine = Fixture::new("/sys/class/block/sda/dev = 8:0\n/sys/class/block/sda/size = 1000\n");
+        let device = BlockDevice::read(&machine.machine, "sda").unwrap();
+        assert!(machine.machine.kernel_temperature(&device).is_none());
+        machine.write("/sys/class/block/sda/device/hwmon/hwmon3/temp1_input", "34500");
+        machine.write("/sys/class/block/sda/device/hwmon/hwmon3/temp1_max", "60000");
+        let known = machine.machine.kernel_temperature(&device).unwrap();
+        assert_eq!(
+            (known.temperature_c, known.temperature_max_c, known.temperature_critical_c),
+            (Some(34), Some(60), None)
+        );
+        machine.write("/sys/class/block/sda/device/hwmon/hwmon3/temp1_input", "rubbish");
+        assert!(machine.machine.kernel_temperature(&device).is_none());
     }
 }

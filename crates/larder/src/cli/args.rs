@@ -922,6 +922,10 @@ pub(crate) struct ShareOptions {
     /// (it may not write any more, until: larder alerts release) [default: alert]
     #[arg(long, value_name = "MODE", value_parser = ["off", "alert", "block"])]
     pub(crate) guard: Option<String>,
+    /// Operations of its clients that the audit log has: off, all, or some of created, removed, renamed, permissions
+    /// [default: off]
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub(crate) audit: Option<String>,
     /// Macs back up to it with Time Machine; with a size that is the most that the backups hold [default: no]
     #[arg(long, value_name = "yes|no|SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) time_machine: Option<String>,
@@ -961,6 +965,7 @@ impl ShareOptions {
             snapshots_shown: self.snapshots_shown,
             normalize: self.normalize,
             guard: self.guard,
+            audit: self.audit,
             time_machine: self.time_machine,
             ..larder_api::ShareChange::default()
         }

@@ -104,6 +104,9 @@ fn changed_text(did: &str, changed: &ShareChanged) -> String {
         "block" => text.push_str("  a client that ruins files is told about, and loses its right to write\n"),
         _ => {}
     }
+    if !matches!(share.audit.as_str(), "" | "off") {
+        text.push_str(&format!("  operations in the audit log: {}\n", share.audit));
+    }
     if let Some(fault) = &share.fault {
         text.push_str(&format!("but it is not served: {fault}\n"));
     }

@@ -11,10 +11,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind, SnapshotCounts, UserRole, VolumeChange};
+use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
-use super::share::guard_word;
+use super::share::{audit_words, guard_word};
 use super::{
     Config, GroupConfig, Listen, MountConfig, Network, PageListen, Place, PoolConfig, ReplicaConfig, ReplicateConfig,
     Schedule, ShareConfig, UserConfig, VolumeConfig, VolumeName, Writers, group::GROUP_SIGN,
@@ -553,7 +554,7 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
 }
 
 /// Everything that a share's table may say but its name.
-const SHARE_KEYS: [&str; 23] = [
+const SHARE_KEYS: [&str; 24] = [
     "volume",
     "folder",
     "users",
@@ -576,6 +577,7 @@ const SHARE_KEYS: [&str; 23] = [
     "snapshots_shown",
     "normalize",
     "guard",
+    "audit",
     "time_machine",
 ];
 
@@ -622,6 +624,7 @@ fn share_table(share: &ShareConfig) -> Table {
     let time_machine =
         share.time_machine.map(|one| one.size.map_or_else(|| true.into(), |size| size.to_string().into()));
     set("time_machine", time_machine.is_some(), time_machine.unwrap_or_else(|| false.into()));
+    set("audit", share.audit != FileActs::NONE, audit_words(share.audit).into());
     set("guard", share.guard != GuardMode::Alert, guard_word(share.guard).into());
     table
 }

@@ -292,6 +292,9 @@ pub(super) struct RawShare {
     #[schemars(extend("enum" = ["off", "alert", "block"]))]
     #[schemars(extend("default" = "alert"))]
     pub(super) guard: Option<Spanned<String>>,
+    /// Operations of clients that the audit log has: off, all, or some of created, removed, renamed, permissions.
+    #[schemars(extend("default" = "off"))]
+    pub(super) audit: Option<Spanned<String>>,
     /// Macs back up to it; a size such as "2TB" is the most that the backups hold.
     #[schemars(extend("default" = false))]
     pub(super) time_machine: Option<Spanned<RawTimeMachine>>,

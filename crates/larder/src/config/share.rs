@@ -19,6 +19,7 @@
 
 use std::path::Path;
 
+use larder_files::audit::{FileAct, FileActs};
 use larder_files::guard::GuardMode;
 
 use larder_base::units::ByteSize;
@@ -98,6 +99,8 @@ pub(crate) struct ShareConfig {
     pub(crate) normalize: bool,
     /// What happens about a client that ruins files.
     pub(crate) guard: GuardMode,
+    /// Operations of its clients that the audit log has.
+    pub(crate) audit: FileActs,
     /// Macs back up to it.
     pub(crate) time_machine: Option<TimeMachine>,
 }
@@ -144,6 +147,33 @@ pub(crate) fn parse_guard(text: &str) -> Result<GuardMode, String> {
     let modes = [GuardMode::Off, GuardMode::Alert, GuardMode::Block];
     let known = modes.into_iter().find(|mode| guard_word(*mode) == text);
     known.ok_or_else(|| format!("'{text}' is not a guard: use off, alert or block"))
+}
+
+/// `off`, `all`, or the words of some acts.
+pub(crate) fn audit_words(acts: FileActs) -> String {
+    if acts == FileActs::NONE {
+        return "off".to_owned();
+    }
+    if acts == FileActs::of(FileAct::ALL) {
+        return "all".to_owned();
+    }
+    let words: Vec<&str> = FileAct::ALL.into_iter().filter(|act| acts.has(*act)).map(FileAct::word).collect();
+    words.join(",")
+}
+
+pub(crate) fn parse_audit(text: &str) -> Result<FileActs, String> {
+    match text {
+        "off" | "no" => return Ok(FileActs::NONE),
+        "all" | "yes" => return Ok(FileActs::of(FileAct::ALL)),
+        _ => {}
+    }
+    let mut acts = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        acts.push(FileAct::ALL.into_iter().find(|act| act.word() == word).ok_or_else(|| {
+            format!("'{word}' is not audited: use off, all, or some of created, removed, renamed, permissions")
+        })?);
+    }
+    Ok(FileActs::of(acts))
 }
 
 /// A user's way into a share.
@@ -426,6 +456,7 @@ impl Validator<'_> {
             snapshots_shown: raw.snapshots_shown.unwrap_or(false),
             normalize: raw.normalize.unwrap_or(false),
             guard: self.optional(raw.guard, parse_guard)?.unwrap_or(GuardMode::Alert),
+            audit: self.optional(raw.audit, parse_audit)?.unwrap_or_default(),
             time_machine,
         })
     }

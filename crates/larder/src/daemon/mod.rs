@@ -123,6 +123,8 @@ pub(crate) struct Daemon {
     mounts: mounts::Mounts,
     announcer: discovery::Announcer,
     snapshot_runs: snapshot_runs::SnapshotRuns,
+    /// For the snapshots after backups.
+    shares_changed: tokio::sync::Notify,
     replication: replication::runs::Runs,
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
@@ -179,6 +181,7 @@ impl Daemon {
             mounts: mounts::Mounts::default(),
             announcer: discovery::Announcer::default(),
             snapshot_runs: snapshot_runs::SnapshotRuns::default(),
+            shares_changed: tokio::sync::Notify::new(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
             watch,
@@ -293,15 +296,9 @@ impl Daemon {
 
     /// Serves the shares of those volumes that can be opened.
     async fn apply_shares(&self, state: &mut State) {
-        state.shares = shares::apply(
-            &state.config,
-            &state.secrets,
-            &state.tokens,
-            &self.storage,
-            &self.servers,
-            &self.watch.guards,
-        )
-        .await;
+        state.shares =
+            shares::apply(&state.config, &state.secrets, &state.tokens, &self.storage, &self.servers, &self.watch)
+                .await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
         }
@@ -326,6 +323,7 @@ impl Daemon {
         self.keep_links_of(&state.config).await;
         self.announcer.set(&state.config, &self.folder, &self.servers, &state.shares).await;
         self.snapshot_runs.wake();
+        self.shares_changed.notify_one();
         self.replication.wake();
         self.watch.wake();
         self.record.wake();

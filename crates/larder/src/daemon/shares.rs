@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
+use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
 use larder_serve::login::DoorUser;
@@ -15,9 +16,9 @@ use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
 use super::tokens::Tokens;
-use super::watch::Guards;
+use super::watch::Watch;
 use crate::config::edit::Editor;
-use crate::config::share::{TimeMachine, guard_word};
+use crate::config::share::{TimeMachine, audit_words, guard_word};
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
@@ -28,6 +29,16 @@ const ORIGIN_WEBDAV: u32 = u32::from_be_bytes(*b"WDAV");
 /// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";
 
+/// The door with an origin, as people name it.
+pub(super) fn door_word(origin: u32) -> &'static str {
+    match origin {
+        ORIGIN_NFS => "nfs",
+        ORIGIN_SFTP => "sftp",
+        ORIGIN_WEBDAV => "webdav",
+        _ => "smb",
+    }
+}
+
 /// Gives the servers all shares and users of the configuration, and says how each fares.
 pub(super) async fn apply(
     config: &Config,
@@ -35,7 +46,7 @@ pub(super) async fn apply(
     tokens: &Tokens,
     storage: &Storage,
     servers: &Servers,
-    guards: &Guards,
+    watch: &Watch,
 ) -> Vec<ShareStatus> {
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sftp_shares, mut webdav_shares) = (Vec::new(), Vec::new());
@@ -48,7 +59,8 @@ pub(super) async fn apply(
                 let share = &ShareConfig { read_only, ..share.clone() };
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
                 let files = if share.normalize { files.ignoring_forms() } else { files };
-                let files = files.guarded(guards.of(share));
+                let files = files.guarded(watch.guards.of(share));
+                let files = files.audited(watch.file_audits.of(share, &files, root));
                 let files = match share.time_machine.and_then(|one| one.size) {
                     Some(size) => files.bounded(size.0),
                     None => files,
@@ -157,6 +169,7 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         snapshots_shown: share.snapshots_shown,
         normalize: share.normalize,
         guard: guard_word(share.guard).to_owned(),
+        audit: audit_words(share.audit),
         time_machine: share.time_machine.map(TimeMachine::word),
         fault: None,
         rests: false,
@@ -189,6 +202,7 @@ fn options(share: &ShareConfig) -> Vec<String> {
     say(share.time_machine.is_some(), "Time Machine");
     say(share.guard == GuardMode::Off, "no guard");
     say(share.guard == GuardMode::Block, "guard blocks");
+    say(share.audit != FileActs::NONE, &format!("audits {}", audit_words(share.audit)));
     say(share.nfs && share.squash == Squash::All, "NFS squashes all");
     say(share.nfs && share.squash == Squash::None, "NFS trusts root");
     say(share.nfs && !share.secure, "NFS from any port");
@@ -420,6 +434,7 @@ pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Con
         snapshots_shown: false,
         normalize: true,
         guard: GuardMode::Alert,
+        audit: FileActs::NONE,
         time_machine: None,
     }
 }

@@ -8,7 +8,7 @@ use super::known::{no_such_group, no_such_user};
 use super::{Daemon, State, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
-use crate::config::share::{TimeMachine, check_time_machine, parse_guard};
+use crate::config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
 use crate::config::{
     Config, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
     check_share_name, parse_networks,
@@ -110,6 +110,9 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     share.normalize = change.normalize.unwrap_or(share.normalize);
     if let Some(word) = &change.guard {
         share.guard = parse_guard(word).map_err(Failure::invalid)?;
+    }
+    if let Some(words) = &change.audit {
+        share.audit = parse_audit(words).map_err(Failure::invalid)?;
     }
     if let Some(word) = &change.time_machine {
         share.time_machine = TimeMachine::parse(word).map_err(Failure::invalid)?;

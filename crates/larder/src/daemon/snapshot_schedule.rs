@@ -101,36 +101,36 @@ async fn take_due(
     if !retention::is_due(keep, &times(&automatic(volume)), now) || !volume.changed_since_snapshot() {
         return Ok(false);
     }
-    take(volume, name, now).await.map(|()| true)
+    take(volume, name, now).await
 }
 
-async fn take(volume: &Volume, name: &VolumeName, now: DateTime<Utc>) -> Result<(), Failure> {
+/// Whether one was taken: somebody may have been faster, in this minute.
+async fn take(volume: &Volume, name: &VolumeName, now: DateTime<Utc>) -> Result<bool, Failure> {
     let Some(called) = retention::name_at(now) else {
         return Err(Failure::internal(format!("this machine's clock says {now}")).action("set the clock"));
     };
     match volume.snapshot(&called).await {
         Ok(_) => {
             tracing::debug!("took {name}@{called}");
-            Ok(())
+            Ok(true)
         }
-        // Somebody was faster, in this minute: it serves as well.
-        Err(FsError::Exists) => Ok(()),
+        Err(FsError::Exists) => Ok(false),
         Err(error) => Err(translate::volume_failure(format_args!("the snapshot {name}@{called}"), &error)),
     }
 }
 
 impl Daemon {
-    /// Takes one now, due or not, and destroys those that no period needs.
+    /// Takes one now, due or not, and destroys those that no period needs. `false`: this minute had one already.
     pub(super) async fn take_now(
         &self,
         volume: &Volume,
         name: &VolumeName,
         keep: &SnapshotCounts,
         now: DateTime<Utc>,
-    ) -> Result<(), Failure> {
-        take(volume, name, now).await?;
+    ) -> Result<bool, Failure> {
+        let is_taken = take(volume, name, now).await?;
         self.replication.wake();
-        self.thin(volume, name, keep).await
+        self.thin(volume, name, keep).await.map(|()| is_taken)
     }
 
     async fn thin(&self, volume: &Volume, name: &VolumeName, keep: &SnapshotCounts) -> Result<(), Failure> {

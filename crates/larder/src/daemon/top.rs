@@ -259,6 +259,7 @@ impl Daemon {
             cores: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
             thread_busy: worked.busiest_thread,
             delayed: worked.delayed,
+            waiting: worked.waiting,
             disk: waited.into_iter().find(|(_, us)| *us > 0).map(|(disk, _)| disk),
             log_full: self.has_full_log(),
             line_bytes_per_s: line(&machine),

@@ -15,6 +15,9 @@ const THROTTLED: f64 = 0.34;
 const FULL: f64 = 0.9;
 /// Threads that are ready wait for a core longer than they run.
 const DELAYED: f64 = 0.5;
+/// Threads wait for a core four times as long as they run, and at most moments one does (`live.starved`).
+const STARVED: f64 = 0.8;
+const ONE_WAITS: f64 = 0.6;
 /// As `reason` has it: from this share of a card's rate on it is full.
 const LINE_FULL: f64 = 0.8;
 /// A transfer over a wire comes without gaps, and a step of it brings no more than that many times the mean.
@@ -40,6 +43,7 @@ type Finder = fn(&Seen) -> Option<(Cause, f64)>;
 pub(super) const RANKING: &[(&str, Finder)] = &[
     ("nothing is transferred", idle),
     ("a quota is used up", quota),
+    ("the process gets no core", starved),
     ("the client's window is full", slow_to_take),
     ("the wire holds the answers", wire_out),
     ("requests wait here", here),
@@ -86,6 +90,11 @@ fn idle(seen: &Seen) -> Option<(Cause, f64)> {
 
 fn quota(seen: &Seen) -> Option<(Cause, f64)> {
     (seen.around.throttled >= THROTTLED).then_some((Cause::Quota, seen.around.throttled))
+}
+
+fn starved(seen: &Seen) -> Option<(Cause, f64)> {
+    let around = seen.around;
+    (around.delayed >= STARVED && around.waiting >= ONE_WAITS).then_some((Cause::OtherWork, around.delayed))
 }
 
 /// A queue on the way fills a window, too, and then it is the wire's: but a wire always has bytes on it.

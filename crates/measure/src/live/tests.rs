@@ -136,6 +136,11 @@ fn each_limit_is_named() {
     let cores = Around { cores_used: 3.9, ..calm.clone() };
     check(reads(None), &cores, Cause::Cores);
     check(reads(None), &Around { delayed: 0.7, ..calm.clone() }, Cause::OtherWork);
+    // Held back by a control group that it cannot see: a full socket of 240 MB/s looks like a full wire.
+    let held = Shape { busy: 1.0, unsent: 400_000, is_idle_sender: false, rtt_us: 40_000, ..QUIET };
+    check(held, &Around { delayed: 0.93, waiting: 0.9, ..calm.clone() }, Cause::OtherWork);
+    // Few threads that are woken late on a busy machine are no reason.
+    check(held, &Around { delayed: 0.93, waiting: 0.2, ..calm.clone() }, Cause::WireRate);
     check(Shape { requests: 0, busy: 0.0, ..QUIET }, &calm, Cause::Idle);
 }
 

@@ -24,6 +24,8 @@ pub struct Around {
     pub thread_busy: f64,
     /// Of the time in which threads wanted to run: the share in which others had the cores.
     pub delayed: f64,
+    /// Threads that wanted to run and had no core, on the mean.
+    pub waiting: f64,
     /// The disk that was waited for most.
     pub disk: Option<String>,
     /// The log takes nothing before data has reached its place on the disks.

@@ -44,7 +44,9 @@ fn sentence(seen: &Seen, cause: Cause) -> String {
             percent(seen.around.throttled)
         ),
         Cause::Cores => format!("the processor is full of {}'s own work: {rate}", work(seen)),
-        Cause::OtherWork => format!("other programs have the processor when larder needs it: {rate}"),
+        Cause::OtherWork => {
+            format!("larder waits longer for a core than it runs (other programs, or a quota of its container): {rate}")
+        }
         Cause::DiskRead => format!("larder waits for {disk} in {} of the time: {rate}", percent(seen.time.disks)),
         Cause::DiskWrite => format!("{disk} takes no more than {rate}"),
         Cause::Journal => {

@@ -11,7 +11,7 @@
 //!   a block that went bad is followed by more.
 //! - NVM Express Base Specification 2.0, SMART / Health Information: critical warnings, spare, percentage used.
 
-use larder_facts::machine::{Medium, Smart};
+use larder_facts::machine::{BlockDevice, Medium, SelfTest, Smart, TestOutcome};
 use serde::{Deserialize, Serialize};
 
 use super::ring::{Column, Ring};
@@ -54,6 +54,8 @@ pub enum About {
     Heat,
     Wear,
     Age,
+    /// How it is connected: nothing that the disk is ill of.
+    Link,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +83,13 @@ impl Health {
             [] => format!("{}{figures}", self.verdict.words()),
             texts => format!("{}: {}{figures}", self.verdict.words(), texts.join("; ")),
         }
+    }
+
+    /// Adds what its report does not say.
+    pub fn add(&mut self, finding: Option<Finding>) {
+        self.findings.extend(finding);
+        self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.verdict));
+        self.verdict = self.findings.first().map_or(self.verdict, |finding| finding.verdict);
     }
 
     pub fn of(&self, about: About) -> impl Iterator<Item = &Finding> {
@@ -122,6 +131,7 @@ pub fn judge(smart: &Smart, medium: Medium, past: Option<&Ring>, now_s: u64) -> 
     let mut findings: Vec<Finding> = disk
         .own_words()
         .into_iter()
+        .chain(disk.self_test())
         .chain(disk.errors())
         .chain(disk.wear())
         .chain(disk.heat())
@@ -160,6 +170,27 @@ impl Disk<'_> {
             failing("it says that it fails (SMART status)".to_owned());
         }
         found
+    }
+
+    /// The newest test of itself that came to an end, if it failed. Entries before it are about sectors that were mended since.
+    fn self_test(&self) -> Option<Finding> {
+        let test = self.newest_test().filter(|test| test.outcome == TestOutcome::Failed)?;
+        let text = format!("its {} self-test{} failed: {}", test.length.word(), self.ago(test), test.text);
+        Some(Finding { about: About::Errors, verdict: Verdict::Replace, text })
+    }
+
+    fn newest_test(&self) -> Option<&SelfTest> {
+        let ended = |test: &&SelfTest| matches!(test.outcome, TestOutcome::Passed | TestOutcome::Failed);
+        self.smart.self_tests.iter().find(ended)
+    }
+
+    fn ago(&self, test: &SelfTest) -> String {
+        let hours = self.smart.power_on_hours.and_then(|now| test.age_hours(now));
+        match hours {
+            None => String::new(),
+            Some(hours) if hours < 48 => format!(" {hours} hours ago"),
+            Some(hours) => format!(" {} days ago", hours / 24),
+        }
     }
 
     /// Sectors and transfers that went wrong.
@@ -295,9 +326,47 @@ impl Disk<'_> {
             smart.temperature_c.map(|degrees| format!("{degrees} °C")),
             smart.power_on_hours.map(|hours| format!("{} hours", thousands(hours))),
             smart.wear_percent.map(|percent| format!("{percent} % worn")),
+            self.newest_test()
+                .filter(|test| test.outcome == TestOutcome::Passed)
+                .map(|test| format!("{} self-test passed{}", test.length.word(), self.ago(test))),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
+}
+
+/// USB 2.0.
+const USB_SLOW_MBITS: u64 = 480;
+
+/// A connection below what the disk can: SATA by its report, NVMe and USB by the kernel.
+pub fn judge_link(device: &BlockDevice, smart: Option<&Smart>) -> Option<Finding> {
+    let text = smart.and_then(slow_sata).or_else(|| slow_pcie(device)).or_else(|| slow_usb(device));
+    text.map(of_link)
+}
+
+fn of_link(text: String) -> Finding {
+    Finding { about: About::Link, verdict: Verdict::Note, text }
+}
+
+fn slow_sata(smart: &Smart) -> Option<String> {
+    let (link, best) = (smart.link.as_ref()?, smart.link_max.as_ref()?);
+    let speed = |text: &str| text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok());
+    let is_slow = speed(link)? < speed(best)?;
+    is_slow.then(|| format!("it is connected at {link} and can {best}: try another cable or port"))
+}
+
+fn slow_pcie(device: &BlockDevice) -> Option<String> {
+    let pcie = device.pcie.as_ref().filter(|pcie| pcie.below_best())?;
+    let (speed, lanes, speed_max, lanes_max) = (&pcie.speed, pcie.width_lanes, &pcie.speed_max, pcie.width_lanes_max);
+    Some(format!("its slot gives it {lanes} lanes of {speed}, and it can {lanes_max} of {speed_max}"))
+}
+
+fn slow_usb(device: &BlockDevice) -> Option<String> {
+    let usb = device.usb.as_ref()?;
+    let speed = usb.speed_mbits.filter(|&speed| speed <= USB_SLOW_MBITS)?;
+    let can_more = usb.version.as_deref().is_some_and(|version| version.trim().starts_with('3'));
+    can_more.then(|| {
+        format!("it is connected at {speed} Mbit/s and its bridge can USB 3: use a blue port and another cable")
+    })
 }
 
 const SPARE_LOW: &str = "its spare blocks are used up";
@@ -345,10 +414,12 @@ mod tests {
             let smart = Smart::parse(&answer);
             let medium = if smart.rotation_rpm.is_some() { Medium::HardDisk } else { Medium::Unknown };
             let tells = smart.passed.is_some() || smart.temperature_c.is_some() || smart.power_on_hours.is_some();
-            let words = if tells { judge(&smart, medium, None, 0).text() } else { "no report".to_owned() };
+            let mut health = judge(&smart, medium, None, 0);
+            health.add(slow_sata(&smart).map(of_link));
+            let words = if tells { health.text() } else { "no report".to_owned() };
             said.push_str(&format!("{}\n    {words}\n", path.file_stem().unwrap().to_string_lossy()));
         }
-        assert!(names.len() >= 12, "{}", names.len());
+        assert!(names.len() >= 20, "{}", names.len());
         let expected = std::fs::read_to_string(format!("{folder}/said.txt")).unwrap();
         assert_eq!(said, expected, "\n{said}");
     }
@@ -379,6 +450,61 @@ mod tests {
             check(&smart, &past(&[(Column::Crc, 0)], 3, now_s))
                 .contains("1 transfer was damaged on the cable, 1 more than 2 days ago: try another cable")
         );
+    }
+
+    #[test]
+    fn the_newest_self_test_counts() {
+        use larder_facts::machine::TestLength;
+        let test = |outcome, hours| SelfTest {
+            length: TestLength::Long,
+            outcome,
+            text: "Completed: read failure".to_owned(),
+            hours: Some(hours),
+        };
+        let check = |tests: &[SelfTest]| {
+            let smart = Smart {
+                self_tests: tests.to_vec(),
+                power_on_hours: Some(1000),
+                temperature_c: Some(30),
+                ..Smart::default()
+            };
+            judge(&smart, Medium::HardDisk, None, 0).text()
+        };
+        let (failed, passed) = (test(TestOutcome::Failed, 980), test(TestOutcome::Passed, 400));
+        assert_eq!(
+            check(&[test(TestOutcome::Running, 999), failed.clone(), passed.clone()]),
+            "replace it soon: its long self-test 20 hours ago failed: Completed: read failure (30 °C, 1,000 hours)"
+        );
+        assert_eq!(check(&[passed, failed]), "well (30 °C, 1,000 hours, long self-test passed 25 days ago)");
+        assert_eq!(check(&[test(TestOutcome::Interrupted, 5)]), "well (30 °C, 1,000 hours)");
+    }
+
+    #[test]
+    fn a_link_below_what_the_disk_can_is_said() {
+        let check = |files: &[(&str, &str)], link: Option<(&str, &str)>, expected: Option<&str>| {
+            let folder = tempfile::tempdir().unwrap();
+            let all = [("sys/class/block/sda/dev", "8:0"), ("sys/class/block/sda/size", "1000")];
+            for (path, text) in all.iter().chain(files) {
+                let path = folder.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let machine = larder_facts::Machine::recorded(folder.path()).unwrap();
+            let device = BlockDevice::read(&machine, "sda").unwrap();
+            let smart = link.map(|(link, best)| Smart {
+                link: Some(link.to_owned()),
+                link_max: Some(best.to_owned()),
+                ..Smart::default()
+            });
+            let said = judge_link(&device, smart.as_ref()).map(|finding| finding.text);
+            assert_eq!(said.as_deref(), expected);
+        };
+        let slow = "it is connected at 3.0 Gb/s and can 6.0 Gb/s: try another cable or port";
+        check(&[], Some(("3.0 Gb/s", "6.0 Gb/s")), Some(slow));
+        check(&[], Some(("6.0 Gb/s", "6.0 Gb/s")), None);
+        check(&[], Some(("6.0 Gb/s", "3.0 Gb/s")), None);
+        check(&[], Some(("?", "6.0 Gb/s")), None);
+        check(&[], None, None);
     }
 
     #[test]

@@ -3,5 +3,5 @@
 mod health;
 mod ring;
 
-pub use health::{About, Finding, Health, Verdict, judge, temperature_limits};
+pub use health::{About, Finding, Health, Verdict, judge, judge_link, temperature_limits};
 pub use ring::{BYTES_MAX, COLUMNS, Column, LEVELS, Ring, RingError, Sample};

@@ -206,7 +206,10 @@ impl Daemon {
         crate::daemon::api::finish(async move {
             let read = tokio::task::spawn_blocking(move || match query.newest {
                 Some(count) => watch.newest_records(count as usize),
-                None => audit_of(&data, &query),
+                None => {
+                    watch.write_file_operations();
+                    audit_of(&data, &query)
+                }
             });
             read.await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
         })

@@ -3,6 +3,8 @@
 //! - `disks.busy_only`: a disk is asked once after the start, and then at most once an hour, if it was read or written since the last time.
 //!   A question resets the clock of some disks' own standby, so a disk that rests is not asked; `smartctl -n standby` leaves one that
 //!   sleeps asleep.
+//! - `disks.kernel_heat`: where there is no report (no smartctl, a bridge), the temperature is the kernel's. Nothing tells then whether a
+//!   hard disk sleeps, so it is read only if the disk worked since the last time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,13 +13,14 @@ use std::time::{Duration, Instant};
 use larder_api::DiskHealth;
 use larder_base::metrics::Metrics;
 use larder_facts::Machine;
-use larder_facts::machine::{BlockDevice, Bus, Smart, SmartAnswer, whole_devices};
-use larder_watch::disk::{About, COLUMNS, Column, Health, Verdict, judge, temperature_limits};
+use larder_facts::machine::{BlockDevice, Bus, Medium, Smart, SmartAnswer, whole_devices};
+use larder_watch::disk::{About, COLUMNS, Column, Health, Verdict, judge, judge_link, temperature_limits};
 use larder_watch::{Condition, EventKind, Severity};
 use parking_lot::Mutex;
 
 use super::clock::now_ms;
 use super::history::History;
+use super::self_tests::{Candidate, SelfTests, due};
 
 const ASK_EVERY: Duration = Duration::from_secs(3600);
 /// A machine with more disks is not a home's.
@@ -40,12 +43,22 @@ struct Known {
     health: Option<Health>,
     /// Why there is none.
     why: Option<String>,
+    /// Then its temperature (`disks.kernel_heat`).
+    kernel: Option<Smart>,
+}
+
+impl Known {
+    /// The report, or what the kernel knows.
+    fn heat(&self) -> Option<&Smart> {
+        self.smart.as_ref().or(self.kernel.as_ref())
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Disks {
     known: Mutex<BTreeMap<String, Known>>,
     written: Mutex<Option<(Instant, u64)>>,
+    tests: Mutex<SelfTests>,
 }
 
 /// For the week's digest.
@@ -74,6 +87,12 @@ fn devices(machine: &Machine) -> Vec<BlockDevice> {
 /// The kernel's counters of a device: what it was asked for. Reading them asks no disk.
 fn traffic(machine: &Machine, device: &BlockDevice) -> Option<String> {
     machine.read(Path::new("/sys/class/block").join(&device.name).join("stat"))
+}
+
+/// Reads and writes of the kernel's counters (Documentation/block/stat.rst, fields 1 and 5).
+fn calls(traffic: &str) -> Option<u64> {
+    let fields: Vec<u64> = traffic.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    Some(fields.first()?.saturating_add(*fields.get(4)?))
 }
 
 impl Disks {
@@ -118,6 +137,11 @@ impl Disks {
     ) {
         // Nobody waits at the lock for a disk.
         let answer = machine.smart_unless_asleep(&device);
+        let worked = self.known.lock().get(&subject).is_some_and(|known| known.traffic != traffic);
+        let has_no_report = matches!(answer, Some(SmartAnswer::Unknown { .. }));
+        let kernel = (has_no_report && (worked || device.medium == Medium::Flash))
+            .then(|| machine.kernel_temperature(&device))
+            .flatten();
         let (now_ms, medium) = (now_ms(), device.medium);
         let mut known = self.known.lock();
         let entry = known.entry(subject.clone()).or_insert_with(|| Known {
@@ -129,6 +153,7 @@ impl Disks {
             smart: None,
             health: None,
             why: None,
+            kernel: None,
         });
         (entry.device, entry.traffic, entry.asked) = (device, traffic, Instant::now());
         entry.asleep = answer.is_none();
@@ -137,13 +162,19 @@ impl Disks {
             Some(SmartAnswer::Unknown { why, action }) => {
                 entry.why = Some(action.map_or_else(|| why.clone(), |action| format!("{why} ({action})")));
                 (entry.smart, entry.health) = (None, None);
+                if let Some(heat) = kernel {
+                    history.add(&subject, now_ms / 1000, columns(&heat));
+                    (entry.kernel, entry.asked_ms) = (Some(heat), Some(now_ms));
+                }
             }
             Some(SmartAnswer::Smart(smart)) => {
                 let now_s = now_ms / 1000;
                 history.add(&subject, now_s, columns(&smart));
                 let past = history.ring(&subject);
-                entry.health = Some(judge(&smart, medium, past.as_ref(), now_s));
-                (entry.smart, entry.asked_ms, entry.why) = (Some(*smart), Some(now_ms), None);
+                let mut health = judge(&smart, medium, past.as_ref(), now_s);
+                health.add(judge_link(&entry.device, Some(&smart)));
+                entry.health = Some(health);
+                (entry.smart, entry.asked_ms, entry.why, entry.kernel) = (Some(*smart), Some(now_ms), None, None);
             }
         }
     }
@@ -155,7 +186,11 @@ impl Disks {
             let kinds = [EventKind::DiskHealth, EventKind::DiskHot, EventKind::DiskWorn];
             match (&known.smart, &known.health) {
                 (Some(smart), Some(health)) => conditions.extend(said(subject, known, smart, health)),
-                _ => unknown.extend(kinds.map(|event| larder_watch::Unknown { event, subject: Some(subject.clone()) })),
+                _ => {
+                    conditions.extend(known.kernel.iter().flat_map(|heat| hot(subject, known, heat)));
+                    let kinds = kinds.into_iter().filter(|kind| *kind != EventKind::DiskHot || known.kernel.is_none());
+                    unknown.extend(kinds.map(|event| larder_watch::Unknown { event, subject: Some(subject.clone()) }));
+                }
             }
         }
         (conditions, unknown)
@@ -175,12 +210,41 @@ impl Disks {
                 };
                 out.gauge("larder_watch_disk_verdict", help, &labels, level);
             }
-            let smart = known.smart.as_ref();
+            let smart = known.heat();
             if let Some(degrees) = smart.and_then(|smart| u64::try_from(smart.temperature_c?).ok()) {
                 out.gauge("larder_watch_disk_temperature_celsius", "Its own measurement.", &labels, degrees);
             }
             if let Some(percent) = smart.and_then(|smart| smart.wear_percent) {
                 out.gauge("larder_watch_disk_wear_percent", "Of the writes that it is rated for.", &labels, percent);
+            }
+        }
+    }
+
+    /// Has one of the disks below these folders test itself, if it is its turn (`selftests.one_at_a_time`).
+    pub(super) fn test_one(&self, machine: &Machine, folders: &[PathBuf]) {
+        let mounts = machine.mounts();
+        let below = folders.iter().filter_map(|folder| mounts.of(folder)).map(|mount| machine.below_mount(mount));
+        let names: Vec<String> = below.flat_map(|below| below.devices).collect();
+        let is_tested = |known: &&Known| {
+            let of_pool = names.contains(&known.device.name) && known.device.bus != Bus::Usb;
+            of_pool && !known.asleep && known.asked.elapsed() < ASK_EVERY
+        };
+        let candidates: Vec<Candidate> = {
+            let known = self.known.lock();
+            let all = known.iter().filter(|(_, known)| is_tested(known));
+            let candidate = |(subject, known): (&String, &Known)| {
+                let calls = calls(&traffic(machine, &known.device)?)?;
+                Some(Candidate { subject: subject.clone(), calls, due: known.smart.as_ref().and_then(due) })
+            };
+            all.filter_map(candidate).collect()
+        };
+        let Some((subject, length)) = self.tests.lock().choose(Instant::now(), &candidates) else { return };
+        let Some(device) = self.known.lock().get(&subject).map(|known| known.device.clone()) else { return };
+        match machine.start_self_test(&device, length) {
+            Ok(()) => tracing::info!("{} ({subject}) begins its {} self-test", device.name, length.word()),
+            Err(why) => {
+                tracing::debug!("{} ({subject}) does not begin a self-test: {why}", device.name);
+                self.tests.lock().did_not_begin();
             }
         }
     }
@@ -245,7 +309,10 @@ fn listed(known: &Known, past: Option<&larder_watch::disk::Ring>) -> DiskHealth 
     let (device, smart) = (&known.device, known.smart.as_ref());
     let text = match (&known.health, &known.why) {
         (Some(health), _) => health.text(),
-        (None, Some(why)) => format!("unknown: {why}"),
+        (None, Some(why)) => match known.kernel.as_ref().and_then(|heat| heat.temperature_c) {
+            Some(degrees) => format!("unknown: {why}; {degrees} °C by the kernel"),
+            None => format!("unknown: {why}"),
+        },
         (None, None) if known.asleep => "asleep, and not asked since larder was started".to_owned(),
         (None, None) => "not asked yet".to_owned(),
     };
@@ -270,7 +337,7 @@ fn listed(known: &Known, past: Option<&larder_watch::disk::Ring>) -> DiskHealth 
         text,
         asleep: known.asleep,
         asked_ms: known.asked_ms,
-        temperature_c: smart.and_then(|smart| smart.temperature_c),
+        temperature_c: known.heat().and_then(|smart| smart.temperature_c),
         power_on_hours: smart.and_then(|smart| smart.power_on_hours),
         wear_percent: smart.and_then(|smart| smart.wear_percent),
         daily_temperatures_c: days.iter().rev().take(30).rev().filter_map(temperature).collect(),
@@ -302,20 +369,17 @@ fn said(subject: &str, known: &Known, smart: &Smart, health: &Health) -> Vec<Con
         let text = format!("{} ({}): {}.", worst.words(), known.device.name, texts.join("; "));
         conditions.push(Condition::is(event, subject, text).severity(severity));
     }
-    if let Some(degrees) = smart.temperature_c {
-        let (max, critical) = temperature_limits(smart, known.device.medium);
-        let limits = |limit: i64| [limit as f64, limit as f64 - COOL_C];
-        let text = || format!("{} has {degrees} °C; it may have {max} °C.", known.device.name);
-        conditions.extend(Condition::of_value(
-            EventKind::DiskHot,
-            subject,
-            degrees as f64,
-            limits(max),
-            limits(critical),
-            text,
-        ));
-    }
+    conditions.extend(hot(subject, known, smart));
     conditions
+}
+
+fn hot(subject: &str, known: &Known, smart: &Smart) -> Vec<Condition> {
+    let Some(degrees) = smart.temperature_c else { return Vec::new() };
+    let (max, critical) = temperature_limits(smart, known.device.medium);
+    let limits = |limit: i64| [limit as f64, limit as f64 - COOL_C];
+    let text = || format!("{} has {degrees} °C; it may have {max} °C.", known.device.name);
+    let hot = Condition::of_value(EventKind::DiskHot, subject, degrees as f64, limits(max), limits(critical), text);
+    hot.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -384,6 +448,51 @@ mod tests {
         std::fs::write(folder.path().join("sys/class/block/sda/stat"), "2 2 3").unwrap();
         disks.ask(&machine, &history, false);
         assert!(asked().is_some());
+    }
+
+    /// `looking.nothing_written_idle`: a year of virtual time, in which a pool of four disks is used on weekdays from 8 to 20.
+    #[test]
+    fn a_year_of_history_is_written_beside_other_writes_alone() {
+        let (disks, begin, rings) = (Disks::default(), Instant::now(), tempfile::tempdir().unwrap());
+        let history = History::of(rings.path());
+        let (mut pool_bytes, mut idle_bytes, mut bytes, mut writes) = (0, 0, 0, 0u32);
+        for minute in 0..365 * 24 * 60u64 {
+            let (hour, day) = (minute / 60 % 24, minute / (24 * 60));
+            let is_used = (8..20).contains(&hour) && day % 7 < 5;
+            pool_bytes += u64::from(is_used) * 50_000_000;
+            // A disk that works is asked once an hour.
+            if is_used && minute % 60 == 0 {
+                (0..4).for_each(|n| history.add(&format!("disk {n}"), minute * 60, [Some(30); COLUMNS]));
+            }
+            if disks.is_time_to_write(pool_bytes, begin + Duration::from_secs(minute * 60)) {
+                let written = history.write();
+                (bytes, writes) = (bytes + written, writes + u32::from(written > 0));
+                idle_bytes += if is_used { 0 } else { written };
+            }
+        }
+        assert_eq!(idle_bytes, 0);
+        assert!((365..3 * 365).contains(&writes) && bytes < 60 << 20, "{writes} times, {bytes} bytes");
+    }
+
+    /// `disks.kernel_heat`
+    #[test]
+    fn without_a_report_the_kernel_knows_the_heat_of_a_disk_that_works() {
+        let (folder, rings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (disks, history) = (Disks::default(), History::of(rings.path()));
+        let machine = machine(folder.path(), "{}");
+        let monitor = folder.path().join("sys/class/block/sda/device/hwmon/hwmon0");
+        std::fs::create_dir_all(&monitor).unwrap();
+        std::fs::write(monitor.join("temp1_input"), "67000").unwrap();
+        let text = || disks.list(&history, &[], &machine)[0].text.clone();
+        disks.ask(&machine, &history, false);
+        assert!(!text().contains("°C"), "it may sleep: {}", text());
+        std::fs::write(folder.path().join("sys/class/block/sda/stat"), "2 2 3").unwrap();
+        disks.known.lock().values_mut().for_each(|known| known.asked -= ASK_EVERY);
+        disks.ask(&machine, &history, false);
+        assert!(text().starts_with("unknown: ") && text().ends_with("; 67 °C by the kernel"), "{}", text());
+        let hot: Vec<_> = disks.conditions().0.into_iter().filter(|one| one.holds.is_some()).collect();
+        assert_eq!((hot.len(), hot[0].key.event), (1, EventKind::DiskHot));
+        assert_eq!(disks.list(&history, &[], &machine)[0].temperature_c, Some(67));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! - `looking.nothing_written_idle`: nothing is written where nothing changed. The history of disks is written while pools are written
 //!   to, every few hours, and at the end.
 //!
-//! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl`, `history/` (rings), and
+//! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl` (also of operations on files), `history/` (rings), and
 //! `running`, which an orderly end removes.
 
 use std::sync::Arc;
@@ -31,11 +31,13 @@ mod couriers;
 mod damage;
 mod disks;
 mod figures;
+mod file_audits;
 mod guards;
 mod history;
 mod last_looks;
 mod logins;
 mod places;
+mod self_tests;
 mod slow;
 mod state;
 mod ups;
@@ -44,7 +46,6 @@ mod ups_end;
 pub(super) use acts::{Asked, Peer, audited};
 pub(crate) use answers::audit_of;
 pub(crate) use disks::without_daemon;
-pub(crate) use guards::Guards;
 pub(crate) use state::Watch;
 pub(crate) use ups_end::afterwards;
 
@@ -107,6 +108,7 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
         couriers::run(daemon),
         logins::run(daemon, passages),
         alarms::run(daemon, main, alarms),
+        file_audits::run(watch),
         ups_end::run(daemon),
         super::top::keep(daemon)
     );
@@ -141,7 +143,12 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
 async fn ask_disks(daemon: &Arc<Daemon>) {
     loop {
         let asker = Arc::clone(daemon);
-        let asked = move || asker.watch.disks.ask(&Machine::this(), &asker.watch.history, false);
+        let folders: Vec<_> = daemon.storage.all().iter().flat_map(|pool| pool.disks()).collect();
+        let asked = move || {
+            let machine = Machine::this();
+            asker.watch.disks.ask(&machine, &asker.watch.history, false);
+            asker.watch.disks.test_one(&machine, &folders);
+        };
         if let Err(error) = tokio::task::spawn_blocking(asked).await {
             tracing::warn!("the disks' health is not known: {error}");
         }

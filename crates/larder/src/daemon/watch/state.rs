@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::clock::now_ms;
+use super::file_audits::FileAudits;
 use super::guards::{Guards, Suspects};
 use super::last_looks::LastLooks;
 use super::places::{self, Places};
@@ -67,6 +68,7 @@ pub(crate) struct Watch {
     pub(super) certificate: certificate::Watched,
     pub(super) slow: slow::Slow,
     pub(crate) guards: Guards,
+    pub(crate) file_audits: FileAudits,
     pub(super) damage: LastLooks,
     pub(crate) ups: ups::Watched,
     pub(super) alarms: Mutex<Option<mpsc::Receiver<(String, Alarm)>>>,
@@ -109,6 +111,7 @@ impl Watch {
             certificate: certificate::Watched::default(),
             slow: slow::Slow::default(),
             guards,
+            file_audits: FileAudits::default(),
             damage: LastLooks::default(),
             ups: ups::Watched::default(),
             alarms: Mutex::new(Some(alarms)),
@@ -144,6 +147,7 @@ impl Watch {
         let watch = Arc::clone(self);
         let last = tokio::task::spawn_blocking(move || {
             watch.history.write();
+            watch.write_file_operations();
             let _ = std::fs::remove_file(watch.folder.join("running"));
         });
         let _ = tokio::time::timeout(END_WAIT_MAX, last).await;
