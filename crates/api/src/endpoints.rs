@@ -206,6 +206,10 @@ endpoints! { $
 
     /// Watches the connections of clients for a second, and says what limits each. Asks no disk.
     GetTop(): Owner Json GET "/v1/top", () => Top;
+    /// Lists the files that clients have open or locked over SMB and NFSv4.
+    GetOpenFiles(): Owner Json GET "/v1/opens", () => OpenFiles;
+    /// Closes an open of a client, and releases its locks.
+    EndOpenFile(String): Owner Json DELETE "/v1/opens/{name}", () => Done;
     /// Lists the slowest transfers of the last two days, the last first. Asks no disk.
     GetTopWorst(): Owner Json GET "/v1/top/worst", () => Vec<TopWorst>;
 

@@ -15,6 +15,7 @@ mod failure;
 mod import;
 mod keys;
 pub mod openapi;
+mod opens;
 mod people;
 mod replication;
 mod setup;
@@ -39,6 +40,7 @@ pub use explain::{
 pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
+pub use opens::{OpenFile, OpenFiles, OpenUse};
 pub use people::{
     ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated,
     TokenStatus, UserKey, UserKeysChange,

@@ -338,6 +338,9 @@ fn healthy(daemon: &Recorded) {
     daemon.set("GET /v1/snapshot-schedules", json!([]));
     daemon.set("GET /v1/replications", json!({"replications": []}));
     daemon.set("GET /v1/alerts", json!({"open": [], "past": [], "receivers": []}));
+    daemon.set("GET /v1/top", top(&[connection("ann", "client"), connection("bob", "nothing")]));
+    daemon.set("GET /v1/opens", json!({"opens": [opened()], "more": 2}));
+    daemon.set("GET /v1/top/worst", json!([worst()]));
     daemon.set("GET /v1/disks/health", json!([]));
     daemon.set("POST /v1/audit", json!([record(1)]));
     daemon.set("GET /v1/shares", json!([share("files")]));
@@ -350,6 +353,30 @@ fn healthy(daemon: &Recorded) {
     }
 }
 
+fn top(connections: &[Value]) -> Value {
+    json!({"at_ms": 1_700_000_000_000u64, "window_ms": 1000, "connections": connections})
+}
+
+fn connection(user: &str, limited_by: &str) -> Value {
+    json!({"id": 1, "door": "sftp", "user": user, "address": "192.168.1.7", "port": 50_000, "since_ms": 0, "does": "read",
+        "read_bytes_per_s": 8_000_000, "written_bytes_per_s": 0, "requests_per_s": 244.0, "request_bytes": 32_768,
+        "latency_us": 120, "under_way": 0.03, "rtt_us": 4000, "lost_percent": 0.0, "limited_by": limited_by,
+        "cause": "one-request", "confidence": "certain", "sentence": "SFTP asks for 32 KiB at a time",
+        "help": "SMB and NFS read ahead", "figures": serde_json::to_value(larder_api::TopFigures::default()).unwrap(),
+        "time": serde_json::to_value(larder_api::TopTime::default()).unwrap()})
+}
+
+fn opened() -> Value {
+    json!({"id": "smb-7", "door": "smb", "user": "ann", "address": "192.168.1.7", "share": "files", "path": "/a.docx",
+        "does": ["read", "write"], "denies": ["write"], "locks": 1, "caches": true})
+}
+
+fn worst() -> Value {
+    json!({"at_ms": 1_700_000_000_000u64, "lasted_ms": 90_000, "looks": 3, "door": "smb", "address": "192.168.1.8",
+        "does": "write", "bytes_per_s": 31_000_000, "lost_percent": 2.0, "limited_by": "wire", "cause": "loss",
+        "sentence": "the wire loses 2.0 % of the packets"})
+}
+
 fn record(number: u64) -> Value {
     json!({"number": number, "at_ms": 1_700_000_000_000u64, "kind": "act", "who": "ann", "from": "192.168.1.7", "by": "page",
         "what": "the last change", "result": "done"})
@@ -358,6 +385,7 @@ fn record(number: u64) -> Value {
 /// Pages that a person opens.
 const PAGES: &[&str] = &[
     "/",
+    "/connections",
     "/storage",
     "/storage/change?pool=tank&change=replace",
     "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder",
@@ -690,8 +718,34 @@ async fn alerts_are_answered_by_the_owner_and_told_on_the_first_page() {
     let asked: Vec<Value> = trial.daemon.changes().into_iter().skip(before).map(|(_, body)| body).collect();
     let silence = json!({"action": "silence", "id": 7, "seconds": 28800});
     assert_eq!(asked, [json!({"action": "acknowledge", "id": 7}), silence]);
+    // The guard's answer is offered for a client alone.
+    assert!(!page.contains("/alerts/release"));
+    let ruined = alert("files-ruined", "keeper at 127.0.0.1 ruins files.");
+    trial.daemon.set("GET /v1/alerts", json!({"open": [ruined], "past": [], "receivers": []}));
+    assert!(trial.get(&owner, "/alerts").await.text.contains("/+/alerts/release"));
+    assert!(!trial.get(&looker, "/alerts").await.text.contains("/alerts/release"));
+    trial.post(&owner, "/alerts/release", &[("id", "7")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1, json!({"action": "release", "id": 7}));
     trial.post(&owner, "/alerts/test", &[]).await;
     assert!(trial.get(&owner, "/alerts").await.text.contains("mail: not delivered: no such host"));
+}
+
+#[tokio::test]
+async fn open_files_are_seen_and_closed() {
+    let trial = Trial::new();
+    trial.daemon.set("DELETE /v1/opens/smb-7", json!({}));
+    let (owner, looker) = (trial.log_in("owner").await, trial.log_in("looker").await);
+    let page = trial.get(&owner, "/connections").await.text;
+    for words in
+        ["/a.docx", "192.168.1.7, SMB", "read, write", "caches it", "And 2 older ones.", "SMB and NFS read ahead"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(!trial.get(&looker, "/connections").await.text.contains("/connections/end-open"));
+    assert_eq!(trial.post(&looker, "/connections/end-open", &[("id", "smb-7")]).await.status, StatusCode::FORBIDDEN);
+    trial.post(&owner, "/connections/end-open", &[("id", "smb-7")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().0, "DELETE /v1/opens/smb-7");
+    assert!(trial.get(&owner, "/connections").await.text.contains("closed for that client"));
 }
 
 #[tokio::test]

@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Doctor(super::doctor::DoctorArgs),
     /// Connections of clients, live, and what limits each
     Top(super::top::TopArgs),
+    /// Files that clients have open or locked, and closing one
+    Opens(super::opens::OpensArgs),
     /// What is the matter with this box, what to do about it, and who is told
     Alerts(super::alerts::AlertsArgs),
     /// Files that lost data, also those that are restored or removed since

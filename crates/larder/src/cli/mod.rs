@@ -25,6 +25,7 @@ mod keys;
 mod link;
 mod metrics;
 mod mount;
+mod opens;
 mod password;
 mod people;
 mod place;
@@ -94,6 +95,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Group(command) => group::run(&global, command).await?,
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
+        Command::Opens(args) => opens::run(&global, args).await?,
         Command::Top(args) => top::run(&global, args).await?,
         Command::Alerts(args) => return alerts::run(&global, args).await,
         Command::Damage => alerts::damage(&global).await?,

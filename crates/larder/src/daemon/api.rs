@@ -242,6 +242,8 @@ answers!(GetUps, |daemon, (), ()| daemon.ups_status().await);
 finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
 answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
 finishes!(GetTop, |daemon, (), ()| Ok(daemon.top().await));
+answers!(GetOpenFiles, |daemon, (), ()| Ok(daemon.open_files().await));
+finishes!(EndOpenFile, |daemon, id, ()| daemon.end_open_file(&id).await.map(done));
 answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top_worst()));
 finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
 

@@ -56,6 +56,7 @@ mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
+mod open_files;
 mod owner_quotas;
 mod owners;
 pub(crate) mod page;

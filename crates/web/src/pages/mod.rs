@@ -5,6 +5,7 @@ pub mod alerts;
 pub mod care;
 pub mod change;
 pub mod config;
+pub mod connections;
 pub mod explain;
 pub mod factor;
 pub mod home;
