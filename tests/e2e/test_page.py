@@ -770,7 +770,8 @@ def test_axe_finds_nothing_on_any_page(daemon, browser):
     assert daemon.run("snap", "create", "files@seen").returncode == 0
     pages = ["", "storage", "storage/change?pool=tank&change=replace", "storage/change?pool=tank&change=layout&layout=mirror",
              "volume?name=tank/files", "snapshot?volume=tank/files&name=seen&compare=1", "connections", "sharing", "people", "explain",
-             f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "me"]
+             f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "care/charts",
+             "care/log", "care/power?settings=a%3D98W:10m+b%3D85W:11m", "care/doctor?run=1", "care/bench", "me"]
     browser.visit(daemon.info["page"]["url"] + "+/login")
     assert not axe.violations(browser)
     with contextlib.closing(enter(daemon, browser)):

@@ -5,6 +5,8 @@
 //! same structures. Nothing here does anything: a type, its wire form, and how to carry it.
 #![forbid(unsafe_code)]
 
+mod care;
+mod charts;
 mod client;
 mod config;
 mod disks;
@@ -25,6 +27,8 @@ mod top;
 mod types;
 mod watch;
 
+pub use care::*;
+pub use charts::{ChartSample, ChartSpan, ChartSpanName, Charts};
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use config::{
     BoxFound, BoxRecoveryKey, CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHistory, ConfigHow,

@@ -21,8 +21,8 @@ use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
 use crate::pages::{
-    account, alerts, care, change, config, connections, explain, factor, home, keys, log_in, people, sharing, storage,
-    volume,
+    account, alerts, care, change, charts, config, connections, explain, factor, home, keys, log, log_in, measure,
+    people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
@@ -148,6 +148,13 @@ routes! {
     POST "/care/accept" ChangeStorage care::accept;
     POST "/care/replicate" ChangeStorage care::replicate;
     POST "/care/end-replication" ChangeStorage care::end_replication;
+    POST "/care/snapshots" ChangeStorage care::schedule_snapshots;
+    POST "/care/scrubs" ChangeStorage care::schedule_scrubs;
+    GET "/care/charts" SeeBox charts::page;
+    GET "/care/log" SeeBox log::page;
+    GET "/care/power" SeeBox power::page;
+    GET "/care/doctor" SeeBox measure::doctor;
+    GET "/care/bench" SeeBox measure::bench;
     GET "/care/config" SeeBox config::page;
     POST "/care/config/plan" ChangeConfiguration config::plan;
     POST "/care/config/apply" ChangeConfiguration config::apply;

@@ -33,6 +33,8 @@ pub(crate) mod api;
 mod applying;
 pub(crate) mod box_record;
 pub(crate) mod bucket;
+pub(crate) mod care;
+pub(crate) mod charts;
 mod closing;
 pub(crate) mod direct;
 mod discovery;
@@ -77,6 +79,7 @@ mod seats;
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
+mod set_schedules;
 mod setting_up;
 mod setup_offer;
 mod shares;
@@ -96,6 +99,7 @@ mod uses;
 pub(crate) mod watch;
 
 pub(crate) use box_record::run as run_record;
+pub(crate) use charts::keep as run_charts;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
@@ -128,6 +132,7 @@ pub(crate) struct Daemon {
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
     pub(crate) top: top::TopState,
+    pub(crate) charts: charts::ChartState,
     record: box_record::BoxRecord,
     /// While there is nothing to serve.
     pub(crate) setup_offer: setup_offer::SetupOffer,
@@ -162,6 +167,7 @@ impl Daemon {
         };
         let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
         let top = top::TopState::open(folder.path());
+        let charts = charts::ChartState::open(folder.path());
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
@@ -184,6 +190,7 @@ impl Daemon {
             invitations: Default::default(),
             watch,
             top,
+            charts,
             record,
             setup_offer: setup_offer::SetupOffer::default(),
             moving: Default::default(),
