@@ -1,26 +1,16 @@
 //! What the box did and drew over an hour, a day, a month and a year, for charts.
 //!
-//! - `charts.wakes_nothing`: a sample is taken once in [`STEP`] from counters in memory, `/proc`, `/sys` and meters. No disk is
-//!   asked, and nothing is written while nothing is transferred.
 //! - `charts.bounded`: each span has a fixed number of samples; the file has 200 KB at most.
-//! - A connection that began and ended between two samples is not counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use larder_api::{ChartSample, ChartSpan, ChartSpanName, Charts};
-use larder_base::traffic::{self, Traffic};
-use larder_facts::Machine;
-use larder_facts::power::{Basis, Sources};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::Daemon;
 use crate::config::edit::replace_file;
 
-const STEP: Duration = Duration::from_secs(60);
 /// Seconds of a sample of each span, and how many there are.
 const SPANS: [(ChartSpanName, u64, usize); 4] = [
     (ChartSpanName::Hour, 60, 60),
@@ -28,7 +18,6 @@ const SPANS: [(ChartSpanName, u64, usize); 4] = [
     (ChartSpanName::Month, 4 * 3600, 186),
     (ChartSpanName::Year, 86_400, 366),
 ];
-const WRITE_EVERY: Duration = Duration::from_secs(6 * 3600);
 /// In the folder `watch`.
 const FILE: &str = "charts.json";
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -100,13 +89,13 @@ impl Slot {
 
 /// What was seen within one step.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    read: f64,
-    written: f64,
-    ops: f64,
-    latency_us: Option<f64>,
-    watts: Option<f64>,
-    celsius: Option<f64>,
+pub(super) struct Seen {
+    pub(super) read: f64,
+    pub(super) written: f64,
+    pub(super) ops: f64,
+    pub(super) latency_us: Option<f64>,
+    pub(super) watts: Option<f64>,
+    pub(super) celsius: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -150,6 +139,10 @@ impl ChartState {
         Self { kept: Mutex::new(kept), file }
     }
 
+    pub(super) fn add(&self, at_s: u64, seen: &Seen) {
+        self.kept.lock().add(at_s, seen);
+    }
+
     pub(crate) fn write(&self) {
         let bytes = serde_json::to_vec(&*self.kept.lock()).unwrap_or_default();
         if let Err(error) = replace_file(&self.file, &bytes, 0o600) {
@@ -165,94 +158,6 @@ impl ChartState {
             samples: slots.iter().map(|slot| slot.told(step_s)).collect(),
         };
         Charts { spans: kept.spans.iter().zip(SPANS).map(span).collect() }
-    }
-}
-
-/// Counters at a moment.
-struct Counters {
-    at: Instant,
-    /// Connections with their bytes read and written so far.
-    connections: BTreeMap<u64, (Arc<Traffic>, u64, u64)>,
-    disk_calls: u64,
-    disk_us: u64,
-}
-
-impl Counters {
-    fn now(daemon: &Daemon) -> Self {
-        let bytes = |one: Arc<Traffic>| {
-            let (read, written) = moved(&one);
-            (one.id(), (one, read, written))
-        };
-        let pools = daemon.storage.all();
-        let disks = pools.iter().filter_map(|pool| pool.disk_pool()).flat_map(|pool| pool.disk_times());
-        let (disk_calls, disk_us) = disks.fold((0, 0), |(calls, us), disk| (calls + disk.calls, us + disk.took_us));
-        Self { at: Instant::now(), connections: traffic::open().into_iter().map(bytes).collect(), disk_calls, disk_us }
-    }
-
-    /// What came since `before`: a connection that ended meanwhile still has its numbers.
-    fn since(&self, before: &Counters) -> Seen {
-        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
-        let (mut read, mut written) = (0, 0);
-        for (id, (one, was_read, was_written)) in &before.connections {
-            let (now_read, now_written) = match self.connections.get(id) {
-                Some((_, read, written)) => (*read, *written),
-                None => moved(one),
-            };
-            read += now_read.saturating_sub(*was_read);
-            written += now_written.saturating_sub(*was_written);
-        }
-        for (_, new_read, new_written) in
-            self.connections.iter().filter(|(id, _)| !before.connections.contains_key(id)).map(|(_, one)| one)
-        {
-            read += new_read;
-            written += new_written;
-        }
-        // A pool that is closed takes its counters with it.
-        let calls = self.disk_calls.saturating_sub(before.disk_calls);
-        let us = self.disk_us.saturating_sub(before.disk_us);
-        Seen {
-            read: read as f64 / seconds,
-            written: written as f64 / seconds,
-            ops: calls as f64 / seconds,
-            latency_us: (calls > 0).then(|| us as f64 / calls as f64),
-            watts: None,
-            celsius: None,
-        }
-    }
-}
-
-/// Bytes of files that a connection has read and written.
-fn moved(one: &Traffic) -> (u64, u64) {
-    let [(_, read), (_, written), _] = one.moment().done;
-    (read, written)
-}
-
-/// Runs until the daemon stops (`charts.wakes_nothing`).
-pub(crate) async fn keep(daemon: Arc<Daemon>) {
-    let config = daemon.state.lock().await.config.power.clone();
-    let sources = Sources::new(&Machine::this(), &config.sources, &config.parts, config.supply_efficiency);
-    let sources = Arc::new(Mutex::new(sources));
-    let (began, mut before, mut written) = (Instant::now(), Counters::now(&daemon), Instant::now());
-    let mut is_changed = false;
-    sources.lock().begin();
-    loop {
-        tokio::time::sleep(STEP).await;
-        let now = Counters::now(&daemon);
-        let mut seen = now.since(&before);
-        before = now;
-        let meters = Arc::clone(&sources);
-        let readout = tokio::task::spawn_blocking(move || meters.lock().read(began.elapsed())).await;
-        // An estimate from parts is no measurement.
-        let total = readout.ok().and_then(|readout| readout.total).filter(|total| total.basis == Basis::Measured);
-        seen.watts = total.map(|total| total.watts);
-        seen.celsius = daemon.watch.hottest_disk();
-        let at_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        daemon.charts.kept.lock().add(at_s, &seen);
-        is_changed |= seen.read + seen.written > 0.0;
-        if is_changed && written.elapsed() >= WRITE_EVERY {
-            (is_changed, written) = (false, Instant::now());
-            daemon.charts.write();
-        }
     }
 }
 

@@ -34,6 +34,7 @@ mod applying;
 pub(crate) mod box_record;
 pub(crate) mod bucket;
 pub(crate) mod care;
+mod chart_samples;
 pub(crate) mod charts;
 mod closing;
 pub(crate) mod direct;
@@ -99,7 +100,7 @@ mod uses;
 pub(crate) mod watch;
 
 pub(crate) use box_record::run as run_record;
-pub(crate) use charts::keep as run_charts;
+pub(crate) use chart_samples::keep as run_charts;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;

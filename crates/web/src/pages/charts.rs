@@ -42,6 +42,7 @@ impl Plot {
             let at = (sample.at_s / span.step_s.max(1)).saturating_sub(first);
             at as f64 / (count_of(span.span) - 1) as f64 * WIDTH
         };
+        let step = WIDTH / (count_of(span.span) - 1) as f64;
         let path = |value: Value| {
             let mut path = String::new();
             let mut before = None;
@@ -55,10 +56,10 @@ impl Plot {
                 let is_next = before.is_some_and(|before: u64| number <= before + 2);
                 before = Some(number);
                 let (x, y) = (x(sample), HEIGHT - y / scale * HEIGHT);
-                path.push_str(&format!("{}{x:.1} {y:.1}", if is_next { "L" } else { "M" }));
-                if !is_next {
-                    // A single sample is a dot.
-                    path.push_str("h1");
+                match is_next {
+                    true => path.push_str(&format!("L{x:.1} {y:.1}")),
+                    // As long as a sample lasts: one alone is seen.
+                    false => path.push_str(&format!("M{:.1} {y:.1}H{x:.1}", x - step)),
                 }
             }
             path
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(ids, ["throughput", "watts"], "nothing is drawn of what is not known");
         let path = &plots[1].lines[0].2;
         assert_eq!(path.matches('M').count(), 3, "{path}");
-        assert!(path.starts_with("M0.0 200.0h1L16.9 ") && path.ends_with("M1000.0 9.5h1"), "{path}");
+        assert!(path.starts_with("M-16.9 200.0H0.0L16.9 ") && path.ends_with("M983.1 9.5H1000.0"), "{path}");
         assert!(plots[1].words.contains("59.0 W at most"));
     }
 }
