@@ -1327,6 +1327,22 @@ async fn no_name_brings_markup_into_a_page() {
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
     evil_snapshot["clones"] = json!([EVIL]);
     d.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": [evil_snapshot]}));
+    let mut busy = connection(EVIL, "client");
+    busy["sentence"] = json!(EVIL);
+    d.set("GET /v1/top", top(&[busy, connection(EVIL, "nothing")]));
+    let mut open = opened();
+    (open["path"], open["user"], open["share"]) = (json!(EVIL), json!(EVIL), json!(EVIL));
+    d.set("GET /v1/opens", json!({"opens": [open], "more": 0}));
+    d.set("GET /v1/log", json!({"lines": [{"at_ms": 1, "level": "error", "text": EVIL}], "dropped": 0}));
+    let meter = json!({"source": EVIL, "of": EVIL, "basis": EVIL, "watts": 1.0});
+    d.set("GET /v1/power", json!({"total": meter, "readings": [meter], "faults": [{"text": EVIL, "action": EVIL}]}));
+    d.set("GET /v1/doctor", json!({"verdict": EVIL, "text": EVIL, "why": EVIL}));
+    for key in ["POST /v1/power/what-if", "GET /v1/power/awake", "GET /v1/benches/b1", "POST /v1/benches/compare"] {
+        d.set(key, json!({"text": EVIL}));
+    }
+    let bench = json!({"id": "b1", "title": EVIL, "preset": EVIL, "started_ms": 0, "seconds": 1.0, "runs": 1,
+        "interrupted": false});
+    d.set("GET /v1/benches", json!([bench]));
     d.set("GET /v1/owners/tank/files", json!([{"kind": "group", "id": 1, "name": EVIL, "used_bytes": 5, "inodes": 6}]));
     d.set("GET /v1/users", json!([user(EVIL)]));
     d.set("GET /v1/groups", json!([{"name": EVIL, "gid": 1, "members": [EVIL], "shares": [EVIL]}]));
@@ -1398,7 +1414,8 @@ async fn no_name_brings_markup_into_a_page() {
             );
         }
         // The page of a change has no name but those of what was chosen.
-        let has_name = !path.starts_with("/storage/change") && path != "/care/config";
+        let is_nameless = path.starts_with("/care/charts") || path == "/care/doctor" || path == "/care/config";
+        let has_name = !path.starts_with("/storage/change") && !is_nameless;
         if has_name && PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
@@ -1502,7 +1519,7 @@ async fn forms_and_routes_meet() {
     trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
     trial.daemon.set("GET /v1/tokens", json!([token("t", "owner")]));
     trial.daemon.set("GET /v1/links", json!([link("l", "owner")]));
-    let open = json!([{"id": 7, "event": "disk-hot", "subject": "sda", "severity": "warning", "text": "hot", "action": "cool",
+    let open = json!([{"id": 7, "event": "files-ruined", "subject": "sda", "severity": "warning", "text": "hot", "action": "cool",
         "since_ms": 1}]);
     let receivers = json!([{"name": "mail", "kind": "mail", "waiting": 0}]);
     trial.daemon.set("GET /v1/alerts", json!({"open": open, "past": [], "receivers": receivers}));
