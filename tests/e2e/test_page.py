@@ -461,7 +461,7 @@ def test_an_open_page_leaves_the_disks_alone(own, browser):
         watch = Watch(daemon.disks)
         settle(watch)
         before = io_bytes(daemon)
-        # The page made anew, and a round of its stream, which is of 30 s.
+        # The page made anew, and rounds of its stream, the longest of which is of 10 s.
         browser.visit(daemon.info["page"]["url"] + "+/")
         wait_for(lambda: browser.run(STREAMS))
         time.sleep(32)
@@ -770,8 +770,9 @@ def test_a_second_factor_outlives_a_restart(own):
 def test_axe_finds_nothing_on_any_page(daemon, browser):
     assert daemon.run("snap", "create", "files@seen").returncode == 0
     pages = ["", "storage", "storage/change?pool=tank&change=replace", "storage/change?pool=tank&change=layout&layout=mirror",
-             "volume?name=tank/files", "snapshot?volume=tank/files&name=seen&compare=1", "sharing", "people", "explain",
-             f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "me"]
+             "volume?name=tank/files", "snapshot?volume=tank/files&name=seen&compare=1", "connections", "sharing", "people", "explain",
+             f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "care/charts",
+             "care/log", "care/power?settings=a%3D98W:10m+b%3D85W:11m", "care/doctor?run=1", "care/bench", "me"]
     browser.visit(daemon.info["page"]["url"] + "+/login")
     assert not axe.violations(browser)
     with contextlib.closing(enter(daemon, browser)):

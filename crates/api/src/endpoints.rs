@@ -117,6 +117,12 @@ endpoints! { $
     ChangeSnapshots(String): Owner Json POST "/v1/snapshots/{*name}", SnapshotsRequest => SnapshotsStatus;
     /// Lists the schedules of automatic snapshots.
     GetSnapshotSchedules(): Owner Json GET "/v1/snapshot-schedules", () => Vec<SnapshotSchedule>;
+    /// Sets or ends the schedule of automatic snapshots of a volume.
+    SetSnapshotSchedule(): Owner Json POST "/v1/snapshot-schedules", SnapshotScheduleSet => Vec<SnapshotSchedule>;
+    /// Says how often each pool is scrubbed by itself.
+    GetScrubSchedules(): Owner Json GET "/v1/scrub-schedules", () => Vec<ScrubSchedule>;
+    /// Sets how often a pool is scrubbed by itself.
+    SetScrubSchedule(): Owner Json POST "/v1/scrub-schedules", ScrubSchedule => Vec<ScrubSchedule>;
     /// Lists the paths that differ between two snapshots of a volume, or between one and now.
     DiffSnapshots(String): Owner Json POST "/v1/diff/{*name}", DiffRequest => Vec<DiffEntry>;
     /// Makes a volume that begins as a snapshot.
@@ -206,8 +212,31 @@ endpoints! { $
 
     /// Watches the connections of clients for a second, and says what limits each. Asks no disk.
     GetTop(): Owner Json GET "/v1/top", () => Top;
+    /// Lists the files that clients have open or locked over SMB and NFSv4.
+    GetOpenFiles(): Owner Json GET "/v1/opens", () => OpenFiles;
+    /// Closes an open of a client, and releases its locks.
+    EndOpenFile(String): Owner Json DELETE "/v1/opens/{name}", () => Done;
     /// Lists the slowest transfers of the last two days, the last first. Asks no disk.
     GetTopWorst(): Owner Json GET "/v1/top/worst", () => Vec<TopWorst>;
+
+    /// Lists the newest lines of the log, from memory.
+    GetLog(): Owner Json GET "/v1/log", () => LogKept;
+    /// Says what the box did and drew over an hour, a day, a month and a year.
+    GetCharts(): Owner Json GET "/v1/charts", () => Charts;
+    /// Says what the machine draws now, and what it costs in a year. Asks no disk.
+    GetPower(): Owner Json GET "/v1/power", () => PowerStatus;
+    /// Compares settings of a job by the energy and money that they take.
+    WhatIfPower(): Owner Json POST "/v1/power/what-if", WhatIfRequest => Report;
+    /// Watches for five seconds what keeps disks and processor awake. Asks no disk.
+    GetAwake(): Owner Json GET "/v1/power/awake", () => Report;
+    /// Says what limits this box: the machine as it is, and its clients as they are served now. Asks no disk.
+    RunDoctor(): Owner Json GET "/v1/doctor", () => DoctorReport;
+    /// Lists the results of benches in the data folder.
+    GetBenches(): Owner Json GET "/v1/benches", () => Vec<BenchKept>;
+    /// Shows the result of a bench.
+    GetBench(String): Owner Json GET "/v1/benches/{name}", () => Report;
+    /// Holds two results of benches against each other.
+    CompareBenches(): Owner Json POST "/v1/benches/compare", BenchCompare => Report;
 
     /// Lists the mounts of this daemon.
     GetMounts(): Owner Json GET "/v1/mounts", () => Vec<MountStatus>;

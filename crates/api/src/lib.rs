@@ -5,6 +5,8 @@
 //! same structures. Nothing here does anything: a type, its wire form, and how to carry it.
 #![forbid(unsafe_code)]
 
+mod care;
+mod charts;
 mod client;
 mod config;
 mod disks;
@@ -15,6 +17,7 @@ mod failure;
 mod import;
 mod keys;
 pub mod openapi;
+mod opens;
 mod people;
 mod replication;
 mod setup;
@@ -24,6 +27,8 @@ mod top;
 mod types;
 mod watch;
 
+pub use care::*;
+pub use charts::{ChartSample, ChartSpan, ChartSpanName, Charts};
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};
 pub use config::{
     BoxFound, BoxRecoveryKey, CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigDifference, ConfigHistory, ConfigHow,
@@ -39,6 +44,7 @@ pub use explain::{
 pub use failure::{Failure, FailureKind};
 pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportRequest};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
+pub use opens::{OpenFile, OpenFiles, OpenUse};
 pub use people::{
     ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated,
     TokenStatus, UserKey, UserKeysChange,

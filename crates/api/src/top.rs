@@ -32,6 +32,21 @@ pub enum TopLimit {
     OtherClient,
 }
 
+impl TopLimit {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nothing => "-",
+            Self::Client => "client",
+            Self::Wire => "wire",
+            Self::Processor => "processor",
+            Self::Disks => "disks",
+            Self::Durability => "durability",
+            Self::OtherClient => "another client",
+        }
+    }
+}
+
 /// How sure a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -221,6 +221,15 @@ impl Files {
         }
     }
 
+    /// Paths of folders of a volume from its top, which is empty itself; those that are not found are left out, and folders of
+    /// the host have none here.
+    pub async fn folder_paths(&self, folders: impl IntoIterator<Item = Ino>) -> HashMap<Ino, String> {
+        match &self.tree {
+            Tree::Volume(volume) => volume.folder_paths(folders).await,
+            Tree::Folder(_) => HashMap::new(),
+        }
+    }
+
     /// The secret that seals handles, which a volume keeps. `None` for folders of the host, and for a volume that has none yet.
     pub fn handle_key(&self) -> Option<HandleKey> {
         match &self.tree {

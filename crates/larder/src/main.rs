@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use larder_api::Failure;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 mod allocator;
 mod cli;
@@ -17,6 +19,7 @@ mod fixture;
 mod folder;
 #[cfg(test)]
 mod fuzz;
+mod log;
 mod machine;
 mod missing;
 mod notify;
@@ -111,6 +114,8 @@ fn start_log(daemon: bool) {
         .with_writer(move || LogLines { has_colour: ansi })
         .with_ansi(ansi)
         .with_target(false)
+        .finish()
+        .with(log::KeepLines)
         .init();
 }
 

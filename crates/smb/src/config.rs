@@ -40,6 +40,10 @@ impl ConfigHandle {
         Self { state }
     }
 
+    pub(crate) fn state(&self) -> &ServerState {
+        &self.state
+    }
+
     /// Add a user, known by the NT hash of its password: MD4 of it in UTF-16LE
     /// (MS-NLMP 3.3.1, NTOWFv1). Replacing the hash of an existing one ends the
     /// user's sessions and closes the user's durable opens kept after their

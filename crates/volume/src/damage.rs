@@ -23,6 +23,7 @@ use crate::meta::Meta;
 use crate::properties::VolumeInfo;
 use crate::registry::Registry;
 use crate::state::State;
+use crate::volume::Volume;
 
 /// More files than this are only counted.
 const FILES_MAX: usize = 10_000;
@@ -225,6 +226,21 @@ async fn names_of(
         }
     }
     Ok(names)
+}
+
+impl Volume {
+    /// Paths of these folders from the top of the volume, which is empty itself. One that is gone, or of a snapshot, is
+    /// left out.
+    pub async fn folder_paths(&self, folders: impl IntoIterator<Item = Ino>) -> HashMap<Ino, String> {
+        let mut found = Folders { state: &self.state, known: HashMap::from([(Ino::ROOT, String::new())]) };
+        let mut paths = HashMap::new();
+        for folder in folders {
+            if let Ok(path) = found.path(folder).await {
+                paths.insert(folder, path);
+            }
+        }
+        paths
+    }
 }
 
 /// Paths of folders that have been found.

@@ -21,7 +21,8 @@ use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
 use crate::pages::{
-    account, alerts, care, change, config, explain, factor, home, keys, log_in, people, sharing, storage, volume,
+    account, alerts, care, change, charts, config, connections, explain, factor, home, keys, log, log_in, measure,
+    people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
@@ -87,6 +88,10 @@ routes! {
     GET "/" SeeBox home::page;
     GET "/live" SeeBox home::live;
 
+    GET "/connections" SeeBox connections::page;
+    POST "/connections/end-open" ChangeSharing connections::end_open;
+    GET "/connections/live" SeeBox connections::live;
+
     GET "/storage" SeeBox storage::page;
     GET "/storage/live" SeeBox storage::live;
     POST "/storage/look" ChangeStorage storage::look;
@@ -136,12 +141,20 @@ routes! {
     GET "/alerts" SeeBox alerts::page;
     POST "/alerts/acknowledge" ChangeConfiguration alerts::acknowledge;
     POST "/alerts/silence" ChangeConfiguration alerts::silence;
+    POST "/alerts/release" ChangeConfiguration alerts::release;
     POST "/alerts/test" ChangeConfiguration alerts::test;
     GET "/care" SeeBox care::page;
     POST "/care/reload" ChangeConfiguration care::reload;
     POST "/care/accept" ChangeStorage care::accept;
     POST "/care/replicate" ChangeStorage care::replicate;
     POST "/care/end-replication" ChangeStorage care::end_replication;
+    POST "/care/snapshots" ChangeStorage care::schedule_snapshots;
+    POST "/care/scrubs" ChangeStorage care::schedule_scrubs;
+    GET "/care/charts" SeeBox charts::page;
+    GET "/care/log" SeeBox log::page;
+    GET "/care/power" SeeBox power::page;
+    GET "/care/doctor" SeeBox measure::doctor;
+    GET "/care/bench" SeeBox measure::bench;
     GET "/care/config" SeeBox config::page;
     POST "/care/config/plan" ChangeConfiguration config::plan;
     POST "/care/config/apply" ChangeConfiguration config::apply;
@@ -303,7 +316,7 @@ impl Web {
             if let Err(failure) = meant(visit, headers) {
                 return visit.failure(StatusCode::FORBIDDEN, "Expired form", failure);
             }
-        } else if !matches!(route.path, "/live" | "/storage/live" | "/assets/{name}") {
+        } else if !route.path.ends_with("/live") && route.path != "/assets/{name}" {
             visit.note = visit.session.as_ref().and_then(|session| self.0.sessions.take_note(session));
         }
         let answer = (route.run)(visit).await;

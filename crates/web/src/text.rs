@@ -21,6 +21,17 @@ pub fn size(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
 
+/// Bytes a second, in the decimal units of wires and disks.
+pub fn rate(bytes_per_s: u64) -> String {
+    let rate = bytes_per_s as f64;
+    match rate {
+        r if r >= 1e9 => format!("{:.2} GB/s", r / 1e9),
+        r if r >= 9.95e6 => format!("{:.0} MB/s", r / 1e6),
+        r if r >= 0.95e6 => format!("{:.1} MB/s", r / 1e6),
+        r => format!("{:.0} kB/s", r / 1e3),
+    }
+}
+
 /// Such as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -125,7 +136,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             for (at, _) in text.match_indices("|safe") {
                 let value = &text[text[..at].rfind("{{ ").unwrap() + 3..at];
-                assert!(["overview", "pools"].contains(&value), "{}: {value} is raw", path.display());
+                assert!(["overview", "pools", "connections"].contains(&value), "{}: {value} is raw", path.display());
             }
             for (at, _) in text.match_indices("|escape(") {
                 let value = text[..at].rfind("{{ ").unwrap();
@@ -146,6 +157,10 @@ mod tests {
         assert_eq!(
             [duration(9), duration(600), duration(7200), duration(7260), duration(90_000), duration(900_000)],
             ["9 s", "10 min", "2 h", "2 h 1 min", "1 day 1 h", "10 days"]
+        );
+        assert_eq!(
+            [rate(0), rate(940_000), rate(8_000_000), rate(31_400_000), rate(1_230_000_000)],
+            ["0 kB/s", "940 kB/s", "8.0 MB/s", "31 MB/s", "1.23 GB/s"]
         );
         assert_eq!([weekday(0), weekday(1_700_000_000_000), weekday(u64::MAX)], ["Thursday", "Tuesday", ""]);
         assert_eq!(Moment::of_secs(0).machine, "1970-01-01T00:00:00Z");

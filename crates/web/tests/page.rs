@@ -62,8 +62,15 @@ impl Recorded {
             .iter()
             .filter(|(key, _)| {
                 !key.starts_with("GET ")
-                    && !["POST /v1/explain", "POST /v1/audit", "POST /v1/config/read", "POST /v1/config/plan"]
-                        .contains(&key.as_str())
+                    && ![
+                        "POST /v1/explain",
+                        "POST /v1/audit",
+                        "POST /v1/config/read",
+                        "POST /v1/config/plan",
+                        "POST /v1/power/what-if",
+                        "POST /v1/benches/compare",
+                    ]
+                    .contains(&key.as_str())
                     && !key.starts_with("POST /v1/diff/")
             })
             .filter(|(_, body)| body["dry_run"] != json!(true))
@@ -323,7 +330,7 @@ fn healthy(daemon: &Recorded) {
     daemon.set("POST /v1/pools/tank/change", plan());
     daemon.set(
         "GET /v1/owners/tank/files",
-        json!([{"kind": "user", "id": 1000, "name": "ann", "used_bytes": 5, "inodes": 6}]),
+        json!([{"kind": "user", "id": 1000, "name": "ann", "used_bytes": 1u64 << 30, "inodes": 6, "quota_bytes": 4u64 << 30}]),
     );
     daemon.set(
         "GET /v1/snapshots/tank/files",
@@ -338,6 +345,10 @@ fn healthy(daemon: &Recorded) {
     daemon.set("GET /v1/snapshot-schedules", json!([]));
     daemon.set("GET /v1/replications", json!({"replications": []}));
     daemon.set("GET /v1/alerts", json!({"open": [], "past": [], "receivers": []}));
+    care(daemon);
+    daemon.set("GET /v1/top", top(&[connection("ann", "client"), connection("bob", "nothing")]));
+    daemon.set("GET /v1/opens", json!({"opens": [opened()], "more": 2}));
+    daemon.set("GET /v1/top/worst", json!([worst()]));
     daemon.set("GET /v1/disks/health", json!([]));
     daemon.set("POST /v1/audit", json!([record(1)]));
     daemon.set("GET /v1/shares", json!([share("files")]));
@@ -350,6 +361,65 @@ fn healthy(daemon: &Recorded) {
     }
 }
 
+fn care(daemon: &Recorded) {
+    let line = |level: &str, text: &str| json!({"at_ms": 1_700_000_000_000u64, "level": level, "text": text});
+    daemon.set("GET /v1/log", json!({"lines": [line("info", "an old line"), line("warn", "a warning")], "dropped": 3}));
+    let cost = json!({"watts": 17.0, "kwh": 149.0, "cost": 58.08});
+    let meter = json!({"source": "plug", "of": "the whole machine", "basis": "measured", "watts": 17.04});
+    daemon.set(
+        "GET /v1/power",
+        json!({"total": meter, "readings": [meter], "faults": [{"text": "ups: silent", "action": "look at it"}],
+            "year": {"basis": "measured now by plug", "estimated": false, "currency": "EUR", "price_per_kwh": 0.39,
+                "load_hours_per_day": 2.0, "idle": cost, "load": cost, "used": cost, "watts_per_tb": 1.5}}),
+    );
+    daemon.set(
+        "GET /v1/ups",
+        json!({"name": "rack", "model": "Back-UPS", "says": "OL", "on_battery": true, "on_battery_seconds": 90,
+            "charge_percent": 80, "runtime_seconds": 600, "plan": "larder stops in order when the battery is low."}),
+    );
+    let report = json!({"text": "  'b' costs least\n  <b>"});
+    for key in ["POST /v1/power/what-if", "GET /v1/power/awake", "GET /v1/benches/b1", "POST /v1/benches/compare"] {
+        daemon.set(key, report.clone());
+    }
+    daemon.set("GET /v1/doctor", json!({"verdict": "The wire is the limit.", "text": "text", "why": "chain"}));
+    let bench = |id: &str| {
+        json!({"id": id, "title": "disk", "preset": "quick", "started_ms": 0, "seconds": 60.5, "runs": 4,
+        "interrupted": false})
+    };
+    daemon.set("GET /v1/benches", json!([bench("b1"), bench("b2")]));
+    let sample = |at_s: u64| {
+        json!({"at_s": at_s, "read_bytes_per_s": 8e6, "written_bytes_per_s": 1e3, "disk_calls_per_s": 4.5,
+            "disk_latency_us": 120.0, "watts": null, "disk_celsius": 41.0})
+    };
+    let span = |name: &str, step_s: u64| json!({"span": name, "step_s": step_s, "samples": [sample(60), sample(120)]});
+    daemon.set("GET /v1/charts", json!({"spans": [span("hour", 60), span("year", 86_400)]}));
+    daemon.set("GET /v1/scrub-schedules", json!([{"pool": "tank", "schedule": "weekly"}]));
+}
+
+fn top(connections: &[Value]) -> Value {
+    json!({"at_ms": 1_700_000_000_000u64, "window_ms": 1000, "connections": connections})
+}
+
+fn connection(user: &str, limited_by: &str) -> Value {
+    json!({"id": 1, "door": "sftp", "user": user, "address": "192.168.1.7", "port": 50_000, "since_ms": 0, "does": "read",
+        "read_bytes_per_s": 8_000_000, "written_bytes_per_s": 0, "requests_per_s": 244.0, "request_bytes": 32_768,
+        "latency_us": 120, "under_way": 0.03, "rtt_us": 4000, "lost_percent": 0.0, "limited_by": limited_by,
+        "cause": "one-request", "confidence": "certain", "sentence": "SFTP asks for 32 KiB at a time",
+        "help": "SMB and NFS read ahead", "figures": serde_json::to_value(larder_api::TopFigures::default()).unwrap(),
+        "time": serde_json::to_value(larder_api::TopTime::default()).unwrap()})
+}
+
+fn opened() -> Value {
+    json!({"id": "smb-7", "door": "smb", "user": "ann", "address": "192.168.1.7", "share": "files", "path": "/a.docx",
+        "does": ["read", "write"], "denies": ["write"], "locks": 1, "caches": true})
+}
+
+fn worst() -> Value {
+    json!({"at_ms": 1_700_000_000_000u64, "lasted_ms": 90_000, "looks": 3, "door": "smb", "address": "192.168.1.8",
+        "does": "write", "bytes_per_s": 31_000_000, "lost_percent": 2.0, "limited_by": "wire", "cause": "loss",
+        "sentence": "the wire loses 2.0 % of the packets"})
+}
+
 fn record(number: u64) -> Value {
     json!({"number": number, "at_ms": 1_700_000_000_000u64, "kind": "act", "who": "ann", "from": "192.168.1.7", "by": "page",
         "what": "the last change", "result": "done"})
@@ -358,6 +428,7 @@ fn record(number: u64) -> Value {
 /// Pages that a person opens.
 const PAGES: &[&str] = &[
     "/",
+    "/connections",
     "/storage",
     "/storage/change?pool=tank&change=replace",
     "/storage/change?pool=tank&change=replace&disk=a&new=/mnt/c/larder",
@@ -372,6 +443,15 @@ const PAGES: &[&str] = &[
     "/alerts",
     "/care",
     "/care/config",
+    "/care/charts",
+    "/care/charts?span=year",
+    "/care/log?level=warn",
+    "/care/power?awake=1&settings=a%3D98W:10m+b%3D85W:11m",
+    "/care/doctor",
+    "/care/doctor?run=1",
+    "/care/bench",
+    "/care/bench?id=b1",
+    "/care/bench?a=b1&b=b2",
     "/me",
 ];
 
@@ -690,8 +770,83 @@ async fn alerts_are_answered_by_the_owner_and_told_on_the_first_page() {
     let asked: Vec<Value> = trial.daemon.changes().into_iter().skip(before).map(|(_, body)| body).collect();
     let silence = json!({"action": "silence", "id": 7, "seconds": 28800});
     assert_eq!(asked, [json!({"action": "acknowledge", "id": 7}), silence]);
+    // The guard's answer is offered for a client alone.
+    assert!(!page.contains("/alerts/release"));
+    let ruined = alert("files-ruined", "keeper at 127.0.0.1 ruins files.");
+    trial.daemon.set("GET /v1/alerts", json!({"open": [ruined], "past": [], "receivers": []}));
+    assert!(trial.get(&owner, "/alerts").await.text.contains("/+/alerts/release"));
+    assert!(!trial.get(&looker, "/alerts").await.text.contains("/alerts/release"));
+    trial.post(&owner, "/alerts/release", &[("id", "7")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1, json!({"action": "release", "id": 7}));
     trial.post(&owner, "/alerts/test", &[]).await;
     assert!(trial.get(&owner, "/alerts").await.text.contains("mail: not delivered: no such host"));
+}
+
+#[tokio::test]
+async fn pages_of_care_say_what_the_commands_say() {
+    let trial = Trial::new();
+    let (owner, looker) = (trial.log_in("owner").await, trial.log_in("looker").await);
+    let log = trial.get(&looker, "/care/log").await.text;
+    assert!(log.contains("an old line") && log.find("a warning") < log.find("an old line"), "the newest first");
+    let log = trial.get(&looker, "/care/log?level=warn&since=x").await.text;
+    assert!(log.contains("a warning") && !log.contains("an old line"));
+    assert!(trial.get(&looker, "/care/log?since=1").await.text.contains("No line fits."));
+    let power = trial.get(&looker, "/care/power?settings=a%3D1W:1m+b%3D2W:1m").await.text;
+    for words in ["17.0 W", "58.08 EUR", "on battery", "80 %", "ups: silent", "look at it", "&lt;b&gt;", "<pre", "\n  "]
+    {
+        assert!(power.contains(words) || power.contains("&#60;b&#62;") && words == "&lt;b&gt;", "{words}: {power}");
+    }
+    assert!(trial.get(&looker, "/care/doctor?run=1").await.text.contains("The wire is the limit."));
+    assert!(!trial.get(&looker, "/care/doctor").await.text.contains("The wire is the limit."));
+
+    for key in ["POST /v1/snapshot-schedules", "POST /v1/scrub-schedules"] {
+        trial.daemon.set(key, json!([]));
+    }
+    let fields = [("volume", "tank/files"), ("hourly", "24"), ("daily", ""), ("weekly", "0"), ("monthly", "1")];
+    trial.post(&owner, "/care/snapshots", &fields).await;
+    trial.post(&owner, "/care/snapshots", &[("volume", "tank/files")]).await;
+    trial.post(&owner, "/care/snapshots", &[("volume", "tank/files"), ("hourly", "-1")]).await;
+    trial.post(&owner, "/care/scrubs", &[("pool", "tank"), ("schedule", "daily")]).await;
+    let asked: Vec<Value> = trial.daemon.changes().into_iter().map(|(_, body)| body).collect();
+    let keep = json!({"hourly": 24, "daily": 0, "weekly": 0, "monthly": 1});
+    let want = [
+        json!({"volume": "tank/files", "keep": keep}),
+        json!({"volume": "tank/files"}),
+        json!({"pool": "tank", "schedule": "daily"}),
+    ];
+    assert_eq!(asked, want);
+    assert_eq!(trial.post(&looker, "/care/scrubs", &[("pool", "tank")]).await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_user_sees_the_own_room() {
+    let trial = Trial::new();
+    let ann = trial.log_in("ann").await;
+    let page = trial.get(&ann, "/me").await.text;
+    assert!(
+        page.contains("1.00 GiB</b> of your 4.00 GiB used on files") && page.contains("aria-valuenow=\"25\""),
+        "{page}"
+    );
+    let owner = trial.log_in("owner").await;
+    assert!(!trial.get(&owner, "/me").await.text.contains("used on files"), "the room of another user");
+}
+
+#[tokio::test]
+async fn open_files_are_seen_and_closed() {
+    let trial = Trial::new();
+    trial.daemon.set("DELETE /v1/opens/smb-7", json!({}));
+    let (owner, looker) = (trial.log_in("owner").await, trial.log_in("looker").await);
+    let page = trial.get(&owner, "/connections").await.text;
+    for words in
+        ["/a.docx", "192.168.1.7, SMB", "read, write", "caches it", "And 2 older ones.", "SMB and NFS read ahead"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(!trial.get(&looker, "/connections").await.text.contains("/connections/end-open"));
+    assert_eq!(trial.post(&looker, "/connections/end-open", &[("id", "smb-7")]).await.status, StatusCode::FORBIDDEN);
+    trial.post(&owner, "/connections/end-open", &[("id", "smb-7")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().0, "DELETE /v1/opens/smb-7");
+    assert!(trial.get(&owner, "/connections").await.text.contains("closed for that client"));
 }
 
 #[tokio::test]
@@ -1172,6 +1327,22 @@ async fn no_name_brings_markup_into_a_page() {
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
     evil_snapshot["clones"] = json!([EVIL]);
     d.set("GET /v1/snapshots/tank/files", json!({"pool": "tank", "volume": "files", "snapshots": [evil_snapshot]}));
+    let mut busy = connection(EVIL, "client");
+    busy["sentence"] = json!(EVIL);
+    d.set("GET /v1/top", top(&[busy, connection(EVIL, "nothing")]));
+    let mut open = opened();
+    (open["path"], open["user"], open["share"]) = (json!(EVIL), json!(EVIL), json!(EVIL));
+    d.set("GET /v1/opens", json!({"opens": [open], "more": 0}));
+    d.set("GET /v1/log", json!({"lines": [{"at_ms": 1, "level": "error", "text": EVIL}], "dropped": 0}));
+    let meter = json!({"source": EVIL, "of": EVIL, "basis": EVIL, "watts": 1.0});
+    d.set("GET /v1/power", json!({"total": meter, "readings": [meter], "faults": [{"text": EVIL, "action": EVIL}]}));
+    d.set("GET /v1/doctor", json!({"verdict": EVIL, "text": EVIL, "why": EVIL}));
+    for key in ["POST /v1/power/what-if", "GET /v1/power/awake", "GET /v1/benches/b1", "POST /v1/benches/compare"] {
+        d.set(key, json!({"text": EVIL}));
+    }
+    let bench = json!({"id": "b1", "title": EVIL, "preset": EVIL, "started_ms": 0, "seconds": 1.0, "runs": 1,
+        "interrupted": false});
+    d.set("GET /v1/benches", json!([bench]));
     d.set("GET /v1/owners/tank/files", json!([{"kind": "group", "id": 1, "name": EVIL, "used_bytes": 5, "inodes": 6}]));
     d.set("GET /v1/users", json!([user(EVIL)]));
     d.set("GET /v1/groups", json!([{"name": EVIL, "gid": 1, "members": [EVIL], "shares": [EVIL]}]));
@@ -1243,7 +1414,8 @@ async fn no_name_brings_markup_into_a_page() {
             );
         }
         // The page of a change has no name but those of what was chosen.
-        let has_name = !path.starts_with("/storage/change") && path != "/care/config";
+        let is_nameless = path.starts_with("/care/charts") || path == "/care/doctor" || path == "/care/config";
+        let has_name = !path.starts_with("/storage/change") && !is_nameless;
         if has_name && PAGES.contains(&path) && path != "/explain" && path != "/me" && !path.starts_with("/snapshot") {
             assert!(page.text.contains("\\u{202e}x"), "{path} shows no name");
         }
@@ -1347,7 +1519,7 @@ async fn forms_and_routes_meet() {
     trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 1)])]));
     trial.daemon.set("GET /v1/tokens", json!([token("t", "owner")]));
     trial.daemon.set("GET /v1/links", json!([link("l", "owner")]));
-    let open = json!([{"id": 7, "event": "disk-hot", "subject": "sda", "severity": "warning", "text": "hot", "action": "cool",
+    let open = json!([{"id": 7, "event": "files-ruined", "subject": "sda", "severity": "warning", "text": "hot", "action": "cool",
         "since_ms": 1}]);
     let receivers = json!([{"name": "mail", "kind": "mail", "waiting": 0}]);
     trial.daemon.set("GET /v1/alerts", json!({"open": open, "past": [], "receivers": receivers}));

@@ -439,6 +439,14 @@ pub(crate) enum ScrubCommand {
         #[arg(value_name = "POOL|DIR")]
         words: Vec<String>,
     },
+    /// How often pools are scrubbed by themselves, or another schedule for one
+    Schedule {
+        /// The pool's name [default: all]
+        pool: Option<String>,
+        /// off, daily, weekly, monthly or quarterly
+        #[arg(long, value_name = "WHEN", requires = "pool")]
+        every: Option<String>,
+    },
     /// Give it up
     Stop {
         #[arg(value_name = "POOL|DIR")]

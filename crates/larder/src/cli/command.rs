@@ -88,6 +88,12 @@ pub(crate) enum Command {
     Doctor(super::doctor::DoctorArgs),
     /// Connections of clients, live, and what limits each
     Top(super::top::TopArgs),
+    /// Throughput, disks, watts and temperature of an hour, a day, a month or a year
+    Charts(super::charts::ChartsArgs),
+    /// The newest lines of the daemon's log
+    Log(super::log::LogArgs),
+    /// Files that clients have open or locked, and closing one
+    Opens(super::opens::OpensArgs),
     /// What is the matter with this box, what to do about it, and who is told
     Alerts(super::alerts::AlertsArgs),
     /// Files that lost data, also those that are restored or removed since

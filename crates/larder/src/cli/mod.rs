@@ -8,28 +8,31 @@ use crate::machine;
 
 mod alerts;
 pub(crate) mod args;
-mod bench;
+pub(crate) mod bench;
 mod change;
+mod charts;
 mod check;
 pub(crate) mod command;
 mod config;
 mod debug;
 mod destroy;
 mod disk;
-mod doctor;
+pub(crate) mod doctor;
 mod generate;
 mod group;
 mod history;
 mod import;
 mod keys;
 mod link;
+mod log;
 mod metrics;
 mod mount;
+mod opens;
 mod password;
 mod people;
 mod place;
 mod pool;
-mod power;
+pub(crate) mod power;
 mod reach;
 mod reborn;
 mod recover;
@@ -94,6 +97,9 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Group(command) => group::run(&global, command).await?,
         Command::Link(command) => link::run(&global, command).await?,
         Command::Token(command) => token::run(&global, command).await?,
+        Command::Charts(args) => charts::run(&global, args).await?,
+        Command::Log(args) => log::run(&global, args).await?,
+        Command::Opens(args) => opens::run(&global, args).await?,
         Command::Top(args) => top::run(&global, args).await?,
         Command::Alerts(args) => return alerts::run(&global, args).await,
         Command::Damage => alerts::damage(&global).await?,

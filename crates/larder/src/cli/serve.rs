@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::daemon::bucket::LOST_EXIT;
 use crate::daemon::standby::stand_by;
 use crate::daemon::{
-    Daemon, api, box_record, listen_metrics, replication, run_memory, run_record, run_recycle, run_replication,
-    run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
+    Daemon, api, box_record, listen_metrics, replication, run_charts, run_memory, run_record, run_recycle,
+    run_replication, run_schedule, run_seats, run_snapshot_schedule, run_time_machine, watch,
 };
 use crate::folder::{self, DataFolder};
 use crate::{machine, notify, out};
@@ -112,6 +112,7 @@ pub(super) async fn until_stopped(
     let time_machine = tokio::spawn(run_time_machine(daemon.clone()));
     let seats = tokio::spawn(run_seats(daemon.clone()));
     let record = tokio::spawn(run_record(daemon.clone()));
+    let charts = tokio::spawn(run_charts(daemon.clone()));
     let watching = watch::start(daemon.clone()).await?;
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
@@ -152,6 +153,8 @@ pub(super) async fn until_stopped(
     seats.abort();
     record.abort();
     watching.end().await;
+    charts.abort();
+    daemon.charts.write();
     daemon.top_end();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.

@@ -4,11 +4,11 @@ use std::io::{IsTerminal, Write};
 
 use clap::Subcommand;
 use larder_api::endpoints::{
-    ChangeSnapshots, CloneSnapshot, DiffSnapshots, GetSnapshotSchedules, GetSnapshots, GetVolumes,
+    ChangeSnapshots, CloneSnapshot, DiffSnapshots, GetSnapshotSchedules, GetSnapshots, GetVolumes, SetSnapshotSchedule,
 };
 use larder_api::{
-    CloneRequest, DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
-    VolumeStatus,
+    CloneRequest, DiffEntry, DiffRequest, Failure, SnapshotCounts, SnapshotSchedule, SnapshotScheduleSet,
+    SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -122,10 +122,28 @@ pub(crate) enum SnapCommand {
         #[command(flatten)]
         disks: Disks,
     },
-    /// Snapshots that are taken by themselves: how many are kept, the newest, and the next
+    /// Snapshots that are taken by themselves: how many are kept, the newest, and the next; with numbers, another schedule
+    #[command(
+        override_usage = "larder snap schedule [VOLUME] [--hourly N] [--daily N] [--weekly N] [--monthly N] [--none]"
+    )]
     Schedule {
         /// NAME or POOL/NAME [default: all]
         volume: Option<String>,
+        /// Keep the newest snapshot of each of so many hours
+        #[arg(long, value_name = "N", requires = "volume")]
+        hourly: Option<u32>,
+        /// Of so many days
+        #[arg(long, value_name = "N", requires = "volume")]
+        daily: Option<u32>,
+        /// Of so many weeks
+        #[arg(long, value_name = "N", requires = "volume")]
+        weekly: Option<u32>,
+        /// Of so many months
+        #[arg(long, value_name = "N", requires = "volume")]
+        monthly: Option<u32>,
+        /// Take none any more; those that are there stay
+        #[arg(long, requires = "volume", conflicts_with_all = ["hourly", "daily", "weekly", "monthly"])]
+        none: bool,
     },
 }
 
@@ -232,7 +250,19 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, request, &disks).await?;
             out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
         }
-        SnapCommand::Schedule { volume } => {
+        SnapCommand::Schedule { volume: Some(volume), none: true, .. } => {
+            schedule(global, SnapshotScheduleSet { volume: volume.clone(), keep: None }).await?;
+            out.answer(&volume, |volume| format!("no snapshots of {volume} are taken by themselves any more"))
+        }
+        SnapCommand::Schedule { volume: Some(volume), hourly, daily, weekly, monthly, .. }
+            if [hourly, daily, weekly, monthly].iter().any(Option::is_some) =>
+        {
+            let [hourly, daily, weekly, monthly] = [hourly, daily, weekly, monthly].map(Option::unwrap_or_default);
+            let keep = Some(SnapshotCounts { hourly, daily, weekly, monthly });
+            schedule(global, SnapshotScheduleSet { volume: volume.clone(), keep }).await?;
+            out.answer(&schedules(global, Some(volume)).await?, |schedules| scheduled(schedules))
+        }
+        SnapCommand::Schedule { volume, .. } => {
             let schedules = schedules(global, volume).await?;
             out.answer(&schedules, |schedules| scheduled(schedules))
         }
@@ -344,6 +374,10 @@ fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
     snapshot.holds.iter().map(hold).chain(clones).collect::<Vec<_>>().join(", ")
 }
 
+async fn schedule(global: &Global, request: SnapshotScheduleSet) -> Result<(), Failure> {
+    reach::daemon(global).await?.call(SetSnapshotSchedule, (), &request).await.map(drop)
+}
+
 /// Only a daemon keeps schedules.
 async fn schedules(global: &Global, volume: Option<String>) -> Result<Vec<SnapshotSchedule>, Failure> {
     volume.as_deref().map(split).transpose()?;
@@ -352,9 +386,8 @@ async fn schedules(global: &Global, volume: Option<String>) -> Result<Vec<Snapsh
     if let Some(name) = volume {
         all.retain(|one| one.volume == name || format!("{}/{}", one.pool, one.volume) == name);
         if all.is_empty() {
-            return Err(Failure::not_found(format!("no snapshots of '{name}' are scheduled")).action(
-                "write snapshots = { hourly = 24, daily = 30 } into its [[volume]] of larder.toml; then: larder reload",
-            ));
+            return Err(Failure::not_found(format!("no snapshots of '{name}' are scheduled"))
+                .action(format!("schedule some with: larder snap schedule {name} --hourly 24 --daily 30")));
         }
     }
     Ok(all)
@@ -391,8 +424,6 @@ fn scheduled(all: &[SnapshotSchedule]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use larder_api::SnapshotCounts;
-
     use super::*;
 
     #[test]

@@ -101,6 +101,33 @@ impl Editor {
         true
     }
 
+    /// Sets how often a pool is scrubbed by itself. Whether there is such a pool.
+    pub(crate) fn set_scrub(&mut self, pool: &str, schedule: Schedule) -> bool {
+        let is_it = |table: &&mut Table| text(table, "name") == Some(pool);
+        let Some(table) = self.tables("pool").iter_mut().find(is_it) else { return false };
+        table.insert("scrub", value(schedule.word()));
+        true
+    }
+
+    /// Sets how many automatic snapshots of a volume are kept; `None`: none is taken any more.
+    pub(crate) fn set_snapshots(&mut self, name: &VolumeName, keep: Option<SnapshotCounts>) {
+        let name = name.to_string();
+        let tables = self.tables("volume");
+        let is_known = tables.iter().any(|t| text(t, "name") == Some(&name));
+        let Some(keep) = keep else {
+            let of_volume = tables.iter_mut().filter(|t| text(t, "name") == Some(&name));
+            return of_volume.for_each(|table| drop(table.remove("snapshots")));
+        };
+        if !is_known {
+            let mut table = Table::new();
+            table.insert("name", value(&name));
+            tables.push(table);
+        }
+        if let Some(table) = tables.iter_mut().find(|t| text(t, "name") == Some(&name)) {
+            table.insert("snapshots", value(counts(keep)));
+        }
+    }
+
     /// The data folder is where the file is.
     pub(crate) fn forget_data_folder(&mut self) {
         self.document.remove("data");
@@ -246,13 +273,7 @@ impl Editor {
         }
         let Some(table) = tables.iter_mut().find(|t| text(t, "name") == Some(&name)) else { return };
         if let Some(keep) = replica.keep {
-            let mut counts = toml_edit::InlineTable::new();
-            let kinds =
-                [("hourly", keep.hourly), ("daily", keep.daily), ("weekly", keep.weekly), ("monthly", keep.monthly)];
-            for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
-                counts.insert(kind, i64::from(count).into());
-            }
-            table.insert("keep", value(counts));
+            table.insert("keep", value(counts(keep)));
         }
         match replica.quota_bytes {
             Some(bytes) => drop(table.insert("quota", value(exact_size(bytes)))),
@@ -727,6 +748,13 @@ fn replace(file: &Path, bytes: &[u8], (mode, was): (u32, Option<&str>)) -> Resul
         }
         Err(error) => Err(Failure::io(format_args!("cannot write {}", file.display()), &error)),
     }
+}
+
+/// `{ hourly = 24, daily = 30 }`
+fn counts(keep: SnapshotCounts) -> toml_edit::InlineTable {
+    let kinds = [("hourly", keep.hourly), ("daily", keep.daily), ("weekly", keep.weekly), ("monthly", keep.monthly)];
+    let some = kinds.into_iter().filter(|(_, count)| *count > 0);
+    some.map(|(kind, count)| (kind, Value::from(i64::from(count)))).collect()
 }
 
 #[cfg(test)]

@@ -193,6 +193,9 @@ finishes!(ChangeKeys, |daemon, name, request| daemon.change_keys(&name, request)
 
 finishes!(ChangeSnapshots, |daemon, name, request| daemon.change_snapshots(&name, request).await);
 answers!(GetSnapshotSchedules, |daemon, (), ()| Ok(daemon.snapshot_schedules().await));
+finishes!(SetSnapshotSchedule, |daemon, (), request| daemon.snapshot_schedule_set(request).await);
+answers!(GetScrubSchedules, |daemon, (), ()| Ok(daemon.scrub_schedules().await));
+finishes!(SetScrubSchedule, |daemon, (), request| daemon.scrub_schedule_set(request).await);
 answers!(SendSnapshot as download, |daemon, name, request| {
     let Outgoing { bytes, pieces } = SendSnapshot::direct(&daemon.storage, name.clone(), request).await?;
     let pieces = pieces.inspect(move |piece| {
@@ -242,8 +245,20 @@ answers!(GetUps, |daemon, (), ()| daemon.ups_status().await);
 finishes!(TestAlerts, |daemon, (), ()| daemon.alerts_test().await);
 answers!(GetAudit, |daemon, (), query| daemon.audit_records(query).await);
 finishes!(GetTop, |daemon, (), ()| Ok(daemon.top().await));
+answers!(GetOpenFiles, |daemon, (), ()| Ok(daemon.open_files().await));
+finishes!(EndOpenFile, |daemon, id, ()| daemon.end_open_file(&id).await.map(done));
 answers!(GetTopWorst, |daemon, (), ()| Ok(daemon.top_worst()));
 finishes!(GetDiskHealth, |daemon, (), ()| daemon.disk_health().await);
+
+answers!(GetLog, |_daemon, (), ()| Ok(crate::log::kept()));
+answers!(GetCharts, |daemon, (), ()| Ok(daemon.charts.told()));
+answers!(GetPower, |daemon, (), ()| daemon.power().await);
+answers!(WhatIfPower, |daemon, (), request| daemon.power_what_if(request).await);
+answers!(GetAwake, |daemon, (), ()| daemon.power_awake().await);
+answers!(RunDoctor, |daemon, (), ()| daemon.doctor().await);
+answers!(GetBenches, |daemon, (), ()| daemon.bench_list().await);
+answers!(GetBench, |daemon, id, ()| daemon.bench_show(id).await);
+answers!(CompareBenches, |daemon, (), request| daemon.bench_compare(request).await);
 
 answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));
 finishes!(MountVolume, |daemon, (), request| daemon.mount(request).await);

@@ -33,6 +33,9 @@ pub(crate) mod api;
 mod applying;
 pub(crate) mod box_record;
 pub(crate) mod bucket;
+pub(crate) mod care;
+mod chart_samples;
+pub(crate) mod charts;
 mod closing;
 pub(crate) mod direct;
 mod discovery;
@@ -56,6 +59,7 @@ mod memory;
 mod metrics;
 mod mounted;
 mod mounts;
+mod open_files;
 mod owner_quotas;
 mod owners;
 pub(crate) mod page;
@@ -76,6 +80,7 @@ mod seats;
 pub(crate) use secrets::fuzz_file as fuzz_secrets;
 mod secrets;
 mod servers;
+mod set_schedules;
 mod setting_up;
 mod setup_offer;
 mod shares;
@@ -95,6 +100,7 @@ mod uses;
 pub(crate) mod watch;
 
 pub(crate) use box_record::run as run_record;
+pub(crate) use chart_samples::keep as run_charts;
 pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
@@ -129,6 +135,7 @@ pub(crate) struct Daemon {
     invitations: replication::invitations::Invitations,
     pub(crate) watch: std::sync::Arc<watch::Watch>,
     pub(crate) top: top::TopState,
+    pub(crate) charts: charts::ChartState,
     record: box_record::BoxRecord,
     /// While there is nothing to serve.
     pub(crate) setup_offer: setup_offer::SetupOffer,
@@ -163,6 +170,7 @@ impl Daemon {
         };
         let watch = std::sync::Arc::new(watch::Watch::open(folder.path())?);
         let top = top::TopState::open(folder.path());
+        let charts = charts::ChartState::open(folder.path());
         let secrets = Secrets::open(folder.path())?;
         let tokens = tokens::Tokens::open(folder.path(), &secrets)?;
         let record = box_record::BoxRecord::open(folder.path())?;
@@ -186,6 +194,7 @@ impl Daemon {
             invitations: Default::default(),
             watch,
             top,
+            charts,
             record,
             setup_offer: setup_offer::SetupOffer::default(),
             moving: Default::default(),

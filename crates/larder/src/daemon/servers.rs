@@ -13,10 +13,10 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_serve::login::{CaKey, DoorUser, Gate};
-use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
+use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
 use larder_serve::share::DoorShare;
-use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use larder_serve::smb::{SmbConfig, SmbError, SmbOpen, SmbServer, SmbShare, SmbUser};
 use larder_serve::strangers::Budget;
 use larder_serve::token::Tokens;
 use larder_serve::web::{Serves, Tls, WebConfig, WebHandle, WebServer};
@@ -240,6 +240,30 @@ impl Servers {
         }
         self.strangers.metrics(out);
         larder_serve::fuse::metrics(out);
+    }
+
+    /// The newest opens of SMB, so many at most, and how many more there are.
+    pub(crate) async fn smb_opens(&self, count_max: usize) -> (Vec<SmbOpen>, usize) {
+        match &self.smb {
+            Some(smb) => smb.open_list(count_max).await,
+            None => (Vec::new(), 0),
+        }
+    }
+
+    pub(crate) async fn end_smb_open(&self, id: u64) -> bool {
+        match &self.smb {
+            Some(smb) => smb.end_open(id).await,
+            None => false,
+        }
+    }
+
+    /// The newest opens of NFSv4.
+    pub(crate) fn nfs_opens(&self, count_max: usize) -> (Vec<NfsOpen>, usize) {
+        self.nfs.as_ref().map(|nfs| nfs.handle.open_list(count_max)).unwrap_or_default()
+    }
+
+    pub(crate) fn end_nfs_open(&self, number: u64) -> bool {
+        self.nfs.as_ref().is_some_and(|nfs| nfs.handle.end_open(number))
     }
 
     pub(crate) fn set_exports(&self, exports: Vec<Export>) {

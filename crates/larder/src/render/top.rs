@@ -45,19 +45,7 @@ fn row(one: &TopConnection) -> Vec<String> {
         true => bytes_words(bytes),
         false => format!("{:.0} requests/s", one.requests_per_s),
     };
-    vec![one.address.clone(), user, one.door.clone(), one.does.clone(), rate, limit(one.limited_by).to_owned()]
-}
-
-fn limit(limit: TopLimit) -> &'static str {
-    match limit {
-        TopLimit::Nothing => "-",
-        TopLimit::Client => "client",
-        TopLimit::Wire => "wire",
-        TopLimit::Processor => "processor",
-        TopLimit::Disks => "disks",
-        TopLimit::Durability => "durability",
-        TopLimit::OtherClient => "another client",
-    }
+    vec![one.address.clone(), user, one.door.clone(), one.does.clone(), rate, one.limited_by.word().to_owned()]
 }
 
 fn said(sentence: &str, help: Option<&str>, width: usize) -> String {

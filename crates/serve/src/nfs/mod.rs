@@ -53,6 +53,7 @@ pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
 pub use handle::Older;
 pub(crate) use ops::{may_io, truncating};
 pub use shared::{NfsConfig, NfsStats, ProcStats};
+pub use v4::NfsOpen;
 
 /// A server that is bound and not yet serving.
 pub struct NfsServer {
@@ -82,6 +83,16 @@ impl NfsHandle {
     /// As [`NfsHandle::pause`], for a volume that has gone to another machine: until its address has followed it, or for so long.
     pub fn linger(&self, volume: uuid::Uuid, lasts: std::time::Duration) {
         self.shared.linger(volume, lasts);
+    }
+
+    /// The newest opens of clients of version 4, so many at most, and how many more there are.
+    pub fn open_list(&self, count_max: usize) -> (Vec<NfsOpen>, usize) {
+        self.shared.v4.open_list(count_max)
+    }
+
+    /// Ends an open with its locks, named by [`NfsOpen::number`]. `false`: there is none.
+    pub fn end_open(&self, number: u64) -> bool {
+        self.shared.v4.end_open(number)
     }
 
     /// The counters at this moment.

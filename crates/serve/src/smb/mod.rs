@@ -48,6 +48,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_fs::{Cred, Ino};
+pub use larder_smb::SmbOpen;
 use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -252,6 +253,16 @@ impl SmbServer {
             this.set_shares(shares).await?;
             Ok(this)
         })
+    }
+
+    /// The newest opens of clients, so many at most, and how many more there are.
+    pub async fn open_list(&self, count_max: usize) -> (Vec<SmbOpen>, usize) {
+        self.config.open_list(count_max).await
+    }
+
+    /// Closes an open, named by [`SmbOpen::id`], with its locks. `false`: there is none.
+    pub async fn end_open(&self, id: u64) -> bool {
+        self.config.end_open(id).await
     }
 
     /// The address that is bound.

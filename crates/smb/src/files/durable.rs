@@ -472,6 +472,27 @@ impl DurableTable {
         opens
     }
 
+    /// The opens that are kept without a session, with their owners.
+    pub(crate) fn kept(&self) -> Vec<(String, Arc<RwLock<Open>>)> {
+        let inner = self.inner();
+        let kept = inner.entries.values().filter_map(|entry| match &entry.state {
+            State::Detached { open, .. } => Some((entry.owner.clone(), Arc::clone(open))),
+            _ => None,
+        });
+        kept.collect()
+    }
+
+    /// Takes one of them out, for the caller to close. `None`: its client has come back for it, or it is closed.
+    pub(crate) fn take_kept(&self, wanted: &Arc<RwLock<Open>>) -> Option<Arc<RwLock<Open>>> {
+        let mut inner = self.inner();
+        let is_it = |entry: &Entry| matches!(&entry.state, State::Detached { open, .. } if Arc::ptr_eq(open, wanted));
+        let id = inner.entries.iter().find(|(_, entry)| is_it(entry)).map(|(id, _)| *id)?;
+        let (open, _timer) = inner.take_detached(id, |_| true, |_| State::Closing)?;
+        drop(inner);
+        debug!(id, "durable open closed: an administrator ended it");
+        Some(open)
+    }
+
     /// MS-SMB2 3.3.5.9.7, 3.3.5.9.12: checks a request to reconnect the
     /// open `id` in the order the spec gives, and hands the open over when
     /// it is kept and the request comes from its owner, on the same share,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tracing::debug;
 
+use crate::access_mask::DELETE;
 use crate::backend::FileInfo;
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
@@ -19,7 +20,8 @@ use super::lease::{
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
 use super::table::{
-    DurableMark, FileKey, FileNode, FileState, KeptOpens, Named, OpenEntry, RangeLock, Sharing, case_sensitive,
+    DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FileKey, FileNode, FileState, KeptOpens, Named,
+    OpenEntry, READ_ACCESS, RangeLock, Sharing, WRITE_ACCESS, case_sensitive,
 };
 
 /// Source of [`FileLease::serial`].
@@ -43,6 +45,21 @@ pub(crate) struct OpenRequest {
     /// (MS-FSA 2.1.5.1.2). Without it, a violation still waits while such a
     /// break is in progress.
     pub break_handles: bool,
+}
+
+/// What an open does, denies to others and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub reads: bool,
+    pub writes: bool,
+    pub deletes: bool,
+    pub denies_reads: bool,
+    pub denies_writes: bool,
+    pub denies_deletes: bool,
+    /// Ranges that it has locked.
+    pub locks: usize,
+    /// Its client caches the file under a lease.
+    pub caches: bool,
 }
 
 /// Why [`FileRef::register`] refused an open.
@@ -197,7 +214,7 @@ impl FileRef {
         &self.node
     }
 
-    pub(super) fn share(&self) -> &Arc<ShareBindings> {
+    pub(crate) fn share(&self) -> &Arc<ShareBindings> {
         &self.share
     }
 
@@ -438,6 +455,24 @@ impl FileRef {
     /// The open's current name.
     pub(crate) fn path(&self) -> SmbPath {
         self.node.state().entry(self.id).map(|e| e.name.path.clone()).unwrap_or_default()
+    }
+
+    /// What the open does, denies and holds at this moment.
+    pub(crate) fn standing(&self) -> Standing {
+        let state = self.node.state();
+        let entry = state.entry(self.id);
+        let sharing = entry.map(|entry| entry.sharing).unwrap_or_default();
+        let (does, shares) = (|bits: u32| sharing.access & bits != 0, |bit: u32| sharing.share & bit != 0);
+        Standing {
+            reads: does(READ_ACCESS),
+            writes: does(WRITE_ACCESS),
+            deletes: does(DELETE),
+            denies_reads: !shares(FILE_SHARE_READ),
+            denies_writes: !shares(FILE_SHARE_WRITE),
+            denies_deletes: !shares(FILE_SHARE_DELETE),
+            locks: state.locks.iter().filter(|lock| lock.owner == self.id).count(),
+            caches: entry.is_some_and(|entry| entry.lease.is_some()),
+        }
     }
 
     /// True if this is an entry for the file `info` describes, reached

@@ -16,6 +16,7 @@ mod watch_table;
 
 pub(crate) use closing::{close_open, close_opens, end_opens};
 pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
+pub use file_ref::Standing;
 pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]

@@ -26,8 +26,8 @@ pub(crate) const FILE_SHARE_READ: u32 = 0x0000_0001;
 pub(crate) const FILE_SHARE_WRITE: u32 = 0x0000_0002;
 pub(crate) const FILE_SHARE_DELETE: u32 = 0x0000_0004;
 
-const READ_ACCESS: u32 = FILE_READ_DATA | FILE_EXECUTE;
-const WRITE_ACCESS: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA;
+pub(super) const READ_ACCESS: u32 = FILE_READ_DATA | FILE_EXECUTE;
+pub(super) const WRITE_ACCESS: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA;
 /// Access that takes part in the sharing check. An open holding none of
 /// these never conflicts.
 const SHARED_ACCESS: u32 = READ_ACCESS | WRITE_ACCESS | DELETE;

@@ -2,16 +2,16 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeUserKeys, GetLinks, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink, RevokeToken,
-    SetPassword,
+    ChangeUserKeys, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink,
+    RevokeToken, SetPassword,
 };
-use larder_api::{Failure, FailureKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
+use larder_api::{Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
 use crate::login::Refusal;
 use crate::note::Note;
-use crate::text::{Moment, duration, weekday};
+use crate::text::{Moment, duration, percent, size, weekday};
 use crate::visit::{Answer, Frame, Local, Outcome, Theme, Visit, page as show};
 
 pub struct SessionView {
@@ -34,9 +34,40 @@ struct AccountPage {
     links: Vec<LinkView>,
     sessions: Vec<SessionView>,
     past: Vec<PastView>,
+    rooms: Vec<RoomView>,
     has_factor: bool,
     owes_factor: bool,
     recovery_left: usize,
+}
+
+/// What the user's files take up on the volume of a share.
+pub struct RoomView {
+    pub share: String,
+    pub used: String,
+    pub quota: Option<String>,
+    /// How full the quota is.
+    pub percent: u8,
+}
+
+/// A volume that is locked, or another machine's, has no answer.
+async fn rooms(visit: &Visit<'_>, shares: &[&ShareStatus]) -> Vec<RoomView> {
+    let mut all: Vec<RoomView> = Vec::new();
+    let mut volumes: Vec<&str> = Vec::new();
+    for share in shares.iter().filter(|share| !share.volume.is_empty()) {
+        if volumes.contains(&share.volume.as_str()) {
+            continue;
+        }
+        volumes.push(&share.volume);
+        let Ok(owners) = visit.about(GetOwners, &share.volume).await else { continue };
+        let is_me = |owner: &&larder_api::OwnerUse| {
+            owner.kind == OwnerKind::User && owner.name.as_deref() == Some(visit.user())
+        };
+        let Some(own) = owners.iter().find(is_me) else { continue };
+        let percent = own.quota_bytes.map_or(0, |quota| percent(own.used_bytes, quota));
+        let (used, quota) = (size(own.used_bytes), own.quota_bytes.map(size));
+        all.push(RoomView { share: share.name.clone(), used, quota, percent });
+    }
+    all
 }
 
 /// A share as it was, once for each of the last days that have a snapshot.
@@ -87,6 +118,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         frame: visit.frame("me", "Your account"),
         groups: groups.join(", "),
         past: past(visit, &shares).await,
+        rooms: rooms(visit, &shares).await,
         has_factor: visit.server.factors.has(&me),
         owes_factor: visit.server.factors.owes(&me),
         recovery_left: visit.server.factors.recovery_left(&me),

@@ -36,7 +36,12 @@ pub struct AlertView {
     pub ended: Option<Moment>,
     pub acknowledged: bool,
     pub silent_until: Option<Moment>,
+    /// Whether it is about a client that may be vouched for.
+    pub may_release: bool,
 }
+
+/// The alert about a client that ruins files.
+const ABOUT_A_CLIENT: &str = "files-ruined";
 
 impl AlertView {
     fn of(alert: &AlertStatus) -> Self {
@@ -51,6 +56,7 @@ impl AlertView {
             ended: alert.ended_ms.map(Moment::of_ms_unsigned),
             acknowledged: alert.acknowledged,
             silent_until: alert.silent_until_ms.map(Moment::of_ms_unsigned),
+            may_release: alert.event == ABOUT_A_CLIENT,
         }
     }
 }
@@ -185,6 +191,15 @@ pub async fn acknowledge(visit: &Visit<'_>) -> Answer {
     let change = async {
         let alert = visit.call(ChangeAlert, (), &AlertChange::Acknowledge { id: id(visit)? }).await?;
         Ok(Note::done(format!("Nobody is reminded of \u{201c}{}\u{201d}; its end will be told.", alert.text)))
+    };
+    visit.back(Local::of("/alerts"), change.await)
+}
+
+/// The owner's answer to the guard: the client is wanted, and may write again.
+pub async fn release(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let alert = visit.call(ChangeAlert, (), &AlertChange::Release { id: id(visit)? }).await?;
+        Ok(Note::done(format!("{} is vouched for: it may write, and nothing is said of it for a day.", alert.subject)))
     };
     visit.back(Local::of("/alerts"), change.await)
 }

@@ -2,11 +2,12 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    AcceptReplica, ChangeReplications, GetInfo, GetPoolHistory, GetPoolsKnown, GetReplications, GetSnapshotSchedules,
-    GetVolumes, ReloadConfig,
+    AcceptReplica, ChangeReplications, GetInfo, GetPoolHistory, GetPoolsKnown, GetReplications, GetScrubSchedules,
+    GetSnapshotSchedules, GetVolumes, ReloadConfig, SetScrubSchedule, SetSnapshotSchedule,
 };
 use larder_api::{
-    Accept, Accepted, PoolStatus, ReplicationChange, ReplicationStatus, SnapshotCounts, SnapshotSchedule, VolumeStatus,
+    Accept, Accepted, Failure, PoolStatus, ReplicationChange, ReplicationStatus, ScrubSchedule, SnapshotCounts,
+    SnapshotSchedule, SnapshotScheduleSet, VolumeStatus,
 };
 
 use super::change::path_for;
@@ -152,6 +153,7 @@ struct CarePage {
     events: Vec<EventView>,
     unread: Vec<String>,
     schedules: Vec<ScheduleView>,
+    scrubs: Vec<ScrubSchedule>,
     replications: Vec<ReplicationView>,
     version: String,
     pid: u32,
@@ -190,6 +192,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         events,
         unread,
         schedules: schedules.iter().map(ScheduleView::of).collect(),
+        scrubs: visit.ask(GetScrubSchedules).await?,
         replications: replications.replications.iter().map(ReplicationView::of).collect(),
         version: info.version,
         pid: info.pid,
@@ -197,6 +200,45 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         memory: size(info.memory_bytes),
         data: info.data.display().to_string(),
     })
+}
+
+/// A count of snapshots; an empty field is none.
+fn count(visit: &Visit<'_>, field: &str) -> Result<u32, Failure> {
+    let text = visit.form.text(field);
+    let wrong = |_| Failure::invalid(format!("'{text}' is not a number of snapshots"));
+    if text.is_empty() { Ok(0) } else { text.parse().map_err(wrong) }
+}
+
+/// All counts 0: none is taken any more.
+pub async fn schedule_snapshots(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let volume = visit.required("volume", "the volume")?;
+        let keep = SnapshotCounts {
+            hourly: count(visit, "hourly")?,
+            daily: count(visit, "daily")?,
+            weekly: count(visit, "weekly")?,
+            monthly: count(visit, "monthly")?,
+        };
+        let keep = Some(keep).filter(|keep| *keep != SnapshotCounts::default());
+        let done = match keep {
+            Some(keep) => format!("Of {volume} are kept: {}.", counts(keep)),
+            None => format!("No snapshots of {volume} are taken by themselves any more. Those that are there stay."),
+        };
+        visit.call(SetSnapshotSchedule, (), &SnapshotScheduleSet { volume, keep }).await?;
+        Ok(Note::done(done))
+    };
+    visit.back(Local::of("/care"), change.await)
+}
+
+pub async fn schedule_scrubs(visit: &Visit<'_>) -> Answer {
+    let change = async {
+        let pool = visit.required("pool", "the pool")?;
+        let schedule = visit.required("schedule", "the schedule")?;
+        let done = format!("Scrubs of {pool}: {schedule}.");
+        visit.call(SetScrubSchedule, (), &ScrubSchedule { pool, schedule }).await?;
+        Ok(Note::done(done))
+    };
+    visit.back(Local::of("/care"), change.await)
 }
 
 #[derive(Template)]

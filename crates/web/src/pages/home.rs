@@ -1,14 +1,19 @@
 //! The first page: one sentence, and the box as a picture.
 
+use std::sync::Arc;
+
 use askama::Template;
+use futures::future::BoxFuture;
 use larder_api::endpoints::{GetAlerts, GetInfo, GetPoolsKnown, GetReplications, GetShares, GetSnapshotSchedules};
 use larder_api::{AlertStatus, DaemonInfo, Failure, PoolStatus, ReplicationStatus, ShareStatus, SnapshotSchedule};
 
 use super::alerts::level;
-use super::pools::{Level, PoolView, PoolWatch};
-use crate::live;
+use super::connections::{self, Connections};
+use super::pools::{self, Level, PoolView};
+use crate::ask;
+use crate::live::{self, Look, Watch};
 use crate::text::{counted, duration, percent, size};
-use crate::visit::{Answer, Frame, Visit, page as show, rendered};
+use crate::visit::{Answer, Frame, Server, Visit, page as show, rendered};
 
 /// Alerts of what pools, shares, schedules and replications say themselves.
 const TOLD_ABOVE: [&str; 10] = [
@@ -42,6 +47,8 @@ struct Overview {
     room: String,
     concerns: Vec<Concern>,
     pools: Vec<PoolView>,
+    /// Absent until a stream brings it: a look takes a second, which no page waits for.
+    connections: Option<String>,
 }
 
 pub struct Door {
@@ -71,7 +78,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
     let others = concerns(&shares, &schedules, &replications.replications, &alerts);
     show(&HomePage {
         frame: visit.frame("home", "Home"),
-        overview: rendered(&overview(&pools, others))?,
+        overview: rendered(&overview(&pools, others, None))?,
         doors: doors(&info),
         shares: shares.iter().filter(|share| share.fault.is_none()).map(|share| share.name.clone()).collect(),
         version: info.version,
@@ -86,10 +93,28 @@ pub async fn live(visit: &Visit<'_>) -> Answer {
     let schedules = visit.ask(GetSnapshotSchedules).await?;
     let replications = visit.ask(GetReplications).await?.replications;
     let alerts = visit.ask(GetAlerts).await?.open;
-    let draw = move |pools: &[PoolStatus]| -> Result<String, Failure> {
-        rendered(&overview(pools, concerns(&shares, &schedules, &replications, &alerts)))
-    };
-    live::stream(visit, PoolWatch::new(draw))
+    live::stream(visit, HomeWatch { shares, schedules, replications, alerts })
+}
+
+/// Draws pools and connections anew as they change (`live.wakes_nothing`).
+struct HomeWatch {
+    shares: Vec<ShareStatus>,
+    schedules: Vec<SnapshotSchedule>,
+    replications: Vec<ReplicationStatus>,
+    alerts: Vec<AlertStatus>,
+}
+
+impl Watch for HomeWatch {
+    fn look<'a>(&'a mut self, server: &'a Arc<Server>) -> BoxFuture<'a, Result<Look, Failure>> {
+        Box::pin(async move {
+            let top = connections::look(server).await?;
+            let pools = ask::call(&*server.ask, None, GetPoolsKnown, (), None).await?;
+            let others = concerns(&self.shares, &self.schedules, &self.replications, &self.alerts);
+            let connections = rendered(&Connections::of(&top))?;
+            let fragment = rendered(&overview(&pools, others, Some(connections)))?;
+            Ok(Look { fragment, again: pools::again(&pools).min(connections::again(&top)) })
+        })
+    }
 }
 
 fn doors(info: &DaemonInfo) -> Vec<Door> {
@@ -160,7 +185,7 @@ fn concerns(
     all
 }
 
-fn overview(pools: &[PoolStatus], others: Vec<Concern>) -> Overview {
+fn overview(pools: &[PoolStatus], others: Vec<Concern>, connections: Option<String>) -> Overview {
     let views: Vec<PoolView> = pools.iter().map(PoolView::of).collect();
     let of_pools = views.iter().filter(|pool| pool.level > Level::Fine).map(|pool| Concern {
         level: pool.level,
@@ -194,5 +219,5 @@ fn overview(pools: &[PoolStatus], others: Vec<Concern>) -> Overview {
             format!("{} of {} used, {part} %.", size(used), size(total))
         }
     };
-    Overview { level, headline, room, concerns, pools: views }
+    Overview { level, headline, room, concerns, pools: views, connections }
 }

@@ -257,6 +257,11 @@ pub fn is_busy(pools: &[PoolStatus]) -> bool {
 const BUSY: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(30);
 
+/// When to look again.
+pub fn again(pools: &[PoolStatus]) -> Duration {
+    if is_busy(pools) { BUSY } else { CALM }
+}
+
 type Draw = Box<dyn Fn(&[PoolStatus]) -> Result<String, Failure> + Send + Sync>;
 
 /// Draws the pools anew as they change (`live.wakes_nothing`).
@@ -271,8 +276,7 @@ impl PoolWatch {
 
     async fn look(&mut self, server: &Arc<Server>) -> Result<Look, Failure> {
         let pools = ask::call(&*server.ask, None, GetPoolsKnown, (), None).await?;
-        let again = if is_busy(&pools) { BUSY } else { CALM };
-        Ok(Look { fragment: (self.draw)(&pools)?, again })
+        Ok(Look { fragment: (self.draw)(&pools)?, again: again(&pools) })
     }
 }
 

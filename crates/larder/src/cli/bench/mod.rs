@@ -342,7 +342,7 @@ fn list(global: &Global, kept: &KeptArgs) -> Result<(), Failure> {
 }
 
 /// The error, and the way out.
-fn failure(error: &BenchError) -> Failure {
+pub(crate) fn failure(error: &BenchError) -> Failure {
     let message = error.to_string();
     let failure = match error {
         BenchError::Invalid { .. } => Failure::invalid(message),

@@ -80,7 +80,11 @@ pub(super) async fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, F
 async fn transfers(global: &Global) -> Result<Vec<Transfer>, Failure> {
     let top = daemon(global).await?.ask(GetTop).await?;
     let limited = top.connections.into_iter().filter(|one| one.limited_by != TopLimit::Nothing);
-    let transfer = |one: TopConnection| Transfer {
+    Ok(limited.map(transfer).collect())
+}
+
+pub(crate) fn transfer(one: TopConnection) -> Transfer {
+    Transfer {
         address: one.address,
         door: one.door,
         does: one.does,
@@ -92,8 +96,7 @@ async fn transfers(global: &Global) -> Result<Vec<Transfer>, Failure> {
         },
         sentence: one.sentence,
         help: one.help,
-    };
-    Ok(limited.map(transfer).collect())
+    }
 }
 
 fn decided(global: &Global, args: &DoctorArgs, now: Option<&[Transfer]>) -> Result<Outcome, Failure> {

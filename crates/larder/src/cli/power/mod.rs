@@ -20,13 +20,12 @@ use super::disk::Recorded;
 use super::password;
 use crate::config::Config;
 use crate::config::power::PowerConfig;
+use crate::daemon::care::look;
 use crate::folder;
 use crate::out;
 
-mod text;
+pub(crate) mod text;
 
-/// Between the two looks that a counter needs.
-const LOOK: Duration = Duration::from_millis(500);
 /// A processor's counter begins anew after 20 minutes at 200 W: it has to be read more often.
 const INTERVAL_S_MAX: f64 = 300.0;
 const SECONDS_MAX: f64 = 366.0 * 86_400.0;
@@ -202,7 +201,7 @@ pub(crate) struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    fn new(basis: String, found: T) -> Self {
+    pub(crate) fn new(basis: String, found: T) -> Self {
         Self { version: VERSION, basis, found }
     }
 }
@@ -241,14 +240,6 @@ fn sources(config: &PowerConfig, machine: &Machine) -> Sources {
         }
     }
     sources
-}
-
-/// Two looks, a moment apart: counters give watts only then.
-fn look(sources: &mut Sources) -> Readout {
-    let started = Instant::now();
-    sources.begin();
-    std::thread::sleep(LOOK);
-    sources.read(started.elapsed())
 }
 
 fn now(global: &Global, config: &PowerConfig, machine: &Machine) -> Result<(), Failure> {
@@ -363,30 +354,44 @@ impl BoxArgs {
 
     /// Given, configured, measured now, or estimated from parts; and in words which of these.
     fn profile(&self, config: &PowerConfig) -> Result<(Profile, String), Failure> {
-        let load_hours_per_day = self.load_hours.or(config.load_hours_per_day).unwrap_or(0.0);
-        let load = self.load.or(config.load_watts);
-        if let Some(idle_watts) = self.idle.or(config.idle_watts) {
-            let load_watts = load.unwrap_or(idle_watts);
-            check_order("this box", idle_watts, load_watts)?;
-            return Ok((
-                Profile { idle_watts, load_watts, load_hours_per_day, estimated: false },
-                "typed in".to_owned(),
-            ));
+        let config = PowerConfig {
+            idle_watts: self.idle.or(config.idle_watts),
+            load_watts: self.load.or(config.load_watts),
+            load_hours_per_day: self.load_hours.or(config.load_hours_per_day),
+            ..config.clone()
+        };
+        if config.idle_watts.is_some() {
+            let nothing = Readout { total: None, readings: Vec::new(), faults: Vec::new() };
+            return profile(&config, &nothing, None);
         }
-        let machine = self.recorded.machine()?;
-        let mut sources = sources(config, &machine);
+        let mut sources = sources(&config, &self.recorded.machine()?);
         let readout = tokio::task::block_in_place(|| look(&mut sources));
-        let total = readout.total.clone().ok_or_else(|| nothing_measures(&readout))?;
-        let estimated = total.basis == power::Basis::Estimated;
-        if let Some(estimate) = sources.estimate().filter(|_| total.source == "model") {
-            let profile = Profile { load_watts: load.unwrap_or(estimate.load_watts), load_hours_per_day, ..estimate };
-            return Ok((profile, "estimated from parts".to_owned()));
-        }
-        let idle_watts = total.watts;
-        let profile = Profile { idle_watts, load_watts: load.unwrap_or(idle_watts), load_hours_per_day, estimated };
-        let how = if estimated { "estimated by" } else { "measured now by" };
-        Ok((profile, format!("{how} {}", total.source)))
+        profile(&config, &readout, sources.estimate())
     }
+}
+
+/// Typed in, measured, or estimated from parts; and in words which of these.
+pub(crate) fn profile(
+    config: &PowerConfig,
+    readout: &Readout,
+    estimate: Option<Profile>,
+) -> Result<(Profile, String), Failure> {
+    let (load, load_hours_per_day) = (config.load_watts, config.load_hours_per_day.unwrap_or(0.0));
+    if let Some(idle_watts) = config.idle_watts {
+        let load_watts = load.unwrap_or(idle_watts);
+        check_order("this box", idle_watts, load_watts)?;
+        return Ok((Profile { idle_watts, load_watts, load_hours_per_day, estimated: false }, "typed in".to_owned()));
+    }
+    let total = readout.total.clone().ok_or_else(|| nothing_measures(readout))?;
+    let estimated = total.basis == power::Basis::Estimated;
+    if let Some(estimate) = estimate.filter(|_| total.source == "model") {
+        let profile = Profile { load_watts: load.unwrap_or(estimate.load_watts), load_hours_per_day, ..estimate };
+        return Ok((profile, "estimated from parts".to_owned()));
+    }
+    let idle_watts = total.watts;
+    let profile = Profile { idle_watts, load_watts: load.unwrap_or(idle_watts), load_hours_per_day, estimated };
+    let how = if estimated { "estimated by" } else { "measured now by" };
+    Ok((profile, format!("{how} {}", total.source)))
 }
 
 async fn report(

@@ -9,7 +9,7 @@ use larder_facts::power::{AwakeReport, Basis, Comparison, PowerReport, Readout, 
 use super::{Answer, Watched};
 use crate::render::table;
 
-pub(super) fn basis(basis: Basis) -> &'static str {
+pub(crate) fn basis(basis: Basis) -> &'static str {
     match basis {
         Basis::Measured => "measured",
         Basis::Typed => "typed in",
@@ -148,7 +148,7 @@ pub(super) fn comparison(answer: &Answer<Comparison>) -> String {
     format!("{}\nwatts of this box: {}\n{verdict}{}\n", table(&rows, &[1, 2, 3]), answer.basis, estimated(c.estimated))
 }
 
-pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
+pub(crate) fn what_if(answer: &Answer<WhatIf>) -> String {
     let found = &answer.found;
     let sized = found.choices.iter().any(|c| c.bytes_per_s.is_some());
     let money = |value: Option<f64>, places: usize| {
@@ -207,7 +207,7 @@ fn savings(found: &WhatIf) -> String {
     table(&rows, &[1, 2, 3, 4])
 }
 
-pub(super) fn awake(answer: &Answer<AwakeReport>) -> String {
+pub(crate) fn awake(answer: &Answer<AwakeReport>) -> String {
     let found = &answer.found;
     let mut text = format!("in {:.1} s:\n\n", found.seconds);
     let mut rows = vec![header(["DISK", "KIND", "READS", "WRITES", "FLUSHES", "READ", "WRITTEN", "KEPT AWAKE BY"])];

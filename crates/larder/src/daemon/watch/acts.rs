@@ -21,8 +21,17 @@ use crate::daemon::Daemon;
 use crate::daemon::remote::Remote;
 
 /// POST requests that change nothing and take out nothing but what a listing would say.
-const QUESTIONS: [&str; 7] =
-    ["CheckVolumes", "DiffSnapshots", "ExplainAccess", "GetAudit", "PlanConfig", "PreviewLayouts", "ReadConfig"];
+const QUESTIONS: [&str; 9] = [
+    "CheckVolumes",
+    "CompareBenches",
+    "DiffSnapshots",
+    "ExplainAccess",
+    "GetAudit",
+    "PlanConfig",
+    "PreviewLayouts",
+    "ReadConfig",
+    "WhatIfPower",
+];
 /// Fields of requests that name what it is about. No other field is kept (`audit.names_only`).
 const NAMES: [&str; 10] = ["name", "pool", "volume", "replica", "share", "user", "dir", "disks", "to", "id"];
 const NAME_CHARS_MAX: usize = 200;

@@ -67,6 +67,11 @@ pub(crate) fn audit_of(data: &std::path::Path, query: &AuditQuery) -> Result<Vec
 }
 
 impl Watch {
+    /// The temperature of the hottest disk, as it told it last. Asks none.
+    pub(crate) fn hottest_disk(&self) -> Option<f64> {
+        self.disks.hottest().map(|degrees| degrees as f64)
+    }
+
     fn newest_records(&self, count: usize) -> Result<Vec<AuditRecord>, Failure> {
         let failed = |e| Failure::io(format_args!("cannot read the audit log in {}", self.folder.display()), &e);
         Ok(self.audit.newest(count).map_err(failed)?.into_iter().map(record).collect())

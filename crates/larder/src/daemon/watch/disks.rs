@@ -96,6 +96,12 @@ fn calls(traffic: &str) -> Option<u64> {
 }
 
 impl Disks {
+    /// Of those that tell it, as they told it last.
+    pub(super) fn hottest(&self) -> Option<i64> {
+        let known = self.known.lock();
+        known.values().filter_map(|known| known.smart.as_ref()?.temperature_c).max()
+    }
+
     /// Whether histories are written now. To be asked at each look (`looking.nothing_written_idle`).
     pub(super) fn is_time_to_write(&self, written_bytes: u64, now: Instant) -> bool {
         let mut last = self.written.lock();

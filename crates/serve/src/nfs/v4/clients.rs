@@ -416,6 +416,11 @@ impl Clients {
         older
     }
 
+    /// The client's own name for itself, as text.
+    pub fn name(&self, client: ClientId) -> Option<String> {
+        self.records.get(&client).map(|record| String::from_utf8_lossy(&record.owner.id).into_owned())
+    }
+
     /// Removes a record with its sessions. Its other state is the caller's to end (`clients.removal_is_reported`).
     pub fn remove(&mut self, client: ClientId) -> Option<OwnerName> {
         let record = self.records.remove(&client)?;

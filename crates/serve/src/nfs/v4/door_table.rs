@@ -6,6 +6,7 @@
 //!   says nothing keeps no volume open.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use larder_files::leases::Holder;
@@ -31,6 +32,10 @@ const NO_OWNER: u64 = 0;
 pub struct HeldOpen {
     pub open: Open,
     pub uid: u32,
+    /// From where it was opened.
+    pub address: IpAddr,
+    /// The directory and the name by which it was opened; `None`: by its handle alone.
+    pub name: Option<(Ino, Box<[u8]>)>,
     /// The handle by which the client knows it.
     pub handle: [u8; HANDLE_BYTES],
     /// Of a delegation.
@@ -145,6 +150,11 @@ impl DoorTable {
     /// The handle by which a client knows what it holds.
     pub fn handle(&self, state: StateNumber) -> Option<[u8; HANDLE_BYTES]> {
         self.held.get(&state).map(|held| held.handle)
+    }
+
+    /// What a state holds.
+    pub fn held(&self, state: StateNumber) -> Option<&HeldOpen> {
+        self.held.get(&state)
     }
 
     pub fn granted(&self, delegation: StateNumber) -> Option<Granted> {

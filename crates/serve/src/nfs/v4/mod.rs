@@ -28,6 +28,7 @@ mod file_table;
 pub mod fuzz;
 mod grace;
 mod known_rights;
+mod open_list;
 mod ops;
 mod owner_seq;
 mod place;
@@ -46,6 +47,7 @@ mod types;
 mod wire;
 
 pub use compound::payload_place;
+pub use open_list::NfsOpen;
 pub use run::{Call4, Outline, run};
 pub use server::{Connected, NfsV4};
 

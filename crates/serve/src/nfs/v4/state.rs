@@ -11,6 +11,8 @@
 //! - `state.revoked_is_said`: a revoked delegation gives its file back at once. Its stateid stays until FREE_STATEID or the
 //!   client's end, so that the client hears of it.
 
+mod open_list;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 //! - `opens4.judged_before_changed`: an existing file is truncated after the open was granted, never before.
 //! - `opens4.recorded_first`: the client is in the durable record before its first open is answered.
 
-use larder_files::Uses;
+use larder_files::{Open, Uses};
 use larder_fs::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, NameMatch, SetAttr,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, Ino, NameMatch, SetAttr,
 };
 
 use super::super::bitmap::Bitmap;
@@ -56,6 +56,8 @@ struct Target {
     set: Bitmap,
     /// The size is set to 0 when the open is granted (`opens4.judged_before_changed`).
     truncates: bool,
+    /// The directory and the name, where it was opened by them.
+    name: Option<(Ino, Box<[u8]>)>,
 }
 
 impl<'m> Run<'m> {
@@ -248,7 +250,7 @@ impl<'m> Run<'m> {
         let session = self.slot.ticket.as_ref().map(|ticket| (ticket.session(), ticket.referring()));
         let by = session.map(|(session, (slot, sequence))| (session, slot, sequence));
         let granted = Some(Granted { by, change: attr.change, size: attr.size });
-        let held = HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id), granted };
+        let held = HeldOpen { granted, ..self.held(open, target) };
         state.states.table().offer(held);
         let granted = state.states.delegate(client, file, kind, now).ok();
         state.states.table().withdraw();
@@ -285,7 +287,7 @@ impl<'m> Run<'m> {
         let attr = object.resolve().await?;
         check_file(&attr, self.minor)?;
         let change = unchanged(&attr);
-        Ok(Target { object, attr, is_new: false, change, set: NOTHING_SET, truncates: false })
+        Ok(Target { object, attr, is_new: false, change, set: NOTHING_SET, truncates: false, name: None })
     }
 
     async fn open_by_name(&self, name: &[u8], args: &OpenArgs<'_>) -> Result<Target, NfsStat> {
@@ -331,7 +333,15 @@ impl<'m> Run<'m> {
         // Of an existing file only a size of 0 is set (RFC 8881 18.16.3).
         let truncates = how.is_some() && set.size == Some(0);
         let set = if truncates { Bitmap::of(&[super::super::attrs::number::SIZE]) } else { NOTHING_SET };
-        Ok(Target { object, attr, is_new: false, change: unchanged(&dir_attr), set, truncates })
+        Ok(Target {
+            object,
+            attr,
+            is_new: false,
+            change: unchanged(&dir_attr),
+            set,
+            truncates,
+            name: Some((dir.id.ino, name.into())),
+        })
     }
 
     fn wanted_attrs(&self, how: Option<&CreateHow<'_>>) -> Result<(SetAttr, Bitmap), NfsStat> {
@@ -383,7 +393,19 @@ impl<'m> Run<'m> {
             change: change_of(&changed),
             set: if is_new || is_exclusive { mask } else { NOTHING_SET },
             truncates: !is_new && !is_exclusive && set.size == Some(0),
+            name: Some((dir.id.ino, name.into())),
         })
+    }
+
+    fn held(&self, open: Open, target: &Target) -> HeldOpen {
+        HeldOpen {
+            open,
+            uid: target.object.cred.uid,
+            address: self.caller.peer.ip().to_canonical(),
+            name: target.name.clone(),
+            handle: target.object.handle(target.object.id),
+            granted: None,
+        }
     }
 
     /// Asks the table of all doors, and keeps the open.
@@ -407,7 +429,7 @@ impl<'m> Run<'m> {
             FsError::Shared => NfsStat::ShareDenied,
             error => stat_of(&error),
         })?;
-        let mut held = Some(HeldOpen { open, uid: object.cred.uid, handle: object.handle(object.id), granted: None });
+        let mut held = Some(self.held(open, target));
         let mut try_open = || -> Result<_, NfsStat> {
             let mut state = self.v4.lock();
             let file = Self::key(&mut state, object.files(), object.id.ino)?;
