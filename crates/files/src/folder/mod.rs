@@ -35,6 +35,7 @@ mod listing;
 mod names;
 mod notify;
 mod numbers;
+mod place;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,8 @@ pub(crate) struct Folder {
     answers: Answers,
     /// Attributes come with those of DOS and the time of creation that a client set ([`dos`]).
     shows_dos: bool,
+    /// As [`larder_volume::Volume::only`].
+    only: Option<Ino>,
 }
 
 /// Keeps an inode alive while it is open.
@@ -112,7 +115,7 @@ impl Hosts {
         };
         let ino = host.identify(top.as_fd())?.id.ino;
         host.add_top(ino, top.clone());
-        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false }, ino))
+        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false, only: None }, ino))
     }
 }
 
@@ -124,6 +127,10 @@ impl Folder {
 
     pub(crate) fn with_origin(&self, origin: u32) -> Folder {
         Folder { origin, ..self.clone() }
+    }
+
+    pub(crate) fn only(&self, ino: Ino) -> Folder {
+        Folder { only: Some(ino), ..self.clone() }
     }
 
     pub(crate) fn with_answers(&self, answers: Answers) -> Folder {

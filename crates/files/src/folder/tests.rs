@@ -29,7 +29,8 @@ fn both() -> Vec<Fixture> {
     host.without_handles();
     let ino = host.identify(top.as_fd()).unwrap().id.ino;
     host.add_top(ino, top.clone());
-    let folder = Folder { host: Arc::new(host), top, origin: 0, answers: Answers::Durable, shows_dos: false };
+    let folder =
+        Folder { host: Arc::new(host), top, origin: 0, answers: Answers::Durable, shows_dos: false, only: None };
     let files = Services::default().of_folder(folder);
     vec![with, Fixture { dir, files, top: ino }]
 }
