@@ -36,6 +36,7 @@ mod guarded;
 pub mod leases;
 pub mod locks;
 mod opens;
+mod place;
 mod read;
 mod recycle;
 mod remove;
@@ -184,6 +185,12 @@ impl Files {
     /// came later.
     pub fn ordered(&self) -> Files {
         Files { tree: self.tree.with_answers(Answers::Ordered), ..self.clone() }
+    }
+
+    /// The same door, whose removals and renames act on the inode `ino` alone: [`larder_fs::FsError::NotFound`] for a name
+    /// that leads to another one. In a folder of the host another program may exchange the name between look and act.
+    pub fn only(&self, ino: Ino) -> Files {
+        Files { tree: self.tree.only(ino), ..self.clone() }
     }
 
     /// The same door with DOS attributes and times of creation in all attributes, also where reading them costs a look at each

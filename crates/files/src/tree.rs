@@ -158,6 +158,13 @@ impl Tree {
         }
     }
 
+    pub(crate) fn only(&self, ino: Ino) -> Tree {
+        match self {
+            Tree::Volume(tree) => Tree::Volume(tree.only(ino)),
+            Tree::Folder(tree) => Tree::Folder(tree.only(ino)),
+        }
+    }
+
     /// A volume's attributes are whole at every door.
     pub(crate) fn with_dos(&self) -> Tree {
         match self {

@@ -387,6 +387,13 @@ impl Host {
         self.known.lock().put(attr.id.ino, attr.kind, place);
     }
 
+    /// A directory that was reached by its path. Without handles its number leads nowhere until somebody lists it.
+    pub(super) fn remember_dir(&self, dir: &Node) {
+        if self.shape.is_some() {
+            self.known.lock().put(dir.ino(), dir.attr.kind, Place::Handle(dir.attr.id.generation));
+        }
+    }
+
     /// Of a listing, which has not looked at it.
     pub(crate) fn remember_listed(&self, dir: Ino, name: &Bytes, ino: Ino, kind: FileKind) {
         let mut known = self.known.lock();

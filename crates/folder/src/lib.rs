@@ -37,6 +37,7 @@ mod listing;
 mod names;
 mod notify;
 mod numbers;
+mod place;
 mod streams;
 mod xattrs;
 
@@ -67,6 +68,8 @@ pub struct Folder {
     answers: Answers,
     /// Attributes come with those of DOS and the time of creation that a client set ([`dos`]).
     shows_dos: bool,
+    /// As [`larder_volume::Volume::only`].
+    only: Option<Ino>,
 }
 
 /// Keeps an inode alive while it is open.
@@ -123,7 +126,7 @@ impl Folder {
     fn of(host: Arc<Host>, top: Arc<OwnedFd>) -> FsResult<(Folder, Ino)> {
         let ino = host.identify(top.as_fd())?.id.ino;
         host.add_top(ino, top.clone());
-        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false }, ino))
+        Ok((Folder { host, top, origin: 0, answers: Answers::Durable, shows_dos: false, only: None }, ino))
     }
 
     /// The folder at `path` as on a filesystem that has no handles, for tests.
@@ -148,6 +151,10 @@ impl Folder {
 
     pub fn with_origin(&self, origin: u32) -> Folder {
         Folder { origin, ..self.clone() }
+    }
+
+    pub fn only(&self, ino: Ino) -> Folder {
+        Folder { only: Some(ino), ..self.clone() }
     }
 
     pub fn with_answers(&self, answers: Answers) -> Folder {

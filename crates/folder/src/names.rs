@@ -629,6 +629,11 @@ impl Folder {
         .await
     }
 
+    /// See [`Folder::only`].
+    fn check_only(&self, node: &Node) -> FsResult<()> {
+        if self.only.is_none_or(|only| only == node.ino()) { Ok(()) } else { Err(FsError::NotFound) }
+    }
+
     /// Returns the attributes of what lost the name.
     fn take_away(&self, cred: &Cred, dir: &Node, name: &[u8], victim: &Node) -> FsResult<Attr> {
         let _own = self.host.notices.own(&[Own::Goes(dir.ino(), name)]);
@@ -644,6 +649,7 @@ impl Folder {
         let parent = self.host.guarded(dir, cred)?;
         judge::require(&parent, cred, ACCESS_EXECUTE)?;
         let victim = self.host.child(dir, name)?;
+        self.check_only(&victim)?;
         judge::may_remove(&parent, &self.host.guarded(&victim, cred)?, cred)?;
         Ok(victim)
     }
@@ -696,6 +702,7 @@ impl Folder {
             judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
             judge::require(&host.guarded(&to, &cred)?, &cred, ACCESS_EXECUTE)?;
             let source = host.child(&from, &from_name)?;
+            folder.check_only(&source)?;
             let target = match host.child(&to, &to_name) {
                 Ok(target) => Some(target),
                 Err(FsError::NotFound) => None,
@@ -748,6 +755,7 @@ impl Folder {
             let (from, to) = (host.node(from)?.directory()?, host.node(to)?.directory()?);
             judge::require(&host.guarded(&from, &cred)?, &cred, ACCESS_EXECUTE)?;
             let source = host.child(&from, &from_name)?;
+            folder.check_only(&source)?;
             match (directory, source.is_dir()) {
                 (false, true) => return Err(FsError::IsDirectory),
                 (true, false) => return Err(FsError::NotDirectory),

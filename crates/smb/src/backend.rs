@@ -126,11 +126,7 @@ pub struct FileInfo {
     /// below the share root, reported as the file id by QUERY_INFO and
     /// QUERY_DIRECTORY. Backends return the same value from `Handle::stat`
     /// and `Handle::list_dir` for the same file, across opens and renames.
-    /// `0` if the backend has none; the server then tells files apart by
-    /// path, so a file reached through two hard links counts as two files:
-    /// share modes, byte-range locks and leases taken through one name do
-    /// not see opens through the other, and clients on the two names can
-    /// both cache writes to it.
+    /// Never `0`. The server tells files apart by it, whatever their names.
     pub file_index: u64,
     /// Of a named stream: an id of its own, which no file has. `file_index`
     /// is that of the file or directory it belongs to. `0` otherwise.
@@ -289,42 +285,17 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// component is.
     async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)>;
 
-    /// Delete a file or an empty directory.
-    async fn unlink(&self, path: &SmbPath) -> SmbResult<()>;
-
-    /// Delete the file or empty directory that was open as `path` and has the
-    /// file id `file_index` (0 when the backend has none), because an open
-    /// marked it for deletion. A backend whose names others may change
-    /// meanwhile leaves a name alone that is another file's by now. The
-    /// default calls [`unlink`](Self::unlink).
-    async fn unlink_opened(&self, path: &SmbPath, _file_index: u64) -> SmbResult<()> {
-        self.unlink(path).await
-    }
-
-    /// Rename `from` to `to`.
+    /// What `path` leads to now.
     ///
-    /// If `to` names an existing file other than `from`, including another
-    /// hard link to the same file, fail with [`SmbError::Exists`] unless
-    /// `replace_if_exists` is set, in which case the existing file is
-    /// replaced. An existing directory at `to` is never
-    /// replaced: fail with [`SmbError::AccessDenied`].
-    async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()>;
+    /// Fails with [`SmbError::PathNotFound`] when a directory on the way is missing.
+    async fn locate(&self, path: &SmbPath) -> SmbResult<Located>;
 
-    /// Makes `to` a further name of the file opened as `from`, which the
-    /// backend reported as file id `file_index` (`0` where it reports none).
-    ///
-    /// If `to` names an existing entry, fail with [`SmbError::Exists`]
-    /// unless `replace_if_exists` is set; a directory is never replaced:
-    /// fail with [`SmbError::AccessDenied`]. The default supports no links.
-    async fn link(&self, _from: &SmbPath, _file_index: u64, _to: &SmbPath, _replace_if_exists: bool) -> SmbResult<()> {
-        Err(SmbError::NotSupported)
-    }
+    /// Whether the directory with the id `dir` is the one with the id `top` or lies below it.
+    async fn is_within(&self, dir: u64, top: u64) -> bool;
 
     /// The share as `user` (`None` for an anonymous or guest session) at `address` sees
     /// it, for a backend with permissions of its own. Asked at TREE_CONNECT;
-    /// CREATE, renames and listings of the tree then go to the result.
-    /// Deletes go to the share's own backend: they were allowed when the
-    /// open was granted DELETE. `None`, the default, uses the share's own
+    /// opens of the tree then go to the result. `None`, the default, uses the share's own
     /// backend for everybody.
     fn for_user(
         &self,
@@ -371,6 +342,52 @@ pub trait ShareBackend: Send + Sync + 'static {
     }
 }
 
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// The id of the directory that holds the name; `0` for the root of the share.
+    pub dir: u64,
+    /// The id of the file, directory or stream; `None` where the name is free.
+    pub file: Option<u64>,
+}
+
+/// The name of an open as the store has it now: whoever renames it or a directory above it, it stays the name of what was
+/// opened. It outlives the handle. Operations on a name that is gone, or that leads to something else by now, fail with
+/// [`SmbError::NotFound`].
+#[async_trait]
+pub trait OpenName: Send + Sync {
+    /// The path of the CREATE.
+    fn opened_as(&self) -> &SmbPath;
+
+    /// The id of the directory that holds it now, of a stream that of its file. `None` when it is gone, and for the root.
+    async fn dir(&self) -> Option<u64>;
+
+    /// The path in the share now.
+    async fn path(&self) -> SmbResult<SmbPath>;
+
+    /// Gives what was opened the name `to` in place of this one, as the open's user; a stream the name of the stream of `to`.
+    ///
+    /// If `to` names an existing file, including another
+    /// hard link to the same file, fail with [`SmbError::Exists`] unless
+    /// `replace` is set, in which case the existing file is
+    /// replaced. An existing directory at `to` is never
+    /// replaced: fail with [`SmbError::AccessDenied`].
+    async fn rename(&self, to: &SmbPath, replace: bool) -> SmbResult<()>;
+
+    /// Makes `to` a further name of the file that was opened.
+    ///
+    /// If `to` names an existing entry, fail with [`SmbError::Exists`]
+    /// unless `replace` is set; a directory is never replaced:
+    /// fail with [`SmbError::AccessDenied`].
+    async fn link(&self, to: &SmbPath, replace: bool) -> SmbResult<()>;
+
+    /// Removes the name, of a directory an empty one. The open was granted DELETE.
+    async fn remove(&self) -> SmbResult<()>;
+
+    /// As [`ShareBackend::modified`] for this entry, of a stream for its file.
+    async fn modified(&self, what: u32);
+}
+
 /// A live open file or directory handle.
 ///
 /// One handle per `CREATE`. `close` runs when CLOSE arrives, and when the
@@ -386,7 +403,10 @@ pub trait Handle: Send + Sync {
         false
     }
 
-    /// The open's client asks for the file's removal, which happens by the share's own backend later. `false`: it may
+    /// The name that the open was made by.
+    fn name(&self) -> std::sync::Arc<dyn OpenName>;
+
+    /// The open's client asks for the file's removal, which happens by [`OpenName::remove`] later. `false`: it may
     /// not. Must not wait.
     fn asks_for_removal(&self) -> bool {
         true
@@ -605,8 +625,7 @@ pub trait Handle: Send + Sync {
 /// Keeps a backend telling of changes, until it is dropped.
 pub type Watching = Box<dyn Send + Sync>;
 
-/// Backend for the synthetic IPC$ share. `open`, `unlink` and `rename`
-/// return [`SmbError::NotSupported`].
+/// Backend for the synthetic IPC$ share, where nothing is opened.
 pub(crate) struct NotSupportedBackend;
 
 #[async_trait]
@@ -614,11 +633,11 @@ impl ShareBackend for NotSupportedBackend {
     async fn open(&self, _path: &SmbPath, _opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
         Err(SmbError::NotSupported)
     }
-    async fn unlink(&self, _path: &SmbPath) -> SmbResult<()> {
+    async fn locate(&self, _path: &SmbPath) -> SmbResult<Located> {
         Err(SmbError::NotSupported)
     }
-    async fn rename(&self, _from: &SmbPath, _to: &SmbPath, _replace: bool) -> SmbResult<()> {
-        Err(SmbError::NotSupported)
+    async fn is_within(&self, _dir: u64, _top: u64) -> bool {
+        false
     }
     fn capabilities(&self) -> BackendCapabilities {
         BackendCapabilities {

@@ -54,8 +54,8 @@ mod wildcard;
 pub use access_mask::Access;
 pub use admission::{Admission, AdmissionObserver, StrangerAccount, StrangerLedger};
 pub use backend::{
-    BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenAction, OpenIntent,
-    OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
+    BackendCapabilities, DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Located, OpenAction,
+    OpenIntent, OpenName, OpenOptions, ShareBackend, StreamInfo, VolumeInfo, Watching,
 };
 pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;

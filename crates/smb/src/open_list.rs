@@ -56,18 +56,22 @@ impl ConfigHandle {
         let listed = all.into_iter().filter_map(|(id, user, address, open)| {
             let open = open.try_read().ok()?;
             let file = open.file.as_ref()?;
-            let standing = file.standing();
-            Some(SmbOpen {
-                id,
-                user,
-                address,
-                share: file.share().name.clone(),
-                path: file.path().display_backslash(),
-                is_directory: open.is_directory,
-                standing,
-            })
+            let (share, standing) = (file.share().name.clone(), file.standing());
+            let path = file.name().opened_as().display_backslash();
+            Some((
+                SmbOpen { id, user, address, share, path, is_directory: open.is_directory, standing },
+                Arc::clone(file.name()),
+            ))
         });
-        (listed.collect(), more)
+        let mut opens = Vec::new();
+        for (mut open, name) in listed.collect::<Vec<_>>() {
+            // What was removed keeps the name that it was opened by.
+            if let Ok(path) = name.path().await {
+                open.path = path.display_backslash();
+            }
+            opens.push(open);
+        }
+        (opens, more)
     }
 
     /// Closes an open as its client would, with its locks. Requests that wait on it end; later ones are answered

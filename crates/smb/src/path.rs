@@ -6,8 +6,6 @@
 
 use std::str::FromStr;
 
-use icu_normalizer::ComposingNormalizerBorrowed;
-
 use crate::error::{SmbError, SmbResult};
 use crate::moment::Moment;
 use crate::ntstatus;
@@ -111,7 +109,7 @@ impl SmbPath {
     }
 
     /// A named stream of the same file or directory.
-    pub(crate) fn with_stream(&self, stream: &str) -> SmbPath {
+    pub fn with_stream(&self, stream: &str) -> SmbPath {
         SmbPath { components: self.components.clone(), stream: Some(stream.to_owned()) }
     }
 
@@ -158,45 +156,6 @@ impl SmbPath {
     }
 }
 
-/// `name` without case and in one Unicode form, as shares look names up. (A share that tells forms apart may hold
-/// two entries that are one here: then an open of one holds up renames of the other.)
-pub(crate) fn folded(name: &str) -> String {
-    match name.is_ascii() {
-        true => name.to_ascii_lowercase(),
-        false => ComposingNormalizerBorrowed::new_nfc().normalize(name).to_lowercase(),
-    }
-}
-
-/// True if `a` and `b` name the same entry, comparing names
-/// case-insensitively unless `case_sensitive`.
-pub(crate) fn same_path(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
-    a.components().len() == b.components().len()
-        && starts_with(a, &b.without_stream(), case_sensitive)
-        && same_stream(a, b, case_sensitive)
-}
-
-/// `path` with its leading `from` replaced by `to`, if `path` is `from` or
-/// lies below it, comparing names case-insensitively unless
-/// `case_sensitive`.
-pub(crate) fn rebase(path: &SmbPath, from: &SmbPath, to: &SmbPath, case_sensitive: bool) -> Option<SmbPath> {
-    if from.stream.is_some() {
-        return same_path(path, from, case_sensitive).then(|| to.clone());
-    }
-    if !starts_with(path, from, case_sensitive) {
-        return None;
-    }
-    let mut components = to.components.clone();
-    components.extend_from_slice(&path.components[from.components.len()..]);
-    Some(SmbPath { components, stream: path.stream.clone() })
-}
-
-fn same_stream(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
-    match (&a.stream, &b.stream) {
-        (Some(a), Some(b)) if !case_sensitive => folded(a) == folded(b),
-        (a, b) => a == b,
-    }
-}
-
 /// Moves the component that names a moment to the front (`moment.leads_the_path`). A path leads to one moment at most.
 fn lead_with_moment(components: &mut [String]) -> SmbResult<()> {
     let mut moments = (0..components.len()).filter(|&at| Moment::from_label(&components[at]).is_some());
@@ -227,15 +186,6 @@ fn split_stream(path: &str) -> SmbResult<(&str, Option<String>)> {
         return Err(SmbError::NameInvalid);
     }
     Ok((file, (!stream.is_empty()).then(|| stream.to_owned())))
-}
-
-fn starts_with(path: &SmbPath, prefix: &SmbPath, case_sensitive: bool) -> bool {
-    path.components.len() >= prefix.components.len()
-        && path
-            .components
-            .iter()
-            .zip(&prefix.components)
-            .all(|(x, y)| if case_sensitive { x == y } else { folded(x) == folded(y) })
 }
 
 impl FromStr for SmbPath {
@@ -470,17 +420,6 @@ mod tests {
     }
 
     #[test]
-    fn rebase_moves_the_path_and_everything_below_it() {
-        let (from, to) = (p("Dir"), p("new\\place"));
-        assert_eq!(rebase(&p("Dir"), &from, &to, true), Some(to.clone()));
-        assert_eq!(rebase(&p("Dir\\Sub\\f.txt"), &from, &to, true), Some(p("new\\place\\Sub\\f.txt")));
-        assert_eq!(rebase(&p("dir\\f.txt"), &from, &to, true), None);
-        assert_eq!(rebase(&p("dir\\f.txt"), &from, &to, false), Some(p("new\\place\\f.txt")));
-        assert_eq!(rebase(&p("Dirt"), &from, &to, false), None);
-        assert_eq!(rebase(&p("other\\Dir"), &from, &to, false), None);
-    }
-
-    #[test]
     fn a_path_may_lead_to_a_stream() {
         for (text, components, stream) in [
             ("d\\f:s", &["d", "f"][..], Some("s")),
@@ -499,10 +438,6 @@ mod tests {
             assert!(bad.parse::<SmbPath>().is_err(), "{bad:?}");
         }
         assert!(!p(":s").is_root() && p("::$DATA").is_root());
-        assert!(same_path(&p("F:S"), &p("f:s"), false) && !same_path(&p("f:s"), &p("f"), false));
-        assert_eq!(rebase(&p("d\\f:s"), &p("D"), &p("e"), false), Some(p("e\\f:s")));
-        assert_eq!(rebase(&p("f:S"), &p("f:s"), &p("f:t"), false), Some(p("f:t")));
-        assert_eq!(rebase(&p("f"), &p("f:s"), &p("f:t"), false), None);
         assert_eq!(p("d\\f:s").to_string(), "d\\f:s");
     }
 

@@ -15,6 +15,11 @@ mod notify;
 pub(crate) mod peer;
 mod pipes;
 
+/// What `path` of `share` leads to.
+pub(crate) async fn index_of(share: &ShareBindings, path: &str) -> u64 {
+    share.backend.locate(&path.parse().unwrap()).await.unwrap().file.unwrap_or_default()
+}
+
 /// The users and shares that a test's server begins with.
 #[derive(Default)]
 pub(crate) struct Seed {

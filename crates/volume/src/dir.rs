@@ -77,6 +77,13 @@ impl Volume {
         if core.gone { Err(FsError::Stale) } else { Ok(core.parent) }
     }
 
+    /// A directory that holds `ino`: of a directory the one that does, of others a hint.
+    pub async fn holder(&self, ino: Ino) -> FsResult<Ino> {
+        let inode = self.state.inode(ino).await?;
+        let core = inode.core.lock();
+        if core.gone { Err(FsError::Stale) } else { Ok(core.parent) }
+    }
+
     /// The directory above `dir`, for a door whose top is the directory `top`: `top` is above itself, and so is, in a snapshot,
     /// what it was then, below its directory of snapshots. [`FsError::Stale`] for a directory that does not lie below `top`.
     pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {

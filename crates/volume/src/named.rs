@@ -56,6 +56,7 @@ impl State {
                     origin: 0,
                     answers: Answers::Ordered,
                     access_times: AccessTimes::NEVER,
+                    only: None,
                 };
                 let mut rounds = 0;
                 while !self.close_named(&dir).await? {

@@ -423,6 +423,7 @@ impl Volume {
         let parent = dir.core.lock().guarded();
         access::require(&parent, cred, ACCESS_EXECUTE)?;
         let entry = state.entry(dir, name).await?.ok_or(FsError::NotFound)?;
+        self.check_only(entry.ino)?;
         let inode = state.changeable(entry.ino).await?;
         let object = inode.core.lock().guarded();
         access::may_remove(&parent, &object, cred)?;
@@ -473,6 +474,7 @@ impl Volume {
             state.admit_removal().await?;
             access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
             let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
+            self.check_only(entry.ino)?;
             let victim = match state.changeable(entry.ino).await {
                 // Another client removed it in between.
                 Err(FsError::Stale) if state.entry(&dir, name).await? != Some(entry) => continue,

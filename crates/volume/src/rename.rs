@@ -144,6 +144,7 @@ impl Volume {
             access::require(&to.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
         }
         let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
+        self.check_only(source.entry.ino)?;
         intent.check_kind(source.is_dir())?;
         let target = state.find(to).await?;
         check_changeable(source.entry.ino)?;
@@ -195,8 +196,8 @@ impl Volume {
         drop(locks);
         let (ino, kind) = (source.entry.ino, source.entry.kind);
         let copy = Bytes::copy_from_slice;
-        match intent {
-            Intent::Rename(_) => state.send(|| Event::Renamed {
+        let renamed = |from: &Side<'_>, to: &Side<'_>, (ino, kind)| {
+            state.send(|| Event::Renamed {
                 origin: self.origin,
                 from: from.dir.id.ino,
                 from_name: copy(from.name),
@@ -204,7 +205,15 @@ impl Volume {
                 to_name: copy(to.name),
                 ino,
                 kind,
-            }),
+            });
+        };
+        match intent {
+            Intent::Rename(mode) => {
+                renamed(from, to, (ino, kind));
+                if let (RenameMode::Exchange, Some(target)) = (mode, &target) {
+                    renamed(to, from, (target.entry.ino, target.entry.kind));
+                }
+            }
             // To others it is a removal: nobody goes on with the file at its new place.
             Intent::SetAside { .. } => {
                 let (origin, gone, kept) = (self.origin, (from.dir.id.ino, from.name), (to.dir.id.ino, to.name));

@@ -28,6 +28,8 @@ pub struct Volume {
     pub(crate) origin: u32,
     pub(crate) answers: Answers,
     pub(crate) access_times: AccessTimes,
+    /// See [`Volume::only`].
+    pub(crate) only: Option<Ino>,
 }
 
 impl Volume {
@@ -45,6 +47,17 @@ impl Volume {
     /// The same volume with another rule for the access times of what is read.
     pub fn with_access_times(&self, access_times: AccessTimes) -> Volume {
         Volume { access_times, ..self.clone() }
+    }
+
+    /// The same volume, whose removals and renames act on the inode `ino` alone: [`FsError::NotFound`] for a name that leads to
+    /// another one, also if it has only just come to lead there.
+    pub fn only(&self, ino: Ino) -> Volume {
+        Volume { only: Some(ino), ..self.clone() }
+    }
+
+    /// See [`Volume::only`].
+    pub(crate) fn check_only(&self, ino: Ino) -> FsResult<()> {
+        if self.only.is_none_or(|only| only == ino) { Ok(()) } else { Err(FsError::NotFound) }
     }
 
     /// The wait before an answer (`meta.durable_before_answer`).

@@ -22,11 +22,11 @@ use larder_fs::{
     Stability, XattrMode,
 };
 use larder_smb::{
-    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
+    DirEntry, DirPage, ExtendedAttribute, FileInfo, FileTimes, Handle, OpenName, Pattern, SecurityDescriptor, SmbError,
     SmbResult, StreamInfo, Watching,
 };
 
-use super::feed::FeedHold;
+use super::open_name::EntryName;
 use super::stats::Op;
 use super::status::OrStatus;
 use super::tree::Core;
@@ -52,7 +52,7 @@ pub struct FileHandle {
     /// The cookie at which a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
     pub open: Open,
-    pub _hold: FeedHold,
+    pub entry_name: Arc<EntryName>,
 }
 
 #[async_trait]
@@ -63,11 +63,11 @@ impl Handle for FileHandle {
     }
 
     fn asks_for_removal(&self) -> bool {
-        let may = self.core.files.check_unblocked(&self.who).is_ok();
-        if may {
-            self.core.removers.note(self.ino, &self.who.client);
-        }
-        may
+        self.core.files.check_unblocked(&self.who).is_ok()
+    }
+
+    fn name(&self) -> Arc<dyn OpenName> {
+        self.entry_name.clone()
     }
 
     fn claim(&self, access: u32, share: u32) -> bool {

@@ -8,7 +8,7 @@
 //! ```text
 //!   client -> larder-smb -> Tree (one per user and share)  -> Volume
 //!                    ^         `-> FileHandle (one per open) -> Volume
-//!                    `---- Feed <- events of the volume, from other protocols
+//!                    `---- Feed <- events of the volume, from all protocols
 //! ```
 //!
 //! - `smb.contract_before_answer`: no answer leaves before the volume's contract holds. Creates,
@@ -28,6 +28,7 @@ mod handle;
 mod interfaces;
 mod names;
 mod notices;
+mod open_name;
 mod people;
 mod rights;
 pub mod secret;
@@ -38,6 +39,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod times;
+mod tracker;
 mod tree;
 mod volume_door;
 
@@ -58,10 +60,9 @@ use crate::login::DoorUser;
 use crate::nfs::Network;
 use crate::share::{Closed, is_within};
 use crate::strangers::{Budget, Stranger, Strangers};
-use feed::Feed;
 use people::{AccessList, Directory, People};
 pub(crate) use rights::{granted, is_kept};
-use tree::{Core, Removers, Tree};
+use tree::{Core, Tree};
 use volume_door::VolumeDoors;
 
 /// Requests may carry this much data; clients ask for less where they like.
@@ -384,7 +385,6 @@ impl SmbServer {
 
     async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<AccessList, SmbError> {
         let (door, files) = self.doors.of(&share.files);
-        let feed = Feed::new(files.clone(), door.clone());
         let access: AccessList = share.users.iter().cloned().collect();
         let people = share.people(self.directory.clone(), access.clone());
         let core = Arc::new(Core {
@@ -393,10 +393,8 @@ impl SmbServer {
             read_only: share.read_only,
             only_from: share.only_from.clone(),
             people,
-            feed,
             door: door.clone(),
             stats: self.stats.clone(),
-            removers: Removers::default(),
         });
         let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
         // Another machine's changes would break no lease.

@@ -16,7 +16,10 @@ use larder_smb::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResu
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::rights;
 use super::status::{OrStatus, status};
-use super::tree::{Attempt, Tree};
+use super::tree::{Attempt, FoundEntry, Tree, Way};
+
+/// A file, its entry, and the directory that holds it.
+type FoundBase = (Attr, Option<FoundEntry>, Option<Attr>);
 
 /// Names of one page when streams are listed.
 const PAGE_ENTRIES: usize = 256;
@@ -24,13 +27,13 @@ const PAGE_ENTRIES: usize = 256;
 const LISTED_MAX: usize = 4096;
 
 impl Tree {
-    pub(super) async fn open_stream(&self, path: &SmbPath, stream: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
+    pub(super) async fn open_stream(&self, way: &Way<'_>, stream: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
         if opts.directory {
             return Err(SmbError::NotADirectory);
         }
         let makes = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate);
-        let (base, dir) = match self.base(path).await {
-            Err(SmbError::NotFound) if makes => match self.make_base(path, opts).await? {
+        let (base, entry, dir) = match self.base(way.path).await {
+            Err(SmbError::NotFound) if makes => match self.make_base(way, opts).await? {
                 Some(made) => made,
                 None => return Ok(Attempt::Raced),
             },
@@ -47,26 +50,30 @@ impl Tree {
             Some(dir) => self.find_stream(dir, stream).await,
             None => Err(FsError::NotFound),
         };
+        let base = &(base, entry);
         match (found, named) {
-            (Ok(attr), _) => self.open_found(&base, &attr, stream, rights, opts).await,
+            (Ok(attr), Some(dir)) => self.open_found(way, base, (dir, &attr), stream, rights, opts).await,
             (Err(FsError::NotFound), _) if !makes => Err(SmbError::NotFound),
             (Err(FsError::NotFound), Some(dir)) if may_write => {
                 let name = stream.as_bytes();
                 match files.create(&Cred::root(), dir, name, CreateMode::Guarded, SetAttr::default()).await {
-                    Ok((attr, ..)) => self.opened_stream(&base, &attr, stream, rights, OpenAction::Created).await,
+                    Ok((attr, ..)) => {
+                        self.opened_stream(way, base, (dir, &attr), stream, rights, OpenAction::Created).await
+                    }
                     Err(FsError::Exists) if opts.intent != OpenIntent::Create => Ok(Attempt::Raced),
                     Err(error) => Err(status(error)),
                 }
             }
-            (Err(FsError::NotFound), _) => Err(SmbError::AccessDenied),
+            (Err(FsError::NotFound) | Ok(_), _) => Err(SmbError::AccessDenied),
             (Err(error), _) => Err(status(error)),
         }
     }
 
     async fn open_found(
         &self,
-        base: &Attr,
-        attr: &Attr,
+        way: &Way<'_>,
+        base: &(Attr, Option<FoundEntry>),
+        at: (Ino, &Attr),
         stream: &str,
         rights: u32,
         opts: &OpenOptions,
@@ -74,28 +81,31 @@ impl Tree {
         match opts.intent {
             OpenIntent::Create => Err(SmbError::Exists),
             OpenIntent::Open | OpenIntent::OpenOrCreate => {
-                self.opened_stream(base, attr, stream, rights, OpenAction::Opened).await
+                self.opened_stream(way, base, at, stream, rights, OpenAction::Opened).await
             }
             _ => {
                 if rights & rights::WRITE_DATA == 0 {
                     return Err(SmbError::AccessDenied);
                 }
                 let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-                self.core.files.setattr(&Cred::root(), attr.id.ino, empty).await.or_status()?;
-                self.opened_stream(base, attr, stream, rights, OpenAction::Overwritten).await
+                self.core.files.setattr(&Cred::root(), at.1.id.ino, empty).await.or_status()?;
+                self.opened_stream(way, base, at, stream, rights, OpenAction::Overwritten).await
             }
         }
     }
 
     async fn opened_stream(
         &self,
-        base: &Attr,
-        attr: &Attr,
+        way: &Way<'_>,
+        (base, entry): &(Attr, Option<FoundEntry>),
+        (dir, attr): (Ino, &Attr),
         stream: &str,
         rights: u32,
         action: OpenAction,
     ) -> SmbResult<Attempt> {
-        Ok(match self.handle(attr.id, Some(base.id), stream, rights).await? {
+        let own = FoundEntry { dir, spelled: Bytes::copy_from_slice(stream.as_bytes()), id: attr.id };
+        let base = Some((base.id, entry.clone()));
+        Ok(match self.handle(way, (attr.id, Some(own)), base, stream, rights).await? {
             Some(handle) => Attempt::Opened(handle, action),
             None => Attempt::Raced,
         })
@@ -105,60 +115,52 @@ impl Tree {
         self.core.files.lookup(&Cred::root(), dir, stream.as_bytes(), MATCH).await
     }
 
-    /// The file or directory of a stream, and the directory it lies in (none for the root of the share).
-    async fn base(&self, path: &SmbPath) -> SmbResult<(Attr, Option<Attr>)> {
+    /// The file or directory of a stream, its entry, and the directory it lies in (none for the root of the share).
+    async fn base(&self, path: &SmbPath) -> SmbResult<FoundBase> {
         match self.parent(path).await? {
-            Some((dir, name)) => Ok((self.entry(&dir, name).await.or_status()?, Some(dir))),
-            None => Ok((self.top(path).await.or_status()?, None)),
+            Some((dir, name)) => {
+                let (attr, entry) = self.found(&dir, name).await.or_status()?;
+                Ok((attr, Some(entry), Some(dir)))
+            }
+            None => Ok((self.top(path).await.or_status()?, None, None)),
         }
     }
 
     /// `None` when somebody else has made it meanwhile.
-    async fn make_base(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Option<(Attr, Option<Attr>)>> {
-        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::NotFound) };
-        match self.create(&dir, name, opts).await? {
-            Attempt::Opened(handle, _) => {
-                let attr = self.core.files.getattr(handle.ino).await.or_status()?;
-                Ok(Some((attr, Some(dir))))
-            }
+    async fn make_base(&self, way: &Way<'_>, opts: &OpenOptions) -> SmbResult<Option<FoundBase>> {
+        let Some((dir, name)) = self.parent(way.path).await? else { return Err(SmbError::NotFound) };
+        match self.create(way, &dir, name, opts).await? {
+            Attempt::Opened(..) => match self.found(&dir, name).await {
+                Ok((attr, entry)) => Ok(Some((attr, Some(entry), Some(dir)))),
+                Err(FsError::NotFound) => Ok(None),
+                Err(error) => Err(status(error)),
+            },
             Attempt::Raced => Ok(None),
         }
     }
 
     /// The directory of a stream, the stream, and its name as stored.
-    async fn stored_stream(&self, path: &SmbPath, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
-        self.stream_of(&self.base(path).await?.0, stream).await
-    }
-
-    async fn stream_of(&self, base: &Attr, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
+    pub(super) async fn stream_of(&self, base: &Attr, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
         let dir = self.core.files.named_dir(base.id.ino, false).await.or_status()?.ok_or(SmbError::NotFound)?;
         let attr = self.find_stream(dir, stream).await.or_status()?;
         let stored = self.core.files.stored_name(dir, stream.as_bytes()).await.or_status()?;
         Ok((dir, attr, stored))
     }
 
-    /// Removes a stream that was open, unless the name is another's by now.
-    pub(super) async fn remove_stream(&self, path: &SmbPath, stream: &str, opened: Ino) -> SmbResult<()> {
-        let (dir, attr, stored) = self.stored_stream(path, stream).await?;
-        if attr.id.ino != opened {
-            return Err(SmbError::NotFound);
-        }
-        self.core.files.outright().unlink(&Cred::root(), dir, &stored).await.or_status()?;
-        Ok(())
-    }
-
-    pub(super) async fn rename_stream(&self, path: &SmbPath, from: &str, to: &str, replace: bool) -> SmbResult<()> {
+    /// Renames the stream `from` of the open file `base`.
+    pub(super) async fn rename_stream(
+        &self,
+        base: Ino,
+        (dir, from, attr): (Ino, &[u8], Attr),
+        to: &str,
+        replace: bool,
+    ) -> SmbResult<()> {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
         let files = &self.core.files;
-        // The path may lead to another file than the one that was opened: the streams of whatever it leads to are judged.
-        let (base, _) = self.base(path).await?;
-        let Ok(_held) = files.open_judged(base.id, larder_files::Uses::NOTHING).await else {
-            return Err(SmbError::NotFound);
-        };
+        let base = files.getattr(base).await.or_status()?;
         self.may_change_streams(&base).await?;
-        let (dir, attr, stored) = self.stream_of(&base, from).await?;
         match self.find_stream(dir, to).await {
             Ok(taken) if taken.id == attr.id => {}
             Ok(_) if !replace => return Err(SmbError::Exists),
@@ -169,7 +171,8 @@ impl Tree {
             Err(FsError::NotFound) => {}
             Err(error) => return Err(status(error)),
         }
-        files.rename(&Cred::root(), dir, &stored, dir, to.as_bytes(), RenameMode::NoReplace).await.or_status()?;
+        let files = files.only(attr.id.ino);
+        files.rename(&Cred::root(), dir, from, dir, to.as_bytes(), RenameMode::NoReplace).await.or_status()?;
         Ok(())
     }
 }

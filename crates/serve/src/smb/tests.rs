@@ -4,7 +4,9 @@
 
 use larder_base::{Clock, SystemClock};
 use larder_fs::{Ino, SetAttr, Stability, acl};
-use larder_smb::{Bytes, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult};
+use larder_smb::{
+    Bytes, Handle, OpenAction, OpenIntent, OpenName, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
+};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode, Volume};
 use object_store::memory::InMemory;
 
@@ -41,7 +43,6 @@ impl Fixture {
         directory.set(&[user("ann", 1000), user("bob", 1001)]);
         let access = ["ann", "bob"].map(|name| (name.to_owned(), Access::ReadWrite)).into_iter().collect();
         let (door, own) = VolumeDoors::default().of(&Files::alone(volume.clone()));
-        let feed = Feed::new(own.clone(), door.clone());
         let people = People { directory, access, guest: false, act_as: None };
         let core = Arc::new(Core {
             files: own,
@@ -49,17 +50,15 @@ impl Fixture {
             read_only: false,
             only_from: None,
             people,
-            feed,
             door,
             stats: Arc::default(),
-            removers: Removers::default(),
         });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
     }
 
     /// A share of the directory `root` instead of the whole volume.
     fn share_folder(&mut self, root: Ino) {
-        let Core { files, people, feed, door, stats, .. } = &*self.share.core;
+        let Core { files, people, door, stats, .. } = &*self.share.core;
         let core = Core {
             files: files.clone(),
             root,
@@ -71,10 +70,8 @@ impl Fixture {
                 guest: false,
                 act_as: None,
             },
-            feed: feed.clone(),
             door: door.clone(),
             stats: stats.clone(),
-            removers: Removers::default(),
         };
         self.share = Tree::new(Arc::new(core), Cred::root(), true);
     }
@@ -110,6 +107,15 @@ type Opened = SmbResult<(Box<dyn Handle>, OpenAction)>;
 
 async fn open(tree: &Arc<dyn ShareBackend>, name: &str, intent: OpenIntent, access: u32) -> Opened {
     tree.open(&path(name), opts(intent, access)).await
+}
+
+/// The name of an open of `name`, which stays open no longer.
+async fn name_of(tree: &Arc<dyn ShareBackend>, name: &str) -> Arc<dyn OpenName> {
+    open(tree, name, OpenIntent::Open, 0).await.unwrap().0.name()
+}
+
+async fn rename(tree: &Arc<dyn ShareBackend>, from: &str, to: &str, replace: bool) -> SmbResult<()> {
+    name_of(tree, from).await.rename(&path(to), replace).await
 }
 
 async fn make(tree: &Arc<dyn ShareBackend>, name: &str, data: &str) -> u64 {
@@ -231,19 +237,19 @@ async fn renames_replace_only_when_told_and_change_case() {
     make(&ann, "a", "a").await;
     make(&ann, "B", "b").await;
     let root = mkdir(&ann, "").await;
-    assert!(matches!(ann.rename(&path("a"), &path("b"), false).await, Err(SmbError::Exists)));
-    ann.rename(&path("a"), &path("A"), false).await.unwrap();
+    assert!(matches!(rename(&ann, "a", "b", false).await, Err(SmbError::Exists)));
+    rename(&ann, "a", "A", false).await.unwrap();
     assert_eq!(listing(&*root).await.len(), 2);
     assert!(listing(&*root).await.contains(&"A".to_owned()));
-    ann.rename(&path("A"), &path("b"), true).await.unwrap();
+    rename(&ann, "A", "b", true).await.unwrap();
     assert_eq!(listing(&*root).await, ["b"]);
     assert_eq!(content(&ann, "b").await, "a");
     mkdir(&ann, "dir").await;
-    assert!(matches!(ann.rename(&path("b"), &path("DIR"), true).await, Err(SmbError::AccessDenied)));
+    assert!(matches!(rename(&ann, "b", "DIR", true).await, Err(SmbError::AccessDenied)));
     let (handle, _) = open(&ann, "b", OpenIntent::Open, 0).await.unwrap();
     let ino = Ino(handle.stat().await.unwrap().file_index);
     f.volume.link(&Cred::root(), ino, Ino::ROOT, b"c").await.unwrap();
-    ann.rename(&path("b"), &path("c"), true).await.unwrap();
+    rename(&ann, "b", "c", true).await.unwrap();
     assert!(!listing(&*root).await.contains(&"b".to_owned()));
 }
 
@@ -254,7 +260,8 @@ async fn a_delete_spares_another_file_that_took_the_name_and_follows_its_own() {
     let root = mkdir(&ann, "").await;
     mkdir(&ann, "d").await;
     let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_fs::NameMatch::Exact).await.unwrap().id.ino;
-    let opened = make(&ann, "File", "old").await;
+    make(&ann, "File", "old").await;
+    let opened = name_of(&ann, "fILE").await;
     let rename = async |from: Ino, name: &[u8], to: Ino, new: &[u8]| {
         f.volume.rename(&Cred::root(), from, name, to, new, larder_fs::RenameMode::Replace).await.unwrap();
     };
@@ -265,11 +272,11 @@ async fn a_delete_spares_another_file_that_took_the_name_and_follows_its_own() {
     // A second name is not the one that was opened.
     let linked = make(&ann, "one", "kept").await;
     f.volume.link(&Cred::root(), Ino(linked), Ino::ROOT, b"two").await.unwrap();
+    let one = name_of(&ann, "one").await;
     f.volume.unlink(&Cred::root(), Ino::ROOT, b"one").await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    f.share.unlink_opened(&path("file"), opened).await.unwrap();
-    assert!(f.share.unlink_opened(&path("file"), opened).await.is_err());
-    assert!(f.share.unlink_opened(&path("one"), linked).await.is_err());
+    opened.remove().await.unwrap();
+    assert!(opened.remove().await.is_err());
+    assert!(one.remove().await.is_err());
     assert_eq!((content(&ann, "file").await, content(&ann, "f").await), ("new".to_owned(), "other".to_owned()));
     assert_eq!(content(&ann, "two").await, "kept");
     refused(open(&ann, "d\\h", OpenIntent::Open, 0).await, SmbError::NotFound);
@@ -284,7 +291,8 @@ async fn a_delete_finds_its_file_below_folders_that_others_renamed() {
     for folder in ["a", "a\\b", "z"] {
         mkdir(&ann, folder).await;
     }
-    let opened = make(&ann, "a\\b\\file", "old").await;
+    make(&ann, "a\\b\\file", "old").await;
+    let opened = name_of(&ann, "A\\b\\File").await;
     let ino = async |dir: Ino, name: &[u8]| {
         f.volume.lookup(&Cred::root(), dir, name, larder_fs::NameMatch::Exact).await.unwrap().id.ino
     };
@@ -299,8 +307,8 @@ async fn a_delete_finds_its_file_below_folders_that_others_renamed() {
     mkdir(&ann, "a").await;
     mkdir(&ann, "a\\b").await;
     make(&ann, "a\\b\\file", "new").await;
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    f.share.unlink_opened(&path("A\\b\\File"), opened).await.unwrap();
+    assert_eq!(opened.path().await.unwrap(), path("z\\elsewhere"));
+    opened.remove().await.unwrap();
     refused(open(&ann, "z\\elsewhere", OpenIntent::Open, 0).await, SmbError::NotFound);
     assert_eq!(content(&ann, "a\\b\\file").await, "new");
     drop(root);
@@ -409,11 +417,11 @@ async fn renames_are_told_as_windows_tells_them() {
     }
     mkdir(&ann, "d").await;
     let mut watch = observe(&ann, "", true).await;
-    ann.rename(&path("a"), &path("t.txt"), true).await.unwrap();
+    rename(&ann, "a", "t.txt", true).await.unwrap();
     heard(&mut watch, &[(REMOVED, "t.txt"), (OLD_NAME, "a"), (NEW_NAME, "t.txt")]).await;
-    ann.rename(&path("x"), &path("X"), false).await.unwrap();
+    rename(&ann, "x", "X", false).await.unwrap();
     heard(&mut watch, &[(REMOVED, "x"), (OLD_NAME, "x"), (NEW_NAME, "X")]).await;
-    ann.rename(&path("X"), &path("d\\X"), false).await.unwrap();
+    rename(&ann, "X", "d\\X", false).await.unwrap();
     heard(&mut watch, &[(REMOVED, "X"), (ADDED, "d\\X")]).await;
 }
 
@@ -455,7 +463,7 @@ async fn a_watch_of_a_tree_hears_of_everybody_at_any_depth() {
     create(b, b"moved").await;
     f.volume.unlink(&cred, b, b"moved").await.unwrap();
     heard(&mut watch, &[(ADDED, r"c\d\moved"), (REMOVED, r"c\d\moved")]).await;
-    ann.rename(&path("top\\c"), &path("top\\e"), false).await.unwrap();
+    name_of(&ann, "top\\c").await.rename(&path("top\\e"), false).await.unwrap();
     let (made, _) = f.volume.mkdir(&cred, b, b"new", SetAttr::default()).await.unwrap();
     create(made.id.ino, b"in").await;
     heard(&mut watch, &[(OLD_NAME, "c"), (NEW_NAME, "e"), (ADDED, r"e\d\new"), (ADDED, r"e\d\new\in")]).await;
@@ -580,15 +588,14 @@ async fn nothing_changes_in_the_past() {
     refused(open(&ann, &name, OpenIntent::Truncate, rights::WRITE_DATA).await, protected());
     refused(open(&ann, &name, OpenIntent::OverwriteOrCreate, rights::WRITE_DATA).await, protected());
     refused(open(&ann, &format!("{one}\\new"), OpenIntent::Create, rights::WRITE_DATA).await, protected());
-    let index = handle.stat().await.unwrap().file_index;
     let (past, new) = (path(&name), path("new"));
+    let (of_past, of_today) = (handle.name(), name_of(&ann, "f").await);
     for outcome in [
-        ann.unlink(&past).await,
-        ann.unlink_opened(&past, index).await,
-        ann.rename(&past, &new, false).await,
-        ann.rename(&path("f"), &past, true).await,
-        ann.link(&new, index, &past, false).await,
-        ann.link(&past, index, &new, false).await,
+        of_past.remove().await,
+        of_past.rename(&new, false).await,
+        of_today.rename(&past, true).await,
+        of_today.link(&past, false).await,
+        of_past.link(&new, false).await,
     ] {
         assert_eq!(outcome.unwrap_err().to_nt_status(), protected().to_nt_status());
     }
@@ -622,8 +629,8 @@ async fn the_past_of_a_shared_folder_is_found_by_number_and_ends_at_it() {
         f.volume.symlink(&root, dir, name.as_bytes(), target.as_bytes(), SetAttr::default()).await.unwrap();
     }
     let one = f.snapshot("one").await;
-    whole.rename(&path("old name"), &path("new name"), false).await.unwrap();
-    whole.rename(&path("moved in"), &path("new name\\moved in"), false).await.unwrap();
+    rename(&whole, "old name", "new name", false).await.unwrap();
+    rename(&whole, "moved in", "new name\\moved in", false).await.unwrap();
     f.share_folder(folder);
     let ann = f.tree("ann");
     assert_eq!(ann.moments().len(), 1, "the folder is younger than the first snapshot");

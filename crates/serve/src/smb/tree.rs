@@ -11,10 +11,9 @@
 //! - `tree.past_by_number`: the root of the share at a moment of the past is the directory that has the root's inode number in the
 //!   snapshot, wherever it was then and whatever its name. Below it names decide, as they were then.
 //! - `tree.archive_and_user`: a new file carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
-//! - `tree.deletes_as_root`: deletes run as root, since the grant of DELETE at the open allowed
-//!   them, in the name of the client that asked ([`Removers`]). The share's own tree is used for nothing else.
+//! - `tree.paths_once`: a path is walked by the open that names it. From then on the open is its inode and its entry
+//!   ([`super::open_name`]).
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -24,17 +23,18 @@ use larder_files::{Files, Uses};
 use larder_fs::{
     Aspects, Attr, Client, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
 };
+use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 use larder_smb::{
-    BackendCapabilities, Handle, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend,
-    SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
+    BackendCapabilities, Handle, Located, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor,
+    ShareBackend, SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
 };
-use parking_lot::Mutex;
 
 use crate::nfs::Network;
 use crate::share::is_within;
 
-use super::feed::Feed;
+use super::feed::FeedHold;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
+use super::open_name::{EntryName, OpenEntry};
 use super::people::People;
 use super::stats::{Op, Stats};
 use super::status::{MEDIA_WRITE_PROTECTED, OrStatus, path_status, status};
@@ -50,7 +50,7 @@ const CLIMBS_MAX: usize = 256;
 /// Components of link targets that wait to be walked.
 const PENDING_MAX: usize = 4096;
 /// How often an open starts over because the name came or went meanwhile.
-const RACES_MAX: usize = 8;
+pub(super) const RACES_MAX: usize = 8;
 const SECTOR_BYTES: u32 = 512;
 
 /// The state that all users of a share have in common.
@@ -62,30 +62,8 @@ pub struct Core {
     /// See [`super::SmbShare::only_from`].
     pub only_from: Option<Vec<Network>>,
     pub people: People,
-    pub feed: Arc<Feed>,
     pub door: Arc<VolumeDoor>,
     pub stats: Arc<Stats>,
-    pub removers: Removers,
-}
-
-/// The clients that have asked for removals, which happen when the last open ends and are the share's own acts.
-#[derive(Default)]
-pub struct Removers(Mutex<HashMap<Ino, Client>>);
-
-impl Removers {
-    /// Removals that wait. A client of one more stays unknown.
-    const MAX: usize = 4096;
-
-    pub(super) fn note(&self, ino: Ino, client: &Client) {
-        let mut waiting = self.0.lock();
-        if waiting.len() < Self::MAX || waiting.contains_key(&ino) {
-            waiting.insert(ino, client.clone());
-        }
-    }
-
-    fn take(&self, ino: Ino) -> Option<Client> {
-        self.0.lock().remove(&ino)
-    }
 }
 
 /// The share as one user sees it.
@@ -98,25 +76,29 @@ pub struct Tree {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.door.forget(self.files.origin());
+        self.door.feed.forget_origin(self.files.origin());
     }
 }
 
 impl Core {
-    /// The entry that a client calls `name`, whichever way it is spelled.
-    async fn find(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<Attr> {
-        match self.files.lookup(who, dir, &names::stored(name), MATCH).await {
+    /// The entry that a client calls `name`, whichever way it is spelled, and the spelling that found it.
+    async fn find(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<(Attr, Bytes)> {
+        let spelled = names::stored(name);
+        match self.files.lookup(who, dir, &spelled, MATCH).await {
             Err(FsError::NotFound) => match names::verbatim(name) {
-                Some(verbatim) => self.files.lookup(who, dir, verbatim, MATCH).await,
+                Some(verbatim) => {
+                    let attr = self.files.lookup(who, dir, verbatim, MATCH).await?;
+                    Ok((attr, Bytes::copy_from_slice(verbatim)))
+                }
                 None => Err(FsError::NotFound),
             },
-            found => found,
+            found => Ok((found?, Bytes::copy_from_slice(&spelled))),
         }
     }
 
     /// The same, with its name as stored; a symbolic link is not followed.
     pub async fn find_stored(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<(Attr, Bytes)> {
-        let attr = self.find(who, dir, name).await?;
+        let (attr, _) = self.find(who, dir, name).await?;
         let stored = match self.files.stored_name(dir, &names::stored(name)).await {
             Err(FsError::NotFound) => match names::verbatim(name) {
                 Some(verbatim) => self.files.stored_name(dir, verbatim).await?,
@@ -218,10 +200,16 @@ impl Tree {
 
     /// The entry `name` of `dir`, links followed.
     pub(super) async fn entry(&self, dir: &Attr, name: &str) -> FsResult<Attr> {
-        let attr = self.core.find(&self.who, dir.id.ino, name).await?;
+        Ok(self.found(dir, name).await?.0)
+    }
+
+    /// The same, and the entry itself.
+    pub(super) async fn found(&self, dir: &Attr, name: &str) -> FsResult<(Attr, FoundEntry)> {
+        let (attr, spelled) = self.core.find(&self.who, dir.id.ino, name).await?;
+        let entry = FoundEntry { dir: dir.id.ino, spelled, id: attr.id };
         match attr.kind {
-            FileKind::Symlink => self.core.follow(&self.who, dir.id.ino, attr).await,
-            _ => Ok(attr),
+            FileKind::Symlink => Ok((self.core.follow(&self.who, dir.id.ino, attr).await?, entry)),
+            _ => Ok((attr, entry)),
         }
     }
 
@@ -235,26 +223,40 @@ impl Tree {
     }
 
     async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
+        let way = self.begin(path);
         if let Some(stream) = path.stream() {
-            return self.open_stream(path, stream, opts).await;
+            return self.open_stream(&way, stream, opts).await;
         }
         let Some((dir, name)) = self.parent(path).await? else {
             let root = self.top(path).await.or_status()?;
-            return self.open_existing(root, None, "", opts).await;
+            return self.open_existing(&way, (root, None), None, "", opts).await;
         };
-        match self.entry(&dir, name).await {
-            Ok(attr) => self.open_existing(attr, Some(&dir), name, opts).await,
+        match self.found(&dir, name).await {
+            Ok((attr, entry)) => self.open_existing(&way, (attr, Some(entry)), Some(&dir), name, opts).await,
             Err(FsError::NotFound) => match opts.intent {
                 OpenIntent::Open | OpenIntent::Truncate => Err(SmbError::NotFound),
-                _ => self.create(&dir, name, opts).await,
+                _ => self.create(&way, &dir, name, opts).await,
             },
             Err(e) => Err(status(e)),
         }
     }
 
+    /// Before anything of `path` is looked up.
+    fn begin<'p>(&self, path: &'p SmbPath) -> Way<'p> {
+        let feed = &self.core.door.feed;
+        let hold = feed.hold();
+        Way {
+            path,
+            directory_renames: feed.tracker.directory_renames(),
+            events: self.core.files.events_sent(),
+            _hold: hold,
+        }
+    }
+
     async fn open_existing(
         &self,
-        attr: Attr,
+        way: &Way<'_>,
+        (attr, entry): (Attr, Option<FoundEntry>),
         dir: Option<&Attr>,
         name: &str,
         opts: &OpenOptions,
@@ -282,7 +284,9 @@ impl Tree {
         if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
             return Err(SmbError::AccessDenied);
         }
-        let Some(handle) = self.handle(attr.id, None, name, rights).await? else { return Ok(Attempt::Raced) };
+        let Some(handle) = self.handle(way, (attr.id, entry), None, name, rights).await? else {
+            return Ok(Attempt::Raced);
+        };
         if opts.delete_on_close && !handle.asks_for_removal() {
             return Err(SmbError::AccessDenied);
         }
@@ -296,7 +300,7 @@ impl Tree {
         Ok(Attempt::Opened(handle, OpenAction::Overwritten))
     }
 
-    pub(super) async fn create(&self, dir: &Attr, name: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
+    pub(super) async fn create(&self, way: &Way<'_>, dir: &Attr, name: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
@@ -324,7 +328,8 @@ impl Tree {
         // The maker of a file gets the access that it asked for, whatever mode the file came to have.
         let Some(rights) = self.rights(&attr, Some(dir)).await? else { return Ok(Attempt::Raced) };
         let rights = rights | opts.access;
-        match self.handle(attr.id, None, name, rights).await? {
+        let entry = FoundEntry { dir: dir.id.ino, spelled: Bytes::copy_from_slice(&stored), id: attr.id };
+        match self.handle(way, (attr.id, Some(entry)), None, name, rights).await? {
             Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
             None => Ok(Attempt::Raced),
         }
@@ -357,29 +362,74 @@ impl Tree {
         Ok(())
     }
 
-    /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.
+    /// `None` when the inode or its entry went away since they were looked up. `base` is the file that a stream belongs to.
     pub(super) async fn handle(
         &self,
-        id: FileId,
-        base: Option<FileId>,
+        way: &Way<'_>,
+        (id, entry): (FileId, Option<FoundEntry>),
+        base: Option<(FileId, Option<FoundEntry>)>,
         name: &str,
         rights: u32,
     ) -> SmbResult<Option<Box<FileHandle>>> {
-        let hold = self.core.feed.hold();
-        let base = match base {
-            Some(base) => match self.hold_open(base).await? {
-                Some(open) => Some((base.ino, open)),
-                None => return Ok(None),
-            },
-            None => None,
+        let (base, file) = match base {
+            Some((base, entry)) => {
+                let Some(open) = self.hold_open(base).await? else { return Ok(None) };
+                let path = way.path.without_stream();
+                let Some(file) = self.name(way, path, (base, entry), None).await? else { return Ok(None) };
+                (Some((base.ino, open)), Some(file))
+            }
+            None => (None, None),
         };
         let Some(open) = self.hold_open(id).await? else { return Ok(None) };
+        let Some(entry_name) = self.name(way, way.path.clone(), (id, entry), file).await? else { return Ok(None) };
         let ino = id.ino;
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
         let name = name.to_owned();
-        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, open, _hold: hold })))
+        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, open, entry_name })))
+    }
+
+    /// The name of an open of `id`, which `entry` led to. `None` when the entry has moved or gone since it was looked up:
+    /// the feed may have seen that before it followed the entry.
+    async fn name(
+        &self,
+        way: &Way<'_>,
+        path: SmbPath,
+        (id, entry): (FileId, Option<FoundEntry>),
+        file: Option<Arc<EntryName>>,
+    ) -> SmbResult<Option<Arc<EntryName>>> {
+        let files = &self.core.files;
+        let (mut followed, mut held) = (None, None);
+        if let Some(FoundEntry { dir, spelled, id: found }) = entry {
+            if found != id && files.reuses_numbers() {
+                held = match files.hold(found).await {
+                    Ok(held) => Some(held),
+                    Err(FsError::Stale | FsError::NotFound) => return Ok(None),
+                    Err(error) => return Err(status(error)),
+                };
+            }
+            let tracked = self.core.door.feed.tracker.track(found.ino, dir, spelled.clone());
+            if files.events_sent() != way.events {
+                match files.lookup(&Cred::root(), dir, &spelled, MATCH).await {
+                    Ok(attr) if attr.id == found => {}
+                    Ok(_) | Err(FsError::Stale | FsError::NotFound | FsError::NotDirectory) => return Ok(None),
+                    Err(error) => return Err(status(error)),
+                }
+            }
+            followed = Some(OpenEntry { tracked, id: found });
+        }
+        let name = EntryName::new((self.clone(), id.ino), path, followed, file, way.directory_renames, held);
+        Ok(Some(Arc::new(name)))
+    }
+
+    /// The same tree with root's rights, in the name of its client.
+    pub(super) fn as_root_for_client(&self) -> Tree {
+        Tree { who: Cred { client: self.who.client.clone(), ..Cred::root() }, ..self.clone() }
+    }
+
+    pub(super) fn who(&self) -> &Cred {
+        &self.who
     }
 
     async fn hold_open(&self, id: FileId) -> SmbResult<Option<larder_files::Open>> {
@@ -390,77 +440,24 @@ impl Tree {
         }
     }
 
-    async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
-        match attr.kind {
-            FileKind::Directory => self.core.files.rmdir(&self.who, dir, stored).await.map(drop),
-            _ => self.core.files.unlink(&self.who, dir, stored).await.map(drop),
-        }
-        .or_status()
-    }
-
-    /// The name that `opened` was opened by: or that another protocol has given it, or a folder above it, since.
-    async fn find_opened(&self, components: &[String], opened: Ino) -> FsResult<(Ino, Attr, Bytes)> {
-        let (name, parents) = components.split_last().ok_or(FsError::NotFound)?;
-        let root = self.core.files.getattr(self.core.root).await?;
-        let found = match self.walk(root, parents).await {
-            Ok(dir) => self.find_there(dir.id.ino, name, opened).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Err(FsError::NotFound | FsError::NotDirectory) => {
-                self.find_there(self.walk_moved(parents).await?, name, opened).await
-            }
-            found => found,
-        }
-    }
-
-    async fn find_there(&self, dir: Ino, name: &str, opened: Ino) -> FsResult<(Ino, Attr, Bytes)> {
-        match self.core.find_stored(&self.who, dir, name).await {
-            Ok((attr, stored)) if self.leads_to(dir, attr, opened).await => Ok((dir, attr, stored)),
-            Ok(_) | Err(FsError::NotFound) => self.find_moved(opened, dir, name).await,
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The directory that `components` led to before others renamed some of them.
-    async fn walk_moved(&self, components: &[String]) -> FsResult<Ino> {
-        let mut at = self.core.root;
-        for name in components {
-            at = match self.core.feed.moved_away(at, &names::stored(name)) {
-                Some(moved) => moved,
-                None => self.entry(&self.core.files.getattr(at).await?, name).await?.id.ino,
-            };
-        }
-        Ok(at)
-    }
-
-    /// Itself or as a symbolic link.
-    async fn leads_to(&self, dir: Ino, attr: Attr, opened: Ino) -> bool {
-        match attr.kind {
-            FileKind::Symlink => self.core.follow(&self.who, dir, attr).await.is_ok_and(|at| at.id.ino == opened),
-            _ => attr.id.ino == opened,
-        }
-    }
-
-    async fn find_moved(&self, opened: Ino, dir: Ino, name: &str) -> FsResult<(Ino, Attr, Bytes)> {
-        let moved = self.core.feed.moved(opened, dir, &names::stored(name));
-        let (dir, name) = moved.ok_or(FsError::NotFound)?;
-        let attr = self.core.files.lookup(&self.who, dir, &name, NameMatch::Exact).await?;
-        if attr.id.ino == opened { Ok((dir, attr, name)) } else { Err(FsError::NotFound) }
-    }
-
-    /// Renames onto a name that may be taken, by the source itself (its case changes) or by another.
-    async fn rename_onto(&self, from: (Ino, Bytes, Attr), to: (Ino, &str), replace: bool) -> SmbResult<()> {
+    /// Renames onto a name that may be taken, by the source itself (its case changes) or by another. Returns the stored name
+    /// where the source has it already by another link.
+    pub(super) async fn rename_onto(
+        &self,
+        from: (Ino, Bytes, Attr),
+        to: (Ino, &str),
+        replace: bool,
+    ) -> SmbResult<Option<Bytes>> {
         let (from_dir, from_name, source) = from;
         let (to_dir, to_name) = to;
-        let files = &self.core.files;
+        let files = &self.core.files.only(source.id.ino);
         let wanted = names::stored(to_name);
         let mode = match self.core.find_stored(&self.who, to_dir, to_name).await {
             Err(FsError::NotFound) => RenameMode::NoReplace,
             Err(e) => return Err(status(e)),
             Ok((_, stored)) if to_dir == from_dir && stored == from_name => {
                 if *stored == *wanted {
-                    return Ok(());
+                    return Ok(None);
                 }
                 RenameMode::NoReplace
             }
@@ -470,7 +467,7 @@ impl Tree {
                 if target.id == source.id {
                     // POSIX does nothing when both are links to one inode; SMB wants the source's name gone.
                     files.outright().unlink(&self.who, from_dir, &from_name).await.or_status()?;
-                    return Ok(());
+                    return Ok(Some(stored));
                 }
                 if *stored != *wanted {
                     // Another case of the name is taken: it goes under its own name, atomically.
@@ -482,22 +479,64 @@ impl Tree {
                         .rename(&self.who, to_dir, &stored, to_dir, &wanted, RenameMode::NoReplace)
                         .await
                         .or_status()?;
-                    return Ok(());
+                    return Ok(None);
                 }
                 RenameMode::Replace
             }
         };
         files.rename(&self.who, from_dir, &from_name, to_dir, &wanted, mode).await.or_status()?;
+        Ok(None)
+    }
+
+    /// Makes `to` a further name of an inode.
+    pub(super) async fn link(&self, ino: Ino, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Link);
+        let Some((dir, name)) = self.parent(to).await? else { return Err(SmbError::AccessDenied) };
+        if !self.writable {
+            return Err(SmbError::AccessDenied);
+        }
+        let files = &self.core.files;
+        let dir = dir.id.ino;
+        let wanted = names::stored(name);
+        match self.core.find_stored(&self.who, dir, name).await {
+            Err(FsError::NotFound) => drop(files.link(&self.who, ino, dir, &wanted).await.or_status()?),
+            found => {
+                let (taken, stored) = found.or_status()?;
+                match taken.kind {
+                    _ if !replace_if_exists => return Err(SmbError::Exists),
+                    FileKind::Directory => return Err(SmbError::AccessDenied),
+                    _ if taken.id.ino == ino => {}
+                    _ => drop(files.relink(&self.who, ino, dir, &stored).await.or_status()?),
+                }
+            }
+        }
         Ok(())
     }
 }
 
 /// Nothing is made, moved or removed in the past.
-fn of_today(path: &SmbPath) -> SmbResult<()> {
+pub(super) fn of_today(path: &SmbPath) -> SmbResult<()> {
     match path.moment() {
         Some(_) => Err(SmbError::Status(MEDIA_WRITE_PROTECTED)),
         None => Ok(()),
     }
+}
+
+/// An entry as it was found.
+#[derive(Clone)]
+pub(super) struct FoundEntry {
+    pub dir: Ino,
+    pub spelled: Bytes,
+    /// Of what it leads to, which may be a symbolic link.
+    pub id: FileId,
+}
+
+/// An open under way, and what had happened in the volume before it looked.
+pub(super) struct Way<'p> {
+    pub path: &'p SmbPath,
+    directory_renames: u64,
+    events: u64,
+    _hold: FeedHold,
 }
 
 pub(super) enum Attempt {
@@ -518,66 +557,23 @@ impl ShareBackend for Tree {
         Err(SmbError::AccessDenied)
     }
 
-    async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
-        let _op = self.core.stats.begin(Op::Remove);
-        of_today(path)?;
-        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
-        let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
-        self.remove(dir.id.ino, attr, &stored).await?;
-        Ok(())
-    }
-
-    async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
-        let _op = self.core.stats.begin(Op::Remove);
-        of_today(path)?;
-        if let Some(stream) = path.stream() {
-            return self.remove_stream(path, stream, Ino(file_index)).await;
-        }
-        let client = self.core.removers.take(Ino(file_index)).unwrap_or_default();
-        let asked = Tree { who: Cred { client, ..self.who.clone() }, ..self.clone() };
-        let (dir, attr, stored) = asked.find_opened(path.components(), Ino(file_index)).await.or_status()?;
-        asked.remove(dir, attr, &stored).await?;
-        Ok(())
-    }
-
-    async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
-        let _op = self.core.stats.begin(Op::Rename);
-        of_today(from).and(of_today(to))?;
-        if let (Some(from_stream), Some(to_stream)) = (from.stream(), to.stream()) {
-            return self.rename_stream(from, from_stream, to_stream, replace_if_exists).await;
-        }
-        let (Some((from_dir, from_name)), Some((to_dir, to_name))) = (self.parent(from).await?, self.parent(to).await?)
-        else {
-            return Err(SmbError::AccessDenied);
+    async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
+        let Some((dir, name)) = self.parent(path).await? else {
+            return Ok(Located { dir: 0, file: Some(self.top(path).await.or_status()?.id.ino.0) });
         };
-        let (attr, stored) = self.core.find_stored(&self.who, from_dir.id.ino, from_name).await.or_status()?;
-        self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await?;
-        Ok(())
+        let file = match (self.entry(&dir, name).await, path.stream()) {
+            (Ok(base), Some(stream)) => self.stream_of(&base, stream).await.map(|(_, attr, _)| attr),
+            (found, _) => found.or_status(),
+        };
+        match file {
+            Ok(attr) => Ok(Located { dir: dir.id.ino.0, file: Some(attr.id.ino.0) }),
+            Err(SmbError::NotFound) => Ok(Located { dir: dir.id.ino.0, file: None }),
+            Err(error) => Err(error),
+        }
     }
 
-    async fn link(&self, _from: &SmbPath, file_index: u64, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
-        let _op = self.core.stats.begin(Op::Link);
-        of_today(to)?;
-        let Some((dir, name)) = self.parent(to).await? else { return Err(SmbError::AccessDenied) };
-        if !self.writable {
-            return Err(SmbError::AccessDenied);
-        }
-        let files = &self.core.files;
-        let (ino, dir) = (Ino(file_index), dir.id.ino);
-        let wanted = names::stored(name);
-        match self.core.find_stored(&self.who, dir, name).await {
-            Err(FsError::NotFound) => drop(files.link(&self.who, ino, dir, &wanted).await.or_status()?),
-            found => {
-                let (taken, stored) = found.or_status()?;
-                match taken.kind {
-                    _ if !replace_if_exists => return Err(SmbError::Exists),
-                    FileKind::Directory => return Err(SmbError::AccessDenied),
-                    _ if taken.id.ino == ino => {}
-                    _ => drop(files.relink(&self.who, ino, dir, &stored).await.or_status()?),
-                }
-            }
-        }
-        Ok(())
+    async fn is_within(&self, dir: u64, top: u64) -> bool {
+        self.core.files.is_within(Ino(dir), Ino(top)).await.unwrap_or(false)
     }
 
     fn watches(&self) -> Watches {

@@ -4,7 +4,7 @@
 //!   inode. A promise to a client of one share holds on the others.
 //! - `shares.table_recalls`: before another door acts, the table recalls the caches of clients.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,9 +12,11 @@ use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
 use larder_fs::Ino;
+use larder_fs::Ino;
 use larder_smb::{OpenFiles, OutsideAccess};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
+use super::feed::Feed;
 use super::notices::Notices;
 
 /// Events of the volume carry who caused them: each share is somebody else, so that watchers of one hear of another.
@@ -23,10 +25,9 @@ static NEXT_ORIGIN: AtomicU32 = AtomicU32::new(u32::from_be_bytes(*b"SMB\0"));
 pub struct VolumeDoor {
     pub open_files: OpenFiles,
     pub notices: Arc<Notices>,
+    pub feed: Arc<Feed>,
     /// As the door: its shares are parts of it.
     files: Files,
-    /// Of its shares.
-    origins: RwLock<HashSet<u32>>,
 }
 
 /// The doors of the volumes that are shared.
@@ -42,33 +43,17 @@ impl VolumeDoors {
         let door = all.get(&files.id()).and_then(Weak::upgrade).unwrap_or_else(|| {
             let files = files.for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
             let (open_files, notices) = (OpenFiles::default(), Notices::new(&files));
-            let door = Arc::new(VolumeDoor { open_files, notices, files, origins: RwLock::default() });
+            let feed = Feed::new(files.clone(), open_files.clone());
+            let door = Arc::new(VolumeDoor { open_files, notices, feed, files });
             let holder: Weak<dyn Holder> = Arc::downgrade(&door) as _;
             door.files.add_holder(holder);
             all.insert(door.files.id(), Arc::downgrade(&door));
             door
         });
         let origin = NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed);
-        door.origins.write().insert(origin);
+        door.feed.add_origin(origin);
         let part = door.files.for_part(origin).as_in(files).with_dos();
         (door, part)
-    }
-}
-
-impl VolumeDoor {
-    /// A share of it made the change: the table has broken the leases already.
-    pub fn made(&self, origin: u32) -> bool {
-        self.origins.read().contains(&origin)
-    }
-
-    /// A share is gone.
-    pub fn forget(&self, origin: u32) {
-        self.origins.write().remove(&origin);
-    }
-
-    /// A file, or any file, was changed by another door.
-    pub fn changed_outside(&self, ino: Option<Ino>) {
-        self.open_files.changed_outside(ino.map(|ino| ino.0));
     }
 }
 

@@ -18,7 +18,9 @@ use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::client_negotiate::ClientNegotiate;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::PendingOps;
+use crate::error::{SmbError, SmbResult};
 use crate::files::{Begun, ChannelSequence, DurableReg, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg};
+use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
 use crate::share::{Caller, ShareBindings};
@@ -361,9 +363,10 @@ pub struct Open {
 }
 
 impl Open {
-    /// The open's current name on the share, `None` once the open is closed.
-    pub fn path(&self) -> Option<SmbPath> {
-        self.file.as_ref().map(FileRef::path)
+    /// The open's current path on the share. Fails once the open is closed.
+    pub(crate) async fn path(&self) -> SmbResult<SmbPath> {
+        let file = self.file.as_ref().ok_or(SmbError::Status(ntstatus::STATUS_FILE_CLOSED))?;
+        file.name().path().await
     }
 
     /// Puts back the times the open keeps fixed, after a change made through it.
@@ -375,7 +378,7 @@ impl Open {
         if let Some(handle) = self.handle.as_ref()
             && let Err(e) = handle.set_times(fixed).await
         {
-            warn!(error = %e, path = %self.path().unwrap_or_default(), "restoring fixed times failed");
+            warn!(error = %e, path = %handle.name().opened_as(), "restoring fixed times failed");
         }
     }
 

@@ -80,31 +80,25 @@ pub(crate) async fn finish_close(
         _ => None,
     };
     let delete_on_close = delete_on_close && (!is_directory || handle.dir_is_empty().await.unwrap_or(false));
+    let name = handle.name();
     if let Err(e) = handle.close().await {
-        let path = file.as_ref().map(FileRef::path).unwrap_or_default();
-        debug!(error = %e, path = %path, "backend close failed");
+        debug!(error = %e, path = %name.opened_as(), "backend close failed");
     }
     let (Some(file), Some(share)) = (file, &share) else {
         return;
     };
     let marks_deleted = delete_on_close && is_directory;
     let dir = file.index();
-    // The name is read and reported with no rename in between, when anyone
-    // on the share may hear it.
-    let names =
-        if exclusive.is_none() && wrote && share.has_listeners() { Some(share.names_lock().await) } else { None };
-    let path = file.path();
-    let spared = file.parent_lease();
+    let reported = wrote && share.has_listeners();
+    let told = reported.then(|| file.change_of_entry());
     match file.release(delete_on_close) {
         Some(pending) => {
-            drop(names);
             drop(exclusive);
             pending.run().await;
         }
         None => {
-            if wrote && (names.is_some() || exclusive.is_some()) {
-                share.modified(&path, CONTENT_CHANGED).await;
-                share.files.entry_changed(share, &path, spared);
+            if let Some(told) = told {
+                told.tell(CONTENT_CHANGED).await;
             }
             // It stays delete-pending, open elsewhere, as FileDispositionInformation would leave it.
             if marks_deleted {
@@ -179,7 +173,7 @@ mod tests {
         let (handle, _) = share.backend.open(&path, opts).await.unwrap();
         let info = handle.stat().await.unwrap();
         let sharing = Sharing { access: DELETE, share: 0 };
-        let file = FileRef::register(share, &info, &path, sharing.into()).unwrap().0;
+        let file = FileRef::register(share, &info, handle.name(), sharing.into()).unwrap().0;
         drop(Open {
             file_id: FileId::default(),
             handle: Some(handle),
@@ -201,7 +195,7 @@ mod tests {
             lock_sequences: Default::default(),
             channel_sequence: Arc::default(),
         });
-        let in_table = || share.files.path_is_open(share, &path) || share.files.delete_pending_at(share, &path);
+        let in_table = || share.files.is_open(info.file_index) || share.files.delete_pending(info.file_index);
         for _ in 0..100 {
             if !in_table() {
                 break;

@@ -13,16 +13,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::path::SmbPath;
-use crate::share::ShareBindings;
-
 use super::lease::{LeaseId, Trigger};
 use super::table::{FileNode, lock};
 
-/// The directories of one store that have leases, by the address of their nodes.
+/// The directories of one store that have leases, by their ids.
 #[derive(Default)]
 pub(super) struct LeasedDirectories {
-    nodes: Mutex<HashMap<usize, Arc<FileNode>>>,
+    nodes: Mutex<HashMap<u64, Arc<FileNode>>>,
     /// As many as `nodes`, to be read without its lock.
     count: AtomicUsize,
 }
@@ -31,14 +28,16 @@ impl LeasedDirectories {
     /// A lease is granted on `node`.
     pub(super) fn add(&self, node: &Arc<FileNode>) {
         let mut nodes = lock(&self.nodes);
-        nodes.insert(Arc::as_ptr(node).addr(), Arc::clone(node));
+        nodes.insert(node.key, Arc::clone(node));
         self.count.store(nodes.len(), Ordering::Release);
     }
 
     /// The last lease on `node` has ended.
     pub(super) fn remove(&self, node: &Arc<FileNode>) {
         let mut nodes = lock(&self.nodes);
-        nodes.remove(&Arc::as_ptr(node).addr());
+        if nodes.get(&node.key).is_some_and(|own| Arc::ptr_eq(own, node)) {
+            nodes.remove(&node.key);
+        }
         self.count.store(nodes.len(), Ordering::Release);
     }
 
@@ -46,27 +45,23 @@ impl LeasedDirectories {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Breaks the leases on the directories of `share` that hold the entry `path`, but for `spared`. A stream is no entry.
-    pub(super) fn entry_changed(&self, share: &ShareBindings, path: &SmbPath, spared: Option<LeaseId>) {
-        if path.stream().is_none()
-            && let Some(dir) = path.parent()
-        {
-            self.break_where(|node| node.is_open_as(share, &dir), spared);
+    /// Breaks the leases on the directory `dir`, an entry of which was changed, but for `spared`.
+    pub(super) fn entry_changed(&self, dir: u64, spared: Option<LeaseId>) {
+        if self.is_empty() {
+            return;
+        }
+        let leased = lock(&self.nodes).get(&dir).cloned();
+        if let Some(node) = leased {
+            node.break_leases(Trigger::Write, spared);
         }
     }
 
     /// Breaks all of them: an entry of one, nobody knows which, was changed (`dirlease.outside_breaks_all`).
     pub(super) fn any_entry_changed(&self) {
-        self.break_where(|_| true, None);
-    }
-
-    fn break_where(&self, concerned: impl Fn(&FileNode) -> bool, spared: Option<LeaseId>) {
         if self.is_empty() {
             return;
         }
         let leased: Vec<_> = lock(&self.nodes).values().cloned().collect();
-        for node in leased.iter().filter(|node| concerned(node)) {
-            node.break_leases(Trigger::Write, spared);
-        }
+        leased.iter().for_each(|node| node.break_leases(Trigger::Write, None));
     }
 }

@@ -20,7 +20,6 @@ use uuid::Uuid;
 
 use crate::conn::state::{Connection, Open};
 use crate::ntstatus;
-use crate::path::{SmbPath, same_path};
 use crate::share::ShareBindings;
 use crate::utils::fill_random;
 
@@ -191,8 +190,8 @@ pub(crate) struct Claim<'a> {
     pub lease: Option<(LeaseId, LeaseVersion)>,
     /// The CreateGuid of a version 2 request.
     pub create_guid: Option<[u8; 16]>,
-    /// The name in the request; `None` when it is not a valid name.
-    pub name: Option<&'a SmbPath>,
+    /// What the name in the request leads to; `None` when that is nothing, or no valid name.
+    pub file: Option<u64>,
 }
 
 /// An open that a replayed CREATE names.
@@ -569,12 +568,10 @@ impl DurableTable {
         let Ok(open) = open.try_read() else {
             return Err(Unclaimed::Wait(self.changed.subscribe()));
         };
-        let case_sensitive = claim.share.backend.capabilities().case_sensitive;
-        Ok(open.file.as_ref().is_some_and(|f| {
-            open.delete_on_close
-                || f.delete_pending()
-                || claim.name.is_some_and(|name| same_path(&f.path(), name, case_sensitive))
-        }))
+        Ok(open
+            .file
+            .as_ref()
+            .is_some_and(|f| open.delete_on_close || f.delete_pending() || claim.file == Some(f.index())))
     }
 
     /// The durable open of `client` with `create_guid` that a replayed
@@ -740,9 +737,6 @@ mod tests {
 
     const V1: Durability = Durability { create_guid: None, timeout: Duration::from_secs(60), replay_eligible: false };
 
-    /// The name of the fixture's first open.
-    static A: std::sync::LazyLock<SmbPath> = std::sync::LazyLock::new(|| "a".parse().unwrap());
-
     fn lease(n: u8) -> LeaseId {
         LeaseId { client: Uuid::from_bytes([1; 16]), key: [n; 16] }
     }
@@ -756,14 +750,14 @@ mod tests {
             let (handle, _) = self.share.backend.open(&path, opts).await.unwrap();
             let mut info = FileInfo::new("");
             info.file_index = u64::from(n);
-            let lease_ref = self.leases.acquire(lease(n), &self.share, &path).unwrap();
+            let lease_ref = self.leases.acquire(lease(n), &self.share, Some(u64::from(n))).unwrap();
             let req = OpenRequest {
                 sharing: Sharing { access: FILE_READ_DATA | FILE_WRITE_DATA, share: 7 },
                 owner: Notified::new(&self.outbound, None),
                 lease: Some(lease(n)),
                 ..OpenRequest::default()
             };
-            let mut file = FileRef::register(&self.share, &info, &path, req).unwrap().0;
+            let mut file = FileRef::register(&self.share, &info, handle.name(), req).unwrap().0;
             let request = LeaseRequest { id: lease(n), state, version: LeaseVersion::V2, epoch: 0, parent: None };
             let (granted, guard) = self.leases.grant(lease_ref, &mut file, &request, || LeaseState::RWH).unwrap();
             drop(guard);
@@ -927,7 +921,7 @@ mod tests {
         client: Uuid,
         lease: Option<(LeaseId, LeaseVersion)>,
     ) -> Claim<'a> {
-        Claim { share, user, client, lease, create_guid: None, name: Some(&A) }
+        Claim { share, user, client, lease, create_guid: None, file: Some(1) }
     }
 
     #[test]
@@ -958,10 +952,9 @@ mod tests {
             assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
         }
         let me = lease(1).client;
-        let b: SmbPath = "b".parse().unwrap();
         let with = |n, create_guid| Claim {
             create_guid,
-            name: Some(if n == 1 { &*A } else { &b }),
+            file: Some(u64::from(n)),
             ..claim(&f.share, Some("alice"), me, Some((lease(n), LeaseVersion::V2)))
         };
         let not_found = ntstatus::STATUS_OBJECT_NAME_NOT_FOUND;
@@ -973,24 +966,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_name_is_compared_before_the_owner() {
+    async fn the_file_is_compared_before_the_owner() {
         let f = fixture(8);
         let open = f.open("a", "alice", 1, LeaseState::RH).await;
         let id = id_of(&open).await;
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
-        let other: SmbPath = "other".parse().unwrap();
-        let bob = |create_guid, name| Claim {
+        let bob = |create_guid, file| Claim {
             create_guid,
-            name,
+            file,
             ..claim(&f.share, Some("bob"), lease(1).client, Some((lease(1), LeaseVersion::V2)))
         };
-        assert_eq!(status(f.table.claim(id, &bob(None, Some(&other)))), ntstatus::STATUS_INVALID_PARAMETER);
+        assert_eq!(status(f.table.claim(id, &bob(None, Some(2)))), ntstatus::STATUS_INVALID_PARAMETER);
         assert_eq!(
             status(f.table.claim(id, &bob(None, None))),
             ntstatus::STATUS_INVALID_PARAMETER,
-            "a name that is not valid matches nothing"
+            "a name that leads to nothing matches nothing"
         );
-        assert_eq!(status(f.table.claim(id, &bob(None, Some(&A)))), ntstatus::STATUS_ACCESS_DENIED);
+        assert_eq!(status(f.table.claim(id, &bob(None, Some(1)))), ntstatus::STATUS_ACCESS_DENIED);
         assert_eq!(f.counts().1, 1, "refusals change nothing");
     }
 

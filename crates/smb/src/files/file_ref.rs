@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use tracing::debug;
 
 use crate::access_mask::DELETE;
-use crate::backend::FileInfo;
+use crate::backend::{FileInfo, OpenName};
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::path::SmbPath;
 use crate::proto::messages::{FileId, OplockLevel};
 use crate::share::ShareBindings;
 
@@ -20,8 +19,8 @@ use super::lease::{
 use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
 use super::pending_delete::PendingDelete;
 use super::table::{
-    DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FileKey, FileNode, FileState, KeptOpens, Named,
-    OpenEntry, READ_ACCESS, RangeLock, Sharing, WRITE_ACCESS, case_sensitive,
+    DurableMark, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FileNode, FileState, KeptOpens, OpenEntry,
+    READ_ACCESS, RangeLock, Sharing, WRITE_ACCESS,
 };
 
 /// Source of [`FileLease::serial`].
@@ -91,6 +90,7 @@ pub(crate) struct FileRef {
     share: Arc<ShareBindings>,
     node: Arc<FileNode>,
     id: u64,
+    name: Arc<dyn OpenName>,
     /// The binding of this open's lease, released after the entry leaves
     /// the table.
     lease: Option<LeaseRef>,
@@ -99,9 +99,36 @@ pub(crate) struct FileRef {
     released: bool,
 }
 
+/// Tells of a change through an open.
+pub(crate) struct ChangeOfEntry {
+    share: Arc<ShareBindings>,
+    name: Arc<dyn OpenName>,
+    spared: Option<LeaseId>,
+}
+
+impl ChangeOfEntry {
+    /// To those who watch, FILE_NOTIFY_CHANGE_* bits, and to those who hold a lease of the directory. A stream is no entry.
+    pub(crate) async fn tell(&self, what: u32) {
+        if !self.share.watches.is_empty() {
+            self.name.modified(what).await;
+        }
+        if self.share.files.has_leased_directories()
+            && self.name.opened_as().stream().is_none()
+            && let Some(dir) = self.name.dir().await
+        {
+            self.share.files.entry_changed(dir, self.spared);
+        }
+    }
+}
+
+/// The id of a stream, or of a file or directory itself.
+fn key_of(info: &FileInfo) -> u64 {
+    if info.stream_index == 0 { info.file_index } else { info.stream_index }
+}
+
 impl FileRef {
     /// Adds the open `req` describes of the file `info` describes, reached
-    /// through `path`, holding the lease it asks for. Fails with
+    /// through `name`, holding the lease it asks for. Fails with
     /// STATUS_DELETE_PENDING or STATUS_SHARING_VIOLATION when the opens
     /// already on the file do not allow it. An open that is not
     /// attribute-only breaks the leases it conflicts with, and returns a
@@ -110,25 +137,25 @@ impl FileRef {
     pub(crate) fn register(
         share: &Arc<ShareBindings>,
         info: &FileInfo,
-        path: &SmbPath,
+        name: Arc<dyn OpenName>,
         req: OpenRequest,
     ) -> Result<(Self, Option<BreakWait>), Refused> {
-        let key = FileKey::new(info, path, case_sensitive(share));
+        let key = key_of(info);
         let table = &share.files;
         let mut files = table.files();
         table.admit_beside(&files, info, req.sharing)?;
         let base = if info.stream_index != 0 { info.file_index } else { 0 };
         let node = files
-            .entry(key.clone())
+            .entry(key)
             .or_insert_with(|| {
                 if base != 0 {
                     table.streams.fetch_add(1, Ordering::AcqRel);
                 }
                 Arc::new_cyclic(|me| FileNode {
+                    key,
                     base,
                     state: Mutex::new(FileState {
                         me: me.clone(),
-                        key,
                         is_directory: info.is_directory,
                         opens: Vec::new(),
                         delete_pending: None,
@@ -162,7 +189,7 @@ impl FileRef {
         state.opens.push(OpenEntry {
             id,
             sharing: req.sharing,
-            name: Named { share: Arc::clone(share), path: path.clone() },
+            name: Arc::clone(&name),
             lease: req.lease,
             owner: req.owner,
             waiting: false,
@@ -179,8 +206,8 @@ impl FileRef {
         drop(state);
         drop(files);
         drop(notices);
-        let file =
-            Self { share: Arc::clone(share), node, id, lease: None, parent_lease: req.parent_lease, released: false };
+        let (share, parent_lease) = (Arc::clone(share), req.parent_lease);
+        let file = Self { share, node, id, name, lease: None, parent_lease, released: false };
         Ok((file, wait))
     }
 
@@ -223,9 +250,9 @@ impl FileRef {
         self.parent_lease
     }
 
-    /// Breaks the directory leases that show its entry `path`, after a change through this open.
-    pub(crate) fn entry_changed(&self, path: &SmbPath) {
-        self.share.files.entry_changed(&self.share, path, self.parent_lease);
+    /// What tells of a change through this open, also after it has closed.
+    pub(crate) fn change_of_entry(&self) -> ChangeOfEntry {
+        ChangeOfEntry { share: Arc::clone(&self.share), name: Arc::clone(&self.name), spared: self.parent_lease }
     }
 
     /// Makes this open a holder of the lease `req` asks for and grants it
@@ -452,9 +479,9 @@ impl FileRef {
         self.node.state().entry(self.id).and_then(|e| e.lease)
     }
 
-    /// The open's current name.
-    pub(crate) fn path(&self) -> SmbPath {
-        self.node.state().entry(self.id).map(|e| e.name.path.clone()).unwrap_or_default()
+    /// The open's name.
+    pub(crate) fn name(&self) -> &Arc<dyn OpenName> {
+        &self.name
     }
 
     /// What the open does, denies and holds at this moment.
@@ -475,15 +502,14 @@ impl FileRef {
         }
     }
 
-    /// True if this is an entry for the file `info` describes, reached
-    /// through `path`.
-    pub(crate) fn is_for(&self, info: &FileInfo, path: &SmbPath) -> bool {
-        FileKey::new(info, path, case_sensitive(&self.share)) == self.node.state().key
+    /// True if this is an entry for the file `info` describes.
+    pub(crate) fn is_for(&self, info: &FileInfo) -> bool {
+        key_of(info) == self.node.key
     }
 
-    /// The backend's file id, `0` if it has none.
+    /// The backend's id of the file, or of the stream.
     pub(crate) fn index(&self) -> u64 {
-        self.node.state().key.index()
+        self.node.key
     }
 
     /// Whether the file is delete-pending (MS-FSA Link.IsDeleted).
@@ -502,7 +528,7 @@ impl FileRef {
         let notices = {
             let mut state = self.node.state();
             if delete {
-                let entry = state.entry(self.id).map(|e| (e.lease, e.name.clone()));
+                let entry = state.entry(self.id).map(|e| (e.lease, Arc::clone(&e.name)));
                 let exempt = entry.as_ref().and_then(|e| e.0);
                 state.delete_pending = entry.map(|e| e.1);
                 state.break_for(Trigger::Handle, exempt).0
@@ -635,28 +661,26 @@ impl FileRef {
         if !state.opens.is_empty() {
             return None;
         }
-        let (base, index) = (self.node.base, state.key.index());
+        let (base, index) = (self.node.base, self.node.key);
         // A file goes after its streams (MS-FSA 2.1.5.5): until then it opens for nobody.
         if state.delete_pending.is_some() && self.share.files.streams_of(&files, index).next().is_some() {
             return None;
         }
         if base != 0
-            && let Some(pending) = self.share.files.waiting_base(&files, base, &self.node)
+            && let Some(pending) = PendingDelete::of_waiting_base(&self.share, &files, base, &self.node)
         {
-            let key = state.key.clone();
             drop(state);
-            self.share.files.remove_node(&mut files, &key, &self.node);
+            self.share.files.remove_node(&mut files, &self.node);
             return Some(pending);
         }
         if let Some(name) = state.delete_pending.clone() {
             drop(state);
             drop(files);
             let node = Arc::clone(&self.node);
-            return Some(PendingDelete { node, name, spared: self.parent_lease });
+            return Some(PendingDelete { share: Arc::clone(&self.share), node, name, spared: self.parent_lease });
         }
-        let key = state.key.clone();
         drop(state);
-        self.share.files.remove_node(&mut files, &key, &self.node);
+        self.share.files.remove_node(&mut files, &self.node);
         None
     }
 }
@@ -741,14 +765,15 @@ mod tests {
         info
     }
 
-    fn p(s: &str) -> SmbPath {
-        s.parse().unwrap()
-    }
-
     fn open(share: &Arc<ShareBindings>, name: &str, access: u32, share_access: u32) -> Result<FileRef, u32> {
-        FileRef::register(share, &info(7), &p(name), Sharing { access, share: share_access }.into())
-            .map(|(file, _)| file)
-            .map_err(|r| r.status)
+        FileRef::register(
+            share,
+            &info(7),
+            MemFsBackend::new().name_at(name),
+            Sharing { access, share: share_access }.into(),
+        )
+        .map(|(file, _)| file)
+        .map_err(|r| r.status)
     }
 
     #[test]
@@ -786,7 +811,7 @@ mod tests {
         assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
         assert!(a.release(false).is_none());
         let pending = b.release(false).expect("last close removes the file");
-        assert_eq!(pending.name.path, p("f"));
+        assert_eq!(pending.name.opened_as().display_backslash(), "f");
         assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
         drop(pending);
         assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
@@ -816,8 +841,10 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_the_last_open_of_a_delete_pending_file_removes_it() {
-        let s = share_on(MemFsBackend::new().with_file("f", b"x"));
-        let a = open(&s, "f", DELETE, ALL).unwrap();
+        let backend = MemFsBackend::new().with_file("f", b"x");
+        let s = share_on(backend.clone());
+        let sharing = Sharing { access: DELETE, share: ALL };
+        let a = FileRef::register(&s, &info(7), backend.name_at("f"), sharing.into()).unwrap().0;
         a.set_delete_pending(true);
         drop(a);
         for _ in 0..100 {
@@ -827,7 +854,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(s.files.files().is_empty());
-        let missing = s.backend.open(&p("f"), OpenOptions::default()).await;
+        let missing = s.backend.open(&"f".parse().unwrap(), OpenOptions::default()).await;
         assert!(matches!(missing, Err(SmbError::NotFound)));
     }
 
@@ -905,25 +932,5 @@ mod tests {
         a.lock_range(10, 0, true, CAP).unwrap();
         assert_eq!(b.check_io(10, 0, true), Ok(()));
         assert_eq!(b.check_io(5, 10, true), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
-    }
-
-    #[test]
-    fn renames_move_names_and_path_keys() {
-        let s = share();
-        let a = FileRef::register(&s, &info(0), &p("d\\f"), Sharing { access: FILE_WRITE_DATA, share: 0 }.into())
-            .unwrap()
-            .0;
-        s.files.rename_paths(&s, &p("d"), &p("e"));
-        assert!(s.files.path_is_open(&s, &p("E\\F")));
-        assert!(!s.files.path_is_open(&s, &p("d\\f")));
-        let conflict =
-            FileRef::register(&s, &info(0), &p("e\\f"), Sharing { access: FILE_READ_DATA, share: ALL }.into());
-        assert_eq!(conflict.err().map(|r| r.status), Some(ntstatus::STATUS_SHARING_VIOLATION));
-        a.set_delete_pending(true);
-        assert!(s.files.delete_pending_at(&s, &p("e\\f")));
-        let pending = a.release(false).expect("pending removal");
-        assert_eq!(pending.name.path, p("e\\f"));
-        drop(pending);
-        assert!(s.files.files().is_empty());
     }
 }

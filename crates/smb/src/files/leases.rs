@@ -16,7 +16,6 @@ use tracing::debug;
 
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::path::{SmbPath, same_path};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
 use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
 use crate::share::ShareBindings;
@@ -65,21 +64,25 @@ impl LeaseTable {
         self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a use of the lease `id` for a CREATE of `path` on `share`.
+    /// Whether the lease `id` is held on a file.
+    pub(crate) fn exists(&self, id: LeaseId) -> bool {
+        self.bindings().get(&id).and_then(|b| b.node.as_ref()).is_some_and(|n| n.has_lease(id))
+    }
+
+    /// Takes a use of the lease `id` for a CREATE on `share` of what is `file` now, if anything is.
     /// Fails with STATUS_INVALID_PARAMETER when the lease is held on
-    /// another file, by name or by share (MS-SMB2 3.3.5.9.8, 3.3.5.9.11).
+    /// another file, or by another share (MS-SMB2 3.3.5.9.8, 3.3.5.9.11).
     pub(crate) fn acquire(
         self: &Arc<Self>,
         id: LeaseId,
         share: &Arc<ShareBindings>,
-        path: &SmbPath,
+        file: Option<u64>,
     ) -> Result<LeaseRef, u32> {
         let mut bindings = self.bindings();
         let binding = bindings.entry(id).or_insert_with(|| LeaseBinding { share: Weak::new(), node: None, refs: 0 });
-        if let Some(paths) = binding.node.as_ref().and_then(|n| n.lease_paths(id)) {
-            let case_sensitive = share.backend.capabilities().case_sensitive;
+        if let Some(node) = binding.node.as_ref().filter(|node| node.has_lease(id)) {
             let same_share = binding.share.upgrade().is_some_and(|s| Arc::ptr_eq(&s, share));
-            if !same_share || !paths.iter().any(|p| same_path(p, path, case_sensitive)) {
+            if !same_share || file != Some(node.key) {
                 return Err(ntstatus::STATUS_INVALID_PARAMETER);
             }
         }
@@ -94,12 +97,6 @@ impl LeaseTable {
         let node =
             self.bindings().get(&id).and_then(|b| b.node.clone()).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
         node.acknowledge(id, bits)
-    }
-
-    /// Whether the lease `id` is held on a file.
-    #[cfg(test)]
-    pub(crate) fn exists(&self, id: LeaseId) -> bool {
-        self.bindings().get(&id).and_then(|b| b.node.as_ref()).is_some_and(|n| n.has_lease(id))
     }
 }
 
@@ -338,10 +335,6 @@ mod tests {
         LeaseRequest { id: id(n), state: LeaseState::requested(7), version: LeaseVersion::V2, epoch: 0, parent: None }
     }
 
-    fn p(s: &str) -> SmbPath {
-        s.parse().unwrap()
-    }
-
     fn connection() -> (Arc<Outbound>, ResponseReceiver) {
         let (tx, rx) = response_queue();
         let outbound = Arc::new(Outbound::default());
@@ -367,7 +360,7 @@ mod tests {
             break_handles: false,
             ..OpenRequest::default()
         };
-        FileRef::register(share, &info, &p(name), req).unwrap().0
+        FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at(name), req).unwrap().0
     }
 
     /// Opens file `index` as `name` holding the lease `n`.
@@ -379,7 +372,7 @@ mod tests {
         owner: &Arc<Outbound>,
         n: u8,
     ) -> Result<(FileRef, Granted, GrantGuard), u32> {
-        let lease_ref = table.acquire(id(n), share, &p(name))?;
+        let lease_ref = table.acquire(id(n), share, Some(index))?;
         let mut file = open(share, index, name, owner, Some(id(n)));
         let (granted, guard) = table.grant(lease_ref, &mut file, &req(n), || LeaseState::R)?;
         Ok((file, granted, guard))
@@ -388,7 +381,7 @@ mod tests {
     /// Opens file 7 as `f` holding RH under the lease `n`, sharing read and
     /// write only.
     fn hold_rh(table: &Arc<LeaseTable>, share: &Arc<ShareBindings>, owner: &Arc<Outbound>, n: u8) -> FileRef {
-        let lease_ref = table.acquire(id(n), share, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(n), share, Some(7)).unwrap();
         let mut info = FileInfo::new("");
         info.file_index = 7;
         let req = OpenRequest {
@@ -399,7 +392,8 @@ mod tests {
             break_handles: true,
             ..OpenRequest::default()
         };
-        let mut file = FileRef::register(share, &info, &p("f"), req).unwrap().0;
+        let mut file =
+            FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), req).unwrap().0;
         let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, 7), || LeaseState::RH).unwrap();
         assert_eq!(granted.state, LeaseState::RH);
         file
@@ -421,7 +415,7 @@ mod tests {
             break_handles: true,
             ..OpenRequest::default()
         };
-        FileRef::register(share, &info, &p("f"), req).err().unwrap()
+        FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), req).err().unwrap()
     }
 
     fn ack(table: &LeaseTable, id: LeaseId, bits: u32) -> Result<LeaseState, u32> {
@@ -534,7 +528,7 @@ mod tests {
     ) -> (FileRef, LeaseState) {
         let request =
             LeaseRequest { id: LeaseId::new_oplock(), state, version: LeaseVersion::Oplock, epoch: 0, parent: None };
-        let lease_ref = table.acquire(request.id, share, &p("f")).unwrap();
+        let lease_ref = table.acquire(request.id, share, Some(7)).unwrap();
         let mut file = open(share, 7, "f", owner, Some(request.id));
         let (granted, guard) = table.grant(lease_ref, &mut file, &request, || LeaseState::RWH).unwrap();
         file.set_file_id(FILE_ID);
@@ -559,7 +553,7 @@ mod tests {
             owner: Notified::new(owner, None),
             ..OpenRequest::default()
         };
-        FileRef::register(share, &info, &p("f"), request).unwrap()
+        FileRef::register(share, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap()
     }
 
     #[tokio::test]
@@ -639,7 +633,7 @@ mod tests {
         let table = Arc::new(LeaseTable::default());
         let s = share();
         let (holder, mut rx) = connection();
-        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
         let mut held = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
         assert_eq!(granted.state, LeaseState::RWH);
@@ -654,7 +648,8 @@ mod tests {
             break_handles: true,
             ..OpenRequest::default()
         };
-        let (other, wait) = FileRef::register(&s, &info, &p("f"), request).unwrap();
+        let (other, wait) =
+            FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap();
         assert!(wait.is_some());
         let n = notification(&rx.try_recv().unwrap());
         assert_eq!(n.flags, LeaseBreakNotification::FLAG_ACK_REQUIRED);
@@ -664,13 +659,13 @@ mod tests {
         assert_eq!(ack(&table, id(1), 3), Ok(LeaseState::RH));
         // The waiting open keeps the holder from taking write caching back
         // before it has run its own checks.
-        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
         let mut early = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table.grant(lease_ref, &mut early, &req(1), || LeaseState::RWH).unwrap();
         assert_eq!(granted.state, LeaseState::RH);
         assert!(matches!(other.end_wait(), Ok(None)));
         // The other open keeps the holder from taking write caching back.
-        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
         let mut again = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table.grant(lease_ref, &mut again, &req(1), || LeaseState::RWH).unwrap();
         assert_eq!(granted.state, LeaseState::RH);
@@ -681,7 +676,7 @@ mod tests {
         let table = Arc::new(LeaseTable::default());
         let s = share();
         let (holder, mut rx) = connection();
-        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
         let mut held = open(&s, 7, "f", &holder, Some(id(1)));
         table.grant(lease_ref, &mut held, &req(1), || LeaseState::RWH).unwrap();
         let mut info = FileInfo::new("");
@@ -694,7 +689,8 @@ mod tests {
                 break_handles: true,
                 ..OpenRequest::default()
             };
-            let (file, wait) = FileRef::register(&s, &info, &p("f"), request).unwrap();
+            let (file, wait) =
+                FileRef::register(&s, &info, crate::tests::memfs::MemFsBackend::new().name_at("f"), request).unwrap();
             assert!(wait.is_some());
             file
         };
@@ -722,7 +718,7 @@ mod tests {
         let s = share();
         let (owner, _rx) = connection();
         // The file turns delete-pending between the open and its grant.
-        let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
+        let lease_ref = table.acquire(id(1), &s, Some(7)).unwrap();
         let mut file = open(&s, 7, "f", &owner, Some(id(1)));
         open(&s, 7, "f", &owner, None).set_delete_pending(true);
         let (granted, _) = table.grant(lease_ref, &mut file, &req(1), || LeaseState::RH).unwrap();
@@ -786,8 +782,8 @@ mod tests {
         let (owner, _rx) = connection();
         let (_a, _, _) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
         let invalid = Some(ntstatus::STATUS_INVALID_PARAMETER);
-        assert_eq!(table.acquire(id(1), &s, &p("g")).err(), invalid);
-        assert_eq!(table.acquire(id(1), &share(), &p("f")).err(), invalid);
+        assert_eq!(table.acquire(id(1), &s, Some(8)).err(), invalid);
+        assert_eq!(table.acquire(id(1), &share(), Some(7)).err(), invalid);
         assert_eq!(table.bindings()[&id(1)].refs, 1);
     }
 
@@ -796,8 +792,8 @@ mod tests {
         let table = Arc::new(LeaseTable::default());
         let s = share();
         let (owner, _rx) = connection();
-        let first = table.acquire(id(1), &s, &p("f")).unwrap();
-        let second = table.acquire(id(1), &s, &p("g")).unwrap();
+        let first = table.acquire(id(1), &s, Some(7)).unwrap();
+        let second = table.acquire(id(1), &s, Some(8)).unwrap();
         let mut f = open(&s, 7, "f", &owner, Some(id(1)));
         let mut g = open(&s, 8, "g", &owner, Some(id(1)));
         let (_, guard) = table.grant(first, &mut f, &req(1), || LeaseState::R).unwrap();
@@ -815,7 +811,7 @@ mod tests {
         let table = Arc::new(LeaseTable::default());
         let s = share();
         let (owner, _rx) = connection();
-        let held = table.acquire(id(1), &s, &p("f")).unwrap();
+        let held = table.acquire(id(1), &s, Some(7)).unwrap();
         let (f, _, _) = leased(&table, &s, 7, "f", &owner, 1).unwrap();
         drop(f);
         // `held` keeps the binding alive, but the lease has no open left.
@@ -911,7 +907,7 @@ mod tests {
         n: u8,
         bits: u32,
     ) -> FileRef {
-        let lease_ref = table.acquire(id(n), share, &p(name)).unwrap();
+        let lease_ref = table.acquire(id(n), share, Some(index)).unwrap();
         let mut file = open(share, index, name, owner, Some(id(n)));
         let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, bits), || LeaseState::RWH).unwrap();
         assert_eq!(granted.state, LeaseState::requested(bits));

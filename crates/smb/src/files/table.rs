@@ -1,6 +1,5 @@
 //! Opens of each file, across every connection and every share of one store,
-//! keyed by file identity. Names in it are those of one share: each open has
-//! its share beside its path. This holds the state MS-FSA keeps per file rather than per
+//! keyed by the store's id of the file, whatever its names. This holds the state MS-FSA keeps per file rather than per
 //! open: sharing modes (2.1.5.1.2.2), the delete-pending flag (2.1.5.15.3),
 //! byte-range locks (2.1.5.8) and leases (MS-SMB2 3.3.1.4).
 
@@ -11,11 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tracing::debug;
 
 use crate::access_mask::{DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
-use crate::backend::FileInfo;
+use crate::backend::{FileInfo, OpenName, ShareBackend};
 use crate::conn::outbound::Notified;
 use crate::ntstatus;
-use crate::path::{SmbPath, folded, rebase, same_path};
-use crate::share::ShareBindings;
 
 use super::directories::LeasedDirectories;
 use super::lease::{Breaking, FileLease, LeaseId, LeaseState, Notification, Trigger, break_to, needs_ack, next_step};
@@ -31,37 +28,6 @@ pub(super) const WRITE_ACCESS: u32 = FILE_WRITE_DATA | FILE_APPEND_DATA;
 /// Access that takes part in the sharing check. An open holding none of
 /// these never conflicts.
 const SHARED_ACCESS: u32 = READ_ACCESS | WRITE_ACCESS | DELETE;
-
-/// Identity of a file in a [`FileTable`]: the backend's file id, or the
-/// path when the backend reports none.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum FileKey {
-    Index(u64),
-    Path(String),
-}
-
-impl FileKey {
-    pub(super) fn new(info: &FileInfo, path: &SmbPath, case_sensitive: bool) -> Self {
-        match (info.stream_index, info.file_index) {
-            (0, 0) => Self::Path(path_key(path, case_sensitive)),
-            (0, file) => Self::Index(file),
-            (stream, _) => Self::Index(stream),
-        }
-    }
-
-    /// The backend's file id, `0` if it has none.
-    pub(super) fn index(&self) -> u64 {
-        match self {
-            Self::Index(index) => *index,
-            Self::Path(_) => 0,
-        }
-    }
-}
-
-pub(super) fn path_key(path: &SmbPath, case_sensitive: bool) -> String {
-    let joined = path.display_backslash();
-    if case_sensitive { joined } else { folded(&joined) }
-}
 
 /// Access and sharing mode of an open, as CREATE requested them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -147,7 +113,7 @@ impl OpenFiles {
 /// Every file of one store that has an open.
 #[derive(Default)]
 pub(crate) struct FileTable {
-    pub(super) files: Mutex<HashMap<FileKey, Arc<FileNode>>>,
+    pub(super) files: Mutex<HashMap<u64, Arc<FileNode>>>,
     /// As many as `files`, to be read without its lock.
     pub(super) count: AtomicUsize,
     /// How many of them are named streams.
@@ -157,6 +123,8 @@ pub(crate) struct FileTable {
 }
 
 pub(super) struct FileNode {
+    /// The backend's id of the file or stream.
+    pub(super) key: u64,
     /// Of a named stream: the backend's id of what it belongs to, else `0`.
     pub(super) base: u64,
     pub(super) state: Mutex<FileState>,
@@ -165,12 +133,11 @@ pub(super) struct FileNode {
 pub(super) struct FileState {
     /// The node holding this state.
     pub(super) me: Weak<FileNode>,
-    pub(super) key: FileKey,
     pub(super) is_directory: bool,
     pub(super) opens: Vec<OpenEntry>,
     /// The name to remove once the last open closes, while the file is
     /// delete-pending.
-    pub(super) delete_pending: Option<Named>,
+    pub(super) delete_pending: Option<Arc<dyn OpenName>>,
     pub(super) locks: Vec<RangeLock>,
     /// Leases held by the opens, one per LeaseId.
     pub(super) leases: Vec<FileLease>,
@@ -180,44 +147,10 @@ pub(super) struct FileState {
     pub(super) changed: tokio::sync::watch::Sender<u64>,
 }
 
-/// A name of a file, on the share it was opened by.
-#[derive(Clone)]
-pub(super) struct Named {
-    pub(super) share: Arc<ShareBindings>,
-    pub(super) path: SmbPath,
-}
-
-impl Named {
-    /// The path, if it is one of `share`.
-    pub(super) fn on(&self, share: &ShareBindings) -> Option<&SmbPath> {
-        std::ptr::eq(Arc::as_ptr(&self.share), share).then_some(&self.path)
-    }
-
-    pub(super) fn is(&self, share: &ShareBindings, path: &SmbPath) -> bool {
-        self.on(share).is_some_and(|own| same_path(own, path, case_sensitive(share)))
-    }
-
-    fn is_below(&self, share: &ShareBindings, dir: &SmbPath) -> bool {
-        self.on(share).is_some_and(|own| {
-            own.components().len() > dir.components().len() && rebase(own, dir, dir, case_sensitive(share)).is_some()
-        })
-    }
-
-    pub(super) fn rename(&mut self, share: &ShareBindings, from: &SmbPath, to: &SmbPath) {
-        if let Some(path) = self.on(share).and_then(|own| rebase(own, from, to, case_sensitive(share))) {
-            self.path = path;
-        }
-    }
-}
-
-pub(super) fn case_sensitive(share: &ShareBindings) -> bool {
-    share.backend.capabilities().case_sensitive
-}
-
 pub(super) struct OpenEntry {
     pub(super) id: u64,
     pub(super) sharing: Sharing,
-    pub(super) name: Named,
+    pub(super) name: Arc<dyn OpenName>,
     /// The lease the open holds.
     pub(super) lease: Option<LeaseId>,
     /// The connection the open belongs to, where breaks of its lease go.
@@ -274,7 +207,36 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Files that are open below a directory.
+pub(crate) struct OpenBelow(Vec<Arc<FileNode>>);
+
+impl OpenBelow {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Breaks the handle caching of every lease on them, when `start`
+    /// (MS-FSA 2.1.4.2, MS-SMB2 3.3.1.4). Returns a wait for a break to complete while one is
+    /// in progress.
+    pub(crate) fn break_handles(&self, start: bool) -> Option<BreakWait> {
+        self.0.iter().fold(None, |wait, node| node.break_handles(None, start).or(wait))
+    }
+}
+
 impl FileNode {
+    /// See [`FileTable::break_handles`].
+    fn break_handles(&self, exempt: Option<LeaseId>, start: bool) -> Option<BreakWait> {
+        let mut state = self.state();
+        let (notices, waits) = match start {
+            true => state.break_for(Trigger::Handle, exempt),
+            false => (Notices::default(), state.handle_break_pending(exempt)),
+        };
+        let wait = waits.then(|| state.wait());
+        drop(state);
+        drop(notices);
+        wait
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
         lock(&self.state)
     }
@@ -284,26 +246,10 @@ impl FileNode {
         self.state().leases.iter().any(|l| l.id == id)
     }
 
-    /// Whether it is open under the name `path` of `share`.
-    pub(super) fn is_open_as(&self, share: &ShareBindings, path: &SmbPath) -> bool {
-        self.state().opens.iter().any(|open| open.name.is(share, path))
-    }
-
     /// Breaks its leases, but for `spared`, for a change that waits for none of them.
     pub(super) fn break_leases(&self, trigger: Trigger, spared: Option<LeaseId>) {
         let notices = self.state().break_for(trigger, spared).0;
         drop(notices);
-    }
-
-    /// The names of the opens holding the lease `id`, or `None` when the
-    /// lease is not held on this file.
-    pub(super) fn lease_paths(&self, id: LeaseId) -> Option<Vec<SmbPath>> {
-        let state = self.state();
-        state
-            .leases
-            .iter()
-            .any(|l| l.id == id)
-            .then(|| state.opens.iter().filter(|e| e.lease == Some(id)).map(|e| e.name.path.clone()).collect())
     }
 
     /// MS-SMB2 3.3.5.22.2: completes the break of the lease `id` with the
@@ -617,7 +563,7 @@ fn overlaps(a_offset: u64, a_length: u64, b_offset: u64, b_length: u64) -> bool 
 }
 
 impl FileTable {
-    pub(super) fn files(&self) -> MutexGuard<'_, HashMap<FileKey, Arc<FileNode>>> {
+    pub(super) fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<FileNode>>> {
         lock(&self.files)
     }
 
@@ -625,7 +571,7 @@ impl FileTable {
     /// `file_index`, or of every file, as a write by nobody's open would.
     pub(crate) fn break_for_outside_change(&self, file_index: Option<u64>) {
         let nodes: Vec<Arc<FileNode>> = match file_index {
-            Some(index) => self.files().get(&FileKey::Index(index)).cloned().into_iter().collect(),
+            Some(index) => self.files().get(&index).cloned().into_iter().collect(),
             None => self.files().values().cloned().collect(),
         };
         for node in nodes {
@@ -633,10 +579,10 @@ impl FileTable {
         }
     }
 
-    /// Breaks the directory leases that show the entry `path` of `share`, after it was changed through an open whose
+    /// Breaks the leases of the directory `dir`, after an entry of it was changed through an open whose
     /// parent's lease is `spared`.
-    pub(crate) fn entry_changed(&self, share: &ShareBindings, path: &SmbPath, spared: Option<LeaseId>) {
-        self.leased_directories.entry_changed(share, path, spared);
+    pub(crate) fn entry_changed(&self, dir: u64, spared: Option<LeaseId>) {
+        self.leased_directories.entry_changed(dir, spared);
     }
 
     /// Whether a client holds a lease of a directory.
@@ -650,7 +596,7 @@ impl FileTable {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let node = self.files().get(&FileKey::Index(file_index)).cloned();
+        let node = self.files().get(&file_index).cloned();
         node.is_some_and(|node| {
             let state = node.state();
             let breaks = |l: &FileLease| break_to(access, l.state, l.id.is_oplock()).is_some();
@@ -662,7 +608,7 @@ impl FileTable {
     /// waits until their clients have given up what the access needs gone:
     /// their acknowledgment timers bound the wait.
     pub(crate) async fn break_against(&self, file_index: u64, access: Trigger) {
-        let Some(node) = self.files().get(&FileKey::Index(file_index)).cloned() else {
+        let Some(node) = self.files().get(&file_index).cloned() else {
             return;
         };
         let (notices, mut waits) = node.state().break_for(access, None);
@@ -683,105 +629,55 @@ impl FileTable {
         }
     }
 
-    /// True if an open on the share currently has `path` as its name.
-    pub(crate) fn path_is_open(&self, share: &ShareBindings, path: &SmbPath) -> bool {
-        self.files().values().any(|node| node.state().opens.iter().any(|e| e.name.is(share, path)))
+    fn node(&self, file_index: u64) -> Option<Arc<FileNode>> {
+        self.files().get(&file_index).cloned()
     }
 
-    /// True if an open on the share that may delete what it opened currently
-    /// has `path` as its name.
-    pub(crate) fn open_for_delete(&self, share: &ShareBindings, path: &SmbPath) -> bool {
-        self.files().values().any(|node| {
-            node.state().opens.iter().any(|e| !e.waiting && e.sharing.access & DELETE != 0 && e.name.is(share, path))
-        })
+    /// True if the file has an open.
+    pub(crate) fn is_open(&self, file_index: u64) -> bool {
+        self.node(file_index).is_some_and(|node| !node.state().opens.is_empty())
     }
 
-    /// True if the file named `path` is delete-pending.
-    pub(crate) fn delete_pending_at(&self, share: &ShareBindings, path: &SmbPath) -> bool {
-        self.files().values().any(|node| {
-            let state = node.state();
-            state
-                .delete_pending
-                .as_ref()
-                .is_some_and(|pending| pending.is(share, path) || state.opens.iter().any(|e| e.name.is(share, path)))
-        })
+    /// True if the file has an open that may delete it.
+    pub(crate) fn open_for_delete(&self, file_index: u64) -> bool {
+        let deletes = |e: &OpenEntry| !e.waiting && e.sharing.access & DELETE != 0;
+        self.node(file_index).is_some_and(|node| node.state().opens.iter().any(deletes))
     }
 
-    /// Breaks the handle caching of the leases on the file open as `path`,
+    /// True if the file is delete-pending.
+    pub(crate) fn delete_pending(&self, file_index: u64) -> bool {
+        self.node(file_index).is_some_and(|node| node.state().delete_pending.is_some())
+    }
+
+    /// Breaks the handle caching of the leases on the file,
     /// all but `exempt` (MS-FSA 2.1.4.12, SET_INFORMATION rename), when
     /// `start`. Returns a wait for the break to complete while one is in
     /// progress.
-    pub(crate) fn break_handles_at(
-        &self,
-        share: &ShareBindings,
-        path: &SmbPath,
-        exempt: Option<LeaseId>,
-        start: bool,
-    ) -> Option<BreakWait> {
-        let mut all = Vec::new();
-        let mut wait = None;
-        let files = self.files();
-        for node in files.values() {
-            let mut state = node.state();
-            if !state.opens.iter().any(|e| e.name.is(share, path)) {
-                continue;
-            }
-            let waits = if start {
-                let (notices, waits) = state.break_for(Trigger::Handle, exempt);
-                all.push(notices);
-                waits
-            } else {
-                state.handle_break_pending(exempt)
-            };
-            if waits && wait.is_none() {
-                wait = Some(state.wait());
-            }
-        }
-        drop(files);
-        drop(all);
-        wait
+    pub(crate) fn break_handles(&self, file_index: u64, exempt: Option<LeaseId>, start: bool) -> Option<BreakWait> {
+        self.node(file_index).and_then(|node| node.break_handles(exempt, start))
     }
 
-    /// True if an open on the share has a name below the directory `dir`
+    /// The files with an open below the directory `dir`, which hold up a rename of it
     /// (MS-FSA 2.1.4.2).
-    pub(crate) fn open_below(&self, share: &ShareBindings, dir: &SmbPath, by_mac: bool) -> bool {
-        let blocks = |e: &OpenEntry| e.name.is_below(share, dir) && !e.bears_rename(by_mac);
-        self.files().values().any(|node| node.state().opens.iter().any(blocks))
-    }
-
-    /// Breaks the handle caching of every lease on a file open below the
-    /// directory `dir`, which is being renamed, when `start` (MS-FSA 2.1.4.2,
-    /// MS-SMB2 3.3.1.4). Returns a wait for a break to complete while one is
-    /// in progress.
-    pub(crate) fn break_handles_below(
-        &self,
-        share: &ShareBindings,
-        dir: &SmbPath,
-        by_mac: bool,
-        start: bool,
-    ) -> Option<BreakWait> {
-        let mut all = Vec::new();
-        let mut wait = None;
-        let files = self.files();
-        for node in files.values() {
-            let mut state = node.state();
-            if !state.opens.iter().any(|e| e.name.is_below(share, dir) && !e.bears_rename(by_mac)) {
-                continue;
-            }
-            let waits = if start {
-                let (notices, waits) = state.break_for(Trigger::Handle, None);
-                all.push(notices);
-                waits
-            } else {
-                state.handle_break_pending(None)
+    pub(crate) async fn open_below(&self, backend: &dyn ShareBackend, dir: u64, by_mac: bool) -> OpenBelow {
+        let mut opens = Vec::new();
+        for node in self.files().values() {
+            let state = node.state();
+            let held_up = state.opens.iter().filter(|e| !e.bears_rename(by_mac));
+            opens.extend(held_up.map(|e| (Arc::clone(node), Arc::clone(&e.name))));
+        }
+        let (mut below, mut judged) = (Vec::new(), HashMap::new());
+        for (node, name) in opens {
+            let Some(parent) = name.dir().await else { continue };
+            let is_below = match judged.get(&parent) {
+                Some(is_below) => *is_below,
+                None => *judged.entry(parent).or_insert(backend.is_within(parent, dir).await),
             };
-            if waits && wait.is_none() {
-                wait = Some(state.wait());
+            if is_below {
+                below.push(node);
             }
         }
-        drop(files);
-        drop(all);
-        wait
+        OpenBelow(below)
     }
 
     /// Stops every acknowledgment timer on the share, as if they were lost.
@@ -795,46 +691,12 @@ impl FileTable {
             }
         }
     }
-
-    /// Moves every open whose name is `from`, or lies below it, to the
-    /// matching name under `to`.
-    pub(crate) fn rename_paths(&self, share: &ShareBindings, from: &SmbPath, to: &SmbPath) {
-        let case_sensitive = case_sensitive(share);
-        let mut files = self.files();
-        let mut rekeyed = Vec::new();
-        for node in files.values() {
-            let mut state = node.state();
-            for entry in &mut state.opens {
-                entry.name.rename(share, from, to);
-            }
-            if let Some(pending) = &mut state.delete_pending {
-                pending.rename(share, from, to);
-            }
-            if matches!(state.key, FileKey::Path(_))
-                && let Some(entry) = state.opens.first()
-            {
-                let key = FileKey::Path(path_key(&entry.name.path, case_sensitive));
-                if key != state.key {
-                    rekeyed.push((state.key.clone(), key));
-                }
-            }
-        }
-        for (old, new) in rekeyed {
-            if files.contains_key(&new) {
-                continue;
-            }
-            if let Some(node) = files.remove(&old) {
-                node.state().key = new.clone();
-                files.insert(new, node);
-            }
-        }
-    }
 }
 
 impl FileTable {
-    pub(super) fn remove_node(&self, files: &mut HashMap<FileKey, Arc<FileNode>>, key: &FileKey, node: &Arc<FileNode>) {
-        if files.get(key).is_some_and(|n| Arc::ptr_eq(n, node)) {
-            files.remove(key);
+    pub(super) fn remove_node(&self, files: &mut HashMap<u64, Arc<FileNode>>, node: &Arc<FileNode>) {
+        if files.get(&node.key).is_some_and(|n| Arc::ptr_eq(n, node)) {
+            files.remove(&node.key);
             self.counted(files);
             if node.base != 0 {
                 self.streams.fetch_sub(1, Ordering::AcqRel);
@@ -842,7 +704,7 @@ impl FileTable {
         }
     }
 
-    pub(super) fn counted(&self, files: &HashMap<FileKey, Arc<FileNode>>) {
+    pub(super) fn counted(&self, files: &HashMap<u64, Arc<FileNode>>) {
         self.count.store(files.len(), Ordering::Release);
     }
 
@@ -852,12 +714,12 @@ impl FileTable {
     /// (MS-FSA 2.1.5.1.2.2).
     pub(super) fn admit_beside(
         &self,
-        files: &HashMap<FileKey, Arc<FileNode>>,
+        files: &HashMap<u64, Arc<FileNode>>,
         info: &FileInfo,
         sharing: Sharing,
     ) -> Result<(), u32> {
         if info.stream_index != 0 {
-            let base = files.get(&FileKey::Index(info.file_index));
+            let base = files.get(&info.file_index);
             return match base.is_some_and(|base| base.state().delete_pending.is_some()) {
                 true => Err(ntstatus::STATUS_DELETE_PENDING),
                 false => Ok(()),
@@ -871,7 +733,7 @@ impl FileTable {
 
     pub(super) fn streams_of<'f>(
         &self,
-        files: &'f HashMap<FileKey, Arc<FileNode>>,
+        files: &'f HashMap<u64, Arc<FileNode>>,
         base: u64,
     ) -> impl Iterator<Item = &'f Arc<FileNode>> + use<'f> {
         let none = base == 0 || self.streams.load(Ordering::Acquire) == 0;

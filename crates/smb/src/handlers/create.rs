@@ -13,7 +13,7 @@ use crate::access_mask::{
     granted_access, maximal_access,
 };
 use crate::backend::{
-    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileTimes, Handle, OpenAction, OpenIntent, OpenOptions,
+    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_READONLY, FileTimes, Handle, Located, OpenAction, OpenIntent, OpenOptions,
     ShareBackend, VALID_SET_ATTRIBUTES,
 };
 use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
@@ -494,9 +494,8 @@ async fn attempt(
         (Arc::clone(&tree.share), Arc::clone(&tree.backend))
     };
     let path = &args.path;
-    // No rename runs from the first backend call until the open is in the
-    // file table under `path`, so the open, and the change it reports,
-    // carry the name the file had.
+    // No rename of a client runs from the first backend call until the open is in the
+    // file table, so a rename of a directory sees every open below it.
     let names = share.names_lock().await;
 
     let owner = conn.notified(hdr.session_id, &share).await;
@@ -515,9 +514,12 @@ async fn attempt(
         None => fail(refused.status),
     };
 
-    let open_failed = |e: SmbError| {
+    let open_failed = async |e: SmbError| {
         debug!(error = %e, path = %path, "backend open failed");
-        if matches!(e, SmbError::Exists) && share.files.delete_pending_at(&share, path) {
+        if matches!(e, SmbError::Exists)
+            && let Ok(Located { file: Some(file), .. }) = backend.locate(path).await
+            && share.files.delete_pending(file)
+        {
             return fail(ntstatus::STATUS_DELETE_PENDING);
         }
         fail(e.to_nt_status())
@@ -546,10 +548,12 @@ async fn attempt(
                 return fail(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
             };
             let lease_ref = match &args.lease {
-                Some(l) => match server.leases.acquire(l.id, &share, path) {
-                    Ok(lease_ref) => Some(lease_ref),
-                    Err(status) => return fail(status),
-                },
+                Some(l) => {
+                    match server.leases.acquire(l.id, &share, leased_file(server, backend.as_ref(), l.id, path).await) {
+                        Ok(lease_ref) => Some(lease_ref),
+                        Err(status) => return fail(status),
+                    }
+                }
                 None => None,
             };
             let truncating = matches!(args.intent, OpenIntent::Truncate | OpenIntent::OverwriteOrCreate);
@@ -572,14 +576,14 @@ async fn attempt(
                     }
                     Ok(Probe::Reserved(file, None)) => break (Some(file), None),
                     Ok(Probe::Missing(e)) if args.intent == OpenIntent::Truncate => {
-                        return open_failed(e);
+                        return open_failed(e).await;
                     }
                     Ok(Probe::Missing(_)) => {
                         let create = OpenOptions { intent: OpenIntent::Create, ..args.opts.clone() };
                         match open_reported(&share, backend.as_ref(), path, create, parent_lease).await {
                             Ok(opened) => break (None, Some(opened)),
                             Err(SmbError::Exists) if tries < 2 => tries += 1,
-                            Err(e) => return open_failed(e),
+                            Err(e) => return open_failed(e).await,
                         }
                     }
                     Err(r) => return refused(r, Stage::AfterHandleBreak),
@@ -594,7 +598,7 @@ async fn attempt(
         Some(opened) => opened,
         None => match open_reported(&share, backend.as_ref(), path, args.opts.clone(), parent_lease).await {
             Ok(opened) => opened,
-            Err(e) => return open_failed(e),
+            Err(e) => return open_failed(e).await,
         },
     };
 
@@ -616,12 +620,12 @@ async fn attempt(
         return fail(ntstatus::STATUS_SHARING_VIOLATION);
     }
     let mut file = match reserved {
-        Some(file) if registered || file.is_for(&info, path) => file,
+        Some(file) if registered || file.is_for(&info) => file,
         // The file was replaced between the two opens, or did not exist.
         reserved => {
             drop(reserved);
             let overwrite = action == OpenAction::Overwritten;
-            match FileRef::register(&share, &info, path, open_request(overwrite, break_handles)) {
+            match FileRef::register(&share, &info, handle.name(), open_request(overwrite, break_handles)) {
                 Ok((file, None)) => file,
                 Ok((file, Some(wait))) => {
                     let reserved = Reserved { file, slot, lease_ref, opened: Some((HeldHandle(Some(handle)), action)) };
@@ -818,10 +822,22 @@ async fn open_reported(
     if let Ok((_, OpenAction::Overwritten)) = &opened {
         share.modified(path, CONTENT_CHANGED).await;
     }
-    if let Ok((_, OpenAction::Created | OpenAction::Overwritten)) = &opened {
-        share.files.entry_changed(share, path, parent_lease);
+    if let Ok((handle, OpenAction::Created | OpenAction::Overwritten)) = &opened
+        && share.files.has_leased_directories()
+        && path.stream().is_none()
+        && let Some(dir) = handle.name().dir().await
+    {
+        share.files.entry_changed(dir, parent_lease);
     }
     opened
+}
+
+/// What `path` leads to, where that decides whether the lease `id` is held on the same file.
+async fn leased_file(server: &ServerState, backend: &dyn ShareBackend, id: LeaseId, path: &SmbPath) -> Option<u64> {
+    match server.leases.exists(id) {
+        true => backend.locate(path).await.ok().and_then(|located| located.file),
+        false => None,
+    }
 }
 
 fn names_data(name: &[u16]) -> bool {
@@ -871,7 +887,7 @@ async fn reserve_existing(
     let result = match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
         Ok(_) if !handle.claim(req.sharing.access, req.sharing.share) => Err(ntstatus::STATUS_SHARING_VIOLATION.into()),
-        Ok(info) => FileRef::register(share, &info, path, req).map(|(file, wait)| Probe::Reserved(file, wait)),
+        Ok(info) => FileRef::register(share, &info, handle.name(), req).map(|(file, wait)| Probe::Reserved(file, wait)),
         Err(e) => Err(e.to_nt_status().into()),
     };
     let _ = handle.close().await;
@@ -901,7 +917,7 @@ mod tests {
 
     use super::*;
     use crate::access_mask::Access;
-    use crate::backend::{BackendCapabilities, ShareBackend};
+    use crate::backend::BackendCapabilities;
     use crate::conn::state::{Session, TreeConnect};
     use crate::error::SmbResult;
     use crate::proto::auth::ntlm::Identity;
@@ -927,12 +943,12 @@ mod tests {
             self.inner.open(path, opts).await
         }
 
-        async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
-            self.inner.unlink(path).await
+        async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
+            self.inner.locate(path).await
         }
 
-        async fn rename(&self, from: &SmbPath, to: &SmbPath, replace: bool) -> SmbResult<()> {
-            self.inner.rename(from, to, replace).await
+        async fn is_within(&self, dir: u64, top: u64) -> bool {
+            self.inner.is_within(dir, top).await
         }
 
         fn capabilities(&self) -> BackendCapabilities {
@@ -1012,7 +1028,8 @@ mod tests {
         let path: SmbPath = "f.txt".parse().unwrap();
         let (probe, _) = share.backend.open(&path, OpenOptions::default()).await.unwrap();
         let info = probe.stat().await.unwrap();
-        let exclusive = FileRef::register(&share, &info, &path, Sharing { access: FILE_READ_DATA, share: 0 }.into());
+        let exclusive =
+            FileRef::register(&share, &info, probe.name(), Sharing { access: FILE_READ_DATA, share: 0 }.into());
         assert_eq!(exclusive.err().map(|r| r.status), Some(ntstatus::STATUS_SHARING_VIOLATION));
 
         go.add_permits(1);

@@ -294,7 +294,7 @@ async fn start_scan(
 /// File info of the parent directory of `open`, or `None` at the share root
 /// or if the parent cannot be opened.
 async fn parent_info(backend: &dyn ShareBackend, open: &Open) -> Option<FileInfo> {
-    let parent = open.path()?.parent()?;
+    let parent = open.path().await.ok()?.parent()?;
     let opts = OpenOptions { directory: true, ..OpenOptions::default() };
     let (handle, _) = backend.open(&parent, opts).await.ok()?;
     let info = handle.stat().await.ok();

@@ -226,17 +226,20 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_BASIC_INFORMATION => ic::encode_file_basic_information(&info),
         ic::FILE_STANDARD_INFORMATION | ic::FILE_ALL_INFORMATION => {
             let links = handle.link_count().await.map_err(|e| e.to_nt_status())?;
+            // One that somebody else has removed lasts as long as its opens.
+            let delete_pending = open.delete_pending() || links == 0;
             if class == ic::FILE_STANDARD_INFORMATION {
-                ic::encode_file_standard_information(&info, links, open.delete_pending())
+                ic::encode_file_standard_information(&info, links, delete_pending)
             } else {
+                let path = open.path().await.unwrap_or_else(|_| handle.name().opened_as().clone());
                 ic::encode_file_all_information(
                     &info,
                     open.granted_access,
                     links,
-                    open.delete_pending(),
+                    delete_pending,
                     position,
                     extended::size(handle.as_ref()).await,
-                    &format!("\\{}", open.path().unwrap_or_default()),
+                    &format!("\\{path}"),
                 )
             }
         }
@@ -261,7 +264,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         }
         // The name as it is, without a backslash first (MS-FSCC 2.4.36).
         ic::FILE_NORMALIZED_NAME_INFORMATION => {
-            let path = open.path().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+            let path = open.path().await.map_err(|e| e.to_nt_status())?;
             ic::encode_file_name_information(&path.display_backslash())
         }
         ic::FILE_COMPRESSION_INFORMATION => ic::encode_file_compression_information(&info),
@@ -271,7 +274,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         // itself is one that opens the file. (`smbclient`'s allinfo gives
         // up on a file without an answer.)
         ic::FILE_ALTERNATE_NAME_INFORMATION => {
-            let path = open.path().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+            let path = open.path().await.unwrap_or_else(|_| handle.name().opened_as().clone());
             ic::encode_file_name_information(path.file_name().unwrap_or_default())
         }
         _ => unreachable!("class checked above"),

@@ -125,9 +125,13 @@ async fn attempt(
     r: &Reconnect,
 ) -> Result<HandlerResponse, Unclaimed> {
     let tree_arc = lookup_session_tree(conn, hdr).await.map_err(Unclaimed::Status)?;
-    let (share, access, volatile) = {
+    let (share, backend, access, volatile) = {
         let tree = tree_arc.read().await;
-        (Arc::clone(&tree.share), tree.granted_access, tree.alloc_volatile())
+        (Arc::clone(&tree.share), Arc::clone(&tree.backend), tree.granted_access, tree.alloc_volatile())
+    };
+    let file = match &r.name {
+        Some(name) => backend.locate(name).await.ok().and_then(|located| located.file),
+        None => None,
     };
     let id = r.file_id.persistent;
     let since = server.durable.sweeps();
@@ -137,7 +141,7 @@ async fn attempt(
         client: r.client,
         lease: r.lease.map(|l| (l.id, l.version)),
         create_guid: r.create_guid,
-        name: r.name.as_ref(),
+        file,
     };
     let open = server.durable.claim(id, &claim)?;
     let tree = Tree { arc: &tree_arc, share: &share, access, session_id: hdr.session_id, since };

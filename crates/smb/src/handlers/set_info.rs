@@ -8,17 +8,18 @@ use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
 use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::backend::{
-    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, ShareBackend, VALID_SET_ATTRIBUTES,
+    FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, Located, OpenName, ShareBackend,
+    VALID_SET_ATTRIBUTES,
 };
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
-use crate::files::{BreakWait, CONTENT_CHANGED, MAX_BREAK_WAIT, Trigger};
+use crate::files::{BreakWait, CONTENT_CHANGED, FileRef, LeaseId, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
-use crate::path::{SmbPath, same_path};
+use crate::path::SmbPath;
 use crate::proto::messages::FileId;
 use crate::proto::messages::change_notify::{
     FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_LAST_ACCESS,
@@ -258,9 +259,8 @@ async fn link(
     to: &SmbPath,
     replace: bool,
 ) -> Result<(), u32> {
-    let case_sensitive = share.backend.capabilities().case_sensitive;
     let _renames = share.rename_lock().await;
-    let (file_index, from, spared) = {
+    let (file_index, name, spared) = {
         let open = open_arc.read().await;
         let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
         if open.is_directory {
@@ -269,37 +269,32 @@ async fn link(
         if file.delete_pending() {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }
-        if file.path().stream().is_some() || to.stream().is_some() {
+        if file.name().opened_as().stream().is_some() || to.stream().is_some() {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        (file.index(), file.path(), file.parent_lease())
+        (file.index(), Arc::clone(file.name()), file.parent_lease())
     };
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(share, to) {
+    let target = backend.locate(to).await.map_err(|e| e.to_nt_status())?;
+    if replace && target.file.is_some_and(|taken| taken != file_index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let made = backend.link(&from, file_index, to, replace).await;
-    made.map_err(|e| e.to_nt_status())?;
-    share.files.entry_changed(share, to, spared);
+    name.link(to, replace).await.map_err(|e| e.to_nt_status())?;
+    share.files.entry_changed(target.dir, spared);
     Ok(())
 }
 
 /// Tells of a change through `open_arc` that matches the filter bits
-/// `filter`, if any, when anybody may hear of it. The open's
-/// name is read under the share's names lock, taken with the open
-/// unlocked, so it is current.
+/// `filter`, if any, when anybody may hear of it.
 async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter: u32) {
     if filter == 0 || !share.has_listeners() {
         return;
     }
-    let _names = share.names_lock().await;
-    let open = open_arc.read().await;
-    if let Some(file) = &open.file {
-        let path = file.path();
-        share.modified(&path, filter).await;
-        file.entry_changed(&path);
+    let told = open_arc.read().await.file.as_ref().map(FileRef::change_of_entry);
+    if let Some(told) = told {
+        told.tell(filter).await;
     }
 }
 
@@ -420,66 +415,86 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         let tree = tree_arc.read().await;
         (tree.share.clone(), tree.backend.clone())
     };
-    let case_sensitive = share.backend.capabilities().case_sensitive;
-    let to = &rename.to;
-    if to.stream().is_some() {
+    if rename.to.stream().is_some() {
         return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
     }
     let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
-    let Some(file) = open.file.as_ref() else {
-        return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
+    let checked = match Renaming::check(&open, &share, backend.as_ref(), rename, conn.outbound.is_mac(), stage).await {
+        Ok(checked) => checked,
+        Err(refused) => return refused,
     };
-    let from = file.path();
-    let is_directory = open.is_directory;
-    if from.is_root() || share.files.has_open_streams(file.index()) {
-        return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
-    }
-    if from.stream().is_some() {
-        return Renamed::Done(Err(ntstatus::STATUS_INVALID_PARAMETER));
-    }
-    let by_mac = conn.outbound.is_mac();
-    if is_directory && share.files.open_below(&share, &from, by_mac) {
-        let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_below(&share, &from, by_mac, start) {
-            return Renamed::Wait(wait);
-        }
-        return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
-    }
-    // Windows and Samba open the directory for a rename such that one that
-    // is open for DELETE refuses it.
-    let parent = from.parent().unwrap_or_default();
-    if share.files.open_for_delete(&share, &parent) {
-        return Renamed::Done(Err(ntstatus::STATUS_SHARING_VIOLATION));
-    }
-    // A target that names the source itself is the same file and skips
-    // this.
-    let replaces = rename.replace && !same_path(&from, to, case_sensitive);
-    if replaces && share.files.path_is_open(&share, to) {
-        let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_at(&share, to, file.lease_id(), start) {
-            return Renamed::Wait(wait);
-        }
-        return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
-    }
-    file.break_leases(Trigger::Handle);
-    let spared = file.parent_lease();
     drop(open);
-    let result = match backend.rename(&from, to, rename.replace).await {
-        Ok(()) => {
-            share.files.rename_paths(&share, &from, to);
-            // The directory the entry lands in has a new write time, which Windows reports as a change of that directory.
-            let into = to.parent().filter(|into| !into.is_root() && !same_name(&from, to, case_sensitive));
-            if let Some(into) = into {
-                share.modified(&into, FILE_NOTIFY_CHANGE_LAST_WRITE).await;
-            }
-            share.files.entry_changed(&share, &from, spared);
-            share.files.entry_changed(&share, to, spared);
-            Ok(())
+    Renamed::Done(checked.run(&share, rename).await)
+}
+
+/// A rename that nothing stands against.
+struct Renaming {
+    name: Arc<dyn OpenName>,
+    /// The directory that the entry leaves.
+    from_dir: u64,
+    target: Located,
+    spared: Option<LeaseId>,
+}
+
+impl Renaming {
+    async fn check(
+        open: &Open,
+        share: &ShareBindings,
+        backend: &dyn ShareBackend,
+        rename: &Rename,
+        by_mac: bool,
+        stage: Stage,
+    ) -> Result<Renaming, Renamed> {
+        let fail = |status| Renamed::Done(Err(status));
+        let file = open.file.as_ref().ok_or(fail(ntstatus::STATUS_FILE_CLOSED))?;
+        let name = file.name();
+        if name.opened_as().is_root() || share.files.has_open_streams(file.index()) {
+            return Err(fail(ntstatus::STATUS_ACCESS_DENIED));
         }
-        Err(e) => Err(e.to_nt_status()),
-    };
-    Renamed::Done(result)
+        if name.opened_as().stream().is_some() {
+            return Err(fail(ntstatus::STATUS_INVALID_PARAMETER));
+        }
+        let start = stage == Stage::Start;
+        if open.is_directory {
+            let below = share.files.open_below(backend, file.index(), by_mac).await;
+            if !below.is_empty() {
+                return Err(below.break_handles(start).map_or(fail(ntstatus::STATUS_ACCESS_DENIED), Renamed::Wait));
+            }
+        }
+        // Windows and Samba open the directory for a rename such that one that
+        // is open for DELETE refuses it.
+        let from_dir = name.dir().await.ok_or(fail(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND))?;
+        if share.files.open_for_delete(from_dir) {
+            return Err(fail(ntstatus::STATUS_SHARING_VIOLATION));
+        }
+        let target = backend.locate(&rename.to).await.map_err(|e| fail(e.to_nt_status()))?;
+        // A target that is the source itself skips this.
+        if let Some(taken) = target.file.filter(|taken| rename.replace && *taken != file.index())
+            && share.files.is_open(taken)
+        {
+            let wait = share.files.break_handles(taken, file.lease_id(), start);
+            return Err(wait.map_or(fail(ntstatus::STATUS_ACCESS_DENIED), Renamed::Wait));
+        }
+        file.break_leases(Trigger::Handle);
+        Ok(Renaming { name: Arc::clone(name), from_dir, target, spared: file.parent_lease() })
+    }
+
+    async fn run(self, share: &ShareBindings, rename: &Rename) -> Result<(), u32> {
+        let to = &rename.to;
+        let old_name = self.name.path().await.ok();
+        self.name.rename(to, rename.replace).await.map_err(|e| e.to_nt_status())?;
+        let is_same = self.from_dir == self.target.dir && old_name.is_some_and(|old| old.file_name() == to.file_name());
+        // The directory the entry lands in has a new write time, which Windows reports as a change of that directory.
+        if let Some(into) = to.parent().filter(|into| !into.is_root() && !is_same) {
+            share.modified(&into, FILE_NOTIFY_CHANGE_LAST_WRITE).await;
+        }
+        share.files.entry_changed(self.from_dir, self.spared);
+        if self.target.dir != self.from_dir {
+            share.files.entry_changed(self.target.dir, self.spared);
+        }
+        Ok(())
+    }
 }
 
 /// Renames the open stream within its file: the new name is `:stream` alone
@@ -491,30 +506,24 @@ async fn rename_stream(
     rename: &Rename,
 ) -> Result<(), u32> {
     let _renames = share.rename_lock().await;
-    let open = open_arc.read().await;
-    let from = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?.path();
-    let (Some(_), Some(name)) = (from.stream(), rename.to.stream()) else {
+    let (name, index) = {
+        let open = open_arc.read().await;
+        let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+        (Arc::clone(file.name()), file.index())
+    };
+    let (Some(_), Some(stream)) = (name.opened_as().stream(), rename.to.stream()) else {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     };
     // As Windows answers when the name has its file before it.
     if !rename.to.components().is_empty() {
         return Err(ntstatus::STATUS_SHARING_VIOLATION);
     }
-    let to = from.with_stream(name);
-    if !same_path(&from, &to, share.backend.capabilities().case_sensitive) && share.files.path_is_open(share, &to) {
+    let to = name.path().await.map_err(|e| e.to_nt_status())?.with_stream(stream);
+    let target = backend.locate(&to).await.map_err(|e| e.to_nt_status())?;
+    if target.file.is_some_and(|taken| taken != index && share.files.is_open(taken)) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    drop(open);
-    backend.rename(&from, &to, rename.replace).await.map_err(|e| e.to_nt_status())?;
-    share.files.rename_paths(share, &from, &to);
-    Ok(())
-}
-
-/// True if renaming `from` to `to` keeps the directory and spells the name
-/// exactly as before.
-fn same_name(from: &SmbPath, to: &SmbPath, case_sensitive: bool) -> bool {
-    let parent = |path: &SmbPath| path.parent().unwrap_or_default();
-    same_path(&parent(from), &parent(to), case_sensitive) && from.file_name() == to.file_name()
+    name.rename(&rename.to, rename.replace).await.map_err(|e| e.to_nt_status())
 }
 
 /// FileBasicInformation (MS-FSA 2.1.5.15.2, MS-FSCC 2.4.7). A time of 0
@@ -654,54 +663,18 @@ async fn set_disposition(open: &Open, delete: bool) -> Result<(), u32> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use async_trait::async_trait;
     use tokio::sync::{Notify, RwLock, Semaphore};
 
     use super::*;
     use crate::access_mask::Access;
-    use crate::backend::{BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend};
+    use crate::backend::{OpenIntent, OpenOptions};
     use crate::conn::state::{Session, TreeConnect};
-    use crate::error::SmbResult;
-    use crate::files::{FileRef, Sharing};
+    use crate::files::Sharing;
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::header::{Command, HeaderTail};
     use crate::proto::messages::FileId;
-    use crate::tests::memfs::MemFsBackend;
+    use crate::tests::memfs::{MemFsBackend, OnRename};
     use crate::{Share, SmbServer};
-
-    /// Memory backend that counts renames and, once the first has run in
-    /// the backend, tells `waiting` and waits for a permit from `go` before
-    /// returning it.
-    struct HoldRename {
-        inner: MemFsBackend,
-        renames: Arc<AtomicUsize>,
-        waiting: Arc<Notify>,
-        go: Arc<Semaphore>,
-    }
-
-    #[async_trait]
-    impl ShareBackend for HoldRename {
-        async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
-            self.inner.open(path, opts).await
-        }
-
-        async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
-            self.inner.unlink(path).await
-        }
-
-        async fn rename(&self, from: &SmbPath, to: &SmbPath, replace: bool) -> SmbResult<()> {
-            let result = self.inner.rename(from, to, replace).await;
-            if self.renames.fetch_add(1, Ordering::SeqCst) == 0 {
-                self.waiting.notify_one();
-                self.go.acquire().await.expect("gate").forget();
-            }
-            result
-        }
-
-        fn capabilities(&self) -> BackendCapabilities {
-            self.inner.capabilities()
-        }
-    }
 
     fn rename_body(file_id: FileId, to: &str) -> Vec<u8> {
         let name: Vec<u8> = to.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -730,12 +703,18 @@ mod tests {
         let renames = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::new(Notify::new());
         let go = Arc::new(Semaphore::new(0));
-        let backend = HoldRename {
-            inner: MemFsBackend::new().with_file("d\\f", b"x").with_file("h", b"y"),
-            renames: Arc::clone(&renames),
-            waiting: Arc::clone(&waiting),
-            go: Arc::clone(&go),
-        };
+        // The first waits for a permit once it has run.
+        let held = (Arc::clone(&renames), Arc::clone(&waiting), Arc::clone(&go));
+        let hold: OnRename = Arc::new(move || {
+            let (renames, waiting, go) = held.clone();
+            Box::pin(async move {
+                if renames.fetch_add(1, Ordering::SeqCst) == 0 {
+                    waiting.notify_one();
+                    go.acquire().await.expect("gate").forget();
+                }
+            })
+        });
+        let backend = MemFsBackend::new().with_file("d\\f", b"x").with_file("h", b"y").with_on_rename(hold);
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .share(Share::new("s", backend).public())
@@ -757,7 +736,7 @@ mod tests {
             let (handle, _) = share.backend.open(&path, opts).await.unwrap();
             let info = handle.stat().await.unwrap();
             let sharing = Sharing { access: DELETE, share: 7 };
-            let file = FileRef::register(&share, &info, &path, sharing.into()).unwrap().0;
+            let file = FileRef::register(&share, &info, handle.name(), sharing.into()).unwrap().0;
             let file_id = tree.alloc_file_id();
             let open = Open {
                 file_id,
@@ -810,7 +789,8 @@ mod tests {
         assert_eq!(file.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(other.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(renames.load(Ordering::SeqCst), 2);
-        assert!(share.files.path_is_open(&share, &"d\\g".parse().unwrap()));
-        assert!(share.files.path_is_open(&share, &"i".parse().unwrap()));
+        for name in ["d\\g", "i"] {
+            assert!(share.files.is_open(crate::tests::index_of(&share, name).await), "{name}");
+        }
     }
 }

@@ -115,7 +115,7 @@ async fn server_with_files() -> (Arc<ServerState>, MemFsBackend) {
 /// Whether an open on `home` has f.txt as its name.
 async fn f_is_open(state: &Arc<ServerState>) -> bool {
     let share = state.find_share("home").await.expect("share");
-    share.files.path_is_open(&share, &"f.txt".parse().unwrap())
+    share.files.is_open(super::index_of(&share, "f.txt").await)
 }
 
 /// A holder with RH on f.txt that shares read and write only, and a waiter
@@ -472,7 +472,7 @@ async fn a_cancelled_open_waiting_in_the_table_leaves_it() {
     assert_eq!(status(&waiter.next().await), ntstatus::STATUS_CANCELLED);
     // Only the holder's open is left on the file.
     holder.conn.close_all(None).await;
-    assert!(!share.files.path_is_open(&share, &"f.txt".parse().unwrap()));
+    assert!(!share.files.is_open(super::index_of(&share, "f.txt").await));
 }
 
 #[tokio::test]
@@ -555,12 +555,12 @@ impl crate::ShareBackend for LateFile {
         self.inner.open(path, opts).await
     }
 
-    async fn unlink(&self, path: &crate::SmbPath) -> crate::SmbResult<()> {
-        self.inner.unlink(path).await
+    async fn locate(&self, path: &crate::SmbPath) -> crate::SmbResult<crate::Located> {
+        self.inner.locate(path).await
     }
 
-    async fn rename(&self, from: &crate::SmbPath, to: &crate::SmbPath, replace: bool) -> crate::SmbResult<()> {
-        self.inner.rename(from, to, replace).await
+    async fn is_within(&self, dir: u64, top: u64) -> bool {
+        self.inner.is_within(dir, top).await
     }
 
     fn capabilities(&self) -> crate::BackendCapabilities {

@@ -199,7 +199,7 @@ async fn settle() {
 
 async fn f_is_open(state: &Arc<ServerState>) -> bool {
     let share = state.find_share("home").await.expect("share");
-    share.files.path_is_open(&share, &"f.txt".parse().unwrap())
+    share.files.is_open(super::index_of(&share, "f.txt").await)
 }
 
 fn write_body(file_id: FileId) -> Vec<u8> {
@@ -625,12 +625,12 @@ impl ShareBackend for Held {
         Ok((Box::new(HeldHandle { inner, gates, first }), action))
     }
 
-    async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
-        self.inner.unlink(path).await
+    async fn locate(&self, path: &SmbPath) -> SmbResult<crate::Located> {
+        self.inner.locate(path).await
     }
 
-    async fn rename(&self, from: &SmbPath, to: &SmbPath, replace: bool) -> SmbResult<()> {
-        self.inner.rename(from, to, replace).await
+    async fn is_within(&self, dir: u64, top: u64) -> bool {
+        self.inner.is_within(dir, top).await
     }
 
     fn capabilities(&self) -> BackendCapabilities {
@@ -640,6 +640,10 @@ impl ShareBackend for Held {
 
 #[async_trait]
 impl Handle for HeldHandle {
+    fn name(&self) -> Arc<dyn crate::OpenName> {
+        self.inner.name()
+    }
+
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
         self.inner.read(offset, len).await
     }

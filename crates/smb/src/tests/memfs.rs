@@ -1,8 +1,9 @@
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::backend::{
-    BackendCapabilities, DirEntry, FileInfo, FileTimes, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend,
+    BackendCapabilities, DirEntry, FileInfo, FileTimes, Handle, Located, OpenAction, OpenIntent, OpenName, OpenOptions,
+    ShareBackend,
 };
 use crate::error::{SmbError, SmbResult};
 use crate::files::{Above, Notice, NoticeKind, Watches};
@@ -11,17 +12,23 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 /// In-memory backend for unit tests. Files and directories are keyed by
-/// backslash-joined path; directories have numbers. It tells of changes as it
+/// backslash-joined path and have numbers. It tells of changes as it
 /// makes them. Clones share the same files.
 #[derive(Clone)]
 pub struct MemFsBackend {
-    inner: std::sync::Arc<Mutex<MemInner>>,
+    inner: Arc<Mutex<MemInner>>,
     watches: Watches,
+    on_rename: Option<OnRename>,
 }
+
+/// Runs once a rename has.
+pub type OnRename = Arc<dyn Fn() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 #[derive(Default)]
 struct MemInner {
     files: HashMap<String, Vec<u8>>,
+    /// Of the files.
+    numbers: HashMap<String, u64>,
     /// All directories present (always includes "" for the root), by
     /// canonical path string, with their numbers. Two spellings of a name are
     /// one directory to those who watch it.
@@ -36,6 +43,23 @@ struct MemInner {
 }
 
 impl MemInner {
+    /// The number of what `key` leads to.
+    fn number(&mut self, key: &str) -> Option<u64> {
+        if let Some(number) = self.dirs.get(key) {
+            return Some(*number);
+        }
+        self.files.contains_key(key).then(|| {
+            self.last_number += 1;
+            *self.numbers.entry(key.to_string()).or_insert(self.last_number)
+        })
+    }
+
+    /// A path that leads to `number`.
+    fn key_of(&self, number: u64) -> Option<String> {
+        let mut all = self.numbers.iter().chain(&self.dirs);
+        all.find(|(_, other)| **other == number).map(|(key, _)| key.clone())
+    }
+
     fn make_dir(&mut self, key: &str) {
         let same = self.dirs.iter().find(|(other, _)| other.to_lowercase() == key.to_lowercase());
         let number = same.map(|(_, number)| *number);
@@ -54,7 +78,7 @@ impl MemFsBackend {
     pub fn new() -> Self {
         let mut inner = MemInner::default();
         inner.make_dir("");
-        Self { inner: std::sync::Arc::new(Mutex::new(inner)), watches: Watches::default() }
+        Self { inner: Arc::new(Mutex::new(inner)), watches: Watches::default(), on_rename: None }
     }
 
     /// Tells of a change of the entry `key`.
@@ -68,6 +92,16 @@ impl MemFsBackend {
             dir = up;
         }
         self.watches.tell(&above, Notice { name: name.to_string(), kind, is_directory });
+    }
+
+    pub fn with_on_rename(self, on_rename: OnRename) -> Self {
+        Self { on_rename: Some(on_rename), ..self }
+    }
+
+    /// The name of an open of `path`, whatever it leads to.
+    pub fn name_at(&self, path: &str) -> Arc<dyn OpenName> {
+        let number = self.inner.lock().unwrap().number(path).unwrap_or_default();
+        Arc::new(MemName { backend: self.clone(), number, opened_as: path.parse().unwrap() })
     }
 
     /// Handles opened and not yet closed.
@@ -117,7 +151,7 @@ impl ShareBackend for MemFsBackend {
                 return Err(SmbError::Exists);
             }
             g.open_handles += 1;
-            return Ok((Box::new(MemHandle::dir(self.inner.clone(), k)), action));
+            return Ok((Box::new(MemHandle::new(self, &mut g, k, path, true)), action));
         }
 
         if exists_dir {
@@ -157,71 +191,20 @@ impl ShareBackend for MemFsBackend {
             self.tell(&g, &k, NoticeKind::Added, false);
         }
         g.open_handles += 1;
-        Ok((Box::new(MemHandle::file(self.inner.clone(), k)), action))
+        Ok((Box::new(MemHandle::new(self, &mut g, k, path, false)), action))
     }
 
-    async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
-        let k = key(path);
+    async fn locate(&self, path: &SmbPath) -> SmbResult<Located> {
         let mut g = self.inner.lock().unwrap();
-        if g.files.remove(&k).is_some() {
-            self.tell(&g, &k, NoticeKind::Removed, false);
-            return Ok(());
-        }
-        if g.dirs.remove(&k).is_some() {
-            self.tell(&g, &k, NoticeKind::Removed, true);
-            return Ok(());
-        }
-        Err(SmbError::NotFound)
+        let dir = path.parent().and_then(|dir| g.number(&key(&dir))).unwrap_or_default();
+        Ok(Located { dir, file: g.number(&key(path)) })
     }
 
-    async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
-        let kf = key(from);
-        let kt = key(to);
-        let mut g = self.inner.lock().unwrap();
-        if kf != kt && (g.files.contains_key(&kt) || g.dirs.contains_key(&kt)) {
-            if !replace_if_exists {
-                return Err(SmbError::Exists);
-            }
-            if g.dirs.contains_key(&kt) {
-                return Err(SmbError::AccessDenied);
-            }
-        }
-        let tell = |g: &MemInner, is_directory| {
-            let split = |key: &str| {
-                key.rsplit_once('\\')
-                    .map_or(("".to_string(), key.to_string()), |(dir, name)| (dir.to_string(), name.to_string()))
-            };
-            let ((from_dir, from), (to_dir, _)) = (split(&kf), split(&kt));
-            if from_dir == to_dir {
-                return self.tell(g, &kt, NoticeKind::Renamed { from }, is_directory);
-            }
-            self.tell(g, &kf, NoticeKind::Removed, is_directory);
-            self.tell(g, &kt, NoticeKind::Added, is_directory);
-        };
-        if let Some(data) = g.files.remove(&kf) {
-            g.files.insert(kt.clone(), data);
-            tell(&g, false);
-            return Ok(());
-        }
-        if let Some(number) = g.dirs.remove(&kf) {
-            // Everything below the directory moves with it.
-            let below = format!("{kf}\\");
-            let moved = |key: &String| key.strip_prefix(&below).map(|rest| (key.clone(), format!("{kt}\\{rest}")));
-            let files: Vec<_> = g.files.keys().filter_map(moved).collect();
-            for (old, new) in files {
-                let data = g.files.remove(&old).expect("listed");
-                g.files.insert(new, data);
-            }
-            let dirs: Vec<_> = g.dirs.keys().filter_map(moved).collect();
-            for (old, new) in dirs {
-                let number = g.dirs.remove(&old).expect("listed");
-                g.dirs.insert(new, number);
-            }
-            g.dirs.insert(kt.clone(), number);
-            tell(&g, true);
-            return Ok(());
-        }
-        Err(SmbError::NotFound)
+    async fn is_within(&self, dir: u64, top: u64) -> bool {
+        let g = self.inner.lock().unwrap();
+        let (Some(dir), Some(top)) = (g.key_of(dir), g.key_of(top)) else { return false };
+        let (dir, top) = (dir.to_lowercase(), top.to_lowercase());
+        dir == top || dir.starts_with(&format!("{top}\\"))
     }
 
     fn watches(&self) -> Watches {
@@ -245,24 +228,139 @@ impl ShareBackend for MemFsBackend {
     }
 }
 
+impl MemFsBackend {
+    fn remove(&self, number: u64) -> SmbResult<()> {
+        let mut g = self.inner.lock().unwrap();
+        let k = g.key_of(number).ok_or(SmbError::NotFound)?;
+        g.numbers.remove(&k);
+        let is_directory = g.files.remove(&k).is_none();
+        g.dirs.remove(&k);
+        self.tell(&g, &k, NoticeKind::Removed, is_directory);
+        Ok(())
+    }
+
+    fn rename(&self, number: u64, kt: &str, replace: bool) -> SmbResult<()> {
+        let mut g = self.inner.lock().unwrap();
+        let kf = &g.key_of(number).ok_or(SmbError::NotFound)?;
+        if kf != kt && (g.files.contains_key(kt) || g.dirs.contains_key(kt)) {
+            if !replace {
+                return Err(SmbError::Exists);
+            }
+            if g.dirs.contains_key(kt) {
+                return Err(SmbError::AccessDenied);
+            }
+        }
+        let tell = |g: &MemInner, is_directory| {
+            let split = |key: &str| {
+                key.rsplit_once('\\')
+                    .map_or(("".to_string(), key.to_string()), |(dir, name)| (dir.to_string(), name.to_string()))
+            };
+            let ((from_dir, from), (to_dir, _)) = (split(kf), split(kt));
+            if from_dir == to_dir {
+                return self.tell(g, kt, NoticeKind::Renamed { from }, is_directory);
+            }
+            self.tell(g, kf, NoticeKind::Removed, is_directory);
+            self.tell(g, kt, NoticeKind::Added, is_directory);
+        };
+        if let Some(data) = g.files.remove(kf) {
+            g.files.insert(kt.to_string(), data);
+            g.numbers.remove(kf);
+            g.numbers.insert(kt.to_string(), number);
+            tell(&g, false);
+            return Ok(());
+        }
+        if let Some(number) = g.dirs.remove(kf) {
+            // Everything below the directory moves with it.
+            let below = format!("{kf}\\");
+            let moved = |key: &String| key.strip_prefix(&below).map(|rest| (key.clone(), format!("{kt}\\{rest}")));
+            let files: Vec<_> = g.files.keys().filter_map(moved).collect();
+            for (old, new) in files {
+                let data = g.files.remove(&old).expect("listed");
+                g.files.insert(new.clone(), data);
+                if let Some(number) = g.numbers.remove(&old) {
+                    g.numbers.insert(new, number);
+                }
+            }
+            let dirs: Vec<_> = g.dirs.keys().filter_map(moved).collect();
+            for (old, new) in dirs {
+                let number = g.dirs.remove(&old).expect("listed");
+                g.dirs.insert(new, number);
+            }
+            g.dirs.insert(kt.to_string(), number);
+            tell(&g, true);
+            return Ok(());
+        }
+        Err(SmbError::NotFound)
+    }
+}
+
+/// The name of an open: that of its number.
+struct MemName {
+    backend: MemFsBackend,
+    number: u64,
+    opened_as: SmbPath,
+}
+
+#[async_trait]
+impl OpenName for MemName {
+    fn opened_as(&self) -> &SmbPath {
+        &self.opened_as
+    }
+
+    async fn dir(&self) -> Option<u64> {
+        let parent = self.path().await.ok()?.parent()?;
+        self.backend.inner.lock().unwrap().number(&key(&parent))
+    }
+
+    async fn path(&self) -> SmbResult<SmbPath> {
+        self.backend.inner.lock().unwrap().key_of(self.number).ok_or(SmbError::NotFound)?.parse()
+    }
+
+    async fn rename(&self, to: &SmbPath, replace: bool) -> SmbResult<()> {
+        let result = self.backend.rename(self.number, &key(to), replace);
+        if let Some(ran) = &self.backend.on_rename {
+            ran().await;
+        }
+        result
+    }
+
+    async fn link(&self, _to: &SmbPath, _replace: bool) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
+
+    async fn remove(&self) -> SmbResult<()> {
+        self.backend.remove(self.number)
+    }
+
+    async fn modified(&self, what: u32) {
+        if let Ok(path) = self.path().await {
+            self.backend.modified(&path, what).await;
+        }
+    }
+}
+
 pub struct MemHandle {
-    inner: std::sync::Arc<Mutex<MemInner>>,
+    inner: Arc<Mutex<MemInner>>,
     key: String,
     is_dir: bool,
+    number: u64,
+    name: Arc<dyn OpenName>,
 }
 
 impl MemHandle {
-    fn file(inner: std::sync::Arc<Mutex<MemInner>>, key: String) -> Self {
-        Self { inner, key, is_dir: false }
-    }
-
-    fn dir(inner: std::sync::Arc<Mutex<MemInner>>, key: String) -> Self {
-        Self { inner, key, is_dir: true }
+    fn new(backend: &MemFsBackend, inner: &mut MemInner, key: String, path: &SmbPath, is_dir: bool) -> Self {
+        let number = inner.number(&key).expect("it is there");
+        let name = Arc::new(MemName { backend: backend.clone(), number, opened_as: path.clone() });
+        Self { inner: backend.inner.clone(), key, is_dir, number, name }
     }
 }
 
 #[async_trait]
 impl Handle for MemHandle {
+    fn name(&self) -> Arc<dyn OpenName> {
+        self.name.clone()
+    }
+
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
         if self.is_dir {
             return Err(SmbError::IsDirectory);
@@ -311,7 +409,7 @@ impl Handle for MemHandle {
             change_time,
             is_directory: self.is_dir,
             read_only: g.read_only.contains(&self.key),
-            file_index: if self.is_dir { g.dirs.get(&self.key).copied().unwrap_or(0) } else { 0 },
+            file_index: self.number,
             stream_index: 0,
             stored_attributes: 0,
         })

@@ -628,7 +628,7 @@ impl Gate {
 /// Memory backend whose creates of a file named `x`, and stats of handles
 /// opened on such a file, stop at the gates given, and which counts the
 /// renames that reach it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Gated {
     inner: MemFsBackend,
     create: Option<Arc<Gate>>,
@@ -636,6 +636,19 @@ struct Gated {
     /// Handles take no creation time.
     drop_creation: bool,
     renames: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Default for Gated {
+    fn default() -> Self {
+        let renames: Arc<std::sync::atomic::AtomicUsize> = Arc::default();
+        let counted = Arc::clone(&renames);
+        let count: super::memfs::OnRename = Arc::new(move || {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Box::pin(async {})
+        });
+        let inner = MemFsBackend::new().with_on_rename(count);
+        Self { inner, create: None, stat: None, drop_creation: false, renames }
+    }
 }
 
 impl Gated {
@@ -676,13 +689,12 @@ impl crate::ShareBackend for Gated {
         Ok((Box::new(handle), action))
     }
 
-    async fn unlink(&self, path: &crate::SmbPath) -> crate::SmbResult<()> {
-        self.inner.unlink(path).await
+    async fn locate(&self, path: &crate::SmbPath) -> crate::SmbResult<crate::Located> {
+        self.inner.locate(path).await
     }
 
-    async fn rename(&self, from: &crate::SmbPath, to: &crate::SmbPath, replace: bool) -> crate::SmbResult<()> {
-        self.renames.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        self.inner.rename(from, to, replace).await
+    async fn is_within(&self, dir: u64, top: u64) -> bool {
+        self.inner.is_within(dir, top).await
     }
 
     fn capabilities(&self) -> crate::BackendCapabilities {
@@ -708,6 +720,10 @@ struct GatedHandle {
 
 #[async_trait::async_trait]
 impl crate::Handle for GatedHandle {
+    fn name(&self) -> Arc<dyn crate::OpenName> {
+        self.inner.name()
+    }
+
     async fn read(&self, offset: u64, len: u32) -> crate::SmbResult<bytes::Bytes> {
         self.inner.read(offset, len).await
     }
@@ -847,70 +863,7 @@ async fn a_created_file_enters_the_file_table_before_a_rename_runs() {
     assert_eq!(created, 0);
     assert_eq!(renaming.await.expect("rename"), ntstatus::STATUS_ACCESS_DENIED);
     let share = home(&state).await;
-    assert!(share.files.path_is_open(&share, &"d\\x".parse().unwrap()));
-}
-
-#[tokio::test]
-async fn a_delete_that_waited_for_a_rename_removes_the_file_by_its_new_name() {
-    let gate = Arc::new(Gate::default());
-    let backend = Gated { create: Some(Arc::clone(&gate)), ..Gated::default() };
-    let state = backend.state();
-    let share = home(&state).await;
-    let mut watcher = Peer::new(&state, false).await;
-    let dir = open_dir(&mut watcher, &state, "d").await;
-    open_dir(&mut watcher, &state, "o").await;
-    let mut deleter = Peer::new(&state, false).await;
-    let doomed = hold_open(&mut deleter, &state, "d\\f", FILE_DELETE_ON_CLOSE).await;
-    arm_idle(&mut watcher, &state, dir, false).await;
-
-    // A create elsewhere holds renames off while the rename queues, and
-    // the delete then queues behind the rename.
-    let mut maker = Peer::new(&state, false).await;
-    let creating = tokio::spawn({
-        let state = Arc::clone(&state);
-        async move { create_file(&mut maker, &state, "o\\x").await }
-    });
-    gate.reached().await;
-    let mut renamer = Peer::new(&state, false).await;
-    let renaming = tokio::spawn({
-        let state = Arc::clone(&state);
-        async move { rename(&mut renamer, &state, "d", "e", false, FILE_DIRECTORY_FILE).await }
-    });
-    settle().await;
-    let closing = tokio::spawn({
-        let state = Arc::clone(&state);
-        async move { close(&mut deleter, &state, doomed).await }
-    });
-    let pending = "d\\f".parse().unwrap();
-    for _ in 0..100 {
-        if share.files.delete_pending_at(&share, &pending) {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    assert!(share.files.delete_pending_at(&share, &pending));
-    settle().await;
-    assert_eq!(backend.renames(), 0);
-    {
-        use crate::ShareBackend as _;
-        let opts = crate::OpenOptions::default();
-        let f = backend.inner.open(&pending, opts).await;
-        assert!(f.is_ok(), "the delete waits behind the rename");
-        f.unwrap().0.close().await.unwrap();
-    }
-    gate.open();
-    creating.await.expect("create");
-    renaming.await.expect("rename");
-    closing.await.expect("close");
-
-    use crate::ShareBackend as _;
-    let opts = crate::OpenOptions::default();
-    for gone in ["d\\f", "e\\f"] {
-        let path: crate::SmbPath = gone.parse().unwrap();
-        assert!(backend.inner.open(&path, opts.clone()).await.is_err(), "{gone}");
-    }
-    let (_, reply) = watcher.request(&state, Command::ChangeNotify, &notify_body(dir, 4096, NAMES)).await;
-    assert_eq!(entries(&reply), [(FILE_ACTION_REMOVED, "f".to_string())]);
+    assert!(share.files.is_open(super::index_of(&share, "d\\x").await));
 }
 
 #[tokio::test]

@@ -613,7 +613,7 @@ async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<Op
 }
 
 fn handle(state: Arc<State>) -> Volume {
-    Volume { state, origin: 0, answers: Answers::Durable, access_times: AccessTimes::RELATIVE }
+    Volume { state, origin: 0, answers: Answers::Durable, access_times: AccessTimes::RELATIVE, only: None }
 }
 
 pub(crate) fn check_volume_name(name: &str) -> FsResult<()> {
