@@ -12,7 +12,6 @@ use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
 use larder_fs::Ino;
-use larder_fs::Ino;
 use larder_smb::{OpenFiles, OutsideAccess};
 use parking_lot::Mutex;
 
