@@ -7,6 +7,7 @@
 //! epoch 12
 //! recovering 11                   while grace lasts
 //! client 12 sessions 4c696e75..   the epoch, the family, a digest of the client's name for itself
+//! client 12 lockers 00000000..    a client of NFS v3 with locks: its address, IPv4 as mapped into IPv6
 //! checksum 0123456789abcdef       of all lines before it
 //! ```
 //!
@@ -240,6 +241,7 @@ fn encode(record: &BookRecord) -> String {
         let family = match owner.family {
             Family4::Zero => "zero",
             Family4::Sessions => "sessions",
+            Family4::Lockers => "lockers",
         };
         let _ = writeln!(text, "client {epoch} {family} {}", hex::encode(&owner.digest));
     }
@@ -277,6 +279,7 @@ fn decode(text: &str) -> Option<BookRecord> {
                 let family = match words.next()? {
                     "zero" => Family4::Zero,
                     "sessions" => Family4::Sessions,
+                    "lockers" => Family4::Lockers,
                     _ => return None,
                 };
                 let id = hex::decode(words.next()?)?;

@@ -8,7 +8,7 @@
 //! The second half is the server: `server` owns the state under one lock, which the most common requests pass by
 //! (`known_rights`, sessions), `run` carries out requests on files, `door_table` is the table of all doors, `recalls`
 //! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), and `client_book` outlives a
-//! crash.
+//! crash. `lockers` lends record and grace to the locks of version 3.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod attrs;
@@ -28,6 +28,7 @@ mod file_table;
 pub mod fuzz;
 mod grace;
 mod known_rights;
+mod lockers;
 mod ops;
 mod owner_seq;
 mod place;
