@@ -540,6 +540,15 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_an_open_takes_no_lock_of_an_owner_with_its_number_along() {
+        let locks = Locks::default();
+        locks.lock_posix(FILE, posix(1, 0, 9, true)).unwrap();
+        locks.lock_smb(FILE, owner(1), range(20, 29), true).unwrap();
+        locks.end_ranges(FILE, owner(1));
+        assert!(locks.test(FILE, posix(2, 0, 9, true)).is_some() && locks.test(FILE, posix(2, 20, 29, true)).is_none());
+    }
+
+    #[test]
     fn what_a_door_had_locked_is_free_when_it_is_gone() {
         let locks = Locks::default();
         let other = Held::posix(Owner { door: 2, id: 1 }, range(0, 9), true, 0);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::super::rpc::{LAST_FRAGMENT, call_with, reply_results};
 use super::super::xdr::{Reader, Writer};
 
-pub const PORT_MAPPER_PORT: u16 = 111;
+const PORT_MAPPER_PORT: u16 = 111;
 const PORT_MAPPER_PROGRAM: u32 = 100_000;
 const GET_PORT: (u32, u32, u32) = (PORT_MAPPER_PROGRAM, 2, 3);
 /// RPCBPROC_GETADDR of version 3, which knows IPv6.
@@ -44,8 +44,6 @@ pub struct Way {
     pub client: IpAddr,
     /// The address that the client called; `None`: the kernel chooses.
     pub from: Option<IpAddr>,
-    /// Of the client's port mapper.
-    pub mapper_port: u16,
 }
 
 impl Way {
@@ -74,9 +72,9 @@ impl Way {
             w.u32(0);
         }
         let (what, args) = (if is_new { GET_ADDRESS } else { GET_PORT }, w.into_inner());
-        let found = match self.over_tcp(self.mapper_port, what, None, &args).await {
+        let found = match self.over_tcp(PORT_MAPPER_PORT, what, None, &args).await {
             Ok(found) => found,
-            Err(_) => self.over_udp(self.mapper_port, what, None, &args).await.ok()?,
+            Err(_) => self.over_udp(PORT_MAPPER_PORT, what, None, &args).await.ok()?,
         };
         port_in(&found, is_new)
     }

@@ -555,3 +555,16 @@ fn is_same_name(a: &[u8], b: &[u8]) -> bool {
     let has_domain = |name: &[u8]| name.contains(&b'.');
     a.eq_ignore_ascii_case(b) || (has_domain(a) != has_domain(b) && host(a) == host(b))
 }
+
+#[cfg(test)]
+impl LockBook {
+    /// Owners, files, waits, clients.
+    pub fn counts(&self) -> [usize; 4] {
+        let clients = self.machines.values().map(|machine| machine.clients.len()).sum();
+        let waits: usize = self.machines.values().map(|machine| machine.waits).sum();
+        let files: usize = self.machines.values().map(|machine| machine.files).sum();
+        assert_eq!(waits, self.waits.len());
+        assert_eq!(files, self.owners.values().map(|owner| owner.files.len()).sum::<usize>());
+        [self.owners.len(), self.files.len(), self.waits.len(), clients]
+    }
+}

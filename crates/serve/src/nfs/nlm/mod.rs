@@ -18,6 +18,7 @@
 mod call_out;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod life;
 mod lock_book;
 mod restarts;
 mod server;

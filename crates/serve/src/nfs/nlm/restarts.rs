@@ -8,8 +8,6 @@
 //!
 //! - `restarts.announced_from_the_record`: whoever is in a volume's record and may reclaim hears of the restart, at this
 //!   machine or at one that took the volume over.
-//! - `restarts.life_grows`: each life of the server has another number, the number of a later start is higher, and all are
-//!   odd: clients take an even number for a machine that is down.
 //! - `restarts.of_the_caller`: a restart is believed of the address that tells it.
 
 use std::collections::BTreeSet;
@@ -18,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use larder_base::{Clock, SystemClock};
 use larder_files::Files;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +24,7 @@ use super::super::xdr::Writer;
 use super::call_out::Way;
 use super::server::Nlm;
 use super::wire::{MonitorRequest, NOTIFY, NSM_PROGRAM, NSM_V1, encode_notify};
+use crate::door::shown;
 
 /// How often machines are looked after while there are some.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -34,14 +32,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const NOTIFY_AGAIN_MAX: Duration = Duration::from_secs(15);
 /// `stat_fail`: this server watches its own clients, and nobody for others.
 const STAT_FAIL: u32 = 1;
-
-/// `restarts.life_grows`: by quarters of a second, so that it takes eight years to come round.
-pub fn first_life() -> u32 {
-    let now = SystemClock::default().now();
-    let quarters = now.secs.unsigned_abs().wrapping_mul(4).wrapping_add(u64::from(now.nanos / 250_000_000));
-    let quarters = u32::try_from(quarters & 0x3fff_ffff).unwrap_or(0);
-    quarters << 1 | 1
-}
 
 impl Nlm {
     /// Answers a call of the status monitor but NULL.
@@ -67,7 +57,8 @@ impl Nlm {
     pub fn client_restarted(&self, client: IpAddr, name: &[u8], life: u32) {
         let freed = self.book.lock().free(client, name, life);
         if freed > 0 {
-            tracing::info!(%client, name = %String::from_utf8_lossy(name), "an NFS client has restarted: its locks are free");
+            let name = shown(&String::from_utf8_lossy(name));
+            tracing::info!(%client, %name, "an NFS client has restarted: its locks are free");
         }
     }
 
@@ -79,19 +70,24 @@ impl Nlm {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let nlm = Arc::clone(self);
         runtime.spawn(async move {
+            let mut told = BTreeSet::new();
             for files in exported {
-                // Its record is loaded then.
+                // Its record is loaded then. A client that takes back locks of the next one waits until that is, too.
                 let _ = nlm.v4.volume(&files).await;
+                nlm.announce(&mut told);
             }
-            nlm.announce();
         });
     }
 
     /// `restarts.announced_from_the_record`
-    fn announce(self: &Arc<Self>) {
-        // Those who were told of it before have asked for all volumes that there were then.
+    fn announce(self: &Arc<Self>, told: &mut BTreeSet<IpAddr>) {
+        let clients: Vec<IpAddr> =
+            self.v4.awaited_lockers().into_iter().filter(|client| told.insert(*client)).collect();
+        if clients.is_empty() {
+            return;
+        }
+        // A client takes a number that it knows for the same restart, and has asked for the volumes that there were then.
         let life = self.life.fetch_add(2, Relaxed);
-        let clients: BTreeSet<IpAddr> = self.v4.awaited_lockers();
         for client in clients {
             let nlm = Arc::clone(self);
             tokio::spawn(async move { nlm.announce_to(client, life).await });
@@ -101,7 +97,7 @@ impl Nlm {
     /// Until the client has heard of it, or nobody waits for it any more.
     async fn announce_to(&self, client: IpAddr, life: u32) {
         let name = rustix::system::uname().nodename().to_bytes().to_vec();
-        let way = Way { client, ..self.way() };
+        let way = Way { client, from: None };
         let mut pause = Duration::from_secs(1);
         while self.v4.awaits_locker(client) {
             let args = encode_notify(&name, life);

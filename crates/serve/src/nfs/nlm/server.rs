@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32};
+use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -18,17 +18,16 @@ use larder_files::locks::LockError;
 use larder_files::{Files, Open, Uses};
 use larder_volume::{ACCESS_READ, ACCESS_WRITE, Cred, FileId, FileKind, FsError};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::super::ops::may_io;
 use super::super::outbox::Reply;
 use super::super::rpc::{AcceptStat, begin_accepted, set_record_mark};
-use super::super::v4::NfsV4;
+use super::super::v4::{KnownVolume, NfsV4};
 use super::super::xdr::Writer;
-use super::call_out::{NoAnswer, PORT_MAPPER_PORT, Way};
+use super::call_out::{NoAnswer, Way};
+use super::life::first_life;
 use super::lock_book::{Attempt, ClientKey, LockBook, LockedKey, Target, WantedLock, stat_of};
-use super::restarts::first_life;
 use super::wire::{
     GRANTED, LockAction, LockAnswer, LockArg, LockCall, LockStat, NLM_PROGRAM, NLM_V4, Request, ShareCall,
     decode_granted, encode_granted, encode_share,
@@ -38,6 +37,8 @@ use super::wire::{
 const TELL_AGAIN_MAX: Duration = Duration::from_secs(30);
 /// A client that restarts itself says so, and is called again later.
 const IN_GRACE_THERE: Duration = Duration::from_secs(5);
+/// Answers by calls under way. A client that cannot be reached has one for some seconds.
+const ANSWERS_MAX: usize = 256;
 /// An owner that has no locks.
 const NOBODY: u64 = 0;
 
@@ -49,7 +50,8 @@ pub struct Nlm {
     pub(super) used: Notify,
     /// The number of this server's life, as status monitors count it.
     pub(super) life: AtomicU32,
-    pub(super) mapper_port: AtomicU16,
+    /// For answers by calls under way.
+    answers: Arc<Semaphore>,
 }
 
 /// What a call is about, for somebody whom the export admits.
@@ -89,9 +91,7 @@ pub async fn run(call: NlmCall) -> Reply {
             };
             match call.answer_by {
                 None => answer.encode(&mut w, &call.cookie),
-                Some(procedure) => {
-                    nlm.answer_by_call(Way { client, from: local, ..nlm.way() }, procedure, &call, &answer)
-                }
+                Some(procedure) => nlm.answer_by_call(Way { client, from: local }, procedure, &call, &answer),
             }
         }
         Request::Share(call) => {
@@ -127,14 +127,8 @@ impl Nlm {
             book: Mutex::default(),
             used: Notify::new(),
             life: AtomicU32::new(first_life()),
-            mapper_port: AtomicU16::new(PORT_MAPPER_PORT),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         }
-    }
-
-    /// A way without its ends.
-    pub(super) fn way(&self) -> Way {
-        let mapper_port = self.mapper_port.load(std::sync::atomic::Ordering::Relaxed);
-        Way { client: IpAddr::from([0; 4]), from: None, mapper_port }
     }
 
     fn begin(&self, client: IpAddr) -> Result<UnderWay<'_>, LockStat> {
@@ -197,7 +191,38 @@ impl Nlm {
         access.check(exclusive).await?;
         let client = target.client.address;
         let _under_way = self.begin(client)?;
-        let volume = self.v4.volume(target.files).await.map_err(|_| LockStat::StaleHandle)?;
+        let (how, volume) = self.may_take(client, target.files, reclaim, monitored).await?;
+        let mut open = Some(open(target.files, access.id, exclusive).await?);
+        target.files.recall_local_locks(target.key.ino, exclusive).await;
+        let mut book = self.book.lock();
+        if how == Attempt::Reclaim && !self.v4.may_reclaim_locks(client, &volume) {
+            // Grace has ended meanwhile.
+            return Err(LockStat::DeniedGracePeriod);
+        }
+        let done = match book.lock(target, wanted, how, &mut open) {
+            Err(LockStat::Denied) if waits && how == Attempt::New => {
+                self.wait(&mut book, target, wanted, &mut open, (call, local))
+            }
+            done => done.map(|()| LockStat::Granted),
+        };
+        if done.is_ok() {
+            book.lives(target.client, life);
+        }
+        if done.is_ok() && reclaim {
+            book.reclaimed(client, Instant::now());
+        }
+        done
+    }
+
+    /// How a client may take something now. It is in the volume's record then (`nlm.recorded_before_answered`).
+    async fn may_take(
+        &self,
+        client: IpAddr,
+        files: &Files,
+        reclaim: bool,
+        monitored: bool,
+    ) -> Result<(Attempt, Arc<KnownVolume>), LockStat> {
+        let volume = self.v4.volume(files).await.map_err(|_| LockStat::StaleHandle)?;
         let how = match (self.v4.is_in_grace(volume.number), reclaim) {
             (true, false) => return Err(LockStat::DeniedGracePeriod),
             (true, true) if self.v4.may_reclaim_locks(client, &volume) => Attempt::Reclaim,
@@ -206,27 +231,11 @@ impl Nlm {
             (false, false) => Attempt::New,
         };
         if monitored {
-            // `nlm.recorded_before_answered`
             let recorded = self.v4.record_locker(client, &volume).await;
             recorded.map_err(|_| LockStat::DeniedNoLocks)?;
             self.book.lock().is_recorded(client);
         }
-        let mut open = Some(open(target.files, access.id, exclusive).await?);
-        target.files.recall_local_locks(target.key.ino, exclusive).await;
-        let mut book = self.book.lock();
-        match book.lock(target, wanted, how, &mut open) {
-            Err(LockStat::Denied) if waits && how == Attempt::New => {
-                self.wait(&mut book, target, wanted, &mut open, (call, local))
-            }
-            Err(stat) => Err(stat),
-            Ok(()) => {
-                book.lives(target.client, life);
-                if reclaim {
-                    book.reclaimed(client, Instant::now());
-                }
-                Ok(LockStat::Granted)
-            }
-        }
+        Ok((how, volume))
     }
 
     /// The client waits, if that is not for ever.
@@ -260,7 +269,7 @@ impl Nlm {
             Poll::Pending => {}
         }
         let granted = encode_granted(&call.cookie, wanted.exclusive, &call.lock);
-        let way = Way { client: target.client.address, from: local, ..self.way() };
+        let way = Way { client: target.client.address, from: local };
         let nlm = Arc::clone(self);
         tokio::spawn(async move {
             if nlm.is_granted(number, waiting, &stop).await {
@@ -335,14 +344,14 @@ impl Nlm {
         let (does, denies) = (uses(call.access), uses(call.mode));
         access.check(call.access & WRITES != 0).await?;
         let _under_way = self.begin(client)?;
-        let volume = self.v4.volume(target.files).await.map_err(|_| LockStat::StaleHandle)?;
-        if self.v4.is_in_grace(volume.number) && !call.reclaim {
-            return Err(LockStat::DeniedGracePeriod);
-        }
+        let (how, _) = self.may_take(client, target.files, call.reclaim, true).await?;
         let open = target.files.open_judged(access.id, does).await.map_err(|error| refusal(&error))?;
         let mut book = self.book.lock();
         if let Some(former) = book.shared(&target) {
             return if former.claim_against_all(does, denies) { Ok(()) } else { Err(LockStat::Denied) };
+        }
+        if how == Attempt::IfHeld {
+            return Err(LockStat::DeniedGracePeriod);
         }
         if !open.claim_against_all(does, denies) {
             return Err(LockStat::Denied);
@@ -355,7 +364,10 @@ impl Nlm {
         let mut w = Writer::default();
         answer.encode(&mut w, &call.cookie);
         let results = w.into_inner();
+        // It asks again where there are too many.
+        let Ok(permit) = Arc::clone(&self.answers).try_acquire_owned() else { return };
         tokio::spawn(async move {
+            let _permit = permit;
             let _ = way.call((NLM_PROGRAM, NLM_V4, procedure), &results).await;
         });
     }
@@ -400,7 +412,7 @@ impl LockAccess {
         }
         let granted = self.files.resolve_granted(&self.cred, self.id).await;
         let (attr, bits) = granted.map_err(|error| refusal(&error))?;
-        let may = attr.kind == FileKind::File && may_io(&self.cred, &attr, bits, &[ACCESS_READ, ACCESS_WRITE]);
-        if may { Ok(()) } else { Err(LockStat::Failed) }
+        let may = self.cred.uid == attr.uid || bits & (ACCESS_READ | ACCESS_WRITE) != 0;
+        if may && attr.kind == FileKind::File { Ok(()) } else { Err(LockStat::Failed) }
     }
 }

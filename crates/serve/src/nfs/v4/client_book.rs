@@ -326,6 +326,7 @@ mod tests {
         let mut book = ReclaimBook { epoch: 12, recovering: Some(11), names: BTreeSet::new() };
         book.names.insert((11, OwnerKey { family: Family4::Zero, digest: [0xa0; 16] }));
         book.names.insert((12, OwnerKey { family: Family4::Sessions, digest: [0xb1; 16] }));
+        book.names.insert((12, OwnerKey::of_address("10.0.0.7".parse().unwrap())));
         BookRecord { of: [0x6f; 16], scope: None, book, is_older: false }
     }
 
@@ -335,7 +336,7 @@ mod tests {
         let (name, zero, sessions) = ("6f".repeat(16), "a0".repeat(16), "b1".repeat(16));
         let body = format!(
             "larder nfs4 clients 2\nof {name}\nepoch 12\nrecovering 11\nclient 11 zero {zero}\nclient 12 sessions \
-             {sessions}\n"
+             {sessions}\nclient 12 lockers 00000000000000000000ffff0a000007\n"
         );
         assert_eq!(text, format!("{body}checksum {:016x}\n", checksum(SEED, body.as_bytes())));
         assert_eq!(decode(&text), Some(record()));

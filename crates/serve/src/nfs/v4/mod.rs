@@ -48,7 +48,7 @@ mod wire;
 
 pub use compound::payload_place;
 pub use run::{Call4, Outline, run};
-pub use server::{Connected, NfsV4};
+pub use server::{Connected, KnownVolume, NfsV4};
 
 /// Operations with their numbers, for people.
 pub fn operation_names() -> impl Iterator<Item = (&'static str, u32)> {
