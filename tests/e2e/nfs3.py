@@ -158,17 +158,17 @@ turns = itertools.count(int.from_bytes(os.urandom(2), "big"))
 UNUSABLE = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
-def connect(host, port, timeout_s, reserved=None):
-    """A TCP connection; `reserved`: from a port below 1024 (by default, when this is root)."""
+def connect(host, port, timeout_s, reserved=None, source=""):
+    """A TCP connection; `reserved`: from a port below 1024 (by default, when this is root); from the address `source`."""
     if not (os.geteuid() == 0 if reserved is None else reserved):
-        return socket.create_connection((host, port), timeout_s)
+        return socket.create_connection((host, port), timeout_s, (source, 0))
     for _ in RESERVED_PORTS:
         own = RESERVED_PORTS[next(turns) % len(RESERVED_PORTS)]
         link = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         link.settimeout(timeout_s)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            link.bind(("", own))
+            link.bind((source, own))
             link.connect((host, port))
             return link
         except OSError as error:
@@ -181,8 +181,8 @@ def connect(host, port, timeout_s, reserved=None):
 class Rpc:
     """One connection. `uid`, `gid` and `groups` become the AUTH_SYS credential of the calls that follow."""
 
-    def __init__(self, host, port, uid=0, gid=0, groups=(), timeout_s=60, reserved=None):
-        self.socket = connect(host, port, timeout_s, reserved)
+    def __init__(self, host, port, uid=0, gid=0, groups=(), timeout_s=60, reserved=None, source=""):
+        self.socket = connect(host, port, timeout_s, reserved, source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.peer = (host, port)
         self.as_user(uid, gid, groups)

@@ -3,7 +3,7 @@ version=$(uname -r)
 for module in nfsv3 nfs; do modprobe -d /tmp/modules -S "$version" "$module"; done
 mkdir -p /mnt/near /mnt/far
 options=vers=3,proto=tcp,port=$NFS_PORT,mountport=$NFS_PORT,mountproto=tcp,nolock
-mount.nfs 10.0.2.2:/files /mnt/near -o "$options" || exit 1
+mount.nfs $SERVER:/files /mnt/near -o "$options" || exit 1
 bash /tmp/scripts/work.sh /mnt/near
 
 result() { if [ "$2" = 0 ]; then echo "ok   $1"; else echo "FAIL $1"; fi; }
@@ -27,7 +27,7 @@ result "it is whole" $whole
 rm -rf /mnt/near/crash
 
 # What another client has changed is seen when a file is opened.
-mount.nfs 10.0.2.2:/files /mnt/far -o "$options,nosharecache" || exit 1
+mount.nfs $SERVER:/files /mnt/far -o "$options,nosharecache" || exit 1
 echo one >/mnt/near/shared
 [ "$(cat /mnt/far/shared)" = one ] && echo two >/mnt/far/shared && [ "$(cat /mnt/near/shared)" = two ]
 result "close to open" $?

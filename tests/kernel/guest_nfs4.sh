@@ -3,12 +3,12 @@ version=$(uname -r)
 for module in nfsv4 nfs; do modprobe -d /tmp/modules -S "$version" "$module"; done
 mkdir -p /mnt/near /mnt/far
 options=port=$NFS_PORT,proto=tcp,sec=sys
-mount.nfs 10.0.2.2:/files /mnt/near -o "vers=4.2,nconnect=4,$options" || exit 1
+mount.nfs $SERVER:/files /mnt/near -o "vers=4.2,nconnect=4,$options" || exit 1
 result() { if [ "$2" = 0 ]; then echo "ok   $1"; else echo "FAIL $1"; fi; }
 bash /tmp/scripts/work.sh /mnt/near
 
 mkdir /mnt/near/locks
-mount.nfs 10.0.2.2:/files/locks /mnt/far -o "vers=4.1,$options" || exit 1
+mount.nfs $SERVER:/files/locks /mnt/far -o "vers=4.1,$options" || exit 1
 /usr/bin/python3 /tmp/scripts/locks.py /mnt/near/locks /mnt/far
 result "locks and a database of two clients" $?
 cp --sparse=always /mnt/near/locks/sparse /mnt/near/locks/copied && cmp /mnt/near/locks/sparse /mnt/far/copied

@@ -1,4 +1,4 @@
-"""Locks of two mounts: locks.py NEAR FAR, or `hold FILE` and `held FILE PROCESS` for one that outlives a server.
+"""Locks of two mounts: locks.py NEAR FAR, without a file with holes `locks NEAR FAR`, or `hold FILE` and `held FILE PROCESS` for one that outlives a server.
 
 What goes wrong is printed, and the exit code says so.
 """
@@ -78,6 +78,9 @@ def two_clients(near, far):
     assert link.execute("select value from counter").fetchone() == (240,), "no transaction is lost"
     assert link.execute("pragma integrity_check").fetchone() == ("ok",)
     link.close()
+
+
+def holes(near):
     with open(near / "sparse", "wb") as file:
         file.seek(8 << 20)
         file.write(b"behind a hole")
@@ -114,5 +117,8 @@ if __name__ == "__main__":
             hold(path)
         case ["held", path, process]:
             held(path, int(process))
+        case ["locks", near, far]:
+            two_clients(Path(near), Path(far))
         case [near, far]:
             two_clients(Path(near), Path(far))
+            holes(Path(near))

@@ -20,6 +20,7 @@ use larder_fs::Ino;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::leases::Recall;
 use crate::{Files, Shared};
 
 const SHARDS: usize = 32;
@@ -239,6 +240,16 @@ impl Locks {
         });
     }
 
+    /// Removes the ranges of an open that has ended. The numbers of opens and those of owners of POSIX locks are different
+    /// things, also of one door.
+    pub(crate) fn end_ranges(&self, ino: Ino, open: Owner) {
+        self.release(ino, |locks| {
+            let before = locks.len();
+            locks.retain(|held| held.owner != open || held.family != Family::Smb);
+            locks.len() < before
+        });
+    }
+
     /// Whether an owner has locks of a file.
     pub(crate) fn has(&self, ino: Ino, owner: Owner) -> bool {
         self.shard(ino).lock().get(&ino).is_some_and(|file| file.locks.iter().any(|held| held.owner == owner))
@@ -306,6 +317,17 @@ impl Files {
     pub fn lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
         let wanted = Held::posix(self.owner(id), range, exclusive, pid);
         self.shared.lock_beside_others(self.door, ino, || self.shared.locks.lock_posix(ino, wanted))
+    }
+
+    /// As [`Files::lock`], for a client that takes back what it had before a restart, while others wait for that.
+    pub fn reclaim_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
+        self.shared.locks.lock_posix(ino, Held::posix(self.owner(id), range, exclusive, pid))
+    }
+
+    /// Before a lock of a door without opens: clients of other doors that decide about locks of the file by themselves
+    /// (with a delegation) stop doing so.
+    pub async fn recall_local_locks(&self, ino: Ino, exclusive: bool) {
+        self.recall(ino, if exclusive { Recall::Data } else { Recall::Writes }).await;
     }
 
     /// Until the locks of a file change, from this call on.
@@ -481,7 +503,7 @@ fn join(locks: &mut Vec<Held>, mut new: Held) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leases::{Holder, Recall};
+    use crate::leases::Holder;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
@@ -515,6 +537,15 @@ mod tests {
         locks.end(FILE, owner(1));
         locks.unlock_posix(FILE, owner(3), range(0, u64::MAX)).unwrap();
         assert_eq!(locks.files(), 0, "nothing stays behind");
+    }
+
+    #[test]
+    fn the_end_of_an_open_takes_no_lock_of_an_owner_with_its_number_along() {
+        let locks = Locks::default();
+        locks.lock_posix(FILE, posix(1, 0, 9, true)).unwrap();
+        locks.lock_smb(FILE, owner(1), range(20, 29), true).unwrap();
+        locks.end_ranges(FILE, owner(1));
+        assert!(locks.test(FILE, posix(2, 0, 9, true)).is_some() && locks.test(FILE, posix(2, 20, 29, true)).is_none());
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Files {
 impl Drop for Open {
     fn drop(&mut self) {
         self.shared.opens.remove(self.ino(), self.id);
-        self.shared.locks.end(self.ino(), self.owner());
+        self.shared.locks.end_ranges(self.ino(), self.owner());
     }
 }
 

@@ -191,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_lock_call() {
+        drive("lock_call", &[], super::lock_call);
+    }
+
+    #[test]
+    fn fuzz_lock_answer() {
+        drive("lock_answer", &[], super::lock_answer);
+    }
+
+    #[test]
     fn fuzz_portmap() {
         drive("portmap", &[call(100_000, 2, 3), call(100_000, 2, 4), call(100_000, 3, 0)], super::portmap);
     }

@@ -187,7 +187,7 @@ pub async fn serve(
     tracker: TaskTracker,
     shutdown: CancellationToken,
 ) -> End {
-    let session = Session::new(Arc::clone(&shared), peer, service);
+    let session = Session::new(Arc::clone(&shared), peer, service).at(socket.local_addr().ok());
     let may_be_admitted = service == Service::Files && shared.exports().admit(session.peer());
     let (payload_bytes_max, message_bytes_max) = match may_be_admitted {
         true => (IO_BYTES_MAX as usize, MESSAGE_BYTES_MAX),

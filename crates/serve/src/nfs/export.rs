@@ -26,6 +26,8 @@ use super::rpc::Auth;
 pub const ANON_ID: u32 = 65534;
 /// The door of version 4, the same for all exports of a volume.
 const ORIGIN_STATEFUL: u32 = u32::from_be_bytes(*b"NFS4");
+/// The door of version 3's locks, the same for all exports of a volume.
+const ORIGIN_LOCKS: u32 = u32::from_be_bytes(*b"NLM4");
 /// Ports below this one need root on the client (IPPORT_RESERVED of netinet/in.h).
 const RESERVED_PORTS_END: u16 = 1024;
 
@@ -191,6 +193,8 @@ pub struct ExportState {
     pub export: Export,
     /// The service as the door of version 4, which has opens and locks.
     pub stateful: Files,
+    /// The service as the door of version 3's locks.
+    pub locks: Files,
     pub key: ExportKey,
     pub seal: Seal,
     /// The path without surplus slashes.
@@ -234,7 +238,8 @@ impl Exports {
             let key = ExportKey { volume: *export.files.handle_id().as_bytes(), fsid: export.fsid };
             let seal = Seal::new(export.key.as_ref(), export.former_key.as_ref(), export.older_handles);
             let stateful = export.files.for_door(ORIGIN_STATEFUL);
-            Arc::new(ExportState { path: normal_path(&export.path), key, seal, stateful, export })
+            let locks = export.files.for_door(ORIGIN_LOCKS);
+            Arc::new(ExportState { path: normal_path(&export.path), key, seal, stateful, locks, export })
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();
         let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();

@@ -126,3 +126,13 @@ pub fn nfs4_attributes(data: &[u8]) {
 pub fn some_nfs4_requests() -> Vec<Vec<u8>> {
     super::v4::fuzz::some_requests()
 }
+
+/// Calls of NLM and NSM: a procedure's number and its arguments.
+pub fn lock_call(data: &[u8]) {
+    super::nlm::fuzz::lock_call(data);
+}
+
+/// Answers of clients of NLM, and of their port mappers.
+pub fn lock_answer(data: &[u8]) {
+    super::nlm::fuzz::lock_answer(data);
+}

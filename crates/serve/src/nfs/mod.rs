@@ -1,5 +1,5 @@
-//! The NFS server: version 3 (RFC 1813) with MOUNT, and version 4 (`v4`), on the same TCP port; a portmapper on
-//! request.
+//! The NFS server: version 3 (RFC 1813) with MOUNT and locks (`nlm`), and version 4 (`v4`), on the same TCP port; a
+//! portmapper on request.
 //!
 //! Layers, each a file or folder: `xdr` and `rpc` are the pure codec, `record` and `outbox` the two
 //! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out
@@ -9,7 +9,7 @@
 //!   contract decides a reply's durability.
 //! - `nfs.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
 //!   believed, all memory is bounded.
-//! - `nfs.no_client_state`: the server keeps no state about clients of version 3 that matters. Handles, cookies
+//! - `nfs.no_client_state`: but for locks, the server keeps no state about clients of version 3 that matters. Handles, cookies
 //!   and exclusive creates survive a restart. Only the write verifier changes, to say that unstable
 //!   writes may be lost.
 
@@ -20,6 +20,7 @@ mod export;
 pub mod fuzz;
 mod handle;
 mod mount;
+mod nlm;
 mod ops;
 mod outbox;
 mod portmap;
@@ -59,6 +60,8 @@ pub use v4::NfsOpen;
 pub struct NfsServer {
     listener: TcpListener,
     portmapper: Option<(TcpListener, UdpSocket)>,
+    /// For NSM, on the port of NFS.
+    monitor: Option<UdpSocket>,
     shared: Arc<Shared>,
     local_addr: SocketAddr,
 }
@@ -120,8 +123,14 @@ impl NfsServer {
             }
         };
         let local_addr = listener.local_addr()?;
+        let monitor = UdpSocket::bind(local_addr).await.inspect_err(|error| {
+            tracing::warn!(
+                address = %local_addr, %error,
+                "NFS cannot listen over UDP: a Linux client of NFS v3 that crashes keeps its locks until larder restarts"
+            );
+        });
         let shared = Arc::new(Shared::new(config, local_addr.port()));
-        Ok(Self { listener, portmapper, shared, local_addr })
+        Ok(Self { listener, portmapper, monitor: monitor.ok(), shared, local_addr })
     }
 
     /// The address that is bound.
@@ -150,6 +159,10 @@ impl NfsServer {
             let tracker = TaskTracker::new();
             tracker.spawn(Arc::clone(&self.shared.v4).look_after_clients(shutdown.clone()));
             tracker.spawn(Arc::clone(&self.shared.v4).send_recalls(shutdown.clone()));
+            tracker.spawn(Arc::clone(&self.shared.nlm).look_after_locks(shutdown.clone()));
+            if let Some(socket) = self.monitor {
+                tracker.spawn(datagrams(socket, Arc::clone(&self.shared), Service::Monitor, shutdown.clone()));
+            }
             let accept = |listener, service| {
                 accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
             };
@@ -159,7 +172,7 @@ impl NfsServer {
                     tokio::join!(
                         accept(self.listener, Service::Files),
                         accept(tcp, Service::Portmapper),
-                        portmap_udp(udp, Arc::clone(&self.shared), shutdown.clone()),
+                        datagrams(udp, Arc::clone(&self.shared), Service::Portmapper, shutdown.clone()),
                     );
                 }
             }
@@ -248,8 +261,9 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn portmap_udp(socket: UdpSocket, shared: Arc<Shared>, shutdown: CancellationToken) {
-    /// A call of the portmapper is far smaller.
+/// Calls over UDP that are answered at once.
+async fn datagrams(socket: UdpSocket, shared: Arc<Shared>, service: Service, shutdown: CancellationToken) {
+    /// A call of the portmapper or of NSM is smaller.
     const DATAGRAM_BYTES_MAX: usize = 2048;
     let mut buf = [0; DATAGRAM_BYTES_MAX];
     loop {
@@ -262,7 +276,7 @@ async fn portmap_udp(socket: UdpSocket, shared: Arc<Shared>, shutdown: Cancellat
             continue;
         };
         let head = bytes::Bytes::copy_from_slice(buf.get(..len).unwrap_or_default());
-        let mut session = Session::new(Arc::clone(&shared), peer, Service::Portmapper);
+        let mut session = Session::new(Arc::clone(&shared), peer, service);
         if let Next::Reply(reply) = session.next(record::Message::whole(head), Vec::new()) {
             // A datagram has no record mark.
             let _ = socket.send_to(reply.head.get(4..).unwrap_or_default(), peer).await;

@@ -2,6 +2,7 @@
 //! NULL, GETPORT, DUMP. Nobody may register anything. It knows itself: `rpcinfo -p` asks for that first.
 
 use super::mount::{MOUNT_PROGRAM, MOUNT_V3};
+use super::nlm::{NLM_PROGRAM, NLM_V4, NSM_PROGRAM, NSM_V1};
 use super::proto::{NFS_PROGRAM, NFS_V3, NFS_V4};
 use super::rpc::{AcceptStat, CallHeader, begin_accepted, prog_mismatch};
 use super::xdr::Writer;
@@ -12,10 +13,20 @@ const TCP: u32 = 6;
 const UDP: u32 = 17;
 /// The port of every portmapper (RFC 1833, 3).
 const PORTMAP_PORT: u16 = 111;
-const SERVICES: [(u32, u32); 5] =
-    [(NFS_PROGRAM, NFS_V3), (NFS_PROGRAM, NFS_V4), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];
+/// Over TCP. Locks are taken over TCP alone (`nlm.address_decides`).
+const SERVICES: [(u32, u32); 7] = [
+    (NFS_PROGRAM, NFS_V3),
+    (NFS_PROGRAM, NFS_V4),
+    (MOUNT_PROGRAM, MOUNT_V3),
+    (MOUNT_PROGRAM, 1),
+    (MOUNT_PROGRAM, 2),
+    (NLM_PROGRAM, NLM_V4),
+    (NSM_PROGRAM, NSM_V1),
+];
+/// Over UDP: Linux announces its restarts so.
+const UDP_SERVICE: (u32, u32) = (NSM_PROGRAM, NSM_V1);
 
-/// Answers a call, where NFS and MOUNT are at `port`.
+/// Answers a call, where NFS, MOUNT, NLM and NSM are at `port`.
 pub fn answer(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
     if call.vers != PORTMAP_V2 {
         return prog_mismatch(w, call.xid, PORTMAP_V2, PORTMAP_V2);
@@ -29,7 +40,8 @@ pub fn answer(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
         4 => {
             let own = [TCP, UDP].map(|protocol| [PORTMAP_PROGRAM, PORTMAP_V2, protocol, PORTMAP_PORT.into()]);
             let files = SERVICES.map(|(prog, vers)| [prog, vers, TCP, port.into()]);
-            for mapping in own.iter().chain(&files) {
+            let monitor = [UDP_SERVICE.0, UDP_SERVICE.1, UDP, port.into()];
+            for mapping in own.iter().chain(&files).chain([&monitor]) {
                 w.bool(true);
                 mapping.iter().for_each(|word| w.u32(*word));
             }
@@ -50,7 +62,8 @@ fn get_port(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
         w.truncate(0);
         return begin_accepted(w, call.xid, AcceptStat::GarbageArgs);
     };
-    let files = protocol == TCP && SERVICES.iter().any(|&(program, _)| program == prog);
+    let over_tcp = protocol == TCP && SERVICES.iter().any(|&(program, _)| program == prog);
+    let files = over_tcp || (prog, protocol) == (UDP_SERVICE.0, UDP);
     let found = match (prog, protocol) {
         (PORTMAP_PROGRAM, TCP | UDP) => PORTMAP_PORT,
         _ if files => port,

@@ -13,6 +13,7 @@ use super::drc;
 use super::export::{ExportState, Refusal, squash};
 use super::handle::{self, ExportKey, HANDLE_BYTES_MAX};
 use super::mount::{self, MOUNT_PROGRAM};
+use super::nlm::{self, NLM_PROGRAM, NLM_V4, NSM_PROGRAM, NSM_V1};
 use super::ops::{self, Call, IO_BYTES_MAX, encode_fail};
 use super::outbox::Reply;
 use super::portmap::{self, PORTMAP_PROGRAM};
@@ -34,6 +35,8 @@ const CREDS_MAX: usize = 8;
 pub enum Service {
     Files,
     Portmapper,
+    /// NSM alone, over UDP.
+    Monitor,
 }
 
 /// Calls that need a volume.
@@ -42,6 +45,8 @@ pub enum Work {
     /// Of version 4.
     Compound(Box<v4::Call4>),
     Mnt(mount::Mnt, Arc<Shared>),
+    /// Of locks for version 3.
+    Lock(Box<nlm::NlmCall>),
     /// An answer that waits.
     Refused(Reply, Duration),
 }
@@ -51,6 +56,7 @@ impl Work {
         match self {
             Work::Nfs(call) => ops::run(call).await,
             Work::Compound(call) => v4::run(*call).await,
+            Work::Lock(call) => Box::pin(nlm::run(*call)).await,
             Work::Mnt(mnt, shared) => Box::pin(mount::run(mnt, &shared)).await,
             Work::Refused(reply, wait) => Box::pin(late(reply, wait)).await,
         }
@@ -83,6 +89,8 @@ impl Work {
         let call = match self {
             Work::Nfs(call) => call,
             Work::Compound(call) => return call.outline.deserves_task,
+            // It may wait for another client, which must not hold up this one's other calls.
+            Work::Lock(_) => return true,
             _ => return false,
         };
         match call.proc {
@@ -116,6 +124,8 @@ pub struct Session {
     shared: Arc<Shared>,
     client: IpAddr,
     port: u16,
+    /// The address that the client called.
+    local: Option<IpAddr>,
     service: Service,
     /// The version of the exports that `cached_access` is from.
     exports_version: u64,
@@ -135,6 +145,7 @@ impl Session {
             shared,
             client,
             port: peer.port(),
+            local: None,
             service,
             exports_version,
             cached_access: Vec::new(),
@@ -142,6 +153,12 @@ impl Session {
             admitted: false,
             connection: None,
         }
+    }
+
+    /// The address that was called.
+    #[must_use]
+    pub fn at(self, local: Option<SocketAddr>) -> Self {
+        Self { local: local.map(|local| local.ip().to_canonical()), ..self }
     }
 
     pub fn is_admitted(&self) -> bool {
@@ -186,6 +203,8 @@ impl Session {
                     mount::Answered::Now(written) => w = written,
                 }
             }
+            (Service::Files, NLM_PROGRAM) => return self.nlm(&call, w),
+            (Service::Files | Service::Monitor, NSM_PROGRAM) => return self.nsm(&call, w),
             (Service::Portmapper, PORTMAP_PROGRAM) => portmap::answer(&call, self.shared.port, &mut w),
             _ => {
                 self.shared.stats.rejected.fetch_add(1, Relaxed);
@@ -289,6 +308,72 @@ impl Session {
             outline,
             scratch: w.into_inner(),
         })))
+    }
+
+    /// Locks: every call but few is about a file, whose export decides as for any other call.
+    fn nlm(&mut self, call: &CallHeader<'_>, mut w: Writer) -> Next {
+        let request = match (call.vers, call.proc_num) {
+            (NLM_V4, 0) => {
+                begin_accepted(&mut w, call.xid, AcceptStat::Success);
+                return reply(w);
+            }
+            (NLM_V4, procedure) => nlm::Request::decode(procedure, call.args),
+            _ => {
+                prog_mismatch(&mut w, call.xid, NLM_V4, NLM_V4);
+                return reply(w);
+            }
+        };
+        let request = match request {
+            Ok(Some(request)) => request,
+            Ok(None) => {
+                begin_accepted(&mut w, call.xid, AcceptStat::ProcUnavail);
+                return reply(w);
+            }
+            Err(_) => {
+                begin_accepted(&mut w, call.xid, AcceptStat::GarbageArgs);
+                return reply(w);
+            }
+        };
+        let access = request.handle().map(|handle| self.lock_access(handle, &call.auth));
+        if access.is_none() && !self.shared.exports().admit(self.peer()) {
+            too_weak(&mut w, call.xid);
+            return reply(w);
+        }
+        Next::Work(Work::Lock(Box::new(nlm::NlmCall {
+            nlm: Arc::clone(&self.shared.nlm),
+            xid: call.xid,
+            client: self.client,
+            local: self.local,
+            request,
+            access,
+            scratch: w.into_inner(),
+        })))
+    }
+
+    fn lock_access(&mut self, handle: &[u8], auth: &Auth<'_>) -> Result<nlm::LockAccess, nlm::LockStat> {
+        let (key, id) = handle::decode(handle).ok_or(nlm::LockStat::StaleHandle)?;
+        self.refresh();
+        let (export, cred, read_only) = self.who(&key, auth).map_err(|fail| match fail {
+            // Its clients are asked to wait, as after a restart.
+            Fail::Status(Status::Jukebox) => nlm::LockStat::DeniedGracePeriod,
+            Fail::Status(Status::Stale) => nlm::LockStat::StaleHandle,
+            _ => nlm::LockStat::Failed,
+        })?;
+        if !handle::is_of(handle, id.ino, &export.seal) {
+            return Err(nlm::LockStat::StaleHandle);
+        }
+        Ok(nlm::LockAccess { files: export.locks.clone(), id, cred, read_only })
+    }
+
+    /// The status monitor: machines that some export admits are heard.
+    fn nsm(&mut self, call: &CallHeader<'_>, mut w: Writer) -> Next {
+        match (call.vers, call.proc_num) {
+            (NSM_V1, 0) => begin_accepted(&mut w, call.xid, AcceptStat::Success),
+            (NSM_V1, _) if !self.shared.exports().admit(self.peer()) => too_weak(&mut w, call.xid),
+            (NSM_V1, _) => self.shared.nlm.monitor(call, self.client, &mut w),
+            _ => prog_mismatch(&mut w, call.xid, NSM_V1, NSM_V1),
+        }
+        reply(w)
     }
 
     /// Why no share is open to the client, and what to do about it.

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use super::drc;
 use super::export::{Export, Exports};
 use super::mount::Mounts;
+use super::nlm::Nlm;
 use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
 use super::v4::{NfsV4, operation_names};
@@ -66,6 +67,8 @@ pub struct Shared {
     exports_set_at: RwLock<Timestamp>,
     /// Clients of version 4.
     pub v4: Arc<NfsV4>,
+    /// Locks of clients of version 3.
+    pub nlm: Arc<Nlm>,
     /// A volume that is back in a moment.
     paused: RwLock<Option<uuid::Uuid>>,
     /// Volumes that have gone to another machine, and until when their clients are asked to wait.
@@ -84,9 +87,11 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(config: NfsConfig, port: u16) -> Self {
+        let v4 = Arc::new(NfsV4::new(config.client_book.as_deref()));
         Self {
             strangers: Arc::new(Strangers::new(Arc::clone(&config.strangers))),
-            v4: Arc::new(NfsV4::new(config.client_book.as_deref())),
+            nlm: Arc::new(Nlm::new(Arc::clone(&v4))),
+            v4,
             config,
             exports: RwLock::default(),
             exports_version: AtomicU64::new(0),
@@ -112,6 +117,7 @@ impl Shared {
         *at = SystemClock::default().now().max(next);
         self.exports_version.fetch_add(1, Relaxed);
         self.v4.set_trees(current.list.iter().map(|export| &export.stateful));
+        self.nlm.set_trees(current.list.iter().map(|export| export.locks.clone()).collect());
     }
 
     pub fn pause(&self, volume: Option<uuid::Uuid>) {

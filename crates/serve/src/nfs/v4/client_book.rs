@@ -7,6 +7,7 @@
 //! epoch 12
 //! recovering 11                   while grace lasts
 //! client 12 sessions 4c696e75..   the epoch, the family, a digest of the client's name for itself
+//! client 12 lockers 00000000..    a client of NFS v3 with locks: its address, IPv4 as mapped into IPv6
 //! checksum 0123456789abcdef       of all lines before it
 //! ```
 //!
@@ -240,6 +241,7 @@ fn encode(record: &BookRecord) -> String {
         let family = match owner.family {
             Family4::Zero => "zero",
             Family4::Sessions => "sessions",
+            Family4::Lockers => "lockers",
         };
         let _ = writeln!(text, "client {epoch} {family} {}", hex::encode(&owner.digest));
     }
@@ -277,6 +279,7 @@ fn decode(text: &str) -> Option<BookRecord> {
                 let family = match words.next()? {
                     "zero" => Family4::Zero,
                     "sessions" => Family4::Sessions,
+                    "lockers" => Family4::Lockers,
                     _ => return None,
                 };
                 let id = hex::decode(words.next()?)?;
@@ -323,6 +326,7 @@ mod tests {
         let mut book = ReclaimBook { epoch: 12, recovering: Some(11), names: BTreeSet::new() };
         book.names.insert((11, OwnerKey { family: Family4::Zero, digest: [0xa0; 16] }));
         book.names.insert((12, OwnerKey { family: Family4::Sessions, digest: [0xb1; 16] }));
+        book.names.insert((12, OwnerKey::of_address("10.0.0.7".parse().unwrap())));
         BookRecord { of: [0x6f; 16], scope: None, book, is_older: false }
     }
 
@@ -332,7 +336,7 @@ mod tests {
         let (name, zero, sessions) = ("6f".repeat(16), "a0".repeat(16), "b1".repeat(16));
         let body = format!(
             "larder nfs4 clients 2\nof {name}\nepoch 12\nrecovering 11\nclient 11 zero {zero}\nclient 12 sessions \
-             {sessions}\n"
+             {sessions}\nclient 12 lockers 00000000000000000000ffff0a000007\n"
         );
         assert_eq!(text, format!("{body}checksum {:016x}\n", checksum(SEED, body.as_bytes())));
         assert_eq!(decode(&text), Some(record()));

@@ -22,6 +22,7 @@
 //!   delegations.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -92,6 +93,8 @@ pub enum Family4 {
     Zero,
     /// NFSv4.1 and later.
     Sessions,
+    /// Clients of NFS v3 with locks, each by its address ([`OwnerKey::of_address`]).
+    Lockers,
 }
 
 /// A client's own name for itself.
@@ -106,6 +109,22 @@ pub struct OwnerName {
 pub struct OwnerKey {
     pub family: Family4,
     pub digest: [u8; 16],
+}
+
+impl OwnerKey {
+    /// The key of a client of NFS v3 with locks is its address, which has as many bytes as a digest: the server has to find
+    /// it after a restart.
+    pub fn of_address(address: IpAddr) -> Self {
+        let digest = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self { family: Family4::Lockers, digest }
+    }
+
+    pub fn address(&self) -> Option<IpAddr> {
+        (self.family == Family4::Lockers).then(|| IpAddr::from(self.digest).to_canonical())
+    }
 }
 
 impl OwnerName {

@@ -143,6 +143,11 @@ impl Grace {
         self.until.is_some()
     }
 
+    /// Those who may reclaim and have not said that they are done.
+    pub fn awaited(&self) -> impl Iterator<Item = &OwnerKey> {
+        self.awaited.iter().filter(|_| self.is_on() && self.ending.is_none())
+    }
+
     /// Ends grace when its time is over or nobody is awaited (`grace.ends_when_all_are_back`). It is over once that is
     /// durable.
     pub fn tick(&mut self, now: Moment) {

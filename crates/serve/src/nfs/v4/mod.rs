@@ -8,7 +8,7 @@
 //! The second half is the server: `server` owns the state under one lock, which the most common requests pass by
 //! (`known_rights`, sessions), `run` carries out requests on files, `door_table` is the table of all doors, `recalls`
 //! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), and `client_book` outlives a
-//! crash.
+//! crash. `lockers` lends record and grace to the locks of version 3.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod attrs;
@@ -28,6 +28,7 @@ mod file_table;
 pub mod fuzz;
 mod grace;
 mod known_rights;
+mod lockers;
 mod open_list;
 mod ops;
 mod owner_seq;
@@ -49,7 +50,7 @@ mod wire;
 pub use compound::payload_place;
 pub use open_list::NfsOpen;
 pub use run::{Call4, Outline, run};
-pub use server::{Connected, NfsV4};
+pub use server::{Connected, KnownVolume, NfsV4};
 
 /// Operations with their numbers, for people.
 pub fn operation_names() -> impl Iterator<Item = (&'static str, u32)> {

@@ -92,7 +92,7 @@ pub struct V4State {
     pub clients: Clients,
     pub states: StateTable<DoorTable>,
     /// Grace of each record of clients that was loaded.
-    books: HashMap<BookId, Grace>,
+    pub(super) books: HashMap<BookId, Grace>,
     pub chance: OsChance,
 }
 
@@ -358,9 +358,14 @@ impl NfsV4 {
 
     /// The record of a volume's clients has this one, durably (`grace.recorded_before_answered`).
     pub async fn record(self: &Arc<Self>, client: ClientId, volume: &KnownVolume) -> Result<(), NfsStat> {
+        let owner = self.lock().clients.owner_key(client).ok_or(NfsStat::StaleClientId)?;
+        self.record_owner(owner, volume).await
+    }
+
+    /// As [`NfsV4::record`], by the name in the record.
+    pub(super) async fn record_owner(self: &Arc<Self>, owner: OwnerKey, volume: &KnownVolume) -> Result<(), NfsStat> {
         let version = {
             let mut state = self.lock();
-            let owner = state.clients.owner_key(client).ok_or(NfsStat::StaleClientId)?;
             let grace = state.books.get_mut(&volume.book.id).ok_or(NfsStat::Delay)?;
             let version = grace.takes(owner);
             if grace.is_durable(version) {
