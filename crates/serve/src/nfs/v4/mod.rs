@@ -11,6 +11,8 @@
 //! crash.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
+mod access_list;
+mod asked;
 mod attrs;
 mod back_channel;
 mod bitmap;
