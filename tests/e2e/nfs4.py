@@ -51,6 +51,23 @@ NAMES = {number: name for name, number in STATUS.items()}
 TYPE, CHANGE, SIZE, FSID, FILEID, MODE, NUMLINKS, OWNER, OWNER_GROUP, SPACE_USED, MTIME, MOUNTED_ON = (
     1, 3, 4, 8, 20, 33, 35, 36, 37, 45, 53, 55)
 RDATTR_ERROR, FILEHANDLE, TIME_ACCESS_SET, TIME_MODIFY_SET, LEASE_TIME, SPACE_AVAIL = 11, 19, 48, 54, 10, 42
+SUPPORTED, ACL, ACLSUPPORT, ARCHIVE, HIDDEN, SYSTEM, TIME_CREATE = 0, 12, 13, 14, 25, 46, 50
+QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED, SPACE_TOTAL = 38, 39, 40, 44
+DACL, SACL, MODE_SET_MASKED, FS_CHARSET_CAP, CLONE_BLKSIZE, MODE_UMASK = 58, 59, 74, 76, 77, 81
+
+
+def ace(kind, flag, mask, who):
+    return (kind, flag, mask, who.encode())
+
+
+def aces(rules):
+    return u32(len(rules)) + b"".join(u32(kind) + u32(flag) + u32(mask) + opaque(who) for kind, flag, mask, who in rules)
+
+
+def read_aces(r):
+    return [(r.u32(), r.u32(), r.u32(), r.opaque()) for _ in range(r.u32())]
+
+
 ATTRIBUTES = {
     TYPE: ("type", lambda r: r.u32()), CHANGE: ("change", lambda r: r.u64()), SIZE: ("size", lambda r: r.u64()),
     FSID: ("fsid", lambda r: (r.u64(), r.u64())), LEASE_TIME: ("lease", lambda r: r.u32()),
@@ -59,6 +76,13 @@ ATTRIBUTES = {
     OWNER: ("owner", lambda r: r.opaque()), OWNER_GROUP: ("group", lambda r: r.opaque()),
     SPACE_AVAIL: ("avail", lambda r: r.u64()), SPACE_USED: ("used", lambda r: r.u64()),
     MTIME: ("mtime", lambda r: (r.u64(), r.u32())), MOUNTED_ON: ("mounted_on", lambda r: r.u64()),
+    SUPPORTED: ("supported", lambda r: read_bitmap(r)), ACL: ("acl", read_aces), ACLSUPPORT: ("acl_support", lambda r: r.u32()),
+    ARCHIVE: ("archive", lambda r: r.bool()), HIDDEN: ("hidden", lambda r: r.bool()), SYSTEM: ("system", lambda r: r.bool()),
+    TIME_CREATE: ("btime", lambda r: (r.u64(), r.u32())), QUOTA_AVAIL_HARD: ("quota_hard", lambda r: r.u64()),
+    QUOTA_AVAIL_SOFT: ("quota_soft", lambda r: r.u64()), QUOTA_USED: ("quota_used", lambda r: r.u64()),
+    SPACE_TOTAL: ("total", lambda r: r.u64()), DACL: ("dacl", lambda r: (r.u32(), read_aces(r))),
+    SACL: ("sacl", lambda r: (r.u32(), read_aces(r))), FS_CHARSET_CAP: ("charset", lambda r: r.u32()),
+    CLONE_BLKSIZE: ("clone_block", lambda r: r.u32()),
 }
 USUAL = (TYPE, CHANGE, SIZE, FSID, FILEID, MODE, NUMLINKS, OWNER, OWNER_GROUP, MOUNTED_ON)
 
@@ -98,12 +122,20 @@ def read_bitmap(r):
     return [32 * word + bit for word in range(r.u32()) for value in [r.u32()] for bit in range(32) if value >> bit & 1]
 
 
+# Attributes that can be set, with their encoders.
+SETTABLE = {
+    "size": (SIZE, u64), "acl": (ACL, aces), "archive": (ARCHIVE, u32), "hidden": (HIDDEN, u32), "mode": (MODE, u32),
+    "owner": (OWNER, opaque), "group": (OWNER_GROUP, opaque), "system": (SYSTEM, u32),
+    "btime": (TIME_CREATE, lambda time: u64(time[0]) + u32(time[1])), "dacl": (DACL, lambda dacl: u32(dacl[0]) + aces(dacl[1])),
+    "sacl": (SACL, lambda sacl: u32(sacl[0]) + aces(sacl[1])),
+    "mode_masked": (MODE_SET_MASKED, lambda both: u32(both[0]) + u32(both[1])),
+    "mode_umask": (MODE_UMASK, lambda both: u32(both[0]) + u32(both[1])),
+}
+
+
 def fattr(**what):
-    """Attributes to set: mode, size, owner, group."""
-    given = {number: value for number, value in (
-        (SIZE, u64(what["size"]) if "size" in what else None), (MODE, u32(what["mode"]) if "mode" in what else None),
-        (OWNER, opaque(what["owner"]) if "owner" in what else None),
-        (OWNER_GROUP, opaque(what["group"]) if "group" in what else None)) if value is not None}
+    """Attributes to set; those that are None are left out."""
+    given = {number: encode(what[name]) for name, (number, encode) in SETTABLE.items() if what.get(name) is not None}
     return bitmap(sorted(given)) + opaque(b"".join(given[number] for number in sorted(given)))
 
 
@@ -195,6 +227,8 @@ class Nfs4(Rpc):
         self.recalled, self.callback_status = [], 0
         # Requests that recalls referred to; (change, size) of a file that it writes; owners told that a lock may be free.
         self.referred, self.writing, self.notified = [], None, []
+        # Attributes that it adds to those it was asked for, encoded.
+        self.writing_more = []
 
     def return_delegation(self, handle, stateid):
         self.compound(put(handle), (DELEGRETURN, stateid, nothing))
@@ -250,7 +284,9 @@ class Nfs4(Rpc):
             r.opaque()
             assert read_bitmap(r) == [CHANGE, SIZE]
             if self.callback_status == 0:
-                result += bitmap([CHANGE, SIZE]) + opaque(u64(self.writing[0]) + u64(self.writing[1]))
+                more = [number for number, _ in self.writing_more]
+                values = u64(self.writing[0]) + u64(self.writing[1]) + b"".join(value for _, value in self.writing_more)
+                result += bitmap([CHANGE, SIZE, *more]) + opaque(values)
         else:
             assert number == 13
             self.notified.append((r.opaque(), (r.u64(), r.opaque())[1]))
@@ -422,9 +458,10 @@ class Nfs4(Rpc):
         arguments = u32(kind) + u32(0) + held + u64(offset) + u64(length)
         return self.compound(put(file.handle), (LOCKU, arguments, stateid))[-1]
 
-    def mkdir(self, path, mode=0o755):
+    def mkdir(self, path, mode=0o755, **attributes):
         *above, name = path
-        self.compound(*self.walk(above), (CREATE, u32(2) + opaque(name) + fattr(mode=mode), lambda r: (change(r), read_bitmap(r))))
+        what = fattr(mode=mode, **attributes)
+        self.compound(*self.walk(above), (CREATE, u32(2) + opaque(name) + what, lambda r: (change(r), read_bitmap(r))))
 
     def remove(self, path):
         *above, name = path
@@ -455,3 +492,34 @@ class Nfs4(Rpc):
     def test_stateids(self, *stateids):
         arguments = u32(len(stateids)) + b"".join(stateids)
         return self.compound((TEST_STATEID, arguments, lambda r: [NAMES[r.u32()] for _ in range(r.u32())]))[-1]
+
+
+# ---- what a client holds while its volume changes machines ----
+
+
+def hold(daemon, path, owner=b"mover"):
+    """A session with a file that is open, locked and half written."""
+    nfs = Nfs4("127.0.0.1", daemon.nfs_port, owner=owner).session()
+    file = nfs.open(path, access=BOTH, create=UNCHECKED, mode=0o666)
+    file.locked = nfs.lock(file, WRITE_LOCK, 0, 100)
+    nfs.write(file, 0, b"half of ", stateid=file.locked)
+    return nfs, file
+
+
+def take_back(daemon, path, file, owner=b"mover"):
+    """What `hold` held is taken back on another machine, and nobody got it before."""
+    back = Nfs4("127.0.0.1", daemon.nfs_port, owner=owner).session(complete=False)
+    stranger = Nfs4("127.0.0.1", daemon.nfs_port).session()
+    with refused("GRACE"):
+        stranger.open(path, access=READ)
+    opened_again = back.open_handle(file.handle, reclaim=True, access=BOTH)
+    locked = back.lock(opened_again, WRITE_LOCK, 0, 100, reclaim=True)
+    back.reclaim_complete()
+    assert back.read(opened_again, 0, 100, stateid=locked).data == b"half of ", "durable where it is taken over"
+    theirs = stranger.open(path, access=READ)
+    with refused("DENIED"):
+        stranger.test_lock(theirs.handle, READ_LOCK)
+    back.write(opened_again, 8, b"the whole", stateid=locked)
+    back.close_file(opened_again)
+    assert stranger.read(theirs, 0, 100).data == b"half of the whole"
+    return back, stranger

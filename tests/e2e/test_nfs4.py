@@ -455,6 +455,8 @@ def test_a_change_that_was_not_sent_yet_is_shown(reader, four, here):
     opened = written(reader, [*here, "f"])
     before = reader.attr(opened.handle)
     seen = []
+    # Times of delegations, which it was not asked for (RFC 9754 4).
+    reader.writing_more = [(84, u64(1) + u32(0)), (85, u64(1) + u32(0))]
     for size in (7, 7, 9):
         reader.writing = (before.change + 1, size)
         found = asked(reader, four, opened.handle)
@@ -776,6 +778,12 @@ def test_the_older_minor_version(larder, four, here):
         assert old.compound(put(file.handle), close) == old.compound(put(file.handle), close)
         with refused("ISDIR"):
             old.test_lock(old.handle(here), READ_LOCK)
+        # A stateid of another life of the server, whoever it was given to (RFC 7530 9.1.4.4).
+        of_before = again.stateid[:4] + bytes(byte ^ 0xFF for byte in again.stateid[4:8]) + again.stateid[8:]
+        for locker in (u32(1) + u32(13) + of_before + u32(1) + u64(old.client) + opaque("l2"), u32(0) + of_before + u32(1)):
+            arguments = u32(WRITE_LOCK) + u32(0) + u64(0) + u64(5) + locker
+            with refused("STALE_STATEID"):
+                old.compound(put(file.handle), (nfs4.LOCK, arguments, nfs4.stateid))
         # Its state goes with its former life, and it hears so.
         held = old.open(path, access=READ, seqid=13)
         client = old.client

@@ -4,7 +4,7 @@
 //!   shorter or removes them never is: a backup program has to be able to thin.
 //! - `bound.live_bytes`: the bound counts what files hold now. Snapshots count against the pool.
 
-use larder_fs::{FsError, FsResult, Ino, StatFs};
+use larder_fs::{Cred, FsError, FsResult, Ino, StatFs};
 
 use crate::Files;
 use crate::tree::Tree;
@@ -13,6 +13,17 @@ impl Files {
     /// The same door of a whole volume, whose files together hold no more than `bytes` through it.
     pub fn bounded(&self, bytes: u64) -> Files {
         Files { bound_bytes: Some(bytes), ..self.clone() }
+    }
+
+    /// Bytes that count against the narrowest quota of `cred`. Those of a folder of the host are what its filesystem holds.
+    pub fn quota_used(&self, cred: &Cred) -> u64 {
+        match &self.tree {
+            Tree::Volume(volume) => volume.quota_used(cred),
+            Tree::Folder(_) => {
+                let room = self.statfs(cred);
+                room.total_bytes.saturating_sub(room.free_bytes)
+            }
+        }
     }
 
     fn held_bytes(&self) -> u64 {

@@ -244,6 +244,11 @@ impl Acl {
         (!list.rules.is_empty() && list.fits()).then_some(list)
     }
 
+    /// Whether what is made in its directory gets rules from it.
+    pub fn hands_on(&self) -> bool {
+        self.rules.iter().any(|rule| rule.flags & (FILE_INHERIT | DIRECTORY_INHERIT) != 0)
+    }
+
     /// Whether its encoding is within [`ACL_BYTES_MAX`].
     pub fn fits(&self) -> bool {
         self.encoded_len() <= ACL_BYTES_MAX

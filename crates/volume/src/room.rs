@@ -139,6 +139,17 @@ impl State {
         Contents { data_bytes: self.used_bytes(), stored_bytes: usage.stored_bytes.max(0) as u64 }
     }
 
+    /// Bytes that count against the narrowest quota of `cred`: those of the user, of its group, or else of the volume.
+    pub(crate) fn quota_used(&self, cred: &Cred) -> u64 {
+        let (user, group) = self.owner_quotas.of(cred.uid, cred.gid);
+        let of = |used: Used| used.bytes.max(0) as u64;
+        match (self.meta.owners(), user, group) {
+            (Some(owners), Some(_), _) => of(owners.user(cred.uid)),
+            (Some(owners), None, Some(_)) => of(owners.group(cred.gid)),
+            _ => self.used_bytes(),
+        }
+    }
+
     /// As `cred` sees it, whose own quotas count as well.
     pub(crate) fn statfs(&self, cred: &Cred) -> StatFs {
         let (total, available) = self.space.space();

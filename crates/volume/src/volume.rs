@@ -144,6 +144,12 @@ impl Volume {
         self.state.statfs(cred)
     }
 
+    /// Bytes that count against the narrowest quota of `cred`: those of the user, of its group, or else of the volume. Does no
+    /// I/O.
+    pub fn quota_used(&self, cred: &Cred) -> u64 {
+        self.state.quota_used(cred)
+    }
+
     /// The bytes that files hold now. Does no I/O.
     pub fn contents(&self) -> Contents {
         self.state.contents()

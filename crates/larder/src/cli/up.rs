@@ -464,6 +464,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         replicates: Vec::new(),
         replicas: Vec::new(),
         next_uid: 0,
+        nfs_domain: None,
         webdav: Default::default(),
         page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new() },
         discovery: Default::default(),

@@ -25,6 +25,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Listen,
+    Nfs,
     Limits,
     Metrics,
     Webdav,
@@ -49,6 +50,7 @@ impl Kind {
     fn word(self) -> &'static str {
         match self {
             Self::Listen => "listen",
+            Self::Nfs => "nfs",
             Self::Limits => "limits",
             Self::Metrics => "metrics",
             Self::Webdav => "webdav",
@@ -82,6 +84,7 @@ impl Kind {
 #[derive(Debug, PartialEq)]
 enum Part<'a> {
     Listen(Box<Listen>),
+    Nfs(Option<&'a str>),
     Limits(Option<ByteSize>, u32, ByteSize),
     Metrics(Option<std::net::SocketAddr>),
     Webdav(&'a WebdavConfig),
@@ -110,6 +113,7 @@ fn parts(config: &Config) -> Parts<'_> {
     let doors = Listen { metrics: None, ..config.listen };
     let mut parts = Parts::from([
         ((Kind::Listen, String::new()), Part::Listen(Box::new(doors))),
+        ((Kind::Nfs, String::new()), Part::Nfs(config.nfs_domain.as_deref())),
         ((Kind::Limits, String::new()), Part::Limits(config.memory, config.connections, config.strangers)),
         ((Kind::Metrics, String::new()), Part::Metrics(config.listen.metrics)),
         ((Kind::Webdav, String::new()), Part::Webdav(&config.webdav)),

@@ -147,7 +147,7 @@ impl Editor {
         let left_out = left_out.map(str::to_owned).collect();
         other.tables("share").retain(of_source);
         other.tables("share").iter_mut().for_each(|table| drop(table.insert("volume", value(here.to_string()))));
-        for key in ["next_uid", "user", "group", "share", "alert", "discovery", "sftp"] {
+        for key in ["next_uid", "user", "group", "share", "alert", "discovery", "sftp", "nfs"] {
             self.document.remove(key);
             if let Some(item) = other.document.remove(key) {
                 // Tables stand where they stood in the other file; a plain value stands before all of them.

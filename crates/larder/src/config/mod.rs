@@ -53,6 +53,7 @@ pub(crate) mod user;
 use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
 pub(crate) use mount::{MountConfig, mount_options};
+use names::check_domain;
 pub(crate) use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
 pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
@@ -89,6 +90,8 @@ pub(crate) struct Config {
     /// Secrets, socket and lock live here.
     pub(crate) data: PathBuf,
     pub(crate) listen: Listen,
+    /// Clients of NFS version 4 see owners as names of this domain.
+    pub(crate) nfs_domain: Option<String>,
     pub(crate) webdav: WebdavConfig,
     pub(crate) page: PageConfig,
     /// Certificate authorities whose certificates let users in over SFTP: lines as in authorized_keys.
@@ -527,6 +530,7 @@ impl Validator<'_> {
                     None => None,
                 },
             },
+            nfs_domain: self.optional(raw.nfs.domain, check_domain)?,
             webdav: WebdavConfig {
                 certificate: match (raw.webdav.certificate, raw.webdav.key) {
                     (Some(certificate), Some(key)) => {

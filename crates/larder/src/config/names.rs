@@ -35,6 +35,12 @@ pub(crate) fn check_label(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// The domain of owners over NFS.
+pub(crate) fn check_domain(name: &str) -> Result<String, String> {
+    let is_domain = name.len() <= 253 && name.split('.').all(|label| check_label(label).is_ok());
+    if is_domain { Ok(name.to_owned()) } else { Err(format!("'{name}' is not a domain: write one such as home.lan")) }
+}
+
 /// A name that is safe as a path component, as a share and in every protocol.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -19,6 +19,9 @@ pub(super) struct RawConfig {
     /// Addresses: ADDR:PORT, :PORT (0: a free one) or "off".
     #[serde(default)]
     pub(super) listen: RawListen,
+    /// Names that clients of NFS see.
+    #[serde(default)]
+    pub(super) nfs: RawNfs,
     /// Memory and connections.
     #[serde(default)]
     pub(super) limits: RawLimits,
@@ -98,6 +101,13 @@ pub(super) struct RawListen {
     /// Lets clients find NFS without port options; its port is 111.
     #[schemars(extend("default" = "off"))]
     pub(super) portmapper: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNfs {
+    /// Clients of version 4 see owners as user@domain, as their idmapd.conf has it, such as "home.lan"; numbers otherwise.
+    pub(super) domain: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

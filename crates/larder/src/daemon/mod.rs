@@ -20,6 +20,7 @@ use larder_api::{
 use larder_base::units::ByteSize;
 use larder_pool::{OpenOptions, Pool};
 use larder_serve::fuse::MountOptions;
+use larder_serve::nfs::Owners;
 use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
@@ -833,7 +834,7 @@ impl Daemon {
         self.servers.end_page_streams();
         serving.stop().await;
         self.servers.end_page();
-        self.servers.set_exports(Vec::new());
+        self.servers.set_exports(Vec::new(), Owners::default());
         if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {
             tracing::warn!("{failure}");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_serve::login::{CaKey, DoorUser, Gate};
-use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer};
+use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{SmbConfig, SmbError, SmbOpen, SmbServer, SmbShare, SmbUser};
@@ -266,8 +266,9 @@ impl Servers {
         self.nfs.as_ref().is_some_and(|nfs| nfs.handle.end_open(number))
     }
 
-    pub(crate) fn set_exports(&self, exports: Vec<Export>) {
+    pub(crate) fn set_exports(&self, exports: Vec<Export>, owners: Owners) {
         if let Some(nfs) = &self.nfs {
+            nfs.handle.set_owners(owners);
             nfs.handle.set_exports(exports);
         }
     }

@@ -8,7 +8,7 @@ use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
 use larder_serve::login::DoorUser;
-use larder_serve::nfs::{self, Export, Older, Rule};
+use larder_serve::nfs::{self, Export, Older, Owners, Rule};
 use larder_serve::share::DoorShare;
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 
@@ -88,7 +88,7 @@ pub(super) async fn apply(
         }
         statuses.push(status);
     }
-    servers.set_exports(exports);
+    servers.set_exports(exports, owners(config));
     servers.set_credentials(
         tokens.for_doors(config),
         config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
@@ -385,6 +385,16 @@ pub(super) fn door_user(user: &UserConfig, config: &Config) -> DoorUser {
         gid: user.gid,
         groups: config.gids_of(user),
         token: None,
+    }
+}
+
+/// Names of users and groups for clients of NFS version 4.
+fn owners(config: &Config) -> Owners {
+    let users = config.users.iter().map(|user| (user.name.clone(), user.uid));
+    let groups = config.groups.iter().map(|group| (group.name.clone(), group.gid));
+    match &config.nfs_domain {
+        Some(domain) => Owners::in_domain(domain.clone(), users, groups),
+        None => Owners::default(),
     }
 }
 

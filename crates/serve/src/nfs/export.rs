@@ -20,6 +20,7 @@ use larder_files::Files;
 use larder_fs::{Cred, Ino};
 
 use super::handle::{ExportKey, Older, Seal};
+use super::owners::Owners;
 use super::rpc::Auth;
 
 /// The uid and gid of `nobody` on Debian; other servers use it, too.
@@ -197,6 +198,8 @@ pub struct ExportState {
     pub locks: Files,
     pub key: ExportKey,
     pub seal: Seal,
+    /// Of all exports.
+    pub owners: Arc<Owners>,
     /// The path without surplus slashes.
     pub path: String,
 }
@@ -230,20 +233,22 @@ fn admitting(rules: &[Rule], client: SocketAddr) -> Result<&Rule, Refusal> {
 pub struct Exports {
     pub list: Vec<Arc<ExportState>>,
     by_key: HashMap<ExportKey, Arc<ExportState>>,
+    pub owners: Arc<Owners>,
 }
 
 impl Exports {
-    pub fn new(exports: Vec<Export>) -> Self {
+    pub fn new(exports: Vec<Export>, owners: Arc<Owners>) -> Self {
         let state = |export: Export| {
             let key = ExportKey { volume: *export.files.handle_id().as_bytes(), fsid: export.fsid };
             let seal = Seal::new(export.key.as_ref(), export.former_key.as_ref(), export.older_handles);
             let stateful = export.files.for_door(ORIGIN_STATEFUL);
             let locks = export.files.for_door(ORIGIN_LOCKS);
-            Arc::new(ExportState { path: normal_path(&export.path), key, seal, stateful, locks, export })
+            let owners = Arc::clone(&owners);
+            Arc::new(ExportState { path: normal_path(&export.path), key, seal, owners, stateful, locks, export })
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();
         let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();
-        Self { list, by_key }
+        Self { list, by_key, owners }
     }
 
     /// Whether any export would admit a client.

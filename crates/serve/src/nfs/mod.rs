@@ -23,6 +23,7 @@ mod mount;
 mod nlm;
 mod ops;
 mod outbox;
+mod owners;
 mod portmap;
 mod proto;
 mod record;
@@ -53,6 +54,7 @@ pub(crate) use export::squashed;
 pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
 pub use handle::Older;
 pub(crate) use ops::{may_io, truncating};
+pub use owners::Owners;
 pub use shared::{NfsConfig, NfsStats, ProcStats};
 pub use v4::NfsOpen;
 
@@ -76,6 +78,11 @@ impl NfsHandle {
     /// Replaces all exports; connections go on, handles of exports that remain stay valid.
     pub fn set_exports(&self, exports: Vec<Export>) {
         self.shared.set_exports(exports);
+    }
+
+    /// Names of users and groups for clients of version 4, from the next [`NfsHandle::set_exports`] on.
+    pub fn set_owners(&self, owners: Owners) {
+        self.shared.set_owners(owners);
     }
 
     /// Handles of this volume's exports are answered with NFS3ERR_JUKEBOX while it has none: the clients try again (RFC 1813, 2.6).

@@ -15,6 +15,7 @@ use super::drc;
 use super::export::{Export, Exports};
 use super::mount::Mounts;
 use super::nlm::Nlm;
+use super::owners::Owners;
 use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
 use super::v4::{NfsV4, operation_names};
@@ -62,6 +63,7 @@ impl Default for NfsConfig {
 pub struct Shared {
     pub config: NfsConfig,
     exports: RwLock<Arc<Exports>>,
+    owners: RwLock<Arc<Owners>>,
     exports_version: AtomicU64,
     /// When the exports were set.
     exports_set_at: RwLock<Timestamp>,
@@ -94,6 +96,7 @@ impl Shared {
             v4,
             config,
             exports: RwLock::default(),
+            owners: RwLock::default(),
             exports_version: AtomicU64::new(0),
             exports_set_at: RwLock::default(),
             paused: RwLock::default(),
@@ -108,9 +111,14 @@ impl Shared {
         }
     }
 
+    pub fn set_owners(&self, owners: Owners) {
+        *self.owners.write() = Arc::new(owners);
+    }
+
     pub fn set_exports(&self, exports: Vec<Export>) {
+        let owners = Arc::clone(&self.owners.read());
         let mut current = self.exports.write();
-        *current = Arc::new(Exports::new(exports));
+        *current = Arc::new(Exports::new(exports, owners));
         // Later than the last time even where the clock stands still.
         let mut at = self.exports_set_at.write();
         let next = Timestamp::new(at.secs, at.nanos.saturating_add(1).min(999_999_999));

@@ -11,8 +11,11 @@
 //! - `security.execute_bits_stay`: the execute bits of files stay as they are: a client that reads
 //!   a program may run it. On directories they are the right to pass.
 
+use bytes::Bytes;
 use larder_files::Files;
-use larder_fs::acl::{Acl, INHERIT_ONLY, Rule, Who, specific};
+use larder_fs::acl::{
+    Acl, CREATOR_GROUP, CREATOR_OWNER, DIRECTORY_INHERIT, FILE_INHERIT, INHERIT_ONLY, INHERITED, Rule, Who, specific,
+};
 use larder_fs::{Attr, Cred, FileKind, Ino, SetAttr};
 use larder_smb::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
 
@@ -52,14 +55,30 @@ pub fn descriptor(attr: &Attr, acl: Option<&Acl>) -> SecurityDescriptor {
         owner: Some(user(attr.uid)),
         group: Some(group(attr.gid)),
         dacl: Some(Dacl::Rules(
-            acl.map_or_else(|| rules(attr), |acl| acl.rules.iter().map(|rule| ace(rule, attr)).collect()),
+            acl.map_or_else(|| rules(attr), |acl| acl.rules.iter().flat_map(|rule| aces(rule, attr)).collect()),
         )),
         is_protected: acl.is_some_and(|acl| acl.is_protected),
         marks_inherited: acl.is_some_and(|acl| acl.marks_inherited),
     }
 }
 
-/// A rule of a list as SMB has it.
+/// A rule of a list as SMB has it. NFSv4 hands rules about owner and group on to those of what inherits them, which are two
+/// principals here.
+fn aces(rule: &Rule, attr: &Attr) -> Vec<Ace> {
+    let creator = match rule.who {
+        Who::Owner => CREATOR_OWNER,
+        Who::OwningGroup => CREATOR_GROUP,
+        _ => return vec![ace(rule, attr)],
+    };
+    if rule.flags & (FILE_INHERIT | DIRECTORY_INHERIT) == 0 {
+        return vec![ace(rule, attr)];
+    }
+    let handed_on = Rule { flags: rule.flags | INHERIT_ONLY, who: Who::Sid(Bytes::copy_from_slice(&creator)), ..*rule };
+    let own = Rule { flags: rule.flags & INHERITED, who: rule.who.clone(), ..*rule };
+    let is_own = rule.flags & INHERIT_ONLY == 0;
+    is_own.then_some(own).iter().chain([&handed_on]).map(|rule| ace(rule, attr)).collect()
+}
+
 fn ace(rule: &Rule, attr: &Attr) -> Ace {
     let sid = match &rule.who {
         Who::Owner => user(attr.uid),
@@ -292,6 +311,21 @@ mod tests {
         let generic = changed(&with(vec![for_everyone(0x8000_0000)]), &file).acl.flatten().unwrap();
         assert_eq!(generic.rules[0].rights, 0x12_0089, "generic rights become a file's");
         assert_eq!(changed(&with(Vec::new()), &file).acl, Some(Some(Acl::default())), "nobody may anything");
+    }
+
+    #[test]
+    fn what_nfs_hands_on_to_owners_is_the_creators() {
+        let dir = attr(FileKind::Directory, 0o755);
+        let rule = |flags, who| Rule { allows: true, flags, rights: 1, who };
+        let list = |flags| Acl { rules: vec![rule(flags, Who::Owner)], ..Acl::default() };
+        let shown = |flags| match descriptor(&dir, Some(&list(flags))).dacl {
+            Some(Dacl::Rules(aces)) => aces.into_iter().map(|ace| (ace.flags, ace.sid)).collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        let creator = Sid::from_bytes(&CREATOR_OWNER).unwrap();
+        assert_eq!(shown(0), [(0, user(1000))]);
+        assert_eq!(shown(3), [(0, user(1000)), (0xb, creator.clone())]);
+        assert_eq!(shown(0xb), [(0xb, creator)]);
     }
 
     #[test]

@@ -215,6 +215,17 @@ impl<'a> FileAttrs<'a> {
         if r.remaining() == 0 { Ok(attrs) } else { Err(NfsStat::BadXdr) }
     }
 
+    /// The attributes up to the number `last`. Later ones are not looked at: a client may add some that are new to this
+    /// server to its answer.
+    pub fn decode_up_to(list: &Fattr<'a>, last: u32) -> Result<Self, NfsStat> {
+        let mut attrs = Self::default();
+        let mut r = Reader::new(list.values.0);
+        for number in list.mask.iter().take_while(|number| *number <= last) {
+            attrs.get_one(number, &mut r)?;
+        }
+        Ok(attrs)
+    }
+
     /// Writes a `fattr4` of those attributes in `wanted` that have a value.
     pub fn put_wanted(&self, wanted: &Bitmap, out: &mut XdrOut) {
         let mask = self.mask().common(wanted);

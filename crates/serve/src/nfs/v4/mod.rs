@@ -11,6 +11,8 @@
 //! crash. `lockers` lends record and grace to the locks of version 3.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
+mod access_list;
+mod asked;
 mod attrs;
 mod back_channel;
 mod bitmap;

@@ -19,13 +19,16 @@ use std::sync::Arc;
 
 use larder_base::checksum::checksum;
 use larder_files::{Files, HeldInode};
+use larder_fs::acl::Acl;
 use larder_fs::{Attr, Cred, FileId, FileKind};
 
 use super::super::export::{ExportState, squash};
 use super::super::handle;
 use super::super::rpc::Auth;
 use super::super::shared::Shared;
+use super::bitmap::Bitmap;
 use super::convert::stat_of;
+use super::shown::needs_list;
 use super::types::NfsStat;
 use crate::door::shown;
 
@@ -120,6 +123,20 @@ impl Object {
 
     pub async fn resolve(&self) -> Result<Attr, NfsStat> {
         self.files().resolve(self.id).await.map_err(|error| stat_of(&error))
+    }
+
+    /// Its attributes with its list, where something wanted needs that.
+    pub async fn with_list(
+        &self,
+        attr: Result<Attr, NfsStat>,
+        wanted: &Bitmap,
+    ) -> Result<(Attr, Option<Arc<Acl>>), NfsStat> {
+        let attr = attr?;
+        if !needs_list(wanted) {
+            return Ok((attr, None));
+        }
+        let (with_dos, acl) = Box::pin(self.files().acl(attr.id.ino)).await.map_err(|error| stat_of(&error))?;
+        Ok((Attr { dos: with_dos.dos, ..attr }, acl))
     }
 
     /// The object as a directory.

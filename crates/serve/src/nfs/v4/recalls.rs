@@ -299,7 +299,7 @@ impl NfsV4 {
             CbResOp::GetAttr(Ok(list)) => Some(list),
             _ => None,
         })?;
-        let attrs = FileAttrs::decode(&list).ok()?;
+        let attrs = FileAttrs::decode_up_to(&list, number::SIZE).ok()?;
         let size = attrs.size?;
         Some(WriterAttrs { size, has_changed: attrs.change? != granted.change || size != granted.size })
     }

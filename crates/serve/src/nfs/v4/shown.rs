@@ -2,32 +2,47 @@
 //!
 //! - `shown.supported_by_minor`: each minor version is told of the attributes that it knows. Any other is refused when
 //!   set and left out when asked for.
-//! - `shown.numbers_as_owners`: owners are numbers in decimal (RFC 7530 5.9), with AUTH_SYS the only names that both
-//!   sides know.
+//! - `shown.past_apart`: what lies in snapshots is a file system of its own, so programs that stay in one do not enter it.
 
 use std::sync::LazyLock;
 
-use larder_fs::{Attr, FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, SetAttr, SetTime, StatFs};
+use larder_fs::acl::Acl;
+use larder_fs::{Attr, FILE_BYTES_MAX, Ino, LINKS_MAX, NAME_BYTES_MAX, StatFs};
 
+use super::super::export::ExportState;
 use super::super::handle::HANDLE_BYTES;
 use super::super::ops::IO_BYTES_MAX;
+use super::super::owners::{NoOwner, Owners};
+use super::super::xdr::Reader;
+use super::access_list;
 use super::attrs::{FileAttrs, OpenArguments, number};
 use super::bitmap::Bitmap;
-use super::convert::{kind_of, time_of, timestamp};
+use super::convert::{kind_of, time_of};
 use super::place::{Caller, Object, PseudoDir, mounted_on};
 use super::server::LEASE;
-use super::types::{ChangeAttrKind, DeviceNumber, Fattr, FileType4, FsId4, NfsStat, SetTime4, Time4};
-use super::wire::Opaque;
+use super::types::{Acl4, Acl41, ChangeAttrKind, DeviceNumber, FileType4, FsId4, NfsStat, Time4};
+use super::wire::{Opaque, Xdr};
 
 /// The pseudo file system's own.
 const PSEUDO_FSID: FsId4 = FsId4 { major: u64::from_be_bytes(*b"\0\0larder"), minor: 0 };
 const NANOSECOND: Time4 = Time4 { seconds: 0, nanoseconds: 1 };
 
-const WRITABLE: [u32; 6] =
-    [number::SIZE, number::MODE, number::OWNER, number::OWNER_GROUP, number::TIME_ACCESS_SET, number::TIME_MODIFY_SET];
+/// The size is the first.
+#[rustfmt::skip]
+pub const WRITABLE: [u32; 15] = [
+    number::SIZE, number::ACL, number::ARCHIVE, number::HIDDEN, number::MODE, number::OWNER, number::OWNER_GROUP,
+    number::SYSTEM, number::TIME_ACCESS_SET, number::TIME_CREATE, number::TIME_MODIFY_SET, number::DACL, number::SACL,
+    number::MODE_SET_MASKED, number::MODE_UMASK,
+];
+/// RFC 8881 5.5, RFC 8275 5.
+pub const WRITE_ONLY: [u32; 4] =
+    [number::TIME_ACCESS_SET, number::TIME_MODIFY_SET, number::MODE_SET_MASKED, number::MODE_UMASK];
+
+/// HIDDEN, SYSTEM and ARCHIVE (MS-FSCC 2.6).
+pub const DOS_BITS: [u32; 3] = [0x2, 0x4, 0x20];
 
 #[rustfmt::skip]
-const READABLE: [u32; 46] = [
+const READABLE: [u32; 50] = [
     number::SUPPORTED_ATTRS, number::TYPE, number::FH_EXPIRE_TYPE, number::CHANGE, number::SIZE, number::LINK_SUPPORT,
     number::SYMLINK_SUPPORT, number::NAMED_ATTR, number::FSID, number::UNIQUE_HANDLES, number::LEASE_TIME,
     number::RDATTR_ERROR, number::ACLSUPPORT, number::CANSETTIME, number::CASE_INSENSITIVE, number::CASE_PRESERVING,
@@ -37,9 +52,10 @@ const READABLE: [u32; 46] = [
     number::RAWDEV,
     number::SPACE_AVAIL, number::SPACE_FREE, number::SPACE_TOTAL, number::SPACE_USED, number::TIME_ACCESS,
     number::TIME_CREATE, number::TIME_DELTA, number::TIME_METADATA, number::TIME_MODIFY, number::MOUNTED_ON_FILEID,
-    number::SUPPATTR_EXCLCREAT, number::OPEN_ARGUMENTS,
+    number::SUPPATTR_EXCLCREAT, number::OPEN_ARGUMENTS, number::QUOTA_AVAIL_HARD, number::QUOTA_AVAIL_SOFT,
+    number::QUOTA_USED, number::FS_CHARSET_CAP,
 ];
-const READABLE_IN_2: [u32; 2] = [number::CHANGE_ATTR_TYPE, number::XATTR_SUPPORT];
+const READABLE_IN_2: [u32; 3] = [number::CHANGE_ATTR_TYPE, number::CLONE_BLKSIZE, number::XATTR_SUPPORT];
 
 /// The last attribute of NFSv4.0.
 const LAST_IN_0: u32 = number::MOUNTED_ON_FILEID;
@@ -47,8 +63,8 @@ const LAST_IN_0: u32 = number::MOUNTED_ON_FILEID;
 static SUPPORTED: LazyLock<[Bitmap; 3]> = LazyLock::new(|| {
     let all = READABLE.iter().chain(&WRITABLE).copied();
     let first: Vec<u32> = all.clone().filter(|number| *number <= LAST_IN_0).collect();
-    let second: Vec<u32> = all.collect();
-    let third: Vec<u32> = second.iter().copied().chain(READABLE_IN_2).collect();
+    let second: Vec<u32> = all.clone().filter(|number| *number != number::MODE_UMASK).collect();
+    let third: Vec<u32> = all.chain(READABLE_IN_2).collect();
     [Bitmap::of(&first), Bitmap::of(&second), Bitmap::of(&third)]
 });
 
@@ -65,7 +81,10 @@ static OPEN_ARGUMENTS: LazyLock<OpenArguments> = LazyLock::new(|| OpenArguments 
 /// Of the attributes in an exclusive create all but the size, which is 0.
 static EXCLUSIVE: LazyLock<Bitmap> = LazyLock::new(|| Bitmap::of(WRITABLE.get(1..).unwrap_or_default()));
 
-const ROOM: [u32; 6] = [
+const ROOM: [u32; 9] = [
+    number::QUOTA_AVAIL_HARD,
+    number::QUOTA_AVAIL_SOFT,
+    number::QUOTA_USED,
     number::FILES_AVAIL,
     number::FILES_FREE,
     number::FILES_TOTAL,
@@ -96,42 +115,46 @@ pub fn needs_look(wanted: &Bitmap, minor: u32) -> bool {
     !wanted.common(&supported(minor)).without(&IN_ENTRY).is_empty()
 }
 
+/// Whether the list of a file is looked at, and its DOS attributes, which a folder of the host keeps apart.
+pub fn needs_list(wanted: &Bitmap) -> bool {
+    [number::ACL, number::DACL, number::HIDDEN, number::SYSTEM, number::ARCHIVE]
+        .iter()
+        .any(|number| wanted.has(*number))
+}
+
+/// An owner or a principal of a list that names nobody.
+pub fn owner_status(error: NoOwner) -> NfsStat {
+    match error {
+        NoOwner::Malformed => NfsStat::Inval,
+        NoOwner::Unknown => NfsStat::BadOwner,
+    }
+}
+
+/// The file system that an inode of an export belongs to (`shown.past_apart`).
+fn fsid_of(export: &ExportState, ino: Ino) -> FsId4 {
+    FsId4 { major: export.key.fsid, minor: u64::from(ino.is_past()) }
+}
+
 /// Buffers behind attributes that are no numbers.
 #[derive(Default)]
 pub struct Texts {
-    owner: Digits,
-    group: Digits,
+    owner: String,
+    group: String,
     handle: Option<[u8; HANDLE_BYTES]>,
     pseudo_handle: Vec<u8>,
+    list: Vec<u8>,
 }
 
-/// A number in decimal.
-#[derive(Default)]
-struct Digits {
-    bytes: [u8; 10],
-    len: usize,
-}
-
-impl Digits {
-    fn set(&mut self, mut value: u32) {
-        self.len = 0;
-        let mut digits = [0; 10];
-        let mut at = digits.len();
-        for place in digits.iter_mut().rev() {
-            *place = b'0' + u8::try_from(value % 10).unwrap_or(0);
-            (value, at) = (value / 10, at - 1);
-            if value == 0 {
-                break;
-            }
-        }
-        for (place, digit) in self.bytes.iter_mut().zip(digits.iter().skip(at)) {
-            *place = *digit;
-            self.len += 1;
+impl Texts {
+    fn set(&mut self, attr: &Attr, acl: Option<&Acl>, owners: &Owners, wanted: &Bitmap, minor: u32) {
+        (self.owner, self.group) = (owners.show_user(attr.uid), owners.show_group(attr.gid));
+        if wanted.has(number::ACL) || wanted.has(number::DACL) {
+            self.list = access_list::shown(attr, acl, owners, minor);
         }
     }
 
-    fn text(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+    fn list(&self) -> Option<Acl4<'_>> {
+        Acl4::get(&mut Reader::new(&self.list)).ok()
     }
 }
 
@@ -146,7 +169,7 @@ fn common<'t>(minor: u32) -> FileAttrs<'t> {
         named_attr: Some(false),
         unique_handles: Some(true),
         lease_time: Some(u32::try_from(LEASE.as_secs()).unwrap_or(u32::MAX)),
-        acl_support: Some(0),
+        acl_support: Some(access_list::SUPPORT),
         can_set_time: Some(true),
         case_insensitive: Some(false),
         case_preserving: Some(true),
@@ -159,6 +182,10 @@ fn common<'t>(minor: u32) -> FileAttrs<'t> {
         max_write: Some(u64::from(IO_BYTES_MAX)),
         no_trunc: Some(true),
         time_delta: Some(NANOSECOND),
+        sacl: Some(access_list::empty_sacl()),
+        // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
+        fs_charset_cap: Some(1),
+        clone_blksize: Some(1),
         suppattr_exclcreat: Some(*EXCLUSIVE),
         open_arguments: Some(*OPEN_ARGUMENTS),
         // It grows with every change, by a lock of the inode.
@@ -169,10 +196,15 @@ fn common<'t>(minor: u32) -> FileAttrs<'t> {
     }
 }
 
-/// The attributes of `attr`, which is an object of the export of `object`.
-pub fn attrs_of<'t>(object: &Object, attr: &Attr, wanted: &Bitmap, minor: u32, texts: &'t mut Texts) -> FileAttrs<'t> {
-    texts.owner.set(attr.uid);
-    texts.group.set(attr.gid);
+/// The attributes of `attr`, which is an object of the export of `object`, with its list where that is wanted.
+pub fn attrs_of<'t>(
+    object: &Object,
+    (attr, acl): (&Attr, Option<&Acl>),
+    wanted: &Bitmap,
+    minor: u32,
+    texts: &'t mut Texts,
+) -> FileAttrs<'t> {
+    texts.set(attr, acl, &object.export.owners, wanted, minor);
     if wanted.has(number::FILEHANDLE) {
         texts.handle = Some(object.handle(attr.id));
     }
@@ -183,13 +215,18 @@ pub fn attrs_of<'t>(object: &Object, attr: &Attr, wanted: &Bitmap, minor: u32, t
         kind: Some(kind_of(attr.kind)),
         change: Some(attr.change),
         size: Some(attr.size),
-        fsid: Some(FsId4 { major: object.export.key.fsid, minor: 0 }),
+        fsid: Some(fsid_of(&object.export, attr.id.ino)),
+        acl: texts.list(),
+        dacl: texts.list().map(|aces| Acl41 { flag: access_list::shown_flags(acl), aces }),
+        hidden: Some(attr.dos & DOS_BITS[0] != 0),
+        system: Some(attr.dos & DOS_BITS[1] != 0),
+        archive: Some(attr.dos & DOS_BITS[2] != 0),
         file_handle: texts.handle.as_ref().map(|handle| Opaque(handle)),
         file_id: Some(attr.id.ino.0),
         mode: Some(attr.mode & 0o7777),
         num_links: Some(attr.nlink),
-        owner: Some(Opaque(texts.owner.text())),
-        owner_group: Some(Opaque(texts.group.text())),
+        owner: Some(Opaque(texts.owner.as_bytes())),
+        owner_group: Some(Opaque(texts.group.as_bytes())),
         raw_dev: Some(DeviceNumber { major: attr.rdev.0, minor: attr.rdev.1 }),
         space_used: Some(attr.allocated),
         time_access: Some(time_of(attr.atime)),
@@ -205,6 +242,8 @@ pub fn attrs_of<'t>(object: &Object, attr: &Attr, wanted: &Bitmap, minor: u32, t
         (attrs.space_total, attrs.space_free) = (Some(total_bytes), Some(free_bytes));
         (attrs.space_avail, attrs.files_total) = (Some(available_bytes), Some(total_files));
         (attrs.files_free, attrs.files_avail) = (Some(free_files), Some(free_files));
+        (attrs.quota_avail_hard, attrs.quota_avail_soft) = (Some(available_bytes), Some(available_bytes));
+        attrs.quota_used = Some(object.files().quota_used(&object.cred));
     }
     attrs
 }
@@ -214,7 +253,7 @@ pub fn attrs_of_entry<'t>(object: &Object, ino: u64, kind: FileType4, minor: u32
     FileAttrs {
         supported_attrs: Some(supported(minor)),
         kind: Some(kind),
-        fsid: Some(FsId4 { major: object.export.key.fsid, minor: 0 }),
+        fsid: Some(fsid_of(&object.export, Ino(ino))),
         file_id: Some(ino),
         mounted_on_file_id: Some(ino),
         rdattr_error: Some(NfsStat::Ok),
@@ -226,7 +265,8 @@ pub fn attrs_of_entry<'t>(object: &Object, ino: u64, kind: FileType4, minor: u32
 pub fn attrs_of_pseudo<'t>(caller: &Caller<'_>, dir: &PseudoDir, minor: u32, texts: &'t mut Texts) -> FileAttrs<'t> {
     /// Nobody changes them; some number that clients can show.
     const LINKS: u32 = 2;
-    texts.owner.set(0);
+    texts.owner = caller.shared.exports().owners.show_user(0);
+    texts.group = caller.shared.exports().owners.show_group(0);
     texts.pseudo_handle = dir.handle().to_vec();
     let texts: &'t Texts = texts;
     let at = caller.shared.exports_set_at();
@@ -241,8 +281,8 @@ pub fn attrs_of_pseudo<'t>(caller: &Caller<'_>, dir: &PseudoDir, minor: u32, tex
         file_id: Some(dir.number()),
         mode: Some(0o555),
         num_links: Some(LINKS),
-        owner: Some(Opaque(texts.owner.text())),
-        owner_group: Some(Opaque(texts.owner.text())),
+        owner: Some(Opaque(texts.owner.as_bytes())),
+        owner_group: Some(Opaque(texts.group.as_bytes())),
         raw_dev: Some(DeviceNumber { major: 0, minor: 0 }),
         files_avail: Some(0),
         files_free: Some(0),
@@ -251,6 +291,12 @@ pub fn attrs_of_pseudo<'t>(caller: &Caller<'_>, dir: &PseudoDir, minor: u32, tex
         space_free: Some(0),
         space_total: Some(0),
         space_used: Some(0),
+        quota_avail_hard: Some(0),
+        quota_avail_soft: Some(0),
+        quota_used: Some(0),
+        hidden: Some(false),
+        system: Some(false),
+        archive: Some(false),
         time_access: Some(time),
         time_create: Some(time),
         time_metadata: Some(time),
@@ -260,94 +306,14 @@ pub fn attrs_of_pseudo<'t>(caller: &Caller<'_>, dir: &PseudoDir, minor: u32, tex
     }
 }
 
-/// Attributes that a client sets, and their numbers for its answer.
-pub fn to_set(list: &Fattr<'_>, minor: u32) -> Result<(SetAttr, Bitmap), NfsStat> {
-    if list.mask.has_unknown() || !list.mask.without(&supported(minor)).is_empty() {
-        return Err(NfsStat::AttrNotSupp);
-    }
-    if !list.mask.without(&Bitmap::of(&WRITABLE)).is_empty() {
-        return Err(NfsStat::Inval);
-    }
-    let attrs = FileAttrs::decode(list)?;
-    if attrs.size.is_some_and(|size| size > FILE_BYTES_MAX) {
-        return Err(NfsStat::FBig);
-    }
-    if attrs.mode.is_some_and(|mode| mode > 0o7777) {
-        return Err(NfsStat::Inval);
-    }
-    let time = |time: Option<SetTime4>| match time {
-        None => Ok(None),
-        Some(SetTime4::Server(())) => Ok(Some(SetTime::Now)),
-        Some(SetTime4::Client(time)) => timestamp(time).map(|time| Some(SetTime::To(time))),
-    };
-    let set = SetAttr {
-        mode: attrs.mode,
-        uid: attrs.owner.map(|owner| owner_number(owner.0)).transpose()?,
-        gid: attrs.owner_group.map(|group| owner_number(group.0)).transpose()?,
-        size: attrs.size,
-        atime: time(attrs.time_access_set)?,
-        mtime: time(attrs.time_modify_set)?,
-        ..SetAttr::default()
-    };
-    Ok((set, list.mask))
-}
-
-/// `shown.numbers_as_owners`
-fn owner_number(text: &[u8]) -> Result<u32, NfsStat> {
-    if text.is_empty() {
-        return Err(NfsStat::Inval);
-    }
-    let digits = std::str::from_utf8(text).map_err(|_| NfsStat::Inval)?;
-    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
-    // The number that leaves an owner as it is has no user.
-    let number = digits.parse::<u32>().ok().filter(|number| is_number && *number != u32::MAX);
-    number.ok_or(NfsStat::BadOwner)
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn owners_are_numbers() {
-        let cases: [(&[u8], Result<u32, NfsStat>); 7] = [
-            (b"0", Ok(0)),
-            (b"4294967294", Ok(4_294_967_294)),
-            (b"4294967295", Err(NfsStat::BadOwner)),
-            (b"+5", Err(NfsStat::BadOwner)),
-            (b"ann@home", Err(NfsStat::BadOwner)),
-            (b"", Err(NfsStat::Inval)),
-            (b"\xff", Err(NfsStat::Inval)),
-        ];
-        for (text, wanted) in cases {
-            assert_eq!(owner_number(text), wanted);
-        }
-        let mut digits = Digits::default();
-        for value in [0, 7, 10, 65_534, u32::MAX] {
-            digits.set(value);
-            assert_eq!(digits.text(), value.to_string().as_bytes());
-        }
-    }
-
-    #[test]
-    fn what_may_be_set() {
-        let given = |attrs: FileAttrs<'_>| {
-            let values = attrs.encode_values();
-            to_set(&attrs.list(&values), 1).map(|(set, _)| set)
-        };
-        let set =
-            given(FileAttrs { size: Some(5), mode: Some(0o600), owner: Some(Opaque(b"7")), ..Default::default() });
-        assert_eq!(set, Ok(SetAttr { size: Some(5), mode: Some(0o600), uid: Some(7), ..SetAttr::default() }));
-        let read_only = FileAttrs { file_id: Some(5), ..Default::default() };
-        assert_eq!(given(read_only), Err(NfsStat::Inval));
-        let unsupported = FileAttrs { hidden: Some(true), ..Default::default() };
-        assert_eq!(given(unsupported), Err(NfsStat::AttrNotSupp));
-        let time = Time4 { seconds: 1, nanoseconds: 1_000_000_000 };
-        let bad_time = FileAttrs { time_modify_set: Some(SetTime4::Client(time)), ..Default::default() };
-        assert_eq!(given(bad_time), Err(NfsStat::Inval));
-        assert_eq!(given(FileAttrs { size: Some(u64::MAX), ..Default::default() }), Err(NfsStat::FBig));
+    fn later_versions_have_more() {
         assert!(supported(0).without(&supported(1)).is_empty() && supported(1).without(&supported(2)).is_empty());
         assert!(!supported(0).has(number::SUPPATTR_EXCLCREAT) && !supported(1).has(number::XATTR_SUPPORT));
+        assert!(!supported(1).has(number::MODE_UMASK) && supported(2).has(number::MODE_UMASK));
     }
 }

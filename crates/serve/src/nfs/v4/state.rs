@@ -312,8 +312,8 @@ impl<T: FileTable> StateTable<T> {
     }
 
     /// The client of a state of NFSv4.0, where the stateid alone says it.
-    pub fn client_of(&self, stateid: &StateId) -> Option<ClientId> {
-        self.look_up(stateid, Caller { client: None, minor: 0 }).ok().map(|(_, state)| state.client)
+    pub fn client_of(&self, stateid: &StateId) -> Result<ClientId, NfsStat> {
+        self.look_up(stateid, Caller { client: None, minor: 0 }).map(|(_, state)| state.client)
     }
 
     /// The owner whose requests come in order, by the stateid of its open or lock (NFSv4.0).

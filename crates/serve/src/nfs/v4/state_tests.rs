@@ -432,7 +432,7 @@ proptest! {
             // `rights.end_with_state`: a right that is found is one that would be judged so now.
             for (number, right) in states.rights.all() {
                 let stateid = stateids::make(3, number, right.seqid);
-                prop_assert_eq!(states.client_of(&stateid), Some(right.client));
+                prop_assert_eq!(states.client_of(&stateid), Ok(right.client));
                 for (bits, writes) in [(READ, false), (WRITE, true)] {
                     if right.access.has(bits) {
                         prop_assert!(states.data_right(&stateid, right.file, writes, by(right.client)).is_ok());

@@ -11,7 +11,7 @@ pub const FILE_HANDLE_BYTES_MAX: usize = 128;
 /// NFS4_OPAQUE_LIMIT: owners, scopes, tags.
 pub const OPAQUE_BYTES_MAX: usize = 1024;
 /// Entries of an access list. A list of file systems' servers or components of a path has the same bound.
-pub const ENTRIES_MAX: usize = 1024;
+pub const ENTRIES_MAX: usize = 2048;
 /// Bodies of layouts, labels and tokens of GSS: none of them is used here, each has to be stepped over.
 pub const FOREIGN_BYTES_MAX: usize = 64 << 10;
 /// An object identifier in DER.

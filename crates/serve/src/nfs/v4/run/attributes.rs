@@ -1,7 +1,9 @@
 //! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS, READLINK (RFC 8881 18.1, 18.7, 18.15, 18.24, 18.30, 18.31).
 
-use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, SetAttr, SetTime, acl};
+use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, FsError, SetAttr, SetTime, acl};
 
+use super::super::access_list::{Kept, NewList};
+use super::super::asked::{Asked, has_write_only};
 use super::super::attrs::{FileAttrs, number};
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
@@ -9,7 +11,7 @@ use super::super::convert::stat_of;
 use super::super::ops::{AccessOk, ArgOp, ResOp, SetAttrArgs, SetAttrResult};
 use super::super::place::{Object, Place};
 use super::super::recalls::WriterAttrs;
-use super::super::shown::{Texts, attrs_of, attrs_of_pseudo, supported, to_set};
+use super::super::shown::{Texts, attrs_of, attrs_of_pseudo, supported};
 use super::super::types::{Fattr, NfsStat};
 use super::super::wire::Opaque;
 use super::Run;
@@ -68,20 +70,22 @@ impl<'m> Run<'m> {
     /// Those of the wanted attributes that there are, encoded.
     async fn values(&self, wanted: &Bitmap) -> Result<(Bitmap, Vec<u8>), NfsStat> {
         // RFC 8881 18.7.3: those can be set alone.
-        if wanted.has(number::TIME_ACCESS_SET) || wanted.has(number::TIME_MODIFY_SET) {
+        if has_write_only(wanted) {
             return Err(NfsStat::Inval);
         }
-        let mut texts = Texts::default();
+        let (mut texts, seen);
         let wanted = wanted.common(&supported(self.minor));
+        texts = Texts::default();
         let attrs = match self.place()? {
             Place::Pseudo(dir) => attrs_of_pseudo(&self.caller, dir, self.minor, &mut texts),
             Place::Object(object) => {
                 // A client plans its reads by the size: those who cache writes send them first.
                 let attr = match wanted.has(number::SIZE) || wanted.has(number::CHANGE) {
-                    true => self.settled(object).await?,
-                    false => object.resolve().await?,
+                    true => self.settled(object).await,
+                    false => object.resolve().await,
                 };
-                attrs_of(object, &attr, &wanted, self.minor, &mut texts)
+                seen = object.with_list(attr, &wanted).await?;
+                attrs_of(object, (&seen.0, seen.1.as_deref()), &wanted, self.minor, &mut texts)
             }
         };
         let attrs = attrs.only_wanted(&wanted);
@@ -119,8 +123,7 @@ impl<'m> Run<'m> {
 
     /// Whether the object has just these attributes.
     async fn is_same(&self, given: &Fattr<'_>) -> Result<bool, NfsStat> {
-        let never = [number::RDATTR_ERROR, number::TIME_ACCESS_SET, number::TIME_MODIFY_SET];
-        if never.iter().any(|number| given.mask.has(*number)) {
+        if given.mask.has(number::RDATTR_ERROR) || has_write_only(&given.mask) {
             return Err(NfsStat::Inval);
         }
         self.place()?;
@@ -135,9 +138,14 @@ impl<'m> Run<'m> {
     async fn set_attr(&mut self, args: &SetAttrArgs<'_>) -> Result<Bitmap, NfsStat> {
         let object = self.object(NfsStat::RoFs)?;
         let stateid = self.stateids.resolve(args.stateid, self.minor)?;
-        let (set, mask) = to_set(&args.attrs, self.minor)?;
+        let asked = Asked::parse(&args.attrs, self.minor, &object.export.owners, false)?;
         object.may_change()?;
-        let attr = object.resolve().await?;
+        let mut attr = object.resolve().await?;
+        if asked.needs_dos() {
+            let (with_dos, _) = Box::pin(object.files().acl(attr.id.ino)).await.map_err(|error| stat_of(&error))?;
+            attr.dos = with_dos.dos;
+        }
+        let set = asked.of_file(&attr);
         let mut cred = object.cred.clone();
         if set.size.is_some() {
             super::super::convert::check_file(&attr, self.minor)?;
@@ -153,11 +161,13 @@ impl<'m> Run<'m> {
         } else {
             self.excluded_by_delegation(&object).await?;
         }
-        if mask.is_empty() {
-            return Ok(mask);
+        if set != SetAttr::default() {
+            object.files().setattr(&cred, object.id.ino, set).await.map_err(|error| stat_of(&error))?;
         }
-        object.files().setattr(&cred, object.id.ino, set).await.map_err(|error| stat_of(&error))?;
-        Ok(mask)
+        if let Some(list) = asked.list {
+            Box::pin(set_list(&object, list)).await?;
+        }
+        Ok(asked.mask)
     }
 
     async fn access(&self, wanted: u32) -> Result<AccessOk, NfsStat> {
@@ -207,5 +217,36 @@ impl<'m> Run<'m> {
             return Err(if self.minor == 0 { NfsStat::Inval } else { NfsStat::WrongType });
         }
         object.files().readlink(object.id.ino).await.map_err(|error| stat_of(&error))
+    }
+}
+
+/// Replaces the list of a file by one that the caller may set.
+pub(super) async fn set_list(object: &Object, list: NewList) -> Result<(), NfsStat> {
+    let (files, ino) = (object.files(), object.id.ino);
+    let (attr, present) = files.acl(ino).await.map_err(|error| stat_of(&error))?;
+    let rights = files.rights(&object.cred, ino, None).await.map_err(|error| stat_of(&error))?;
+    // An owner who is not named is refused by the volume.
+    let checked = object.cred.checked || rights & acl::WRITE_DAC != 0;
+    let cred = Cred { checked, ..object.cred.clone() };
+    let done = match list.kept(&attr)? {
+        Kept::Mode(mode) if present.is_none() && mode == attr.mode => return Ok(()),
+        Kept::Mode(mode) => {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            if present.is_some() {
+                files.set_acl(&cred, ino, set, None).await
+            } else {
+                files.setattr(&cred, ino, set).await
+            }
+        }
+        Kept::List(list) => {
+            // The bits to execute a file follow from the list as well.
+            let set = SetAttr { mode: Some(attr.mode | 0o111), ..SetAttr::default() };
+            files.set_acl(&cred, ino, set, Some(list)).await
+        }
+    };
+    match done {
+        Ok(_) => Ok(()),
+        Err(FsError::NotSupported | FsError::TooBig) => Err(NfsStat::AttrNotSupp),
+        Err(error) => Err(stat_of(&error)),
     }
 }

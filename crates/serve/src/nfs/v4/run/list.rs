@@ -1,15 +1,16 @@
 //! READDIR (RFC 8881 18.23). Cookies and verifiers are those of version 3 (see `ops/list.rs`): stable for the life of
 //! an entry.
 
-use larder_fs::{DirEntry, Listing};
+use larder_fs::{Attr, DirEntry, FsError, Listing};
 
+use super::super::asked::has_write_only;
 use super::super::attrs::{FileAttrs, number};
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{kind_of, stat_of};
 use super::super::ops::{OpNumber, ReadDirArgs, ResOp};
 use super::super::place::{Object, Place, PseudoDir, PseudoEntry};
-use super::super::shown::{Texts, attrs_of, attrs_of_entry, attrs_of_pseudo, needs_look, supported};
+use super::super::shown::{Texts, attrs_of, attrs_of_entry, attrs_of_pseudo, needs_list, needs_look, supported};
 use super::super::types::{NfsStat, Verifier};
 use super::super::wire::{Xdr, XdrOut};
 use super::{IO_BYTES_MAX, Run};
@@ -85,7 +86,7 @@ impl<'m> Run<'m> {
         if (1..=COOKIE_RESERVED_MAX).contains(&args.cookie) {
             return Err(NfsStat::BadCookie);
         }
-        if args.wanted.has(number::TIME_ACCESS_SET) || args.wanted.has(number::TIME_MODIFY_SET) {
+        if has_write_only(&args.wanted) {
             return Err(NfsStat::Inval);
         }
         let place = self.place()?;
@@ -131,7 +132,7 @@ impl<'m> Run<'m> {
         loop {
             let mut is_full = false;
             for entry in &listing.entries {
-                is_full = !self.push_entry(page, object, entry, &wanted, looks)?;
+                is_full = !self.push_entry(page, object, entry, &wanted, looks).await?;
                 if is_full {
                     break;
                 }
@@ -145,7 +146,7 @@ impl<'m> Run<'m> {
         }
     }
 
-    fn push_entry(
+    async fn push_entry(
         &self,
         page: &mut Page,
         object: &Object,
@@ -154,8 +155,17 @@ impl<'m> Run<'m> {
         looks: bool,
     ) -> Result<bool, NfsStat> {
         let mut texts = Texts::default();
-        let attrs = match &entry.attr {
-            Some(attr) => attrs_of(object, attr, wanted, self.minor, &mut texts),
+        let seen = match entry.attr {
+            Some(attr) if needs_list(wanted) => match Box::pin(object.files().acl(attr.id.ino)).await {
+                Ok((with_dos, acl)) => Some((Attr { dos: with_dos.dos, ..attr }, acl)),
+                // It has just gone.
+                Err(FsError::Stale) => return Ok(true),
+                Err(error) => return Err(stat_of(&error)),
+            },
+            attr => attr.map(|attr| (attr, None)),
+        };
+        let attrs = match &seen {
+            Some((attr, acl)) => attrs_of(object, (attr, acl.as_deref()), wanted, self.minor, &mut texts),
             None if !looks => attrs_of_entry(object, entry.ino.0, kind_of(entry.kind), self.minor),
             // Names are for those who may read the directory, attributes for those who may search it.
             None if wanted.has(number::RDATTR_ERROR) => {
@@ -180,11 +190,15 @@ impl<'m> Run<'m> {
                 }
                 PseudoEntry::Export(export) => {
                     let seen = match self.caller.enter(&export).await {
-                        Ok(object) => object.resolve().await.map(|attr| (object, attr)),
+                        Ok(object) => {
+                            object.with_list(object.resolve().await, &wanted).await.map(|seen| (object, seen))
+                        }
                         Err(status) => Err(status),
                     };
                     let attrs = match &seen {
-                        Ok((object, attr)) => attrs_of(object, attr, &wanted, self.minor, &mut texts),
+                        Ok((object, (attr, acl))) => {
+                            attrs_of(object, (attr, acl.as_deref()), &wanted, self.minor, &mut texts)
+                        }
                         Err(status) => FileAttrs { rdattr_error: Some(*status), ..FileAttrs::default() },
                     };
                     page.push(cookie, name.as_bytes(), &attrs, &wanted)

@@ -121,7 +121,7 @@ impl<'m> Run<'m> {
             let mut state = self.v4.lock();
             let state = &mut *state;
             let file = Self::key(state, object.files(), object.id.ino)?;
-            let client = self.client.or_else(|| state.states.client_of(&named)).ok_or(NfsStat::BadStateId)?;
+            let client = self.client.map_or_else(|| state.states.client_of(&named), Ok)?;
             state.may_take(client, volume.book(), args.reclaim)?;
             if self.minor == 0 {
                 if let Locker::New(new) = args.locker

@@ -2,14 +2,15 @@
 
 use larder_fs::{FileId, FileKind, FsError, Ino, NameMatch, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
 
+use super::super::asked::Asked;
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{change_of, check_name, stat_of};
 use super::super::ops::{ArgOp, CreateArgs, CreateKind, CreateOk, RenameArgs, RenameOk, ResOp};
 use super::super::place::{Object, Place, PseudoDir, PseudoEntry};
-use super::super::shown::to_set;
 use super::super::types::{ChangeInfo, FileType4, NfsStat};
 use super::Run;
+use super::attributes::set_list;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -105,15 +106,35 @@ impl<'m> Run<'m> {
         }
         dir.dir().await?;
         check_name(args.name.0)?;
-        let (set, mask) = to_set(&args.attrs, self.minor)?;
-        if set.size.is_some() {
+        let asked = Asked::parse(&args.attrs, self.minor, &dir.export.owners, true)?;
+        if asked.size().is_some() {
             return Err(NfsStat::Inval);
         }
+        let is_dir = matches!(args.kind, CreateKind::Plain(FileType4::Directory));
+        asked.list.as_ref().map_or(Ok(()), |list| list.check(is_dir))?;
         dir.may_change()?;
+        let usual_mode = match args.kind {
+            CreateKind::Link(_) => SYMLINK_MODE,
+            _ if is_dir => DIRECTORY_MODE,
+            _ => FILE_MODE,
+        };
+        let set = self.set_of_new(&dir, &asked, usual_mode).await?;
         let (id, change) = make(&dir, args, set).await.map_err(|error| stat_of(&error))?;
-        let place = dir.beside(id).await.map(Place::Object);
-        self.put(place)?;
-        Ok(CreateOk { change, set: mask })
+        let object = dir.beside(id).await?;
+        if let Some(list) = asked.list {
+            Box::pin(set_list(&object, list)).await?;
+        }
+        self.put(Ok(Place::Object(object)))?;
+        Ok(CreateOk { change, set: asked.mask })
+    }
+
+    /// What something new in a directory is made with.
+    pub(super) async fn set_of_new(&self, dir: &Object, asked: &Asked, usual_mode: u32) -> Result<SetAttr, NfsStat> {
+        let hands_on = asked.has_umask() && {
+            let (_, list) = Box::pin(dir.files().acl(dir.id.ino)).await.map_err(|error| stat_of(&error))?;
+            list.is_some_and(|list| list.hands_on())
+        };
+        Ok(asked.of_new(hands_on, usual_mode))
     }
 
     async fn remove(&mut self, name: &[u8]) -> Result<ChangeInfo, NfsStat> {
@@ -215,20 +236,15 @@ impl<'m> Run<'m> {
 
 async fn make(dir: &Object, args: &CreateArgs<'_>, set: SetAttr) -> Result<(FileId, ChangeInfo), FsError> {
     let (files, cred, ino, name) = (dir.files(), &dir.cred, dir.id.ino, args.name.0);
-    let with_mode = |mode| SetAttr { mode: set.mode.or(Some(mode)), ..set };
     let (made, changed) = match args.kind {
-        CreateKind::Link(target) => files.symlink(cred, ino, name, target.0, with_mode(SYMLINK_MODE)).await?,
+        CreateKind::Link(target) => files.symlink(cred, ino, name, target.0, set).await?,
         CreateKind::Device(kind, number) => {
             let kind = if kind == FileType4::Block { FileKind::BlockDevice } else { FileKind::CharDevice };
-            files.mknod(cred, ino, name, kind, (number.major, number.minor), with_mode(FILE_MODE)).await?
+            files.mknod(cred, ino, name, kind, (number.major, number.minor), set).await?
         }
-        CreateKind::Plain(FileType4::Fifo) => {
-            files.mknod(cred, ino, name, FileKind::Fifo, (0, 0), with_mode(FILE_MODE)).await?
-        }
-        CreateKind::Plain(FileType4::Socket) => {
-            files.mknod(cred, ino, name, FileKind::Socket, (0, 0), with_mode(FILE_MODE)).await?
-        }
-        _ => files.mkdir(cred, ino, name, with_mode(DIRECTORY_MODE)).await?,
+        CreateKind::Plain(FileType4::Fifo) => files.mknod(cred, ino, name, FileKind::Fifo, (0, 0), set).await?,
+        CreateKind::Plain(FileType4::Socket) => files.mknod(cred, ino, name, FileKind::Socket, (0, 0), set).await?,
+        _ => files.mkdir(cred, ino, name, set).await?,
     };
     Ok((made.id, change_of(&changed)))
 }

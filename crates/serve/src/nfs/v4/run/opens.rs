@@ -8,6 +8,7 @@ use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, CreateMode, FileKind, FsError, Ino, NameMatch, SetAttr,
 };
 
+use super::super::asked::Asked;
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
 use super::super::convert::{change_of, check_file, check_name, stat_of, unchanged};
@@ -20,12 +21,12 @@ use super::super::ops::{
     WriteDelegation,
 };
 use super::super::place::{Object, Place};
-use super::super::shown::to_set;
 use super::super::state::{Opened, OwnerKind};
 use super::super::stateids;
 use super::super::types::{Ace4, ChangeInfo, ClientId, Fattr, NfsStat, StateId, StateOwner};
 use super::super::wire::Opaque;
 use super::Run;
+use super::attributes::set_list;
 use super::names::NOTHING_SET;
 use crate::nfs::truncating;
 
@@ -37,8 +38,8 @@ const WANT_MASK: u32 = 0xff00;
 const WANT_READ: u32 = 0x0100;
 const WANT_NO_DELEGATION: u32 = 0x0400;
 const WANT_CANCEL: u32 = 0x0500;
-/// RFC 9754.
-const WISHES_IN_2: u32 = 0x30_0000;
+/// RFC 9754: wishes that are not met and hurt nobody, in any version that has wishes.
+const LATER_WISHES: u32 = 0x30_0000;
 /// `OPEN4_RESULT_*`.
 const RESULT_CONFIRM: u32 = 2;
 const RESULT_LOCKTYPE_POSIX: u32 = 4;
@@ -137,11 +138,7 @@ impl<'m> Run<'m> {
     }
 
     async fn open(&mut self, args: &OpenArgs<'_>) -> Result<(Opened, Target), NfsStat> {
-        let wishes = match self.minor {
-            0 => 0,
-            1 => WISHES,
-            _ => WISHES | WISHES_IN_2,
-        };
+        let wishes = if self.minor == 0 { 0 } else { WISHES | LATER_WISHES };
         if args.access & !(ACCESS_BOTH | wishes) != 0 || args.deny > ACCESS_BOTH || args.access & ACCESS_BOTH == 0 {
             return Err(NfsStat::Inval);
         }
@@ -315,7 +312,7 @@ impl<'m> Run<'m> {
             return Err(NfsStat::Inval);
         }
         let files = dir.files();
-        let (set, mask) = self.wanted_attrs(how.as_ref())?;
+        let asked = self.asked(&dir, how.as_ref())?;
         let existing = match files.lookup(&dir.cred, dir.id.ino, name, NameMatch::Exact).await {
             Ok(attr) => Some(attr),
             Err(FsError::NotFound) => None,
@@ -326,12 +323,12 @@ impl<'m> Run<'m> {
             (None, None) => return Err(NfsStat::NoEnt),
             (Some(_), Some(CreateHow::Guarded(_))) => return Err(NfsStat::Exist),
             (Some(attr), _) if !is_exclusive => attr,
-            (_, Some(how)) => return self.create_file(&dir, name, &how, set, mask).await,
+            (_, Some(how)) => return self.create_file(&dir, name, &how, asked).await,
             (Some(attr), None) => attr,
         };
         let object = self.existing(&dir, &attr).await?;
         // Of an existing file only a size of 0 is set (RFC 8881 18.16.3).
-        let truncates = how.is_some() && set.size == Some(0);
+        let truncates = how.is_some() && asked.size() == Some(0);
         let set = if truncates { Bitmap::of(&[super::super::attrs::number::SIZE]) } else { NOTHING_SET };
         Ok(Target {
             object,
@@ -344,13 +341,15 @@ impl<'m> Run<'m> {
         })
     }
 
-    fn wanted_attrs(&self, how: Option<&CreateHow<'_>>) -> Result<(SetAttr, Bitmap), NfsStat> {
+    fn asked(&self, dir: &Object, how: Option<&CreateHow<'_>>) -> Result<Asked, NfsStat> {
         let list: Fattr<'_> = match how {
-            None | Some(CreateHow::Exclusive(_)) => return Ok((SetAttr::default(), NOTHING_SET)),
+            None | Some(CreateHow::Exclusive(_)) => return Ok(Asked::default()),
             Some(CreateHow::Unchecked(list) | CreateHow::Guarded(list)) => *list,
             Some(CreateHow::ExclusiveWithAttrs(how)) => how.attrs,
         };
-        to_set(&list, self.minor)
+        let asked = Asked::parse(&list, self.minor, &dir.export.owners, true)?;
+        asked.list.as_ref().map_or(Ok(()), |list| list.check(false))?;
+        Ok(asked)
     }
 
     async fn existing(&self, dir: &Object, attr: &Attr) -> Result<Object, NfsStat> {
@@ -368,8 +367,7 @@ impl<'m> Run<'m> {
         dir: &Object,
         name: &[u8],
         how: &CreateHow<'_>,
-        set: SetAttr,
-        mask: Bitmap,
+        asked: Asked,
     ) -> Result<Target, NfsStat> {
         dir.may_change()?;
         let mode = match how {
@@ -379,19 +377,22 @@ impl<'m> Run<'m> {
             CreateHow::ExclusiveWithAttrs(how) => CreateMode::Exclusive(how.verifier),
         };
         // Somebody may have made it in this moment: nothing of theirs is truncated here.
-        let kept_size = set.size.filter(|size| *size > 0);
-        let made_with = SetAttr { mode: set.mode.or(Some(FILE_MODE)), size: kept_size, ..set };
+        let set = self.set_of_new(dir, &asked, FILE_MODE).await?;
+        let made_with = SetAttr { size: set.size.filter(|size| *size > 0), ..set };
         let made = dir.files().create(&dir.cred, dir.id.ino, name, mode, made_with).await;
         let (attr, is_new, changed) = made.map_err(|error| stat_of(&error))?;
         let object = self.existing(dir, &attr).await?;
         let is_exclusive = matches!(mode, CreateMode::Exclusive(_));
+        if let Some(list) = asked.list.filter(|_| is_new || is_exclusive) {
+            Box::pin(set_list(&object, list)).await?;
+        }
         Ok(Target {
             object,
             attr,
             // A retry of an exclusive create is its maker's.
             is_new: is_new || is_exclusive,
             change: change_of(&changed),
-            set: if is_new || is_exclusive { mask } else { NOTHING_SET },
+            set: if is_new || is_exclusive { asked.mask } else { NOTHING_SET },
             truncates: !is_new && !is_exclusive && set.size == Some(0),
             name: Some((dir.id.ino, name.into())),
         })
