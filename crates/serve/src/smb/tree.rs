@@ -20,9 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::{Files, Uses};
-use larder_fs::{
-    Aspects, Attr, Client, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
-};
+use larder_fs::{Aspects, Attr, CreateMode, Cred, FileId, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
 use larder_smb::{
     BackendCapabilities, Handle, Located, Moment, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor,
     ShareBackend, SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
