@@ -5,6 +5,8 @@ use larder_volume::{Backing, CreateMode, MemoryBudget, Properties, Registry, Ren
 use object_store::memory::InMemory;
 
 use super::*;
+use crate::audit::{FileActs, NAMES_MAX, Names};
+use parking_lot::Mutex;
 
 struct Plenty;
 
