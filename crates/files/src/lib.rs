@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 pub mod audit;
+mod audited;
 mod bin;
 mod bound;
 mod change;

@@ -41,6 +41,7 @@ mod closing;
 pub(crate) mod direct;
 mod discovery;
 pub(crate) mod disks;
+mod doors;
 mod entitled;
 pub(crate) mod erase;
 mod explain;

@@ -13,6 +13,7 @@ use larder_serve::share::DoorShare;
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 
 use super::Secrets;
+use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
 use super::servers::Servers;
 use super::storage::Storage;
 use super::tokens::Tokens;
@@ -22,22 +23,8 @@ use crate::config::share::{TimeMachine, audit_words, guard_word};
 use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
 use crate::machine;
 
-/// Tags of the volume handles of NFS, SFTP and WebDAV in events. SMB shares and mounts choose tags of their own.
-const ORIGIN_NFS: u32 = 1;
-const ORIGIN_SFTP: u32 = u32::from_be_bytes(*b"SFTP");
-const ORIGIN_WEBDAV: u32 = u32::from_be_bytes(*b"WDAV");
 /// The purpose of the key that seals NFS handles of folders.
 const HANDLES: &str = "nfs handles";
-
-/// The door with an origin, as people name it.
-pub(super) fn door_word(origin: u32) -> &'static str {
-    match origin {
-        ORIGIN_NFS => "nfs",
-        ORIGIN_SFTP => "sftp",
-        ORIGIN_WEBDAV => "webdav",
-        _ => "smb",
-    }
-}
 
 /// Gives the servers all shares and users of the configuration, and says how each fares.
 pub(super) async fn apply(

@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::clock::now_ms;
-use super::state::Watch;
 use crate::config::ShareConfig;
-use crate::daemon::shares::door_word;
+use crate::daemon::doors::door_word;
 
 /// About 5 MB, and seconds of the quickest client.
 const WAITING_MAX: usize = 16 << 10;
@@ -74,8 +73,14 @@ impl FileAudits {
         })
     }
 
+    /// Until a batch is there to be written.
+    pub(super) async fn batch(&self) {
+        self.news.notified().await;
+        tokio::time::sleep(BATCH_WAIT).await;
+    }
+
     /// The records of what waits.
-    fn take(&self) -> Vec<Record> {
+    pub(super) fn take(&self) -> Vec<Record> {
         let Queue { waiting, left_out } = std::mem::take(&mut *self.queue.lock());
         let mut records = Vec::with_capacity(waiting.len());
         let mut made: Option<Waiting> = None;
@@ -118,25 +123,6 @@ fn record(one: &Waiting) -> Record {
             None => path,
         },
         result: "done".to_owned(),
-    }
-}
-
-/// Writes them in batches, until the daemon stops.
-pub(super) async fn run(watch: &Watch) {
-    loop {
-        watch.file_audits.news.notified().await;
-        tokio::time::sleep(BATCH_WAIT).await;
-        watch.write_file_operations();
-    }
-}
-
-impl Watch {
-    /// Writes what waits, without waiting for more.
-    pub(super) fn write_file_operations(&self) {
-        let records = self.file_audits.take();
-        if let Err(error) = self.audit.add_file_operations(records) {
-            tracing::error!("operations on files are not in the audit log in {}: {error}", self.folder.display());
-        }
     }
 }
 

@@ -108,10 +108,18 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
         couriers::run(daemon),
         logins::run(daemon, passages),
         alarms::run(daemon, main, alarms),
-        file_audits::run(watch),
+        file_operations(watch),
         ups_end::run(daemon),
         super::top::keep(daemon)
     );
+}
+
+/// Writes operations on files in batches.
+async fn file_operations(watch: &Watch) {
+    loop {
+        watch.file_audits.batch().await;
+        watch.write_file_operations();
+    }
 }
 
 /// Looks once a minute, and when somebody asks.

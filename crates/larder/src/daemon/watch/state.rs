@@ -226,6 +226,14 @@ impl Watch {
         }
     }
 
+    /// Writes operations on files that wait, without waiting for more.
+    pub(super) fn write_file_operations(&self) {
+        let records = self.file_audits.take();
+        if let Err(error) = self.audit.add_file_operations(records) {
+            tracing::error!("operations on files are not in the audit log in {}: {error}", self.folder.display());
+        }
+    }
+
     /// The configuration was to be read again.
     pub(crate) fn config_fault(&self, result: Result<(), &Failure>) {
         *self.config_fault.lock() = result.err().map(|failure| failure.message.clone());

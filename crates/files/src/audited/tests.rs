@@ -6,6 +6,8 @@ use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 
 use super::*;
+use crate::audit::{FileActs, NAMES_MAX, Names};
+use parking_lot::Mutex;
 
 struct Plenty;
 
