@@ -41,7 +41,7 @@ struct Placed {
 impl ConfigHandle {
     /// The newest opens, so many at most, and how many more there are. An open that is being closed is left out.
     pub async fn open_list(&self, count_max: usize) -> (Vec<SmbOpen>, usize) {
-        let mut all: Vec<(u64, Option<String>, Option<IpAddr>, Arc<RwLock<Open>>)> = Vec::new();
+        let mut all = Vec::new();
         for placed in self.placed().await {
             let address = placed.conn.peer_addr.map(|peer| peer.ip().to_canonical());
             all.push((placed.file_id.volatile, placed.user, address, placed.open));
