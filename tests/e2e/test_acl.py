@@ -10,6 +10,7 @@ from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
 import nfs3
+import nfs4
 from conftest import client, make
 from test_smb import smb
 
@@ -110,6 +111,29 @@ def nfs_as(house, uid):
     connection = client(house)
     connection.as_user(uid, uid)
     return connection
+
+
+def test_one_list_shows_at_smb_and_at_nfs(house):
+    folder = shared(house, "both")
+    (folder / "f").write_text("x")
+    with nfs4.Nfs4("127.0.0.1", house.nfs_port, minor=1).session() as four:
+        top = [house.export.strip("/"), "both"]
+        acl = lambda path: four.attr(path, (nfs4.ACL,)).acl
+        who = lambda uid: str(uid).encode()
+        assert acl(top) == [(ALLOWED, 3, FULL, who(ANN)), (ALLOWED, 3, CHANGE, who(BOB)), (ALLOWED, 3, READ, who(EVE))]
+        rules = [(DENIED, 0, 2, who(BOB)), (ALLOWED, 3, FULL, b"OWNER@"), (ALLOWED, 0x43, READ, b"GROUP@"), (ALLOWED, 0, READ, b"EVERYONE@")]
+        four.setattr(four.handle(top), acl=rules)
+        # An owner's rule that is handed on is two rules there.
+        group = struct.pack("<BB6sII", 1, 2, bytes([0, 0, 0, 0, 0, 22]), 2, os.stat(folder).st_gid)
+        creator = lambda number: struct.pack("<BB6sI", 1, 1, bytes([0, 0, 0, 0, 0, 3]), number)
+        assert rules_of(house, "ann", "both") == [
+            rule(BOB, 2, kind=DENIED), rule(ANN, FULL), rule(creator(0), FULL, 0xB), rule(group, READ), rule(creator(1), READ, 0xB),
+            rule(EVERYONE, READ)]
+        set_rules(house, "ann", "both", rules_of(house, "ann", "both"))
+        shown = [(kind, flags & ~0x40, mask, who) for kind, flags, mask, who in acl(top)]
+        assert (ALLOWED, 0xB, FULL, b"S-1-3-0") in shown and (ALLOWED, 0, FULL, who(ANN)) in shown
+        four.setattr(four.handle(top), acl=acl(top))
+        assert [(kind, flags & ~0x40, mask, who) for kind, flags, mask, who in acl(top)] == shown, "SIDs are taken back"
 
 
 def test_rules_decide_over_smb_and_nfs(house, tmp_path):

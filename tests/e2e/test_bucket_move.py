@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 
+import nfs4
 import pytest
 from conftest import payload
 from larderd import Larder
@@ -128,6 +129,27 @@ def test_a_volume_moves_to_a_bucket_and_back(bucket, folder):
         nfs = share(daemon, "work")
         assert nfs.read(handle, 0, 100).data == big[:100]
         daemon.run("check", "--read-data", check=True)
+        assert daemon.stop() == 0
+    finally:
+        daemon.end()
+
+
+def test_what_a_client_of_nfs_4_writes_holds_a_move_back(bucket, folder):
+    daemon = both(bucket, folder)
+    try:
+        daemon.run("volume", "create", "tank/work", check=True)
+        nfs, file = nfs4.hold(daemon, ["work", "f"])
+        kept = move(daemon, "tank/work", "store/work", check=False)
+        assert kept.returncode != 0 and "open for writing" in kept.stderr, kept.stderr
+        assert nfs.read(file, 0, 100, stateid=file.locked).data == b"half of ", "as if nobody had asked"
+        nfs.close_file(file)
+        # An open for reading goes with the volume that it was of: the client hears so, and opens it again.
+        reading = nfs.open(["work", "f"], access=nfs4.READ)
+        move(daemon, "tank/work", "store/work")
+        with nfs4.refused("BAD_STATEID"):
+            nfs.read(reading, 0, 8)
+        again = nfs.open_handle(reading.handle, access=nfs4.READ)
+        assert nfs.read(again, 0, 8).data == b"half of "
         assert daemon.stop() == 0
     finally:
         daemon.end()

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 
+import nfs4
 import pytest
 from conftest import payload
 from larderd import Larder
@@ -197,6 +198,16 @@ def test_a_volume_is_handed_over_and_back(bucket, pair):
     # Each finds its own again.
     pair.start("first"), pair.start("b")
     assert served(pair["first"]) == ["stays"] and served(pair["b"]) == ["files"]
+
+
+def test_locks_of_nfs_4_go_with_the_volume(pair):
+    first, second, path = pair.start("first"), pair.start("b"), ["files", "f"]
+    _, file = nfs4.hold(first, path)
+    refused = move(pair, "first", "b", check=False)
+    if refused.returncode != 0:
+        assert "open for writing" in refused.stderr, refused.stderr
+        move(pair, "first", "b", "--force")
+    nfs4.take_back(second, path, file)
 
 
 def test_a_replication_rests_where_the_volume_is_not(pair):

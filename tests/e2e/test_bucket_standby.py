@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nfs4
 import pytest
 from larderd import Larder, binary
 from nfs3 import FILE_SYNC, Nfs3
@@ -268,6 +269,16 @@ def test_an_idle_owner_is_taken_over_from_at_once(pair):
     assert took < TAKEN_WITHIN_S, took
     all_there(pair.standby, writers)
     assert "may be missing" not in pair.standby.log()
+
+
+def test_a_client_of_nfs_4_keeps_its_locks_over_a_takeover(pair):
+    """What it had open and locked is its own at the standby as well."""
+    path = ["store-files", "f"]
+    _, file = nfs4.hold(pair.owner, path)
+    assert pair.owner.stop() == 0
+    pair.serves.result()
+    for link in nfs4.take_back(pair.standby, path, file):
+        link.close()
 
 
 def test_owners_change_under_load(pair):

@@ -13,6 +13,23 @@ mount.nfs $SERVER:/files/locks /mnt/far -o "vers=4.1,$options" || exit 1
 result "locks and a database of two clients" $?
 cp --sparse=always /mnt/near/locks/sparse /mnt/near/locks/copied && cmp /mnt/near/locks/sparse /mnt/far/copied
 result "holes" $?
+
+/usr/bin/python3 /tmp/scripts/views.py /mnt/near /mnt/far
+result "delegations, lists, snapshots" $?
+
+# Version 4.0 is a client of its own; each version against a copy in memory.
+mkdir -p /mnt/old
+mount.nfs 10.0.2.2:/files /mnt/old -o "vers=4.0,$options" || exit 1
+bash /tmp/scripts/work.sh /mnt/old
+mkdir -p /mnt/near/fsx
+for mount in near far old; do
+  folder=/mnt/$mount/fsx
+  [ $mount = far ] && folder=/mnt/far && mkdir -p /mnt/near/locks
+  /usr/bin/python3 /tmp/scripts/fsx.py $folder/fsx-$mount 1500 $RANDOM
+  result "random operations on $mount" $?
+done
+rm -rf /mnt/near/fsx
+umount /mnt/old
 rm -rf /mnt/near/locks
 
 # The server dies under open and locked files, and comes back.

@@ -1,13 +1,18 @@
+//! Folders of the host, as doors see them.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
+use larder_folder::{BY_HOST, Folder};
 use larder_fs::{
-    ACCESS_READ, ACCESS_WRITE, AllocateMode, Attr, CreateMode, Cred, FileKind, FsError, Ino, NameMatch, RenameMode,
-    SeekTo, SetAttr, SetTime, Stability, XattrMode,
+    ACCESS_READ, ACCESS_WRITE, AllocateMode, Attr, CreateMode, Cred, Event, FileKind, FsError, Ino, NameMatch,
+    RenameMode, SeekTo, SetAttr, SetTime, Stability, XattrMode,
 };
 use tempfile::TempDir;
+use tokio::sync::broadcast;
 
 use crate::folders::Folders;
 use crate::tree::Tree;
@@ -715,7 +720,6 @@ async fn told(events: &mut broadcast::Receiver<Event>, end: &str) -> Vec<(u32, &
 
 #[tokio::test]
 async fn changes_by_other_programs_are_events() {
-    const BY_HOST: u32 = notify::HOST;
     let f = Fixture::new(tempfile::tempdir().unwrap());
     let mut events = f.files.events();
     std::fs::write(f.path("unheard"), "").unwrap();
@@ -789,7 +793,7 @@ async fn changes_by_doors_are_told_once_and_by_their_doors_while_others_change_t
     let by = |origin: &dyn Fn(u32) -> bool, what: &str, name: &str| {
         heard.iter().filter(|(by, kind, of)| origin(*by) && *kind == what && of.starts_with(name)).count()
     };
-    let (anybody, host) = (|_: u32| true, |by: u32| by == notify::HOST);
+    let (anybody, host) = (|_: u32| true, |by: u32| by == BY_HOST);
     assert!(!heard.iter().any(|(by, _, name)| host(*by) && (name.starts_with("own") || name == "dir")), "{heard:?}");
     // `Fixture::create` is another door than the rest.
     let counts = ["added", "removed", "renamed"].map(|what| by(&anybody, what, "own"));

@@ -56,7 +56,7 @@ use rustix::fs::{Mode, OFlags, Statx};
 use tokio::sync::broadcast;
 
 use host::{Host, failed};
-pub use notify::HostWatch;
+pub use notify::{BY_HOST, HostWatch};
 
 /// The folders of one filesystem of the host, as a handle of one door.
 #[derive(Clone)]

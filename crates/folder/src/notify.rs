@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 use crate::kernel::{by_number, failed};
 
 /// The origin of changes by other programs of the host.
-pub(crate) const HOST: u32 = u32::from_be_bytes(*b"HOST");
+pub const BY_HOST: u32 = u32::from_be_bytes(*b"HOST");
 /// The inode of which nobody knows the number.
 const UNKNOWN: Ino = Ino(0);
 /// Directories of a filesystem that are watched at once. The kernel has a bound of its own, for each user
@@ -256,7 +256,7 @@ impl Notices {
             let name = event.file_name().map(|name| Bytes::copy_from_slice(name.to_bytes())).unwrap_or_default();
             let kind = if what.contains(ReadFlags::ISDIR) { FileKind::Directory } else { FileKind::File };
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                self.events.send(|| Event::Lost { origin: HOST });
+                self.events.send(|| Event::Lost { origin: BY_HOST });
                 continue;
             }
             if what.contains(ReadFlags::IGNORED) {
@@ -280,7 +280,7 @@ impl Notices {
                 match half {
                     _ if is_own => {}
                     Some(half) => self.renamed(dir, &fd, half.name, name, kind),
-                    None if comes => self.events.send(|| Event::Added { origin: HOST, dir, name, kind }),
+                    None if comes => self.events.send(|| Event::Added { origin: BY_HOST, dir, name, kind }),
                     None if what.contains(ReadFlags::DELETE) => self.removed(dir, name, kind),
                     None => moved = Some(Half { cookie, dir, name, kind }),
                 }
@@ -292,7 +292,7 @@ impl Notices {
                     continue;
                 }
                 let what = if is_data { Aspects::DATA } else { Aspects::ATTRIBUTES };
-                self.events.send(|| Event::Modified { origin: HOST, dir, name, ino, kind, what });
+                self.events.send(|| Event::Modified { origin: BY_HOST, dir, name, ino, kind, what });
                 last = Some((ino, is_data));
             }
         };
@@ -301,12 +301,12 @@ impl Notices {
     }
 
     fn removed(&self, dir: Ino, name: Bytes, kind: FileKind) {
-        self.events.send(|| Event::Removed { origin: HOST, dir, name, ino: UNKNOWN, kind });
+        self.events.send(|| Event::Removed { origin: BY_HOST, dir, name, ino: UNKNOWN, kind });
     }
 
     fn renamed(&self, dir: Ino, fd: &OwnedFd, from_name: Bytes, to_name: Bytes, kind: FileKind) {
         let ino = number_of(fd, &to_name).unwrap_or(UNKNOWN);
-        self.events.send(|| Event::Renamed { origin: HOST, from: dir, from_name, to: dir, to_name, ino, kind });
+        self.events.send(|| Event::Renamed { origin: BY_HOST, from: dir, from_name, to: dir, to_name, ino, kind });
     }
 }
 
@@ -335,7 +335,7 @@ async fn run(notices: Weak<Notices>, inotify: Arc<AsyncFd<OwnedFd>>) {
         let read = tokio::task::spawn_blocking(move || {
             let is_open = notices.read();
             if !is_open {
-                notices.events.send(|| Event::Lost { origin: HOST });
+                notices.events.send(|| Event::Lost { origin: BY_HOST });
             }
             is_open
         });
