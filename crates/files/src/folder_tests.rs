@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use larder_folder::{BY_HOST, Folder};
 use larder_fs::{
-    ACCESS_READ, ACCESS_WRITE, AllocateMode, Attr, CreateMode, Cred, Event, FileKind, FsError, Ino, NameMatch,
-    RenameMode, SeekTo, SetAttr, SetTime, Stability, XattrMode,
+    ACCESS_READ, ACCESS_WRITE, AllocateMode, Attr, CreateMode, Cred, Event, FileKind, FsError, FsResult, Ino,
+    NameMatch, RenameMode, SeekTo, SetAttr, SetTime, Stability, XattrMode,
 };
 use tempfile::TempDir;
 use tokio::sync::broadcast;
