@@ -16,6 +16,8 @@ from nlm import BLOCKED, DEADLOCK, DENIED, FAILED, FBIG, GRACE, NOLOCKS, OK, ROF
 from test_sharing import LOCK_NOT_GRANTED, Smb, is_locked, posix
 from waiting import wait_for
 
+# CREATE_SESSION4_FLAG_CONN_BACK_CHAN: who cannot be called back gets no delegation.
+BACK_CHANNEL = 2
 ONE, TWO, THREE = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 # Programs may be told late on a machine that is busy.
 TOLD_S = 30
@@ -129,7 +131,7 @@ def test_a_client_is_told_until_it_answers(doors, one, file):
     with Machine(THREE, doors, programs=False) as deaf:
         assert one.lock(file) == OK and deaf.lock(file, waits=True) == BLOCKED
         assert one.unlock(file) == OK
-        wait_for(lambda: one.lock(file) == DENIED, TOLD_S, lambda: "the lock is taken")
+        wait_for(lambda: one.test(file)[0] == DENIED, TOLD_S, lambda: "the lock is taken")
         time.sleep(2)
         deaf.programs = Programs(THREE)
         deaf.programs.answer = None
@@ -194,7 +196,7 @@ def test_nfs4(doors, one, file, name):
         assert one.lock(file, 5, 1, waits=True) == BLOCKED and one.lock(file, 10, 10) == OK
         with refused("DENIED"):
             four.lock(opened, READ_LOCK, 15, 1, owner=b"other")
-        four.unlock(opened, held, WRITE_LOCK, 0, 10)
+        held = four.unlock(opened, held, WRITE_LOCK, 0, 10)
         assert one.granted.get(timeout=TOLD_S).start == 5
         with refused("DENIED"):
             four.lock(opened, WRITE_LOCK, 0, 10, held=held)
@@ -242,7 +244,7 @@ def test_a_mount(doors, one, file, name):
 
 def test_no_client_locks_alone_beside_a_lock(doors, one, two, file, name):
     """A delegation would let an NFSv4 client grant its own locks."""
-    with Nfs4("127.0.0.1", doors.nfs_port).session() as four:
+    with Nfs4("127.0.0.1", doors.nfs_port).session(flags=BACK_CHANNEL) as four:
         opened = four.open([doors.share, name], access=READ)
         assert opened.delegation
         with Machine(THREE, doors, programs=False) as third:
@@ -295,8 +297,9 @@ def test_the_caller_must_be_allowed_to_use_the_file(doors, one, name):
 
 
 def test_shares_decide_as_for_files(folder):
-    daemon = make(folder, extra=["--squash", "none"]).start()
+    daemon = make(folder).start()
     try:
+        daemon.run("share", "set", daemon.share, "--squash", "none", check=True)
         file = made(daemon, "f", mode=0o600)
         with Machine(ONE, daemon, programs=False) as one:
             assert one.lock(file) == OK
@@ -311,7 +314,7 @@ def test_shares_decide_as_for_files(folder):
         with Machine(TWO, daemon, programs=False, reserved=False) as two:
             assert two.lock(file, exclusive=False) == FAILED, "a port of anybody"
         with Machine(TWO, daemon, programs=False) as two:
-            assert two.lock(file, exclusive=False) == OK
+            assert two.lock(file, 0, 5, exclusive=False) == OK
             assert not two.restarted(reserved=False)
         assert daemon.stop() == 0 and "panicked" not in daemon.log()
     finally:
@@ -327,7 +330,8 @@ def test_what_a_share_had_locked_goes_with_it(folder):
             daemon.run("share", "remove", daemon.share, check=True)
             assert one.lock(file) == STALE
             daemon.run("share", "add", daemon.share, "--volume", "files", "--squash", "none", check=True)
-            assert two.lock(file) == OK
+            assert two.lock(file) == GRACE, "as after a restart: who had locks may take them back first"
+            assert one.lock(file, reclaim=True) == OK
         assert daemon.stop() == 0 and "panicked" not in daemon.log()
     finally:
         daemon.end()
