@@ -28,6 +28,8 @@ use super::tree::{RACES_MAX, Tree, of_today};
 pub struct OpenEntry {
     pub tracked: Arc<TrackedEntry>,
     pub id: FileId,
+    /// A file in a folder of the host that had further names at the open.
+    pub is_one_of_several: bool,
 }
 
 /// A path that was right at a moment.
@@ -95,7 +97,8 @@ impl EntryName {
             }
             // `openname.one_of_several`
             let attr = files.getattr(entry.id.ino).await?;
-            if attr.id != entry.id || attr.kind != FileKind::Directory && attr.nlink != 1 {
+            let may_be_another = attr.kind != FileKind::Directory && (attr.nlink != 1 || entry.is_one_of_several);
+            if attr.id != entry.id || may_be_another {
                 return Err(FsError::NotFound);
             }
             let (dir, name) = files.place(entry.id.ino).await?;

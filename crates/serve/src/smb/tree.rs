@@ -414,7 +414,8 @@ impl Tree {
                     Err(error) => return Err(status(error)),
                 }
             }
-            followed = Some(OpenEntry { tracked, id: found });
+            let is_one_of_several = files.has_outsiders() && files.getattr(found.ino).await.or_status()?.nlink != 1;
+            followed = Some(OpenEntry { tracked, id: found, is_one_of_several });
         }
         let name = EntryName::new((self.clone(), id.ino), path, followed, file, way.directory_renames, held);
         Ok(Some(Arc::new(name)))

@@ -93,10 +93,13 @@ struct OwnerRecord {
     files: HashSet<LockedKey>,
 }
 
+/// The owner of a share, and its file.
+type ShareKey = (Box<[u8]>, LockedKey);
+
 #[derive(Default)]
 struct Client {
     owners: HashMap<(u32, Box<[u8]>), u64>,
-    shares: HashMap<(Box<[u8]>, LockedKey), (Files, Open)>,
+    shares: HashMap<ShareKey, (Files, Open)>,
     /// The last number of its life that it named; 0: none.
     life: u32,
 }
@@ -467,9 +470,8 @@ impl LockBook {
             _ => names().cloned().collect(),
         };
         // What it has from this very life stays: the message is late, or came twice.
-        let is_older =
-            |name: &Box<[u8]>| machine.clients.get(name).is_some_and(|client| client.life != life || life == 0);
-        let ended: Vec<Box<[u8]>> = meant.into_iter().filter(is_older).collect();
+        let is_older = |name: &[u8]| machine.clients.get(name).is_some_and(|client| client.life != life || life == 0);
+        let ended: Vec<Box<[u8]>> = meant.into_iter().filter(|name| is_older(name)).collect();
         ended.iter().for_each(|name| self.end_client(&ClientKey { address, name: name.clone() }));
         ended.len()
     }

@@ -85,7 +85,7 @@ impl Asked {
     /// Of a file with these attributes.
     pub fn of_file(&self, attr: &Attr) -> SetAttr {
         let masked = self.masked_mode.map(|(mask, value)| attr.mode & 0o7777 & !mask | value);
-        let dos = self.needs_dos().then(|| attr.dos & !self.dos.0 | self.dos.1);
+        let dos = self.needs_dos().then_some(attr.dos & !self.dos.0 | self.dos.1);
         SetAttr { mode: self.set.mode.or(masked), dos, ..self.set }
     }
 
