@@ -112,6 +112,7 @@ impl MemFsBackend {
     pub fn with_file(self, path: &str, contents: &[u8]) -> Self {
         {
             let mut g = self.inner.lock().unwrap();
+            path.match_indices('\\').for_each(|(at, _)| g.make_dir(&path[..at]));
             g.files.insert(path.to_string(), contents.to_vec());
         }
         self

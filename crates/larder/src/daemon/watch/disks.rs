@@ -99,7 +99,7 @@ impl Disks {
     /// Of those that tell it, as they told it last.
     pub(super) fn hottest(&self) -> Option<i64> {
         let known = self.known.lock();
-        known.values().filter_map(|known| known.smart.as_ref()?.temperature_c).max()
+        known.values().filter_map(|known| known.heat()?.temperature_c).max()
     }
 
     /// Whether histories are written now. To be asked at each look (`looking.nothing_written_idle`).
@@ -488,17 +488,17 @@ mod tests {
         let machine = machine(folder.path(), "{}");
         let monitor = folder.path().join("sys/class/block/sda/device/hwmon/hwmon0");
         std::fs::create_dir_all(&monitor).unwrap();
-        std::fs::write(monitor.join("temp1_input"), "67000").unwrap();
+        std::fs::write(monitor.join("temp1_input"), "72000").unwrap();
         let text = || disks.list(&history, &[], &machine)[0].text.clone();
         disks.ask(&machine, &history, false);
         assert!(!text().contains("°C"), "it may sleep: {}", text());
         std::fs::write(folder.path().join("sys/class/block/sda/stat"), "2 2 3").unwrap();
         disks.known.lock().values_mut().for_each(|known| known.asked -= ASK_EVERY);
         disks.ask(&machine, &history, false);
-        assert!(text().starts_with("unknown: ") && text().ends_with("; 67 °C by the kernel"), "{}", text());
+        assert!(text().starts_with("unknown: ") && text().ends_with("; 72 °C by the kernel"), "{}", text());
         let hot: Vec<_> = disks.conditions().0.into_iter().filter(|one| one.holds.is_some()).collect();
         assert_eq!((hot.len(), hot[0].key.event), (1, EventKind::DiskHot));
-        assert_eq!(disks.list(&history, &[], &machine)[0].temperature_c, Some(67));
+        assert_eq!(disks.list(&history, &[], &machine)[0].temperature_c, Some(72));
     }
 
     #[test]
