@@ -8,7 +8,14 @@ use larder_fs::{Cred, Ino};
 use crate::login::DoorUser;
 use crate::nfs::Network;
 
-pub use crate::smb::Access;
+/// A user's access to a share, within the permissions of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading alone.
+    Read,
+    /// Reading and changing.
+    ReadWrite,
+}
 
 /// A folder offered to clients.
 #[derive(Clone)]

@@ -58,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use crate::door::{Door, shown};
 use crate::login::DoorUser;
 use crate::nfs::Network;
+pub use crate::share::Access;
 use crate::share::{Closed, is_within};
 use crate::strangers::{Budget, Stranger, Strangers};
 use people::{AccessList, Directory, People};
@@ -95,15 +96,6 @@ impl SmbUser {
     fn cred(&self) -> Cred {
         Cred::new(self.uid, self.gid, self.groups.clone())
     }
-}
-
-/// A user's access to a share, within the permissions of its files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Reading alone.
-    Read,
-    /// Reading and changing.
-    ReadWrite,
 }
 
 /// Encryption of a share's traffic (MS-SMB2 3.3.1.6, Share.EncryptData).

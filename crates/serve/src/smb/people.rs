@@ -6,7 +6,8 @@ use std::sync::Arc;
 use larder_fs::Cred;
 use parking_lot::RwLock;
 
-use super::{Access, SmbUser};
+use super::SmbUser;
+use crate::share::Access;
 
 /// The ids of a guest, and of a user who is not known (any more).
 const NOBODY: u32 = 65534;
