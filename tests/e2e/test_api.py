@@ -1,5 +1,6 @@
 """The API of the daemon is what its schema says: `larder api`, and docs/api.json."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -28,7 +29,9 @@ class Daemon(http.client.HTTPConnection):
 def ask(daemon, method, path, body=None):
     link = Daemon(daemon.data / "larder.sock")
     headers = {} if body is None else {"Content-Type": "application/json"}
-    link.request(method.upper(), path, body=body, headers=headers)
+    # An answer may come, and the connection end, before the body is sent.
+    with contextlib.suppress(BrokenPipeError):
+        link.request(method.upper(), path, body=body, headers=headers)
     answer = link.getresponse()
     status, kind, text = answer.status, answer.headers.get("Content-Type", ""), answer.read()
     link.close()
@@ -84,7 +87,7 @@ def test_the_daemon_answers_as_its_schema_says(folder):
         wait_for(lambda: json.loads(ask(daemon, "get", "/v1/config/history")[2])["versions"])
         asked = 0
         for path, methods in SPEC["paths"].items():
-            if "get" not in methods or path in ("/v1/keys/{name}", "/v1/receive/{name}"):
+            if "get" not in methods or path in ("/v1/benches/{name}", "/v1/keys/{name}", "/v1/receive/{name}"):
                 continue
             named = path.replace("{name}", next((name[part] for part in path.split("/") if part in name), "tank/files"))
             status, kind, text = ask(daemon, "get", named)

@@ -23,11 +23,18 @@ ONE, TWO, THREE = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TOLD_S = 30
 
 
+def mapper():
+    """An option of larder: without a port mapper nobody finds its locks, and it hears no datagrams."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.5", 0))
+        return f"--portmapper=127.0.0.5:{free.getsockname()[1]}"
+
+
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory):
     """NFS, a share over SMB, and a mount."""
     folder = tmp_path_factory.mktemp("nlm")
-    daemon = make(folder, extra=["--squash", "none"]).start()
+    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
     daemon.mount = folder / "mnt"
     daemon.mount.mkdir()
     daemon.run("mount", daemon.mount, check=True)
@@ -297,7 +304,7 @@ def test_the_caller_must_be_allowed_to_use_the_file(doors, one, name):
 
 
 def test_shares_decide_as_for_files(folder):
-    daemon = make(folder).start()
+    daemon = make(folder, extra=[mapper()]).start()
     try:
         daemon.run("share", "set", daemon.share, "--squash", "none", check=True)
         file = made(daemon, "f", mode=0o600)
@@ -322,7 +329,7 @@ def test_shares_decide_as_for_files(folder):
 
 
 def test_what_a_share_had_locked_goes_with_it(folder):
-    daemon = make(folder, extra=["--squash", "none"]).start()
+    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon) as one, Machine(TWO, daemon, programs=False) as two:
@@ -356,7 +363,7 @@ def test_a_client_that_restarts_has_nothing(one, two, file):
 def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
     mount = tmp_path / "mount"
     mount.mkdir()
-    daemon = make(folder, extra=["--squash", "none"]).start()
+    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon) as one, Machine(TWO, daemon) as two, Machine(THREE, daemon, programs=False) as third:
@@ -396,7 +403,7 @@ def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
 
 
 def test_nobody_waits_for_clients_without_locks(folder):
-    daemon = make(folder, extra=["--squash", "none"]).start()
+    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon, programs=False) as one:
@@ -472,10 +479,9 @@ def test_one_client_that_hangs_holds_up_nobody(doors, one, two, file):
 
 
 def test_the_port_mapper_names_them(folder):
-    with socket.socket() as free:
-        free.bind(("127.0.0.5", 0))
-        port = free.getsockname()[1]
-    daemon = make(folder, extra=[f"--portmapper=127.0.0.5:{port}"]).start()
+    option = mapper()
+    port = int(option.rpartition(":")[2])
+    daemon = make(folder, extra=[option]).start()
     try:
         with Rpc("127.0.0.5", port) as mapper:
             def found(program, version, protocol):

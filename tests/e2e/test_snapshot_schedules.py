@@ -168,7 +168,7 @@ def test_it_takes_thins_and_skips(daemon):  # noqa: F811
     assert scheduled(daemon) == []
     refused = daemon.run("snap", "schedule", "files")
     assert refused.returncode == 1 and "no snapshots of 'files' are scheduled" in refused.stderr
-    assert "larder reload" in refused.stderr
+    assert "larder snap schedule files --hourly" in refused.stderr
 
 
 def test_it_catches_up_with_one(daemon):  # noqa: F811

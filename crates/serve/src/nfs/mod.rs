@@ -62,7 +62,7 @@ pub use v4::NfsOpen;
 pub struct NfsServer {
     listener: TcpListener,
     portmapper: Option<(TcpListener, UdpSocket)>,
-    /// For NSM, on the port of NFS.
+    /// For NSM, on the port of NFS, where the portmapper names it.
     monitor: Option<UdpSocket>,
     shared: Arc<Shared>,
     local_addr: SocketAddr,
@@ -130,14 +130,21 @@ impl NfsServer {
             }
         };
         let local_addr = listener.local_addr()?;
-        let monitor = UdpSocket::bind(local_addr).await.inspect_err(|error| {
-            tracing::warn!(
-                address = %local_addr, %error,
-                "NFS cannot listen over UDP: a Linux client of NFS v3 that crashes keeps its locks until larder restarts"
-            );
-        });
+        let monitor = match portmapper {
+            // Nobody would find it.
+            None => None,
+            Some(_) => {
+                let bound = UdpSocket::bind(local_addr).await.inspect_err(|error| {
+                    tracing::warn!(
+                        address = %local_addr, %error,
+                        "NFS cannot listen over UDP: a Linux client of NFS v3 that crashes keeps its locks until larder restarts"
+                    );
+                });
+                bound.ok()
+            }
+        };
         let shared = Arc::new(Shared::new(config, local_addr.port()));
-        Ok(Self { listener, portmapper, monitor: monitor.ok(), shared, local_addr })
+        Ok(Self { listener, portmapper, monitor, shared, local_addr })
     }
 
     /// The address that is bound.
