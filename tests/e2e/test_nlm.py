@@ -23,7 +23,7 @@ ONE, TWO, THREE = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 TOLD_S = 30
 
 
-def mapper():
+def port_mapper():
     """An option of larder: without a port mapper nobody finds its locks, and it hears no datagrams."""
     with socket.socket() as free:
         free.bind(("127.0.0.5", 0))
@@ -34,7 +34,7 @@ def mapper():
 def doors(tmp_path_factory):
     """NFS, a share over SMB, and a mount."""
     folder = tmp_path_factory.mktemp("nlm")
-    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
+    daemon = make(folder, extra=["--squash", "none", port_mapper()]).start()
     daemon.mount = folder / "mnt"
     daemon.mount.mkdir()
     daemon.run("mount", daemon.mount, check=True)
@@ -304,7 +304,7 @@ def test_the_caller_must_be_allowed_to_use_the_file(doors, one, name):
 
 
 def test_shares_decide_as_for_files(folder):
-    daemon = make(folder, extra=[mapper()]).start()
+    daemon = make(folder, extra=[port_mapper()]).start()
     try:
         daemon.run("share", "set", daemon.share, "--squash", "none", check=True)
         file = made(daemon, "f", mode=0o600)
@@ -329,7 +329,7 @@ def test_shares_decide_as_for_files(folder):
 
 
 def test_what_a_share_had_locked_goes_with_it(folder):
-    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
+    daemon = make(folder, extra=["--squash", "none", port_mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon) as one, Machine(TWO, daemon, programs=False) as two:
@@ -363,7 +363,7 @@ def test_a_client_that_restarts_has_nothing(one, two, file):
 def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
     mount = tmp_path / "mount"
     mount.mkdir()
-    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
+    daemon = make(folder, extra=["--squash", "none", port_mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon) as one, Machine(TWO, daemon) as two, Machine(THREE, daemon, programs=False) as third:
@@ -403,7 +403,7 @@ def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
 
 
 def test_nobody_waits_for_clients_without_locks(folder):
-    daemon = make(folder, extra=["--squash", "none", mapper()]).start()
+    daemon = make(folder, extra=["--squash", "none", port_mapper()]).start()
     try:
         file = made(daemon, "f")
         with Machine(ONE, daemon, programs=False) as one:
@@ -479,7 +479,7 @@ def test_one_client_that_hangs_holds_up_nobody(doors, one, two, file):
 
 
 def test_the_port_mapper_names_them(folder):
-    option = mapper()
+    option = port_mapper()
     port = int(option.rpartition(":")[2])
     daemon = make(folder, extra=[option]).start()
     try:
