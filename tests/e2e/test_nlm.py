@@ -16,6 +16,9 @@ from nlm import BLOCKED, DEADLOCK, DENIED, FAILED, FBIG, GRACE, NOLOCKS, OK, ROF
 from test_sharing import LOCK_NOT_GRANTED, Smb, is_locked, posix
 from waiting import wait_for
 
+# Clients have a port mapper, on port 111: no other server's may run beside them.
+pytestmark = pytest.mark.alone
+
 # CREATE_SESSION4_FLAG_CONN_BACK_CHAN: who cannot be called back gets no delegation.
 BACK_CHANNEL = 2
 ONE, TWO, THREE = "127.0.0.2", "127.0.0.3", "127.0.0.4"
