@@ -5,10 +5,10 @@
 
 use larder_base::{Clock, SystemClock};
 
-/// By quarters of a second, so that it takes eight years to come round.
+/// By sixteenths of a second, so that a start within one of another has another number, and it takes two years to come round.
 pub fn first_life() -> u32 {
     let now = SystemClock::default().now();
-    let quarters = now.secs.unsigned_abs().wrapping_mul(4).wrapping_add(u64::from(now.nanos / 250_000_000));
-    let quarters = u32::try_from(quarters & 0x3fff_ffff).unwrap_or(0);
-    quarters << 1 | 1
+    let sixteenths = now.secs.unsigned_abs().wrapping_mul(16).wrapping_add(u64::from(now.nanos / 62_500_000));
+    let sixteenths = u32::try_from(sixteenths & 0x3fff_ffff).unwrap_or(0);
+    sixteenths << 1 | 1
 }
