@@ -102,6 +102,12 @@ impl Free {
     }
 }
 
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer { memory: Memory::Heap { memory: Vec::new(), skip: 0, home: Weak::new() }, length: 0 }
+    }
+}
+
 impl Buffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {

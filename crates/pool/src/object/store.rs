@@ -191,13 +191,14 @@ fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
 #[async_trait]
 impl ObjectStore for PoolStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let request = Request { path: location.to_string(), attributes: opts.attributes, mode: opts.mode };
+        let group = opts.extensions.get().copied();
+        let request = Request { path: location.to_string(), attributes: opts.attributes, mode: opts.mode, group };
         self.put_bytes(request, Gather::new(payload)).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.core.check_open()?;
-        let request = Request { path: location.to_string(), attributes: opts.attributes, mode: PutMode::Overwrite };
+        let request = Request { path: location.to_string(), attributes: opts.attributes, mode: PutMode::Overwrite, group: None };
         Ok(Box::new(Upload::new(self.core.clone(), request)))
     }
 
@@ -294,7 +295,7 @@ impl ObjectStore for PoolStore {
             CopyMode::Create => PutMode::Create,
         };
         let attributes = self.core.attributes(&object).await?;
-        let request = Request { path: to.to_string(), attributes, mode };
+        let request = Request { path: to.to_string(), attributes, mode, group: None };
         self.core.check_condition(&request).map_err(|error| refused(to.as_ref(), error))?;
         let size = object.geometry.size;
         if size <= COPY_WHOLE_BYTES {

@@ -336,7 +336,7 @@ impl Inner {
         }
         let records = moves.iter().map(|(_, one)| one.record.position).collect::<BTreeSet<_>>().len() as u32;
         let path = object_path(&self.parts.prefix, id);
-        self.put_once(&path, PutPayload::from_iter(parts)).await?;
+        self.put_once(&path, PutPayload::from_iter(parts), None).await?;
         self.segments.lock().add_pending(id, object_bytes, records);
         let mut ticket = Ticket(0);
         for (ino, moves) in by_inode(moves) {
