@@ -19,14 +19,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
-use larder_base::checksum::checksum;
+use larder_base::checksum::{checksum, checksum_slices};
 
 use crate::core::Core;
+use crate::disk::buffer::Buffer;
 use crate::disk::watch::hangs;
 use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
 use crate::member::member_disk::{ErrorKind, MemberDisk};
 use crate::object::attributes;
+use crate::object::gather::Gather;
 use crate::object::geometry::{BLOCK_BYTES_MAX, BlockSize, CHECKSUM_BYTES, Geometry, Piece};
 use crate::object::index::Object;
 use crate::object::parity;
@@ -166,18 +168,21 @@ impl Core {
         let start = geometry.block_offset(u64::from(object.header_bytes), first);
         let end = start + length + length.div_ceil(geometry.block_bytes()) * CHECKSUM_BYTES;
         let aligned = start - start % DIRECT_ALIGN as u64..end.next_multiple_of(DIRECT_ALIGN as u64);
-        let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
+        let mut buffers = self.members.buffers.take_parts((aligned.end - aligned.start) as usize);
+        let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer.bytes_mut())).collect();
         member.reading.fetch_add(1, Ordering::Relaxed);
-        let read = file.read_direct_at(buffer.bytes_mut(), aligned.start);
+        let read = file.read_direct_at(&mut slices, aligned.start);
         member.reading.fetch_sub(1, Ordering::Relaxed);
         let count = read.map_err(ShardError::Io)?;
         if aligned.start + (count as u64) < end {
             // The file was cut short: as wrong as flipped bits.
             return Err(ShardError::Checksum);
         }
-        let raw = buffer.freeze().slice((start - aligned.start) as usize..(end - aligned.start) as usize);
+        let raw = Gather::new(buffers.into_iter().map(Buffer::freeze));
+        // `buffer.old_bytes_hidden`
+        let raw = Gather::new(raw.shared(start - aligned.start, end - aligned.start));
         let seed = shard::shard_seed(self.members.id, object.version, index);
-        let intact = self.members.work.trusts_blocks() || blocks_intact(geometry, seed, first, &raw);
+        let intact = self.members.work.trusts_blocks() || gathered_intact(geometry, seed, first, &raw);
         if intact { Ok(Content::Stored(raw, geometry.block)) } else { Err(ShardError::Checksum) }
     }
 
@@ -603,10 +608,23 @@ pub fn blocks_intact(geometry: Geometry, shard_seed: u64, first: u64, raw: &[u8]
     })
 }
 
+/// The same of blocks in several parts.
+fn gathered_intact(geometry: Geometry, shard_seed: u64, first: u64, raw: &Gather) -> bool {
+    let step = geometry.stored_block_bytes();
+    (0..raw.length.div_ceil(step)).all(|block| {
+        let (start, end) = (block * step, raw.length.min((block + 1) * step));
+        let Some(data_end) = end.checked_sub(CHECKSUM_BYTES).filter(|data_end| *data_end >= start) else {
+            return false;
+        };
+        let sum = checksum_slices(shard::block_seed(shard_seed, first + block), raw.slices(start, data_end));
+        raw.slices(data_end, end).flatten().eq(&sum.to_le_bytes())
+    })
+}
+
 /// Verified blocks of one shard.
 enum Content {
     /// As they lie in the file: each block followed by its checksum.
-    Stored(Bytes, BlockSize),
+    Stored(Gather, BlockSize),
     /// Computed from other shards.
     Plain(Bytes),
 }
@@ -624,7 +642,7 @@ impl Content {
                     let block = at / block_bytes;
                     let until = ((block + 1) * block_bytes).min(end);
                     let sums = block * CHECKSUM_BYTES as usize;
-                    out.push(raw.slice(at + sums..until + sums));
+                    out.extend(raw.shared((at + sums) as u64, (until + sums) as u64));
                     at = until;
                 }
             }

@@ -1,6 +1,7 @@
 //! Ranges that are read past the kernel's cache, at every edge, with and without a filesystem that
 //! lets it.
 
+use std::io::IoSliceMut;
 use std::sync::atomic::Ordering::SeqCst;
 
 use futures::TryStreamExt;
@@ -64,10 +65,14 @@ fn a_file_ends_where_it_ends() {
         let buffers = std::sync::Arc::<crate::disk::buffer::Buffers>::default();
         for (offset, length) in [(0, 4), (0, 3), (1, 1), (3, 1), (3, 2), (4, 1), (9, 1)] {
             let (offset, length) = (offset * DIRECT_ALIGN, length * DIRECT_ALIGN);
-            let mut buffer = buffers.take(length);
-            let read = file.read_direct_at(buffer.bytes_mut(), offset as u64).unwrap();
             let expected = &want[offset.min(want.len())..(offset + length).min(want.len())];
-            assert!(buffer.as_ref()[..read] == *expected, "{folder} {offset} {length}");
+            for part in [length, DIRECT_ALIGN] {
+                let mut parts: Vec<_> = (0..length / part).map(|_| buffers.take(part)).collect();
+                let mut slices: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part.bytes_mut())).collect();
+                let read = file.read_direct_at(&mut slices, offset as u64).unwrap();
+                let got: Vec<u8> = parts.iter().flat_map(|part| part.as_ref()).copied().collect();
+                assert!(got[..read] == *expected, "{folder} {offset} {length} {part}");
+            }
         }
     }
 }

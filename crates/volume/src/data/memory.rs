@@ -12,6 +12,10 @@
 //!   used, so the cache would keep them and drop what comes in.
 //! - `memory.kept_uncopied`: a record that was received stays where it lies, if it fills the slots
 //!   that it keeps in use by three quarters at least.
+//! - `memory.read_uncopied`: records that were read ahead stay in the slots that the disk filled, which they share
+//!   with their neighbours ([`Together`]). That is sound as long as neighbours leave together: they came in together, and no
+//!   stream that passes for the first time tells them apart. The first use that would keep one longer gives each of
+//!   them slots of its own.
 //! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
 //!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
 //! - `memory.streams_stay_cold`: the first time that a stream passes a record does not count as a
@@ -43,6 +47,7 @@ const DIRTY_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
 /// See `memory.ahead_is_bounded`: more than a fast line has on its way.
 const AHEAD_BYTES_MAX: u64 = 256 << 20;
+
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
@@ -53,7 +58,7 @@ const SLOT_FILL_MIN: (usize, usize) = (3, 4);
 const KEPT_CHUNKS_MAX: usize = 8;
 
 /// Whether slots of so many bytes in all are filled well enough by `len` bytes.
-fn fills(len: usize, slot_bytes: usize) -> bool {
+pub(super) fn fills(len: usize, slot_bytes: usize) -> bool {
     len >= slot_bytes / SLOT_FILL_MIN.1 * SLOT_FILL_MIN.0
 }
 
@@ -111,6 +116,13 @@ impl Record {
     pub(crate) fn kept(chunks: &[Bytes]) -> Record {
         let is_kept = chunks.len() <= KEPT_CHUNKS_MAX && fill_slots(chunks);
         if is_kept { Record::from_chunks(chunks) } else { Record::copied(chunks) }
+    }
+
+    /// Whether it may share its slots with its neighbours for a while (`memory.read_uncopied`). Its
+    /// first and last byte tell whether a disk's slots hold it: other stores hand out slices of longer memory.
+    pub(crate) fn lies_in_slots(&self) -> bool {
+        let ends = [self.chunks().first(), self.chunks().last()];
+        ends.into_iter().all(|chunk| chunk.is_some_and(|chunk| arena::slot_bytes(chunk).is_some()))
     }
 
     /// A copy that keeps only itself in memory: buffers of a disk hold much more.
@@ -181,6 +193,28 @@ const HOT_PART_MAX: f64 = 0.75;
 struct CachedRecord {
     record: Record,
     uses: Arc<Uses>,
+    /// The slots are not its own.
+    together: Option<Arc<Together>>,
+}
+
+impl CachedRecord {
+    /// The round in which it, or one that shares its slots, was used last.
+    fn round(&self) -> &AtomicU32 {
+        self.together.as_ref().map_or(&self.uses.round, |together| &together.round)
+    }
+}
+
+/// Records that share slots (`memory.read_uncopied`).
+pub(crate) struct Together {
+    keys: Vec<RecordKey>,
+    round: AtomicU32,
+    is_parted: AtomicBool,
+}
+
+impl Together {
+    pub(crate) fn holds(&self, key: &RecordKey) -> bool {
+        self.keys.contains(key)
+    }
 }
 
 struct Uses {
@@ -341,27 +375,30 @@ impl Memory {
         self.dirty.add_permits(bytes as usize);
     }
 
-    pub(crate) fn get(&self, key: &RecordKey) -> Option<Record> {
+    pub(crate) fn get(self: &Arc<Self>, key: &RecordKey) -> Option<Record> {
         let kept = self.cache.get(key)?;
-        self.note_use(&kept.uses);
+        self.note_use(&kept);
+        if let Some(together) = kept.together {
+            self.part(together);
+        }
         Some(kept.record)
     }
 
     /// The same for a stream; `passes`: it reads the last byte (`memory.streams_stay_cold`).
-    pub(crate) fn get_in_sequence(&self, key: &RecordKey, passes: bool) -> Option<Record> {
+    pub(crate) fn get_in_sequence(self: &Arc<Self>, key: &RecordKey, passes: bool) -> Option<Record> {
         let kept = self.cache.peek(key)?;
-        self.note_use(&kept.uses);
+        self.note_use(&kept);
         if passes && kept.uses.is_streamed.swap(true, Ordering::Relaxed) {
             self.keep(key);
         }
         Some(kept.record)
     }
 
-    fn note_use(&self, uses: &Uses) {
-        let round = self.round.load(Ordering::Relaxed);
+    fn note_use(&self, kept: &CachedRecord) {
+        let (round, last) = (self.round.load(Ordering::Relaxed), kept.round());
         // Most are used often within a round: their line stays shared between the cores.
-        if uses.round.load(Ordering::Relaxed) != round {
-            uses.round.store(round, Ordering::Relaxed);
+        if last.load(Ordering::Relaxed) != round {
+            last.store(round, Ordering::Relaxed);
         }
     }
 
@@ -369,16 +406,62 @@ impl Memory {
         self.cache.contains_key(key)
     }
 
+    /// A record that has its memory to itself.
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
+        self.insert_with(key, record, None);
+    }
+
+    /// A record that shares its memory with those of `together` at most.
+    pub(crate) fn insert_shared(&self, key: RecordKey, record: Record, together: &Arc<Together>) {
+        self.insert_with(key, record, Some(Arc::clone(together)));
+    }
+
+    fn insert_with(&self, key: RecordKey, record: Record, together: Option<Arc<Together>>) {
         let round = AtomicU32::new(self.round.load(Ordering::Relaxed));
         let uses = Arc::new(Uses { round, is_streamed: AtomicBool::new(false) });
-        self.cache.insert(key, CachedRecord { record, uses });
+        self.cache.insert(key, CachedRecord { record, uses, together: together.clone() });
+        // Its neighbours were used again before it came.
+        if let Some(together) = together.filter(|together| together.is_parted.load(Ordering::SeqCst)) {
+            self.part_one(&key, &together);
+        }
+    }
+
+    /// For [`Self::insert_shared`]: records that came in one read.
+    pub(crate) fn together(&self, keys: Vec<RecordKey>) -> Arc<Together> {
+        let round = AtomicU32::new(self.round.load(Ordering::Relaxed));
+        Arc::new(Together { keys, round, is_parted: AtomicBool::new(false) })
     }
 
     /// As if it had been used: what is read ahead would else be the first to go where the cache is
     /// full of records that were used.
-    pub(crate) fn keep(&self, key: &RecordKey) {
-        let _ = self.cache.get(key);
+    pub(crate) fn keep(self: &Arc<Self>, key: &RecordKey) {
+        if let Some(together) = self.cache.get(key).and_then(|kept| kept.together) {
+            self.part(together);
+        }
+    }
+
+    /// Gives each of them slots of its own, once; beside the reader where that is possible.
+    fn part(self: &Arc<Self>, together: Arc<Together>) {
+        if together.is_parted.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let part = move || together.keys.iter().for_each(|key| this.part_one(key, &together));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn(async move { part() }),
+            Err(_) => part(),
+        }
+    }
+
+    fn part_one(&self, key: &RecordKey, together: &Arc<Together>) {
+        let shares = |kept: &CachedRecord| kept.together.as_ref().is_some_and(|its| Arc::ptr_eq(its, together));
+        let Some(kept) = self.cache.peek(key).filter(shares) else { return };
+        let round = AtomicU32::new(together.round.load(Ordering::Relaxed));
+        let is_streamed = AtomicBool::new(kept.uses.is_streamed.load(Ordering::Relaxed));
+        let uses = Arc::new(Uses { round, is_streamed });
+        let parted = CachedRecord { record: Record::copied(kept.record.chunks()), uses, together: None };
+        // It may have left meanwhile.
+        let _ = self.cache.replace(*key, parted, true);
     }
 
     /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given
@@ -389,7 +472,7 @@ impl Memory {
         }
         let before = self.cache.weight();
         let round = self.round.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let age = |kept: &CachedRecord| round.wrapping_sub(kept.uses.round.load(Ordering::Relaxed));
+        let age = |kept: &CachedRecord| round.wrapping_sub(kept.round().load(Ordering::Relaxed));
         self.cache.retain(|_, kept| age(kept) <= ROUNDS_KEPT);
         before.saturating_sub(self.cache.weight())
     }
@@ -483,6 +566,63 @@ mod tests {
         assert!(stays(&[received(0, 64 << 10), received(64 << 10, 64 << 10)].concat()));
         assert!(!stays(&[whole[0].slice(..RECORD_BYTES / 2)]), "half of a slot would be kept for nothing");
         assert!(!stays(&[whole[0].clone(), Bytes::from(vec![7; 100])]), "not all lie in slots");
+    }
+
+    /// `memory.read_uncopied`
+    #[test]
+    fn neighbours_share_slots_until_one_is_used_again() {
+        let memory = Memory::new(256 << 20);
+        let read = arena::take(RECORD_BYTES).unwrap().freeze();
+        let keys: Vec<RecordKey> = (0..4).map(|n| (0, SegmentId(1), n, None)).collect();
+        let insert = |is_streamed: bool| {
+            let together = memory.together(keys.clone());
+            for (n, key) in keys.iter().enumerate() {
+                let own = read.slice(n * 1000..n * 1000 + 20_000);
+                let record = Record::from_chunks(&[own.slice(..8000), own.slice(8000..)]);
+                assert!(record.lies_in_slots() && !fill_slots(record.chunks()) && together.holds(key));
+                memory.insert_shared(*key, record, &together);
+                assert!(!is_streamed || memory.get_in_sequence(key, true).is_some());
+            }
+        };
+        let range = read.as_ptr_range();
+        let sharing = |key: &RecordKey| {
+            let record = memory.cache.peek(key).unwrap().record;
+            let at = keys.iter().position(|other| other == key).unwrap() * 1000;
+            assert_eq!(record.chunks().concat(), read[at..at + 20_000]);
+            record.chunks().iter().any(|chunk| range.contains(&chunk.as_ptr()))
+        };
+        insert(true);
+        assert!(keys.iter().all(sharing), "the first pass of a stream is no use");
+        memory.get_in_sequence(&keys[1], true);
+        assert!(!keys.iter().any(sharing), "the second is one");
+        insert(false);
+        assert!(keys.iter().all(sharing));
+        memory.get(&keys[2]);
+        assert!(!keys.iter().any(sharing));
+        let together = memory.together(keys.clone());
+        let record = |n: usize| Record::One(read.slice(n * 1000..n * 1000 + 20_000));
+        memory.insert_shared(keys[0], record(0), &together);
+        memory.keep(&keys[0]);
+        memory.insert_shared(keys[1], record(1), &together);
+        assert!(!keys.iter().any(sharing), "one that comes later has its own, too");
+        drop(memory);
+        assert!(read.is_unique());
+    }
+
+    /// `memory.unused_is_given_back`
+    #[test]
+    fn neighbours_are_given_back_together() {
+        let memory = Memory::new(256 << 20);
+        let keys: Vec<RecordKey> = (0..2).map(|n| (0, SegmentId(1), n, None)).collect();
+        let together = memory.together(keys.clone());
+        let bytes = Bytes::from(vec![7; 1 << 20]);
+        keys.iter().for_each(|key| memory.insert_shared(*key, Record::One(bytes.clone()), &together));
+        for _ in 0..ROUNDS_KEPT * 2 {
+            assert_eq!(memory.give_back(), 0);
+            assert!(memory.get_in_sequence(&keys[0], false).is_some());
+        }
+        (0..ROUNDS_KEPT).for_each(|_| assert_eq!(memory.give_back(), 0));
+        assert!(memory.give_back() >= 2 << 20);
     }
 
     /// `memory.streams_stay_cold`
