@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use larder_base::checksum::CallerVerifies;
 use larder_fs::*;
-use object_store::{GetOptions, ObjectStoreExt};
+use object_store::{Extensions, GetOptions, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking;
@@ -28,7 +29,7 @@ use super::segment::object_path;
 use super::shared::{Inner, store_error};
 
 /// Neighbouring records are fetched from disks in one request up to this size.
-const FETCH_BYTES_MAX: u64 = 1 << 20;
+const FETCH_BYTES_MAX: u64 = 2 << 20;
 /// The same of a store behind a network: what [`RANGE`] asks for, and the padding
 /// between its records.
 const FAR_FETCH_BYTES_MAX: u64 = RANGE + RANGE / 32;
@@ -120,10 +121,12 @@ impl Inner {
     }
 
     /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks
-    /// together.
+    /// together. The bytes are yet to be verified.
     async fn get_chunks(&self, id: SegmentId, range: Range<u64>) -> FsResult<Vec<Bytes>> {
         let want = range.end - range.start;
-        let body = self.open_range(id, range).await?;
+        let mut extensions = Extensions::default();
+        extensions.insert(CallerVerifies);
+        let body = self.open_range(id, range, extensions).await?;
         let chunks: Vec<Bytes> = body.try_collect().await?;
         if chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>() != want {
             return Err(too_short(id));
@@ -132,10 +135,15 @@ impl Inner {
     }
 
     /// The bytes `range` of a segment object, as they arrive.
-    async fn open_range(&self, id: SegmentId, range: Range<u64>) -> FsResult<BoxStream<'static, FsResult<Bytes>>> {
+    async fn open_range(
+        &self,
+        id: SegmentId,
+        range: Range<u64>,
+        extensions: Extensions,
+    ) -> FsResult<BoxStream<'static, FsResult<Bytes>>> {
         let path = object_path(&self.parts.prefix, id);
         let failed = move |error| store_error(&format!("reading segment {:016x}", id.0), &error);
-        let options = GetOptions { range: Some(range.into()), ..GetOptions::default() };
+        let options = GetOptions { range: Some(range.into()), extensions, ..GetOptions::default() };
         let got = self.parts.store.get_opts(&path, options).await.map_err(failed)?;
         Ok(got.into_stream().map_err(failed).boxed())
     }
@@ -257,7 +265,7 @@ impl FetchRun {
         };
         let clock = &self.inner.parts.clock;
         let (begun, start, bytes) = (clock.elapsed(), range.start, range.end - range.start);
-        let (stream, failed) = match self.inner.open_range(segment, range).await {
+        let (stream, failed) = match self.inner.open_range(segment, range, Extensions::default()).await {
             Ok(stream) => (stream, None),
             Err(error) => (futures::stream::empty().boxed(), Some(error)),
         };
