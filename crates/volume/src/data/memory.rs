@@ -4,8 +4,8 @@
 //! - `memory.charge_before_accept`: dirty data never exceeds its bound, because a write first
 //!   acquires its charge, holding no lock. Flushing acquires nothing, so it cannot wait for memory
 //!   that only a flush can free.
-//! - `memory.slow_down_early`: from half full on, writers are slowed more and more, so none meets
-//!   the bound at full speed.
+//! - `memory.slow_down_early`: from half full on, writers are slowed to the pace of flushes ([`super::pace`]), so none
+//!   meets the bound at full speed.
 //! - `memory.records_never_stale`: records are immutable and named by segment and position, so the
 //!   cache never holds a stale one.
 //! - `memory.dead_records_make_room`: records of a large file that was removed or replaced go when its segments do. They were
@@ -36,6 +36,7 @@ use larder_fs::IO_BYTES_MAX;
 use quick_cache::Weighter;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::pace::Pace;
 use super::place::SegmentId;
 use crate::counts::CacheCounts;
 
@@ -47,9 +48,6 @@ const DIRTY_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
 /// See `memory.ahead_is_bounded`: more than a fast line has on its way.
 const AHEAD_BYTES_MAX: u64 = 256 << 20;
-
-/// The delay of a MiB written when the bound is reached, if it were reached smoothly.
-const DELAY_FULL: Duration = Duration::from_millis(20);
 
 /// A slot holds this part of its length at least, or the bytes lie elsewhere.
 const SLOT_FILL_MIN: (usize, usize) = (3, 4);
@@ -74,11 +72,15 @@ pub(crate) enum RecordBuffer {
     Heap(BytesMut),
 }
 
+/// A slot that `len` bytes fill well.
+fn slot_of(len: usize) -> Option<Slot> {
+    let well_filled = len <= RECORD_BYTES && arena::slot_bytes_for(len).is_some_and(|slot| fills(len, slot));
+    if well_filled { arena::take(len) } else { None }
+}
+
 impl RecordBuffer {
     pub(crate) fn of(len: usize) -> RecordBuffer {
-        let well_filled = len <= RECORD_BYTES && arena::slot_bytes_for(len).is_some_and(|slot| fills(len, slot));
-        let slot = if well_filled { arena::take(len) } else { None };
-        slot.map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
+        slot_of(len).map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -129,22 +131,36 @@ impl Record {
     pub(crate) fn copied(chunks: &[Bytes]) -> Record {
         let mut left: usize = chunks.iter().map(Bytes::len).sum();
         let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(RECORD_BYTES));
-        let mut next: &[u8] = &[];
+        let mut front: &[u8] = &[];
+        // At most `len` of the next bytes, which are there.
+        let mut next = |len: usize| {
+            if front.is_empty() {
+                front = source.next().unwrap_or_default();
+            }
+            let (now, later) = front.split_at(front.len().min(len));
+            front = later;
+            now
+        };
         let mut pieces = Vec::with_capacity(left.div_ceil(RECORD_BYTES));
         while left > 0 {
-            let mut piece = RecordBuffer::of(left.min(RECORD_BYTES));
-            let mut room = piece.bytes_mut();
-            left -= room.len();
-            while !room.is_empty() {
-                if next.is_empty() {
-                    next = source.next().unwrap_or_default();
+            let len = left.min(RECORD_BYTES);
+            left -= len;
+            let Some(mut slot) = slot_of(len) else {
+                let mut piece = Vec::with_capacity(len);
+                while piece.len() < len {
+                    piece.extend_from_slice(next(len - piece.len()));
                 }
-                let (now, later) = next.split_at(next.len().min(room.len()));
+                pieces.push(piece.into());
+                continue;
+            };
+            let mut room = &mut slot[..];
+            while !room.is_empty() {
+                let now = next(room.len());
                 let (filled, rest) = room.split_at_mut(now.len());
                 filled.copy_from_slice(now);
-                (room, next) = (rest, later);
+                room = rest;
             }
-            pieces.push(piece.freeze());
+            pieces.push(slot.freeze());
         }
         Record::from_chunks(&pieces)
     }
@@ -243,8 +259,9 @@ pub(crate) struct Memory {
     ahead: Arc<Semaphore>,
     pub(crate) counts: CacheCounts,
     volumes: AtomicU32,
-    /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
-    debt_us: AtomicU64,
+    pace: Pace,
+    /// Bytes of dirty data given back since the beginning.
+    released: AtomicU64,
     /// The flush of some volume fails: writers that wait for memory may have to be told.
     pub(crate) failing: Notify,
     /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`,
@@ -288,7 +305,8 @@ impl Memory {
             ahead: Arc::new(Semaphore::new((cache_bytes / 4).min(AHEAD_BYTES_MAX) as usize)),
             counts: CacheCounts::default(),
             volumes: AtomicU32::new(0),
-            debt_us: AtomicU64::new(0),
+            pace: Pace::default(),
+            released: AtomicU64::new(0),
             failing: Notify::new(),
             reserved: AtomicI64::new(0),
             reserving: tokio::sync::Mutex::new(()),
@@ -348,31 +366,21 @@ impl Memory {
         charge.min(self.dirty_max).min(u64::from(u32::MAX)) as u32
     }
 
-    /// The pause of a writer of `bytes` now (`memory.slow_down_early`).
-    pub(crate) fn delay(&self, bytes: u64) -> Duration {
+    /// The pause of a writer of `bytes` that comes `now` (`memory.slow_down_early`).
+    pub(crate) fn delay(&self, now: Duration, bytes: u64) -> Duration {
         let half = self.dirty_max / 2;
-        let over = self.dirty_used().saturating_sub(half) as f64 / half as f64;
-        if over <= 0.0 {
+        let over = self.dirty_used().saturating_sub(half);
+        if over == 0 {
             return Duration::ZERO;
         }
-        let owed = DELAY_FULL.as_micros() as f64 * over.powi(3) * bytes as f64 / f64::from(1 << 20);
-        self.delay_us(owed as u64)
-    }
-
-    /// Adds to the debt, and returns it once it is worth a timer.
-    fn delay_us(&self, owed_us: u64) -> Duration {
-        let debt = self.debt_us.fetch_add(owed_us, Ordering::Relaxed) + owed_us;
-        if debt < 1500 {
-            return Duration::ZERO;
-        }
-        self.debt_us.store(0, Ordering::Relaxed);
-        Duration::from_micros(debt.min(50_000))
+        self.pace.wait(now, bytes, self.released.load(Ordering::Relaxed), over as f64 / half as f64)
     }
 
     pub(crate) fn release(&self, bytes: u64) {
         let free = self.dirty.available_permits() as u64;
         assert!(free + bytes <= self.dirty_max, "`memory.charge_before_accept`: only acquired charge is released");
         self.dirty.add_permits(bytes as usize);
+        self.released.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn get(self: &Arc<Self>, key: &RecordKey) -> Option<Record> {
