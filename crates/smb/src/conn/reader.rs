@@ -80,12 +80,8 @@ impl FrameReader {
         };
         let len = decode_frame_header(&prefix).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?
             as usize;
-        let limit = max_request_frame(
-            *conn.dialect.read().await,
-            stranger.is_none(),
-            *conn.max_read_size.read().await,
-            *conn.max_write_size.read().await,
-        );
+        let limit =
+            max_request_frame(conn.negotiated.dialect(), stranger.is_none(), conn.max_read_size, conn.max_write_size);
         if len > limit {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
