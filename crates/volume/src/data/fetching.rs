@@ -29,7 +29,7 @@ use super::segment::object_path;
 use super::shared::{Inner, store_error};
 
 /// Neighbouring records are fetched from disks in one request up to this size.
-const FETCH_BYTES_MAX: u64 = 2 << 20;
+const FETCH_BYTES_MAX: u64 = 1 << 20;
 /// The same of a store behind a network: what [`RANGE`] asks for, and the padding
 /// between its records.
 const FAR_FETCH_BYTES_MAX: u64 = RANGE + RANGE / 32;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// The rate is measured over this long at least: several segments of a fast disk.
-const WINDOW: Duration = Duration::from_millis(500);
+/// The rate is measured over this long at least: several groups of segments of a fast disk.
+const WINDOW: Duration = Duration::from_secs(1);
 /// A measurement over more than this says nothing: there was a pause.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The rate before the first measurement, in bytes a second.
@@ -28,14 +28,20 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(super) struct Pace(Mutex<Line>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
     /// When the next write has its turn.
     next: Duration,
     /// When the present measurement began, and the bytes given back by then.
     since: Option<(Duration, u64)>,
-    /// Bytes a second, once measured.
-    rate: Option<f64>,
+    /// Bytes a second.
+    rate: f64,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { next: Duration::ZERO, since: None, rate: RATE_FIRST }
+    }
 }
 
 impl Pace {
@@ -44,7 +50,7 @@ impl Pace {
     pub(super) fn wait(&self, now: Duration, bytes: u64, released: u64, full: f64) -> Duration {
         let mut line = self.0.lock();
         line.measure(now, released);
-        let rate = (line.rate.unwrap_or(RATE_FIRST) * 2f64.powf(1.0 - 2.0 * full.clamp(0.0, 1.0))).max(RATE_MIN);
+        let rate = (line.rate * 2f64.powf(1.0 - 2.0 * full.clamp(0.0, 1.0))).max(RATE_MIN);
         let turn = line.next.max(now);
         let wait = (turn - now).min(WAIT_MAX);
         line.next = now + wait + Duration::from_secs_f64(bytes as f64 / rate);
@@ -65,7 +71,7 @@ impl Line {
         self.since = Some((now, released));
         if lasted <= PAUSE {
             let rate = released.saturating_sub(before) as f64 / lasted.as_secs_f64();
-            self.rate = Some(self.rate.map_or(rate, |known| (known + rate) / 2.0));
+            self.rate = (self.rate + rate) / 2.0;
         }
     }
 }
