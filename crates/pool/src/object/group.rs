@@ -144,7 +144,8 @@ mod tests {
         drop(writes);
         held.await.unwrap();
         assert_eq!(begun.elapsed(), HELD_MAX * 2, "one that failed leaves nobody behind");
-        assert_eq!((groups.now.lock().writing, groups.now.lock().bytes), (0, 0));
+        let left = groups.now.lock();
+        assert_eq!((left.writing, left.bytes), (0, 0));
     }
 
     /// `group.writers_bounded`
