@@ -26,6 +26,11 @@ pub fn checksum_slices<'a>(seed: u64, mut slices: impl Iterator<Item = &'a [u8]>
     hasher.finish()
 }
 
+/// An extension of a request to read from a store: the caller verifies all bytes by checksums of its own, and asks
+/// again without this extension where they fail. So the store need not verify them.
+#[derive(Clone, Copy, Debug)]
+pub struct CallerVerifies;
+
 /// A seed that binds a checksum to an object (`id`) and a position within it.
 #[inline]
 pub fn seed(id: &[u8], position: u64) -> u64 {

@@ -6,6 +6,7 @@ pub mod arena;
 pub mod checksum;
 pub mod clock;
 pub mod features;
+pub mod group_commit;
 pub mod hex;
 pub mod log;
 pub mod metrics;

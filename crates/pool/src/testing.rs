@@ -380,7 +380,7 @@ impl DiskFile for FaultyFile {
         self.file.flushed_together()
     }
 
-    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_direct_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.disk.may_read()?;
         let faults = &self.disk.faults;
         let now = faults.direct_reads.fetch_add(1, SeqCst) + 1;
@@ -388,9 +388,9 @@ impl DiskFile for FaultyFile {
         std::thread::sleep(std::time::Duration::from_millis(faults.direct_read_ms.load(SeqCst)));
         faults.direct_reads.fetch_sub(1, SeqCst);
         if self.disk.faults.no_direct.load(SeqCst) {
-            return self.file.read_at(&mut [IoSliceMut::new(buffer)], offset);
+            return self.file.read_at(buffers, offset);
         }
-        self.file.read_direct_at(buffer, offset)
+        self.file.read_direct_at(buffers, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -231,7 +231,7 @@ pub(crate) async fn receive_frame(server: &Arc<ServerState>, conn: &Arc<Connecti
     // first request on the connection (3.3.5.3).
     if is_smb1_negotiate(&frame) {
         // Its MessageId counts as 0 (MS-SMB2 3.3.5.2.3).
-        if conn.dialect.read().await.is_some() || !lock_credits(conn).consume(0, 1) {
+        if conn.negotiated.dialect().is_some() || !lock_credits(conn).consume(0, 1) {
             warn!("SMB1 NEGOTIATE is not the first request; closing connection");
             conn.request_disconnect();
             return Received::Nothing;
@@ -255,7 +255,7 @@ pub(crate) async fn receive_frame(server: &Arc<ServerState>, conn: &Arc<Connecti
     } else {
         (frame, None)
     };
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     let requests = match chain::split(&frame, dialect).and_then(|requests| match &transform {
         Some((session_id, _)) => chain::check_encrypted(&requests, *session_id).map(|()| requests),
         None => Ok(requests),
@@ -496,7 +496,7 @@ async fn dispatch_one(
             return None;
         }
 
-        let dialect = *conn.dialect.read().await;
+        let dialect = conn.negotiated.dialect();
         let malformed = !chain::body_is_well_formed(cmd, body_bytes);
         if malformed {
             warn!("request body does not match its StructureSize");
@@ -555,10 +555,10 @@ async fn dispatch_one(
                 let mut sess = sess_arc.write().await;
                 sess.preauth_snapshot = Some(snap);
                 // For 3.1.1, derive the session keys from the snapshot.
-                let dialect = *conn.dialect.read().await;
+                let dialect = conn.negotiated.dialect();
                 if dialect == Some(crate::proto::messages::Dialect::Smb311) {
                     sess.signing_key = crate::proto::crypto::signing_key_311(&sess.session_base_key, &snap);
-                    if let Some(cipher) = *conn.cipher.read().await
+                    if let Some(cipher) = conn.negotiated.cipher()
                         && !sess.is_anonymous()
                     {
                         sess.cipher =
@@ -676,8 +676,7 @@ mod tests {
             .expect("build");
         let state = server.state();
         let conn = test_conn();
-        *conn.dialect.write().await = Some(Dialect::Smb300);
-        *conn.signing_algo.write().await = SigningAlgo::AesCmac;
+        conn.negotiated.set_dialect(Dialect::Smb300, SigningAlgo::AesCmac);
         {
             let mut credits = conn.credits.lock().expect("credits");
             assert!(credits.consume(0, 1));

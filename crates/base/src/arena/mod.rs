@@ -31,7 +31,7 @@ mod received;
 mod regions;
 
 use pages::Pages;
-pub use received::{RECORD_BYTES, Received};
+pub use received::{RECORD_BYTES, Received, cut};
 use regions::{Class, Place, Purpose, REGION_BYTES, Regions, Taken, UNIT_BYTES};
 
 /// The longest slot.

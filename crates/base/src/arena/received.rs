@@ -113,6 +113,16 @@ impl Space {
     }
 }
 
+/// Lengths of slots that `length` bytes fill well, one behind the other.
+pub fn cut(length: usize) -> impl Iterator<Item = usize> {
+    let mut left = length;
+    std::iter::from_fn(move || {
+        let next = next_length(0, left);
+        left -= next;
+        (next > 0).then_some(next)
+    })
+}
+
 /// How many of `left` bytes at `offset` the next slot takes.
 fn next_length(offset: u64, left: usize) -> usize {
     let until_end = RECORD_BYTES - (offset % RECORD_BYTES as u64) as usize;
@@ -172,5 +182,11 @@ mod tests {
         assert_eq!(lengths(100, 128 << 10), [RECORD_BYTES - 100, 100]);
         assert_eq!(lengths(0, 20_000), [8192, 8192, 3616]);
         assert_eq!(lengths(0, 0), [0; 0]);
+        assert_eq!(
+            cut(520 << 10).collect::<Vec<_>>(),
+            [RECORD_BYTES, RECORD_BYTES, RECORD_BYTES, RECORD_BYTES, 8 << 10]
+        );
+        assert_eq!(cut((32 << 10) + 4096).collect::<Vec<_>>(), [32 << 10, 4096]);
+        assert_eq!(cut(0).count(), 0);
     }
 }

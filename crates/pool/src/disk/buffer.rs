@@ -3,8 +3,10 @@
 //! A fresh page costs a fault and a clearing, more than the checksum of the bytes read into it. So
 //! a buffer is a slot of the process's arena, and goes back when the last [`Bytes`] that looks into
 //! it is dropped; the next read gets it uncleared. Long slots lie in huge pages: a disk fills them
-//! with one request, and scattered pages with several. They are not for keeping: a caller that
-//! keeps a part copies it. Buffers longer than a slot go back to their [`Buffers`].
+//! with one request, and scattered pages with several. They are not for keeping. A read whose bytes
+//! a caller may keep fills slots of the length of a record ([`Buffers::take_parts`]), so that a part
+//! that is kept holds little else in memory. Buffers longer than a slot go back to their
+//! [`Buffers`].
 //!
 //! - `buffer.old_bytes_hidden`: a buffer may hold bytes of an earlier read. No caller sees more of
 //!   it than was read or written since it was taken.
@@ -67,6 +69,11 @@ impl Buffers {
         Buffer { memory: Memory::Heap { memory, skip, home: Arc::downgrade(self) }, length }
     }
 
+    /// The same in several buffers, whose parts may be kept.
+    pub fn take_parts(self: &Arc<Self>, length: usize) -> Vec<Buffer> {
+        arena::cut(length).map(|part| self.take(part)).collect()
+    }
+
     #[cfg(test)]
     fn free_bytes(&self) -> usize {
         self.free.lock().bytes
@@ -99,6 +106,12 @@ impl Free {
         self.by_class.entry(class).or_default().push(memory);
         assert!(self.bytes <= FREE_BYTES_MAX, "the free memory is bounded");
         None
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer { memory: Memory::Heap { memory: Vec::new(), skip: 0, home: Weak::new() }, length: 0 }
     }
 }
 

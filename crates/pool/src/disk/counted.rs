@@ -177,8 +177,8 @@ impl DiskFile for CountedFile {
         self.write(bytes, || self.inner.write_at(buffers, offset))
     }
 
-    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.read(|| self.inner.read_direct_at(buffer, offset))
+    fn read_direct_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.read(|| self.inner.read_direct_at(buffers, offset))
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {

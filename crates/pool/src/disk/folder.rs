@@ -321,14 +321,20 @@ impl DiskFile for OpenFile {
         }
     }
 
-    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let length = buffer.len();
-        let (done, refused) =
-            self.past_the_cache(length, |file, at| rustix::io::pread(file, &mut buffer[at..], offset + at as u64))?;
+    fn read_direct_at(&self, mut buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        let length = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut filled = 0;
+        let (done, refused) = self.past_the_cache(length, |file, at| {
+            IoSliceMut::advance_slices(&mut buffers, at - filled);
+            filled = at;
+            let batch = buffers.len().min(BUFFERS_MAX);
+            rustix::io::preadv(file, &mut buffers[..batch], offset + at as u64)
+        })?;
         if !refused {
             return Ok(done);
         }
-        Ok(done + self.read_at(&mut [IoSliceMut::new(&mut buffer[done..])], offset + done as u64)?)
+        IoSliceMut::advance_slices(&mut buffers, done - filled);
+        Ok(done + self.read_at(buffers, offset + done as u64)?)
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {

@@ -88,9 +88,9 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Writes all buffers.
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
     /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of bytes that
-    /// are not needed again soon. `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
-    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.read_at(&mut [IoSliceMut::new(buffer)], offset)
+    /// are not needed again soon. Each buffer and `offset` are aligned to [`DIRECT_ALIGN`].
+    fn read_direct_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.read_at(buffers, offset)
     }
     /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and
     /// `offset` are aligned to [`DIRECT_ALIGN`].

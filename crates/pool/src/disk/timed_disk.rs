@@ -302,11 +302,11 @@ impl DiskFile for TimedFile {
         self.call(move |file| file.write_at(&mut [IoSlice::new(&bytes)], offset))
     }
 
-    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_direct_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         if self.way.is_settled() {
-            return self.inner.read_direct_at(buffer, offset);
+            return self.inner.read_direct_at(buffers, offset);
         }
-        self.read_at(&mut [IoSliceMut::new(buffer)], offset)
+        self.read_at(buffers, offset)
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {

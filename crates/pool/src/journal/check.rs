@@ -5,7 +5,7 @@
 //! be read while the writer goes on. Whether a segment was written over meanwhile is asked before
 //! anything is made good, under the lock that giving it away needs.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use super::Shared;
@@ -118,6 +118,6 @@ fn due(shared: &Shared) -> (Vec<Due>, Vec<u8>) {
 fn read_segment(members: &Members, disk: &dyn DiskIo, file: u32, bytes: u64) -> io::Result<Vec<u8>> {
     let file = disk.open(&file_name(file), false)?;
     let mut buffer = members.buffers.take((bytes as usize).next_multiple_of(DIRECT_ALIGN));
-    let count = file.read_direct_at(buffer.bytes_mut(), 0)?;
+    let count = file.read_direct_at(&mut [IoSliceMut::new(buffer.bytes_mut())], 0)?;
     Ok(buffer.as_ref().get(..count.min(bytes as usize)).unwrap_or_default().to_vec())
 }

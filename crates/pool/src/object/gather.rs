@@ -1,5 +1,7 @@
 //! Bytes that lie in several places, as an object's payload comes.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 /// A run of bytes in several pieces, addressable without copying.
@@ -27,11 +29,20 @@ impl Gather {
 
     /// The slices that make up `start..end`, which must lie within.
     pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
+        self.places(start, end).map(|(part, place)| &part[place])
+    }
+
+    /// The same, shared.
+    pub fn shared(&self, start: u64, end: u64) -> impl Iterator<Item = Bytes> {
+        self.places(start, end).map(|(part, place)| part.slice(place))
+    }
+
+    fn places(&self, start: u64, end: u64) -> impl Iterator<Item = (&Bytes, Range<usize>)> {
         let first = self.starts.partition_point(|&at| at <= start).saturating_sub(1);
         self.starts.iter().zip(&self.parts).skip(first).take_while(move |(at, _)| **at < end).map(move |(&at, part)| {
             let from = start.saturating_sub(at).min(part.len() as u64) as usize;
             let to = (end - at).min(part.len() as u64) as usize;
-            &part[from..to.max(from)]
+            (part, from..to.max(from))
         })
     }
 }

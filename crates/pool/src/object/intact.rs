@@ -1,7 +1,7 @@
 //! Whether a shard lies on a disk as it was written: every block of it, past the kernel's cache.
 //! Counts no errors.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -65,7 +65,7 @@ impl Core {
     pub fn read_stored(&self, file: &dyn DiskFile, range: Range<u64>) -> io::Result<Bytes> {
         let aligned = range.start - range.start % DIRECT_ALIGN as u64..range.end.next_multiple_of(DIRECT_ALIGN as u64);
         let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
-        let count = file.read_direct_at(buffer.bytes_mut(), aligned.start)? as u64;
+        let count = file.read_direct_at(&mut [IoSliceMut::new(buffer.bytes_mut())], aligned.start)? as u64;
         let skip = range.start - aligned.start;
         let length = count.saturating_sub(skip).min(range.end - range.start);
         Ok(buffer.freeze().slice(skip.min(count) as usize..(skip.min(count) + length) as usize))

@@ -4,6 +4,7 @@
 pub mod attributes;
 pub mod gather;
 pub mod geometry;
+pub mod group;
 pub mod index;
 pub mod intact;
 pub mod layout;

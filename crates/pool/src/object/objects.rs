@@ -10,6 +10,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 use crate::disk::DiskFile;
+use crate::object::group::Groups;
 use crate::object::index::{Grave, Graveyard, Index, Object};
 use crate::object::versions::Versions;
 
@@ -46,6 +47,7 @@ pub struct Objects {
     /// them, so tombstones stay until the pool is opened again (`tombstone.kept_until_unlinked`).
     pub(super) unsynced: AtomicBool,
     pub(super) writers: Semaphore,
+    pub(super) groups: Groups,
     pub(super) readers: Semaphore,
     commits: Vec<tokio::sync::Mutex<()>>,
 }
@@ -62,6 +64,7 @@ impl Objects {
             stubborn: Mutex::default(),
             unsynced: AtomicBool::new(false),
             writers: Semaphore::new(WRITERS_MAX),
+            groups: Groups::default(),
             readers: Semaphore::new(READERS_MAX),
             commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
         }

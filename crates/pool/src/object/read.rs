@@ -2,7 +2,9 @@
 //! blocks reconstructed from the other shards.
 //!
 //! - `read.only_proven_bytes`: no byte is returned that neither passed its checksum nor was
-//!   computed from `k` blocks that did.
+//!   computed from `k` blocks that did. A caller that verifies by checksums of its own may say so
+//!   ([`Core::read_unproven`]): two passes over long ranges cost a tenth of all that a read costs. It asks again in
+//!   the usual way for what fails, which then is counted and repaired.
 //! - `read.failure_queues_repair`: a shard that failed is counted on its disk and queued for
 //!   repair, once per reader.
 //!
@@ -19,14 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
-use larder_base::checksum::checksum;
+use larder_base::checksum::{checksum, checksum_slices};
 
 use crate::core::Core;
+use crate::disk::buffer::Buffer;
 use crate::disk::watch::hangs;
 use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
 use crate::member::member_disk::{ErrorKind, MemberDisk};
 use crate::object::attributes;
+use crate::object::gather::Gather;
 use crate::object::geometry::{BLOCK_BYTES_MAX, BlockSize, CHECKSUM_BYTES, Geometry, Piece};
 use crate::object::index::Object;
 use crate::object::parity;
@@ -51,6 +55,13 @@ enum ShardError {
     Io(io::Error),
     Checksum,
     WouldBlock,
+}
+
+/// The place where the bytes of a long read are verified (`read.only_proven_bytes`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    Here,
+    ByCaller,
 }
 
 /// Blocks of one shard to be read, each run with its place in the result.
@@ -84,17 +95,36 @@ impl Core {
         self.read_quietly(object, range).await
     }
 
+    /// The same for a caller that verifies all bytes itself (`read.only_proven_bytes`).
+    pub async fn read_unproven(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>, PoolError> {
+        let _busy = self.activity.enter();
+        self.read_as(object, range, Proof::ByCaller).await
+    }
+
     /// For background work: does not count as use of the pool.
     pub async fn read_quietly(
         self: &Arc<Self>,
         object: &Arc<Object>,
         range: Range<u64>,
     ) -> Result<Vec<Bytes>, PoolError> {
+        self.read_as(object, range, Proof::Here).await
+    }
+
+    async fn read_as(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        range: Range<u64>,
+        proof: Proof,
+    ) -> Result<Vec<Bytes>, PoolError> {
         self.check_open()?;
         match range.end.saturating_sub(range.start) {
             0 => Ok(Vec::new()),
             1..DIRECT_BYTES_MIN => Ok(vec![self.read_short(object, range).await?]),
-            _ => self.read_long(object, range).await,
+            _ => self.read_long(object, range, proof).await,
         }
     }
 
@@ -117,15 +147,22 @@ impl Core {
         Ok(join(done, skip, length))
     }
 
-    async fn read_long(self: &Arc<Self>, object: &Arc<Object>, range: Range<u64>) -> Result<Vec<Bytes>, PoolError> {
+    async fn read_long(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        range: Range<u64>,
+        proof: Proof,
+    ) -> Result<Vec<Bytes>, PoolError> {
         let geometry = object.geometry;
         let copy = if geometry.k == 1 { self.choose_copy(object, range.start) } else { 0 };
+        // The caller may meet another copy when it asks again, and nobody would hear of this one.
+        let proof = if geometry.k == 1 && geometry.m > 0 { Proof::Here } else { proof };
         let mut pieces = geometry.pieces(range);
         if geometry.k == 1 {
             pieces.iter_mut().for_each(|piece| piece.shard = copy);
         }
         let spans = spans_of(geometry, &pieces);
-        let reads = spans.iter().map(|(shard, local)| self.read_span(object, *shard, local.clone()));
+        let reads = spans.iter().map(|(shard, local)| self.read_span(object, *shard, local.clone(), proof));
         let contents = futures::future::try_join_all(reads).await?;
         let mut chunks = Vec::new();
         for piece in &pieces {
@@ -144,12 +181,14 @@ impl Core {
         object: &Arc<Object>,
         shard: u8,
         local: Range<u64>,
+        proof: Proof,
     ) -> Result<Content, PoolError> {
         let Ok(permit) = self.objects.readers.acquire().await else {
             return Err(PoolError::Closed(self.members.name.clone()));
         };
         let (of_task, wanted) = (object.clone(), local.clone());
-        let read = self.blocking_on(object.slot(shard), move |core| core.read_direct(&of_task, shard, &wanted)).await?;
+        let slot = object.slot(shard);
+        let read = self.blocking_on(slot, move |core| core.read_direct(&of_task, shard, &wanted, proof)).await?;
         drop(permit);
         match read.unwrap_or_else(|_| Err(ShardError::Io(hangs()))) {
             Ok(content) => Ok(content),
@@ -157,8 +196,8 @@ impl Core {
         }
     }
 
-    /// Reads and verifies whole blocks of a shard, past the kernel's cache.
-    fn read_direct(&self, object: &Object, index: u8, local: &Range<u64>) -> Result<Content, ShardError> {
+    /// Reads whole blocks of a shard, past the kernel's cache, and verifies them.
+    fn read_direct(&self, object: &Object, index: u8, local: &Range<u64>, proof: Proof) -> Result<Content, ShardError> {
         let (member, file) = self.shard_file(object, index, false)?;
         let length = local.end - local.start;
         let geometry = object.geometry;
@@ -166,18 +205,22 @@ impl Core {
         let start = geometry.block_offset(u64::from(object.header_bytes), first);
         let end = start + length + length.div_ceil(geometry.block_bytes()) * CHECKSUM_BYTES;
         let aligned = start - start % DIRECT_ALIGN as u64..end.next_multiple_of(DIRECT_ALIGN as u64);
-        let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
+        let mut buffers = self.members.buffers.take_parts((aligned.end - aligned.start) as usize);
+        let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer.bytes_mut())).collect();
         member.reading.fetch_add(1, Ordering::Relaxed);
-        let read = file.read_direct_at(buffer.bytes_mut(), aligned.start);
+        let read = file.read_direct_at(&mut slices, aligned.start);
         member.reading.fetch_sub(1, Ordering::Relaxed);
         let count = read.map_err(ShardError::Io)?;
         if aligned.start + (count as u64) < end {
             // The file was cut short: as wrong as flipped bits.
             return Err(ShardError::Checksum);
         }
-        let raw = buffer.freeze().slice((start - aligned.start) as usize..(end - aligned.start) as usize);
+        let raw = Gather::new(buffers.into_iter().map(Buffer::freeze));
+        // `buffer.old_bytes_hidden`
+        let raw = Gather::new(raw.shared(start - aligned.start, end - aligned.start));
         let seed = shard::shard_seed(self.members.id, object.version, index);
-        let intact = self.members.work.trusts_blocks() || blocks_intact(geometry, seed, first, &raw);
+        let is_trusted = proof == Proof::ByCaller || self.members.work.trusts_blocks();
+        let intact = is_trusted || gathered_intact(geometry, seed, first, &raw);
         if intact { Ok(Content::Stored(raw, geometry.block)) } else { Err(ShardError::Checksum) }
     }
 
@@ -584,7 +627,7 @@ impl Core {
         let mut at = 0;
         while at < length {
             let end = (at + VERIFY_BYTES).min(length);
-            if let Err(error) = self.read_direct(object, index, &(at..end)) {
+            if let Err(error) = self.read_direct(object, index, &(at..end), Proof::Here) {
                 self.shard_failed(object, index, &error);
                 return false;
             }
@@ -603,10 +646,23 @@ pub fn blocks_intact(geometry: Geometry, shard_seed: u64, first: u64, raw: &[u8]
     })
 }
 
-/// Verified blocks of one shard.
+/// The same of blocks in several parts.
+fn gathered_intact(geometry: Geometry, shard_seed: u64, first: u64, raw: &Gather) -> bool {
+    let step = geometry.stored_block_bytes();
+    (0..raw.length.div_ceil(step)).all(|block| {
+        let (start, end) = (block * step, raw.length.min((block + 1) * step));
+        let Some(data_end) = end.checked_sub(CHECKSUM_BYTES).filter(|data_end| *data_end >= start) else {
+            return false;
+        };
+        let sum = checksum_slices(shard::block_seed(shard_seed, first + block), raw.slices(start, data_end));
+        raw.slices(data_end, end).flatten().eq(&sum.to_le_bytes())
+    })
+}
+
+/// Blocks of one shard.
 enum Content {
     /// As they lie in the file: each block followed by its checksum.
-    Stored(Bytes, BlockSize),
+    Stored(Gather, BlockSize),
     /// Computed from other shards.
     Plain(Bytes),
 }
@@ -624,7 +680,7 @@ impl Content {
                     let block = at / block_bytes;
                     let until = ((block + 1) * block_bytes).min(end);
                     let sums = block * CHECKSUM_BYTES as usize;
-                    out.push(raw.slice(at + sums..until + sums));
+                    out.extend(raw.shared((at + sums) as u64, (until + sums) as u64));
                     at = until;
                 }
             }

@@ -89,10 +89,11 @@ impl ShardWriters {
         Self { shards: object.placed().map(shard).collect(), failures: Vec::new() }
     }
 
-    /// Whether all bytes fit the stagings, so that no file is needed before the end.
-    pub fn are_small(&self) -> bool {
-        let fits = |shard: &ShardWriter| shard.file_bytes.is_some_and(|bytes| bytes <= shard.capacity as u64);
-        self.shards.iter().all(fits)
+    /// Whether all bytes of an object fit the stagings, so that no file is needed before the end.
+    pub fn are_small(core: &Core, object: &Object) -> bool {
+        let header_bytes = object.header_bytes as usize;
+        let fits = core.members.work.staging_bytes(STAGING_BYTES).max(header_bytes + STAGING_BYTES_MIN) as u64;
+        object.placed().all(|(index, _)| object.geometry.file_bytes(index, header_bytes as u64) <= fits)
     }
 
     pub fn failures(&self) -> &[Failure] {
@@ -116,7 +117,20 @@ impl ShardWriters {
     /// Writes what is left, and `headers` where they were not known before, and syncs.
     pub async fn finish(self, core: &Arc<Core>, headers: Headers) -> Result<Self, PoolError> {
         let headers = Arc::new(headers);
-        self.side_by_side(core, move |core, shard| shard.finish(core, headers.get(&shard.index))).await
+        let step = move |core: &Core, shard: &mut ShardWriter| {
+            shard.end(core, headers.get(&shard.index))?;
+            shard.sync()
+        };
+        self.side_by_side(core, step).await
+    }
+
+    /// Writes what is left. [`Self::sync`] comes later.
+    pub async fn end(self, core: &Arc<Core>) -> Result<Self, PoolError> {
+        self.side_by_side(core, |core, shard| shard.end(core, None)).await
+    }
+
+    pub async fn sync(self, core: &Arc<Core>) -> Result<Self, PoolError> {
+        self.side_by_side(core, |_, shard| shard.sync()).await
     }
 
     /// Does `step` for every shard at once (`stage.hung_disk_alone`).
@@ -376,7 +390,8 @@ impl ShardWriter {
         self.stage(&sum.to_le_bytes());
     }
 
-    fn finish(&mut self, core: &Core, header: Option<&Vec<u8>>) -> io::Result<()> {
+    /// Writes what is left. Afterwards it has no staging.
+    fn end(&mut self, core: &Core, header: Option<&Vec<u8>>) -> io::Result<()> {
         if self.file.is_none() {
             self.open(core)?;
         }
@@ -397,6 +412,11 @@ impl ShardWriter {
         if let Some(header) = header {
             file.write_at(&mut [IoSlice::new(header)], 0)?;
         }
-        file.sync()
+        self.staging = Buffer::default();
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.sync()
     }
 }

@@ -24,6 +24,7 @@ use crate::history::now_ms;
 use std::io;
 use std::sync::Arc;
 
+use larder_base::group_commit::GroupCommit;
 use object_store::{Attributes, PutMode};
 use tokio::sync::MutexGuard;
 
@@ -66,6 +67,8 @@ pub struct Request {
     pub path: String,
     pub attributes: Attributes,
     pub mode: PutMode,
+    /// A long object may be made durable with others.
+    pub group: Option<GroupCommit>,
 }
 
 /// How a commit ended that was not refused.
@@ -114,7 +117,7 @@ impl Core {
                 other => other?,
             };
             let draft = Arc::new(draft);
-            let failures = self.write_shards(&draft, &data).await?;
+            let failures = self.write_shards(&draft, &data, request.group).await?;
             if failures.is_empty() {
                 let order = match held.take() {
                     Some(order) => order,
@@ -186,14 +189,24 @@ impl Core {
         Ok(Draft { object, attributes, _placed: placed })
     }
 
-    /// Writes and syncs all shards under temporary names.
-    async fn write_shards(self: &Arc<Self>, draft: &Arc<Draft>, data: &Arc<Gather>) -> Result<Vec<Failure>, PoolError> {
+    /// Writes and syncs all shards under temporary names, those of a long object with others of its `group`.
+    async fn write_shards(
+        self: &Arc<Self>,
+        draft: &Arc<Draft>,
+        data: &Arc<Gather>,
+        group: Option<GroupCommit>,
+    ) -> Result<Vec<Failure>, PoolError> {
         let geometry = draft.object.geometry;
+        let are_small = ShardWriters::are_small(self, &draft.object);
+        let member = match group.filter(|_| !are_small) {
+            Some(terms) => Some(self.objects.groups.join(terms).await),
+            None => None,
+        };
         let mut writers = ShardWriters::of_whole(self, &draft.object, draft.headers());
-        if writers.are_small() && data.length <= INLINE_BYTES_MAX {
+        if are_small && data.length <= INLINE_BYTES_MAX {
             writers.write_stripes(geometry, data, 0);
         } else {
-            if !writers.are_small() {
+            if !are_small {
                 writers = writers.open(self).await?;
             }
             let data = data.clone();
@@ -206,7 +219,15 @@ impl Core {
             };
             writers = self.blocking(write).await?;
         }
-        if writers.failures().is_empty() {
+        if let Some(member) = member {
+            if writers.failures().is_empty() {
+                writers = writers.end(self).await?;
+            }
+            if writers.failures().is_empty() {
+                member.written(data.length).await;
+                writers = writers.sync(self).await?;
+            }
+        } else if writers.failures().is_empty() {
             writers = writers.finish(self, Headers::new()).await?;
         }
         Ok(writers.into_failures())

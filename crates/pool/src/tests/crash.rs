@@ -335,7 +335,7 @@ async fn a_put_that_was_outrun_is_not_committed() {
     let bench = Bench::new(2);
     let pool = bench.create(Layout::Mirror2).await;
     let path = Path::from("a");
-    let request = Request { path: "a".into(), attributes: Default::default(), mode: PutMode::Overwrite };
+    let request = Request { path: "a".into(), attributes: Default::default(), mode: PutMode::Overwrite, group: None };
     for deleted in [false, true] {
         let draft = std::sync::Arc::new(pool.core.draft(&request, 5, &[]).unwrap());
         pool.store().put(&path, "later".into()).await.unwrap();

@@ -17,8 +17,8 @@ use super::xdr::padding;
 
 /// A reply without data up to this size is copied; a larger one becomes a segment of its own.
 const COPY_BYTES_MAX: usize = 8 << 10;
-/// Segments handed to the kernel at once.
-const SLICES_MAX: usize = 64;
+/// Segments handed to the kernel at once: a MiB that lies in blocks of a pool.
+const SLICES_MAX: usize = 256;
 
 /// An answer: its encoded bytes with the record mark set, and file data that follows them.
 #[derive(Debug, Default)]

@@ -2,11 +2,11 @@
 
 pub mod chain;
 pub(crate) mod channels;
-pub(crate) mod client_negotiate;
 pub mod credits;
 mod ending;
 pub mod limits;
 pub mod listener;
+pub(crate) mod negotiated;
 pub mod outbound;
 pub mod pending;
 pub mod reader;

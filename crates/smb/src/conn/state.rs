@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::proto::auth::ntlm::{Identity, NtlmServer};
-use crate::proto::crypto::{Cipher, PreauthIntegrity, SessionCipher, SigningAlgo};
-use crate::proto::messages::{Dialect, FileId};
+use crate::proto::crypto::{PreauthIntegrity, SessionCipher, SigningAlgo};
+use crate::proto::messages::FileId;
 use tokio::sync::RwLock;
 use tracing::warn;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::access_mask::Access;
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::conn::channels::{ChannelKeys, Channels};
-use crate::conn::client_negotiate::ClientNegotiate;
+use crate::conn::negotiated::Negotiation;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::PendingOps;
 use crate::error::{SmbError, SmbResult};
@@ -48,18 +48,13 @@ pub struct SigningKey {
 /// One connection's negotiated state and its session/tree/open tables.
 pub struct Connection {
     pub server_guid: Uuid,
-    pub client_guid: tokio::sync::RwLock<Uuid>,
-    pub dialect: tokio::sync::RwLock<Option<Dialect>>,
-    pub signing_algo: tokio::sync::RwLock<SigningAlgo>,
-    /// Connection.CipherId: the cipher SMB 3.x sessions encrypt with, `None`
-    /// when the client cannot encrypt.
-    pub cipher: tokio::sync::RwLock<Option<Cipher>>,
+    pub(crate) negotiated: Negotiation,
     /// Connection.PreauthIntegrityHashValue after NEGOTIATE. SMB 3.1.1
     /// SESSION_SETUP exchanges fork this into `session_preauth`.
     pub preauth: Mutex<PreauthIntegrity>,
     /// Max READ/WRITE sizes advertised in the NEGOTIATE response.
-    pub max_read_size: tokio::sync::RwLock<u32>,
-    pub max_write_size: tokio::sync::RwLock<u32>,
+    pub max_read_size: u32,
+    pub max_write_size: u32,
 
     /// Sessions keyed by SessionId.
     pub sessions: RwLock<HashMap<u64, Arc<RwLock<Session>>>>,
@@ -95,9 +90,6 @@ pub struct Connection {
     /// When each SESSION_SETUP exchange in `pending_auths` started.
     pub pending_auth_started: Mutex<HashMap<u64, std::time::Instant>>,
 
-    /// The client's NEGOTIATE request, kept for FSCTL_VALIDATE_NEGOTIATE_INFO
-    /// and the session signing rules.
-    pub client_negotiate: Mutex<Option<ClientNegotiate>>,
     /// Failed logons on this connection.
     pub logon_failures: AtomicU32,
 
@@ -125,13 +117,10 @@ impl Connection {
     pub fn new(server_guid: Uuid, max_read_size: u32, max_write_size: u32) -> Self {
         Self {
             server_guid,
-            client_guid: tokio::sync::RwLock::new(Uuid::nil()),
-            dialect: tokio::sync::RwLock::new(None),
-            signing_algo: tokio::sync::RwLock::new(SigningAlgo::HmacSha256),
-            cipher: tokio::sync::RwLock::new(None),
+            negotiated: Negotiation::default(),
             preauth: Mutex::new(PreauthIntegrity::new()),
-            max_read_size: tokio::sync::RwLock::new(max_read_size),
-            max_write_size: tokio::sync::RwLock::new(max_write_size),
+            max_read_size,
+            max_write_size,
             sessions: RwLock::new(HashMap::new()),
             channel_keys: ChannelKeys::default(),
             ended_sessions: Mutex::default(),
@@ -141,7 +130,6 @@ impl Connection {
             closing: AtomicBool::new(false),
             credits: Mutex::new(crate::conn::credits::CreditWindow::new()),
             pending_auth_started: Mutex::new(HashMap::new()),
-            client_negotiate: Mutex::new(None),
             logon_failures: AtomicU32::new(0),
             open_count: Arc::default(),
             peer_addr: None,
@@ -190,7 +178,7 @@ impl Connection {
         if session.is_anonymous() || key == [0; 16] {
             return None;
         }
-        let algo = *self.signing_algo.read().await;
+        let algo = self.negotiated.signing_algo();
         Some(SigningKey { algo, key })
     }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::reply::{ReplyForm, build_response_bytes, grant_credits};
-use crate::conn::client_negotiate::ClientNegotiate;
+use crate::conn::negotiated::{ClientNegotiate, Negotiated};
 use crate::conn::state::Connection;
 use crate::handlers;
 use crate::ntstatus;
+use crate::proto::crypto::SigningAlgo;
 use crate::proto::header::{Command, HeaderTail, Smb2Header};
 use crate::proto::messages::Dialect;
 use crate::state::ServerState;
@@ -86,18 +87,22 @@ pub(super) async fn handle_smb1_multi_protocol(
         ..Default::default()
     };
     let resp = handlers::negotiate::multi_protocol_response(server, conn, chosen).await;
-    if resp.status == ntstatus::STATUS_SUCCESS {
-        *conn.dialect.write().await = Some(dialect);
-    }
-    // No SMB2 NEGOTIATE follows; what it would have told is nothing (MS-SMB2
+    // Of SMB 2.002 no SMB2 NEGOTIATE follows; what it would have told is nothing (MS-SMB2
     // 3.3.5.3.2), and FSCTL_VALIDATE_NEGOTIATE_INFO is held against that.
-    if dialect == Dialect::Smb202 {
-        *conn.client_negotiate.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ClientNegotiate {
-            capabilities: 0,
-            security_mode: 0,
-            guid: [0; 16],
-            dialects: vec![Dialect::Smb202.as_u16()],
-        });
+    if resp.status == ntstatus::STATUS_SUCCESS {
+        match dialect {
+            Dialect::Smb202 => {
+                let dialects = vec![dialect.as_u16()];
+                let client = ClientNegotiate { capabilities: 0, security_mode: 0, guid: [0; 16], dialects };
+                conn.negotiated.set(Negotiated {
+                    dialect,
+                    signing_algo: SigningAlgo::HmacSha256,
+                    cipher: None,
+                    client,
+                });
+            }
+            _ => conn.negotiated.set_wildcard(),
+        }
     }
     let granted = grant_credits(conn, &req_hdr);
     Some(build_response_bytes(conn, &req_hdr, resp, None, granted, ReplyForm::Sync).await.0)

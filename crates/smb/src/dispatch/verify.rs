@@ -21,7 +21,7 @@ use crate::state::ServerState;
 /// message inside, its TRANSFORM_HEADER SessionId and that session's keys.
 /// Every failure closes the connection.
 pub(super) async fn decrypt_frame(conn: &Connection, frame: Bytes) -> Result<(Bytes, u64, Arc<SessionCipher>), String> {
-    if conn.cipher.read().await.is_none() {
+    if conn.negotiated.cipher().is_none() {
         return Err("encryption is not negotiated".into());
     }
     let session_id = transform_session_id(&frame).ok_or("message shorter than its header")?;
@@ -87,7 +87,7 @@ pub(super) async fn verify_request_signature(
         }
         let key = conn.channel_keys.get(hdr.session_id).unwrap_or(sess.signing_key);
         drop(sess);
-        let algo = *conn.signing_algo.read().await;
+        let algo = conn.negotiated.signing_algo();
         if let Err(e) = crate::proto::crypto::verify(frame, &key, algo) {
             warn!(error = %e, "request signature verification failed");
             return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));

@@ -33,7 +33,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
     let Some(open_arc) = lookup_open(&tree, req.file_id).await else {
         return done(ntstatus::STATUS_FILE_CLOSED);
     };
-    if req.output_buffer_length > *conn.max_read_size.read().await {
+    if req.output_buffer_length > conn.max_read_size {
         return done(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let share = Arc::clone(&tree.read().await.share);

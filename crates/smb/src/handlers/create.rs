@@ -142,8 +142,8 @@ impl CreateArgs {
             Identity::User { user, .. } => Some(user.clone()),
             Identity::Anonymous => None,
         };
-        let dialect = *conn.dialect.read().await;
-        let client = *conn.client_guid.read().await;
+        let dialect = conn.negotiated.dialect();
+        let client = conn.negotiated.client_guid();
 
         let mut queries =
             ContextQueries::parse(&req.create_contexts, dialect).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;

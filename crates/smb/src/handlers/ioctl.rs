@@ -77,7 +77,7 @@ pub async fn handle(
         },
         None => None,
     };
-    let max_transact = *conn.max_read_size.read().await;
+    let max_transact = conn.max_read_size;
     if req.input_count > max_transact || req.max_input_response > max_transact || req.max_output_response > max_transact
     {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
@@ -224,8 +224,8 @@ async fn validate_negotiate_info(
     req: &IoctlRequest,
     input: &[u8],
 ) -> HandlerResponse {
-    let dialect = *conn.dialect.read().await;
-    let client = conn.client_negotiate.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    let dialect = conn.negotiated.dialect();
+    let client = conn.negotiated.client();
     let terminate = |reason: &str| {
         warn!(reason, "VALIDATE_NEGOTIATE_INFO failed; closing the connection");
         conn.request_disconnect();
@@ -302,7 +302,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 mod tests {
     use super::*;
     use crate::access_mask::Access;
-    use crate::conn::client_negotiate::ClientNegotiate;
+    use crate::conn::negotiated::{ClientNegotiate, Negotiated};
     use crate::conn::state::{Session, TreeConnect};
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::header::{Command, HeaderTail};
@@ -313,15 +313,16 @@ mod tests {
     const DIALECTS: [u16; 2] = [0x0300, 0x0302];
 
     async fn connection(dialect: Dialect) -> (Arc<ServerState>, Arc<Connection>) {
+        offered(dialect, &DIALECTS).await
+    }
+
+    async fn offered(dialect: Dialect, dialects: &[u16]) -> (Arc<ServerState>, Arc<Connection>) {
         let server = crate::SmbServer::builder().listen("127.0.0.1:0".parse().unwrap()).build().expect("build").state();
         let conn = Arc::new(Connection::new(server.config.server_guid, 65536, 65536));
-        *conn.dialect.write().await = Some(dialect);
-        *conn.client_negotiate.lock().unwrap() = Some(ClientNegotiate {
-            capabilities: 0x44,
-            security_mode: 0x0001,
-            guid: GUID,
-            dialects: DIALECTS.to_vec(),
-        });
+        let dialects = dialects.to_vec();
+        let client = ClientNegotiate { capabilities: 0x44, security_mode: 0x0001, guid: GUID, dialects };
+        let signing_algo = crate::proto::crypto::SigningAlgo::HmacSha256;
+        conn.negotiated.set(Negotiated { dialect, signing_algo, cipher: None, client });
         let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
         let tree = TreeConnect::new(1, ShareBindings::ipc(), Access::Read);
         session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
@@ -399,9 +400,8 @@ mod tests {
 
     #[tokio::test]
     async fn validate_negotiate_info_on_smb311_requests_a_disconnect() {
-        let (server, conn) = connection(Dialect::Smb311).await;
         let dialects = [0x0300, 0x0302, 0x0311];
-        conn.client_negotiate.lock().unwrap().as_mut().unwrap().dialects = dialects.to_vec();
+        let (server, conn) = offered(Dialect::Smb311, &dialects).await;
         let body = validate_body(0x44, GUID, 0x0001, &dialects, 24);
         handle(&server, &conn, &header(), &body).await;
         assert!(conn.disconnect_requested());

@@ -130,7 +130,7 @@ async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) ->
     // MS-SMB2 3.3.5.14: a request that is sent again, after a reconnect or
     // through another channel, has been carried out already. Other opens send
     // no sequences.
-    let may_repeat = open.durable.is_some() || has_channels(*conn.dialect.read().await);
+    let may_repeat = open.durable.is_some() || has_channels(conn.negotiated.dialect());
     let sequence = LockSequences::of(req.lock_sequence).filter(|_| may_repeat);
     if let Some((index, number)) = sequence
         && open.lock_sequences.is_replay(index, number)

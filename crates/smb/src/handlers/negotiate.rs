@@ -11,9 +11,8 @@ use crate::proto::messages::{
 };
 use binrw::BinRead;
 use tracing::info;
-use uuid::Uuid;
 
-use crate::conn::client_negotiate::{ClientNegotiate, SIGNING_REQUIRED};
+use crate::conn::negotiated::{ClientNegotiate, Negotiated, SIGNING_REQUIRED};
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
@@ -154,12 +153,6 @@ pub async fn handle(
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    *conn.client_negotiate.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ClientNegotiate {
-        capabilities: req.capabilities,
-        security_mode: req.security_mode,
-        guid: req.client_guid,
-        dialects: req.dialects.clone(),
-    });
     if req.dialects.is_empty() {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
@@ -177,20 +170,25 @@ pub async fn handle(
         None
     };
 
-    *conn.dialect.write().await = Some(dialect);
-    *conn.client_guid.write().await = Uuid::from_bytes(req.client_guid);
     let signing_algorithm = contexts.as_ref().and_then(|c| c.signing_algorithm);
-    *conn.signing_algo.write().await = match (dialect, signing_algorithm) {
+    let signing_algo = match (dialect, signing_algorithm) {
         (Dialect::Smb202 | Dialect::Smb210, _) => SigningAlgo::HmacSha256,
         (_, Some(SigningCapabilities::ALGORITHM_AES_GMAC)) => SigningAlgo::AesGmac,
         (_, Some(SigningCapabilities::ALGORITHM_HMAC_SHA256)) => SigningAlgo::HmacSha256,
         _ => SigningAlgo::AesCmac,
     };
-    *conn.cipher.write().await = match (dialect, &contexts) {
+    let cipher = match (dialect, &contexts) {
         (Dialect::Smb300 | Dialect::Smb302, _) => cipher_30(req.capabilities),
         (Dialect::Smb311, Some(c)) => c.cipher.flatten(),
         _ => None,
     };
+    let client = ClientNegotiate {
+        capabilities: req.capabilities,
+        security_mode: req.security_mode,
+        guid: req.client_guid,
+        dialects: req.dialects.clone(),
+    };
+    conn.negotiated.set(Negotiated { dialect, signing_algo, cipher, client });
 
     // Build SPNEGO security blob (mech-list-only, advertising NTLMSSP).
     let security_blob = encode_init_response();
@@ -274,8 +272,8 @@ pub async fn handle(
         negotiate_context_offset = (post_security + 7) & !7;
     }
 
-    let max_read_size = *conn.max_read_size.read().await;
-    let max_write_size = *conn.max_write_size.read().await;
+    let max_read_size = conn.max_read_size;
+    let max_write_size = conn.max_write_size;
     let max_transact_size = max_read_size;
 
     let resp = NegotiateResponse {
@@ -335,8 +333,8 @@ pub async fn multi_protocol_response(
     let security_blob = encode_init_response();
     let security_buffer_offset: u16 = 64 + 64;
     let security_buffer_length: u16 = security_blob.len() as u16;
-    let max_read_size = *conn.max_read_size.read().await;
-    let max_write_size = *conn.max_write_size.read().await;
+    let max_read_size = conn.max_read_size;
+    let max_write_size = conn.max_write_size;
     let max_transact_size = max_read_size;
 
     let resp = NegotiateResponse {

@@ -30,14 +30,14 @@ pub async fn handle(
         Err(status) => return HandlerResponse::err(status),
     };
     let structure_size = body.get(..2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     match structure_size {
         // MS-SMB2 3.3.5.22.2.
         Some(LEASE_ACK_SIZE) if dialect != Some(Dialect::Smb202) => {
             let Ok(ack) = LeaseBreakAck::parse(body) else {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
             };
-            let client = *conn.client_guid.read().await;
+            let client = conn.negotiated.client_guid();
             let Some(id) = LeaseId::of_client(client, ack.lease_key) else {
                 return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
             };

@@ -247,10 +247,10 @@ async fn read(
     if pipe.granted_access & FILE_READ_DATA == 0 {
         return fail(ntstatus::STATUS_ACCESS_DENIED);
     }
-    if req.length > *conn.max_read_size.read().await {
+    if req.length > conn.max_read_size {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     if matches!(dialect, Some(Dialect::Smb302 | Dialect::Smb311)) && req.flags & ReadRequest::FLAG_READ_UNBUFFERED != 0
     {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
@@ -364,10 +364,10 @@ async fn write(
     if pipe.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
         return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    if req.length > *conn.max_write_size.read().await {
+    if req.length > conn.max_write_size {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     if !channel_is_valid(dialect, req.channel) || req.data_offset > MAX_DATA_OFFSET {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
@@ -456,7 +456,7 @@ async fn checked_input<'a>(conn: &Arc<Connection>, req: &IoctlRequest, body: &'a
     if req.flags != IoctlRequest::FLAG_IS_FSCTL {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
-    let max_transact = *conn.max_read_size.read().await;
+    let max_transact = conn.max_read_size;
     if req.input_count > max_transact || req.max_input_response > max_transact || req.max_output_response > max_transact
     {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
@@ -466,7 +466,7 @@ async fn checked_input<'a>(conn: &Arc<Connection>, req: &IoctlRequest, body: &'a
 
 /// QUERY_INFO on a pipe answers FileStandardInformation only.
 async fn query_pipe_info(conn: &Arc<Connection>, req: &QueryInfoRequest) -> HandlerResponse {
-    if req.output_buffer_length > *conn.max_read_size.read().await {
+    if req.output_buffer_length > conn.max_read_size {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     if !matches!(req.info_type_enum(), Some(InfoType::File)) || req.file_information_class != FILE_STANDARD_INFORMATION
@@ -474,7 +474,7 @@ async fn query_pipe_info(conn: &Arc<Connection>, req: &QueryInfoRequest) -> Hand
         return HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED);
     }
     if req.output_buffer_length < 24 {
-        let smb311 = *conn.dialect.read().await == Some(Dialect::Smb311);
+        let smb311 = conn.negotiated.dialect() == Some(Dialect::Smb311);
         return query_info::info_length_mismatch(smb311);
     }
     // AllocationSize, EndOfFile, NumberOfLinks, DeletePending, Directory.

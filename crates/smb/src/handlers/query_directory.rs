@@ -50,7 +50,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     // NEGOTIATE advertises MaxTransactSize equal to MaxReadSize.
-    if req.output_buffer_length > *conn.max_read_size.read().await {
+    if req.output_buffer_length > conn.max_read_size {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     if open.granted_access & FILE_LIST_DIRECTORY == 0 {

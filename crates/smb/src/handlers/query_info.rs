@@ -63,10 +63,10 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
     // NEGOTIATE advertises MaxTransactSize equal to MaxReadSize.
-    if req.output_buffer_length > *conn.max_read_size.read().await {
+    if req.output_buffer_length > conn.max_read_size {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let smb311 = *conn.dialect.read().await == Some(Dialect::Smb311);
+    let smb311 = conn.negotiated.dialect() == Some(Dialect::Smb311);
     let cap = req.output_buffer_length as usize;
 
     let open = open_arc.read().await;

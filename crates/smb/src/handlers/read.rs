@@ -17,7 +17,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    let max_read = *conn.max_read_size.read().await;
+    let max_read = conn.max_read_size;
     if req.length > max_read {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
@@ -39,7 +39,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         if open.is_directory {
             return HandlerResponse::err(ntstatus::STATUS_INVALID_DEVICE_REQUEST);
         }
-        if !channel_is_valid(*conn.dialect.read().await, req.channel) {
+        if !channel_is_valid(conn.negotiated.dialect(), req.channel) {
             return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         // MS-FSA 2.1.5.3: offsets are signed.

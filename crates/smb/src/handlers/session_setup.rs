@@ -209,18 +209,18 @@ async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>
 /// Why `session`, which `other` has, is not bound to `conn`: what Windows
 /// finds amiss comes first (smbtorture's `bind_negative`). `None` if it may be.
 async fn binding_refusal(conn: &Connection, other: &Connection, session: &RwLock<Session>) -> Option<u32> {
-    let (algo, own_algo) = (session.read().await.signing_algo, *conn.signing_algo.read().await);
+    let (algo, own_algo) = (session.read().await.signing_algo, conn.negotiated.signing_algo());
     if own_algo != algo && algo == SigningAlgo::AesGmac {
         return Some(ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE);
     }
     if own_algo != algo && own_algo == SigningAlgo::AesGmac {
         return Some(ntstatus::STATUS_NOT_SUPPORTED);
     }
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     if dialect.is_none_or(|d| d.as_u16() < Dialect::Smb300.as_u16()) {
         return Some(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
     }
-    if dialect != *other.dialect.read().await || *conn.cipher.read().await != *other.cipher.read().await {
+    if dialect != other.negotiated.dialect() || conn.negotiated.cipher() != other.negotiated.cipher() {
         return Some(ntstatus::STATUS_INVALID_PARAMETER);
     }
     None
@@ -466,7 +466,7 @@ async fn continue_exchange(
     }
 
     let session_base_key = outcome.session_key;
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     let Some(dialect) = dialect else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
@@ -475,7 +475,7 @@ async fn continue_exchange(
     // sessions IS_GUEST. Authenticated sessions on a connection with a
     // cipher get encryption keys.
     let anonymous = matches!(outcome.identity, Identity::Anonymous);
-    let cipher = (*conn.cipher.read().await).filter(|_| !anonymous);
+    let cipher = conn.negotiated.cipher().filter(|_| !anonymous);
     let session_flags = if guest {
         SessionSetupResponse::FLAG_IS_GUEST
     } else if anonymous {
@@ -537,7 +537,7 @@ async fn continue_exchange(
     let signing_key = signing_key(dialect, &session_base_key);
     let signing_required = signing_required(server, conn, req, &outcome.identity);
     let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_key, signing_required, None);
-    session.signing_algo = *conn.signing_algo.read().await;
+    session.signing_algo = conn.negotiated.signing_algo();
     if let Err(status) = session.channels.add(conn) {
         return HandlerResponse::err(status);
     }
@@ -714,12 +714,7 @@ fn signing_required(server: &ServerState, conn: &Connection, req: &SessionSetupR
     if matches!(identity, Identity::Anonymous) {
         return false;
     }
-    let should_sign = conn
-        .client_negotiate
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .as_ref()
-        .is_some_and(|n| n.should_sign());
+    let should_sign = conn.negotiated.client().is_some_and(|client| client.should_sign());
     req.security_mode & SessionSetupRequest::SECURITY_SIGNING_REQUIRED != 0
         || should_sign
         || server.auth.settings.require_signing
@@ -885,7 +880,7 @@ mod tests {
     async fn connection(state: &Arc<ServerState>) -> Arc<Connection> {
         let conn = Arc::new(Connection::new(state.config.server_guid, 65536, 65536));
         state.active_connections.register(&conn).await;
-        *conn.dialect.write().await = Some(Dialect::Smb210);
+        conn.negotiated.set_dialect(Dialect::Smb210, SigningAlgo::HmacSha256);
         conn
     }
 
@@ -936,15 +931,17 @@ mod tests {
         let (sid, challenge) = first_round(&state, &conn).await;
         let auth = ntlm_authenticate(&challenge, "alice", "password");
 
-        // Hold the dialect so the logon stops after authenticating.
-        let dialect = conn.dialect.write().await;
+        // The logon stops after authenticating, where it adds its session.
+        let sessions = conn.sessions.read().await;
         let logon = tokio::spawn({
             let (state, conn) = (state.clone(), conn.clone());
             async move { handle(&state, &conn, &header(sid), &body(&auth)).await.status }
         });
         tokio::time::sleep(Duration::from_millis(50)).await;
-        config.remove_user("alice").await.unwrap();
-        drop(dialect);
+        let removal = tokio::spawn(async move { config.remove_user("alice").await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(sessions);
+        removal.await.unwrap().unwrap();
         assert_ne!(logon.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert!(conn.sessions.read().await.is_empty());
     }

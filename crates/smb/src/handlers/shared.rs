@@ -43,7 +43,7 @@ pub(super) fn has_channels(dialect: Option<Dialect>) -> bool {
 /// Begins a change through `open` (MS-SMB2 3.3.5.2.10): a WRITE, SET_INFO or
 /// IOCTL. It is under way until what is returned is dropped.
 pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Open) -> Result<Option<UnderWay>, u32> {
-    if !has_channels(*conn.dialect.read().await) {
+    if !has_channels(conn.negotiated.dialect()) {
         return Ok(None);
     }
     let is_replay = hdr.flags & SMB2_FLAGS_REPLAY_OPERATION != 0;
@@ -55,7 +55,7 @@ pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Ope
 /// (MS-SMB2 3.3.5.2.10).
 pub(super) async fn note_channel(conn: &Connection, hdr: &Smb2Header, open: &Open) {
     let sequence = hdr.channel_sequence();
-    if sequence != 0 && has_channels(*conn.dialect.read().await) {
+    if sequence != 0 && has_channels(conn.negotiated.dialect()) {
         open.channel_sequence.note(sequence);
     }
 }

@@ -38,7 +38,7 @@ pub async fn handle(
 
     // MS-SMB2 3.3.5.7: on 3.1.1 an authenticated session's TREE_CONNECT
     // must be signed or encrypted, or the connection is dropped.
-    if *conn.dialect.read().await == Some(Dialect::Smb311)
+    if conn.negotiated.dialect() == Some(Dialect::Smb311)
         && !anonymous
         && !encrypted
         && hdr.flags & SMB2_FLAGS_SIGNED == 0
@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use crate::conn::state::Session;
     use crate::proto::auth::ntlm::Identity;
+    use crate::proto::crypto::SigningAlgo;
     use crate::proto::header::{Command, HeaderTail};
     use tokio::sync::RwLock;
 
@@ -175,7 +176,7 @@ mod tests {
             .expect("build")
             .state();
         let conn = Arc::new(Connection::new(server.config.server_guid, 65536, 65536));
-        *conn.dialect.write().await = Some(dialect);
+        conn.negotiated.set_dialect(dialect, SigningAlgo::HmacSha256);
         let session = Session::new(identity, [0; 16], [0; 16], false, None);
         conn.sessions.write().await.insert(7, Arc::new(RwLock::new(session)));
         (server, conn)
@@ -260,7 +261,7 @@ mod tests {
         let config = server.config_handle();
         let conn = Arc::new(Connection::new(state.config.server_guid, 65536, 65536));
         state.active_connections.register(&conn).await;
-        *conn.dialect.write().await = Some(Dialect::Smb302);
+        conn.negotiated.set_dialect(Dialect::Smb302, SigningAlgo::HmacSha256);
         let session = Arc::new(RwLock::new(Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None)));
         conn.sessions.write().await.insert(7, session.clone());
 

@@ -25,7 +25,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> H
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    let max_write = *conn.max_write_size.read().await;
+    let max_write = conn.max_write_size;
     if req.length > max_write {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
@@ -37,7 +37,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> H
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
-    let dialect = *conn.dialect.read().await;
+    let dialect = conn.negotiated.dialect();
     if !channel_is_valid(dialect, req.channel) {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }

@@ -293,8 +293,7 @@ async fn a_lock_sent_again_through_another_channel_was_carried_out() {
         [(Dialect::Smb300, ntstatus::STATUS_SUCCESS), (Dialect::Smb210, ntstatus::STATUS_LOCK_NOT_GRANTED)]
     {
         let (state, _files) = server().await;
-        let mut peer = Peer::new(&state, true).await;
-        *peer.conn.dialect.write().await = Some(dialect);
+        let mut peer = Peer::of_dialect(&state, dialect).await;
         let file_id = create(&mut peer, &state, Open::default()).await.file_id;
         let numbered = numbered_lock_body(file_id, 0x11);
         let (_, reply) = peer.request(&state, Command::Lock, &numbered).await;

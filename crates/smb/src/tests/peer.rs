@@ -7,6 +7,7 @@ use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use crate::Access;
+use crate::conn::negotiated::{ClientNegotiate, Negotiated};
 use crate::conn::state::{Connection, Session, TreeConnect};
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::dispatch::{Outgoing, dispatch_frame};
@@ -41,26 +42,32 @@ impl Peer {
     /// [`Peer::new`] from the client `client`.
     pub(crate) async fn from_client(state: &Arc<ServerState>, signed: bool, client: Uuid) -> Self {
         let share = state.find_share("home").await.expect("share");
-        Self::on_share(state, signed, client, share, Access::ReadWrite).await
+        Self::on_share(state, signed, (Dialect::Smb300, client), share, Access::ReadWrite).await
+    }
+
+    /// [`Peer::new`], signed, with another dialect.
+    pub(crate) async fn of_dialect(state: &Arc<ServerState>, dialect: Dialect) -> Self {
+        let share = state.find_share("home").await.expect("share");
+        Self::on_share(state, true, (dialect, Uuid::nil()), share, Access::ReadWrite).await
     }
 
     /// [`Peer::new`] with tree 1 on IPC$.
     pub(crate) async fn on_ipc(state: &Arc<ServerState>, signed: bool) -> Self {
         let ipc = ShareBindings::ipc();
-        Self::on_share(state, signed, Uuid::nil(), ipc, Access::Read).await
+        Self::on_share(state, signed, (Dialect::Smb300, Uuid::nil()), ipc, Access::Read).await
     }
 
     async fn on_share(
         state: &Arc<ServerState>,
         signed: bool,
-        client: Uuid,
+        (dialect, client): (Dialect, Uuid),
         share: Arc<ShareBindings>,
         access: Access,
     ) -> Self {
         let conn = Arc::new(Connection::new(state.config.server_guid, 1 << 20, 1 << 20));
-        *conn.dialect.write().await = Some(Dialect::Smb300);
-        *conn.signing_algo.write().await = SigningAlgo::AesCmac;
-        *conn.client_guid.write().await = client;
+        let client =
+            ClientNegotiate { capabilities: 0, security_mode: 0, guid: client.into_bytes(), dialects: Vec::new() };
+        conn.negotiated.set(Negotiated { dialect, signing_algo: SigningAlgo::AesCmac, cipher: None, client });
         {
             let mut credits = conn.credits.lock().expect("credits");
             assert!(credits.consume(0, 1));

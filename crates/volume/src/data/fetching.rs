@@ -14,15 +14,16 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use larder_base::checksum::CallerVerifies;
 use larder_fs::*;
-use object_store::{GetOptions, ObjectStoreExt};
+use object_store::{Extensions, GetOptions, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking;
 use super::extents::SegmentId;
 use super::fetch::Fetch;
 use super::line::RANGE;
-use super::memory::Record;
+use super::memory::{Record, Together, fills};
 use super::pieces::{Codec, Part, RecordRef};
 use super::segment::object_path;
 use super::shared::{Inner, store_error};
@@ -65,7 +66,7 @@ impl Inner {
                     Entry::Vacant(vacant) => {
                         let fetch = Arc::new(Fetch::default());
                         // A fetch that ended since the plan has left the record in memory.
-                        if let Some(content) = self.parts.memory.get(&key) {
+                        if let Some(content) = self.parts.memory.get_in_sequence(&key, false) {
                             fetch.finish(Ok(content));
                         } else {
                             fresh.push((part.clone(), Arc::clone(&fetch)));
@@ -120,10 +121,12 @@ impl Inner {
     }
 
     /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks
-    /// together.
+    /// together. The bytes are yet to be verified.
     async fn get_chunks(&self, id: SegmentId, range: Range<u64>) -> FsResult<Vec<Bytes>> {
         let want = range.end - range.start;
-        let body = self.open_range(id, range).await?;
+        let mut extensions = Extensions::default();
+        extensions.insert(CallerVerifies);
+        let body = self.open_range(id, range, extensions).await?;
         let chunks: Vec<Bytes> = body.try_collect().await?;
         if chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>() != want {
             return Err(too_short(id));
@@ -132,10 +135,15 @@ impl Inner {
     }
 
     /// The bytes `range` of a segment object, as they arrive.
-    async fn open_range(&self, id: SegmentId, range: Range<u64>) -> FsResult<BoxStream<'static, FsResult<Bytes>>> {
+    async fn open_range(
+        &self,
+        id: SegmentId,
+        range: Range<u64>,
+        extensions: Extensions,
+    ) -> FsResult<BoxStream<'static, FsResult<Bytes>>> {
         let path = object_path(&self.parts.prefix, id);
         let failed = move |error| store_error(&format!("reading segment {:016x}", id.0), &error);
-        let options = GetOptions { range: Some(range.into()), ..GetOptions::default() };
+        let options = GetOptions { range: Some(range.into()), extensions, ..GetOptions::default() };
         let got = self.parts.store.get_opts(&path, options).await.map_err(failed)?;
         Ok(got.into_stream().map_err(failed).boxed())
     }
@@ -206,20 +214,41 @@ impl FetchRun {
             Some(stored) => unpack(&self.inner, &self.parts, stored, start).await,
             None => vec![None; self.parts.len()],
         };
+        let together = self.together(&unpacked, (end - start) as usize);
         for ((part, fetch), content) in self.parts.iter().zip(unpacked) {
             let result = match content {
                 Some(content) => Ok(content),
                 None => self.inner.fetch_again(part).await,
             };
-            self.finish(part, fetch, result);
+            self.finish(part, fetch, result, together.as_ref());
         }
     }
 
-    fn finish(&self, part: &Part, fetch: &Fetch, result: FsResult<Record>) {
+    /// The records that stay in the slots in which they were read, if those hold little else
+    /// (`memory.read_uncopied`).
+    fn together(&self, unpacked: &[Option<Record>], read_bytes: usize) -> Option<Arc<Together>> {
+        let is_raw = |part: &Part| part.record.codec == Codec::Raw && part.number().is_none();
+        let stay = |content: &Option<Record>| content.as_ref().is_some_and(Record::lies_in_slots);
+        let found = self.parts.iter().zip(unpacked);
+        let staying: Vec<&Part> =
+            found.filter(|((part, _), content)| is_raw(part) && stay(content)).map(|((part, _), _)| part).collect();
+        let bytes: usize = staying.iter().map(|part| part.raw_len() as usize).sum();
+        let keys = || staying.iter().map(|part| self.inner.key(part)).collect();
+        fills(bytes, read_bytes).then(|| self.inner.parts.memory.together(keys()))
+    }
+
+    fn finish(&self, part: &Part, fetch: &Fetch, result: FsResult<Record>, together: Option<&Arc<Together>>) {
         let (key, memory) = (self.inner.key(part), &self.inner.parts.memory);
+        let shared = together.filter(|together| together.holds(&key));
+        // A packed one was unpacked into memory of its own.
+        let lies_elsewhere = shared.is_none() && part.record.codec == Codec::Raw;
+        let result = result.map(|content| if lies_elsewhere { Record::kept(content.chunks()) } else { content });
         if let Ok(content) = &result {
             self.inner.parts.mark_sealed(content.chunks());
-            memory.insert(key, content.clone());
+            match shared {
+                Some(together) => memory.insert_shared(key, content.clone(), together),
+                None => memory.insert(key, content.clone()),
+            }
             if self.inner.parts.is_far() {
                 memory.keep(&key);
             }
@@ -236,7 +265,7 @@ impl FetchRun {
         };
         let clock = &self.inner.parts.clock;
         let (begun, start, bytes) = (clock.elapsed(), range.start, range.end - range.start);
-        let (stream, failed) = match self.inner.open_range(segment, range).await {
+        let (stream, failed) = match self.inner.open_range(segment, range, Extensions::default()).await {
             Ok(stream) => (stream, None),
             Err(error) => (futures::stream::empty().boxed(), Some(error)),
         };
@@ -247,13 +276,13 @@ impl FetchRun {
             let stored = match body.take(part.stored()).await {
                 Ok(stored) => stored,
                 Err(error) => {
-                    self.finish(part, fetch, Err(error));
+                    self.finish(part, fetch, Err(error), None);
                     continue;
                 }
             };
             let unpacked = unpack(&self.inner, std::slice::from_ref(one), stored, part.stored().start).await;
             match unpacked.into_iter().next().flatten() {
-                Some(content) => self.finish(part, fetch, Ok(content)),
+                Some(content) => self.finish(part, fetch, Ok(content), None),
                 None => damaged.push((part, fetch)),
             }
         }
@@ -264,7 +293,7 @@ impl FetchRun {
         drop(turn);
         for (part, fetch) in damaged {
             let again = self.inner.fetch_again(part).await;
-            self.finish(part, fetch, again);
+            self.finish(part, fetch, again, None);
         }
     }
 }

@@ -12,6 +12,8 @@
 //!   and share segments.
 //! - `flush.ordered_commits`: up to [`PUTS_MAX`] puts run together; commits happen in the order of
 //!   collecting (`data.commit_in_order`), one at a time.
+//! - `flush.in_groups`: a store may hold back a quarter of all dirty data, written but not flushed, so
+//!   that one flush of the disks serves several loads. A load that a caller waits for ends that.
 //! - `flush.put_until_stored`: a put that fails is tried again in its place in the order, after a
 //!   pause. Each failure is reported to the callers that wait for one of its inodes, and to writers
 //!   that wait for memory.
@@ -23,9 +25,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use larder_base::group_commit::GroupCommit;
 use larder_fs::*;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -47,8 +50,8 @@ use crate::properties::Compression;
 
 /// Dirty data older than this is flushed: 5 s are promised, the put takes some of it.
 const AGE_MAX: Duration = Duration::from_secs(3);
-/// Segment puts under way together.
-pub(super) const PUTS_MAX: usize = 3;
+/// Segment puts under way together, beside those that are held back.
+const PUTS_MAX: usize = 3;
 /// Payload of one segment: index and a last large piece still fit the object's bound.
 pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
 const _: () = assert!(LOAD_BYTES_MAX + WINDOW_BYTES < SEGMENT_BYTES_MAX);
@@ -60,12 +63,28 @@ const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// Puts that a store may hold back, written but not flushed (`flush.in_groups`). None where so few
+/// loads may be dirty that writers would soon wait for them.
+fn held_puts(dirty_max: u64) -> usize {
+    match dirty_max / 4 / LOAD_BYTES_MAX {
+        0 | 1 => 0,
+        count => count as usize,
+    }
+}
+
+/// Segment puts at once, with those that are held back.
+pub(super) fn puts_max(dirty_max: u64) -> usize {
+    PUTS_MAX + held_puts(dirty_max)
+}
+
 /// The ranges that one flush took.
 #[derive(Default)]
 pub(super) struct Load {
     pub(super) inodes: Vec<LoadInode>,
     pub(super) charge: u64,
     bytes: u64,
+    /// A caller waits for it, and has nothing that comes later.
+    is_awaited: bool,
 }
 
 pub(super) struct LoadInode {
@@ -161,7 +180,7 @@ impl Inner {
 
     /// Starts the two tasks of the flusher.
     pub(super) fn start_flusher(self: &Arc<Self>) {
-        let (hand, handed) = mpsc::channel(PUTS_MAX);
+        let (hand, handed) = mpsc::channel(puts_max(self.parts.memory.dirty_max()));
         let flusher = tokio::spawn(Arc::clone(self).run_flusher(hand));
         let committer = tokio::spawn(Arc::clone(self).run_committer(handed));
         self.tasks.lock().extend([flusher, committer]);
@@ -184,8 +203,9 @@ impl Inner {
             let Some(load) = load else { continue };
             let this = Arc::clone(&self);
             let (parts, load) = load.split();
+            let is_awaited = load.is_awaited;
             let task = tokio::spawn(async move {
-                let built = this.build_and_put(parts).await;
+                let built = this.build_and_put(parts, is_awaited).await;
                 drop(permit);
                 built
             });
@@ -217,6 +237,7 @@ impl Inner {
     fn collect(&self, uncut: &Uncut<'_>) -> Option<Load> {
         let mut load = Load::default();
         let mut seen = HashSet::new();
+        let mut oldest = None;
         let urgent_only = {
             let mut queue = self.queue.lock();
             queue.collecting = true;
@@ -239,10 +260,15 @@ impl Inner {
                 continue;
             }
             drop(queue);
+            oldest = oldest.or(since);
             self.take_from(uncut, inode, since, target, &mut load);
         }
         let mut queue = self.queue.lock();
         queue.put_back();
+        load.is_awaited = match urgent_only {
+            true => load.inodes.iter().any(|inode| inode.flushed_seq.is_some()),
+            false => oldest.is_some_and(|oldest| queue.ends_hurry(oldest)),
+        };
         // Under the lock of the queue: a caller that sees that an inode was taken out also sees how
         // many loads there are.
         if !load.inodes.is_empty() {
@@ -305,7 +331,7 @@ impl Inner {
         Some((LoadInode { inode: Arc::clone(inode), taken, zeros, size, flushed_seq }, charge, bytes))
     }
 
-    async fn build_and_put(self: Arc<Self>, parts: Vec<BuildInode>) -> FsResult<Built> {
+    async fn build_and_put(self: Arc<Self>, parts: Vec<BuildInode>, is_awaited: bool) -> FsResult<Built> {
         let bytes: u64 = parts.iter().flat_map(|part| &part.taken).map(|t| t.len.min(LOAD_BYTES_MAX)).sum();
         let made = self.next_segment();
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
@@ -318,7 +344,7 @@ impl Inner {
             blocking::run_blocking(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
         };
         if let Some((id, payload, _, _)) = &built.segment {
-            self.put_segment(*id, payload, &inodes).await?;
+            self.put_segment(*id, payload, &inodes, is_awaited).await?;
         }
         Ok(built)
     }
@@ -330,12 +356,20 @@ impl Inner {
     }
 
     /// Puts until it succeeds or the volume stops (`flush.put_until_stored`).
-    pub(super) async fn put_segment(&self, id: SegmentId, payload: &PutPayload, inodes: &[Arc<Inode>]) -> FsResult<()> {
+    async fn put_segment(
+        &self,
+        id: SegmentId,
+        payload: &PutPayload,
+        inodes: &[Arc<Inode>],
+        is_awaited: bool,
+    ) -> FsResult<()> {
         let path = object_path(&self.parts.prefix, id);
+        let bytes_max = held_puts(self.parts.memory.dirty_max()) as u64 * LOAD_BYTES_MAX;
+        let group = (bytes_max > 0).then_some(GroupCommit { bytes_max, is_awaited });
         let mut pause = RETRY_MIN;
         let began = std::time::Instant::now();
         loop {
-            let error = match self.put_once(&path, payload.clone()).await {
+            let error = match self.put_once(&path, payload.clone(), group).await {
                 Ok(()) => {
                     self.failing.lock().take();
                     self.counts.flush.add(began.elapsed());
@@ -354,11 +388,18 @@ impl Inner {
     }
 
     /// Puts a segment, after the mark that says that its records may have pieces.
-    pub(super) async fn put_once(&self, path: &Path, payload: PutPayload) -> FsResult<()> {
+    pub(super) async fn put_once(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        group: Option<GroupCommit>,
+    ) -> FsResult<()> {
         self.parts.marks.set(features::PIECES).await?;
         let failed = |error: &object_store::Error| store_error(&format!("writing {path}"), error);
         if !self.parts.shared {
-            return self.parts.store.put(path, payload).await.map(drop).map_err(|error| failed(&error));
+            let mut options = PutOptions::default();
+            group.map(|group| options.extensions.insert(group));
+            return self.parts.store.put_opts(path, payload, options).await.map(drop).map_err(|error| failed(&error));
         }
         // The name is this opening's alone: what is there already is an earlier try of the same put, whose answer was lost.
         let length = payload.content_length() as u64;

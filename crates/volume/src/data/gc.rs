@@ -32,6 +32,7 @@ use super::compress::compress;
 use super::extents::{EXTENT_TAG, Extent, ExtentOps, Place, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
 use super::gate::SEGMENT_MIN_GARBAGE;
+use super::memory::Record;
 use super::pieces::{Codec, RecordRef, verify_and_unpack};
 use super::segment::{Builder, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of};
 use super::segments::{SMALL_BYTES, Tally};
@@ -336,7 +337,7 @@ impl Inner {
         }
         let records = moves.iter().map(|(_, one)| one.record.position).collect::<BTreeSet<_>>().len() as u32;
         let path = object_path(&self.parts.prefix, id);
-        self.put_once(&path, PutPayload::from_iter(parts)).await?;
+        self.put_once(&path, PutPayload::from_iter(parts), None).await?;
         self.segments.lock().add_pending(id, object_bytes, records);
         let mut ticket = Ticket(0);
         for (ino, moves) in by_inode(moves) {
@@ -625,7 +626,7 @@ impl Inner {
         if piece.skip == 0 && piece.len == piece.record.raw_len {
             let memory = &self.parts.memory;
             if let Some(content) = memory.get(&self.key(&piece.record.part(None))) {
-                memory.insert(self.key(&one.record.part(None)), content);
+                memory.insert(self.key(&one.record.part(None)), Record::kept(content.chunks()));
             }
         }
     }

@@ -4,14 +4,18 @@
 //! - `memory.charge_before_accept`: dirty data never exceeds its bound, because a write first
 //!   acquires its charge, holding no lock. Flushing acquires nothing, so it cannot wait for memory
 //!   that only a flush can free.
-//! - `memory.slow_down_early`: from half full on, writers are slowed more and more, so none meets
-//!   the bound at full speed.
+//! - `memory.slow_down_early`: from half full on, writers are slowed to the pace of flushes ([`super::pace`]), so none
+//!   meets the bound at full speed.
 //! - `memory.records_never_stale`: records are immutable and named by segment and position, so the
 //!   cache never holds a stale one.
 //! - `memory.dead_records_make_room`: records of a large file that was removed or replaced go when its segments do. They were
 //!   used, so the cache would keep them and drop what comes in.
 //! - `memory.kept_uncopied`: a record that was received stays where it lies, if it fills the slots
 //!   that it keeps in use by three quarters at least.
+//! - `memory.read_uncopied`: records that were read ahead stay in the slots that the disk filled, which they share
+//!   with their neighbours ([`Together`]). That is sound as long as neighbours leave together: they came in together, and no
+//!   stream that passes for the first time tells them apart. The first use that would keep one longer gives each of
+//!   them slots of its own.
 //! - `memory.ahead_is_bounded`: what all readers of stores behind a network have on its way ahead of
 //!   them is at most a quarter of the cache, and [`AHEAD_BYTES_MAX`].
 //! - `memory.streams_stay_cold`: the first time that a stream passes a record does not count as a
@@ -32,6 +36,7 @@ use larder_fs::IO_BYTES_MAX;
 use quick_cache::Weighter;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::pace::Pace;
 use super::place::SegmentId;
 use crate::counts::CacheCounts;
 
@@ -43,8 +48,6 @@ const DIRTY_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
 /// See `memory.ahead_is_bounded`: more than a fast line has on its way.
 const AHEAD_BYTES_MAX: u64 = 256 << 20;
-/// The delay of a MiB written when the bound is reached, if it were reached smoothly.
-const DELAY_FULL: Duration = Duration::from_millis(20);
 
 /// A slot holds this part of its length at least, or the bytes lie elsewhere.
 const SLOT_FILL_MIN: (usize, usize) = (3, 4);
@@ -53,7 +56,7 @@ const SLOT_FILL_MIN: (usize, usize) = (3, 4);
 const KEPT_CHUNKS_MAX: usize = 8;
 
 /// Whether slots of so many bytes in all are filled well enough by `len` bytes.
-fn fills(len: usize, slot_bytes: usize) -> bool {
+pub(super) fn fills(len: usize, slot_bytes: usize) -> bool {
     len >= slot_bytes / SLOT_FILL_MIN.1 * SLOT_FILL_MIN.0
 }
 
@@ -69,11 +72,15 @@ pub(crate) enum RecordBuffer {
     Heap(BytesMut),
 }
 
+/// A slot that `len` bytes fill well.
+fn slot_of(len: usize) -> Option<Slot> {
+    let well_filled = len <= RECORD_BYTES && arena::slot_bytes_for(len).is_some_and(|slot| fills(len, slot));
+    if well_filled { arena::take(len) } else { None }
+}
+
 impl RecordBuffer {
     pub(crate) fn of(len: usize) -> RecordBuffer {
-        let well_filled = len <= RECORD_BYTES && arena::slot_bytes_for(len).is_some_and(|slot| fills(len, slot));
-        let slot = if well_filled { arena::take(len) } else { None };
-        slot.map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
+        slot_of(len).map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -113,26 +120,47 @@ impl Record {
         if is_kept { Record::from_chunks(chunks) } else { Record::copied(chunks) }
     }
 
+    /// Whether it may share its slots with its neighbours for a while (`memory.read_uncopied`). Its
+    /// first and last byte tell whether a disk's slots hold it: other stores hand out slices of longer memory.
+    pub(crate) fn lies_in_slots(&self) -> bool {
+        let ends = [self.chunks().first(), self.chunks().last()];
+        ends.into_iter().all(|chunk| chunk.is_some_and(|chunk| arena::slot_bytes(chunk).is_some()))
+    }
+
     /// A copy that keeps only itself in memory: buffers of a disk hold much more.
     pub(crate) fn copied(chunks: &[Bytes]) -> Record {
         let mut left: usize = chunks.iter().map(Bytes::len).sum();
         let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(RECORD_BYTES));
-        let mut next: &[u8] = &[];
+        let mut front: &[u8] = &[];
+        // At most `len` of the next bytes, which are there.
+        let mut next = |len: usize| {
+            if front.is_empty() {
+                front = source.next().unwrap_or_default();
+            }
+            let (now, later) = front.split_at(front.len().min(len));
+            front = later;
+            now
+        };
         let mut pieces = Vec::with_capacity(left.div_ceil(RECORD_BYTES));
         while left > 0 {
-            let mut piece = RecordBuffer::of(left.min(RECORD_BYTES));
-            let mut room = piece.bytes_mut();
-            left -= room.len();
-            while !room.is_empty() {
-                if next.is_empty() {
-                    next = source.next().unwrap_or_default();
+            let len = left.min(RECORD_BYTES);
+            left -= len;
+            let Some(mut slot) = slot_of(len) else {
+                let mut piece = Vec::with_capacity(len);
+                while piece.len() < len {
+                    piece.extend_from_slice(next(len - piece.len()));
                 }
-                let (now, later) = next.split_at(next.len().min(room.len()));
+                pieces.push(piece.into());
+                continue;
+            };
+            let mut room = &mut slot[..];
+            while !room.is_empty() {
+                let now = next(room.len());
                 let (filled, rest) = room.split_at_mut(now.len());
                 filled.copy_from_slice(now);
-                (room, next) = (rest, later);
+                room = rest;
             }
-            pieces.push(piece.freeze());
+            pieces.push(slot.freeze());
         }
         Record::from_chunks(&pieces)
     }
@@ -181,6 +209,28 @@ const HOT_PART_MAX: f64 = 0.75;
 struct CachedRecord {
     record: Record,
     uses: Arc<Uses>,
+    /// The slots are not its own.
+    together: Option<Arc<Together>>,
+}
+
+impl CachedRecord {
+    /// The round in which it, or one that shares its slots, was used last.
+    fn round(&self) -> &AtomicU32 {
+        self.together.as_ref().map_or(&self.uses.round, |together| &together.round)
+    }
+}
+
+/// Records that share slots (`memory.read_uncopied`).
+pub(crate) struct Together {
+    keys: Vec<RecordKey>,
+    round: AtomicU32,
+    is_parted: AtomicBool,
+}
+
+impl Together {
+    pub(crate) fn holds(&self, key: &RecordKey) -> bool {
+        self.keys.contains(key)
+    }
 }
 
 struct Uses {
@@ -209,8 +259,9 @@ pub(crate) struct Memory {
     ahead: Arc<Semaphore>,
     pub(crate) counts: CacheCounts,
     volumes: AtomicU32,
-    /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
-    debt_us: AtomicU64,
+    pace: Pace,
+    /// Bytes of dirty data given back since the beginning.
+    released: AtomicU64,
     /// The flush of some volume fails: writers that wait for memory may have to be told.
     pub(crate) failing: Notify,
     /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`,
@@ -254,7 +305,8 @@ impl Memory {
             ahead: Arc::new(Semaphore::new((cache_bytes / 4).min(AHEAD_BYTES_MAX) as usize)),
             counts: CacheCounts::default(),
             volumes: AtomicU32::new(0),
-            debt_us: AtomicU64::new(0),
+            pace: Pace::default(),
+            released: AtomicU64::new(0),
             failing: Notify::new(),
             reserved: AtomicI64::new(0),
             reserving: tokio::sync::Mutex::new(()),
@@ -314,54 +366,47 @@ impl Memory {
         charge.min(self.dirty_max).min(u64::from(u32::MAX)) as u32
     }
 
-    /// The pause of a writer of `bytes` now (`memory.slow_down_early`).
-    pub(crate) fn delay(&self, bytes: u64) -> Duration {
+    /// The pause of a writer of `bytes` that comes `now` (`memory.slow_down_early`).
+    pub(crate) fn delay(&self, now: Duration, bytes: u64) -> Duration {
         let half = self.dirty_max / 2;
-        let over = self.dirty_used().saturating_sub(half) as f64 / half as f64;
-        if over <= 0.0 {
+        let over = self.dirty_used().saturating_sub(half);
+        if over == 0 {
             return Duration::ZERO;
         }
-        let owed = DELAY_FULL.as_micros() as f64 * over.powi(3) * bytes as f64 / f64::from(1 << 20);
-        self.delay_us(owed as u64)
-    }
-
-    /// Adds to the debt, and returns it once it is worth a timer.
-    fn delay_us(&self, owed_us: u64) -> Duration {
-        let debt = self.debt_us.fetch_add(owed_us, Ordering::Relaxed) + owed_us;
-        if debt < 1500 {
-            return Duration::ZERO;
-        }
-        self.debt_us.store(0, Ordering::Relaxed);
-        Duration::from_micros(debt.min(50_000))
+        self.pace.wait(now, bytes, self.released.load(Ordering::Relaxed), over as f64 / half as f64)
     }
 
     pub(crate) fn release(&self, bytes: u64) {
         let free = self.dirty.available_permits() as u64;
         assert!(free + bytes <= self.dirty_max, "`memory.charge_before_accept`: only acquired charge is released");
         self.dirty.add_permits(bytes as usize);
+        self.released.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self, key: &RecordKey) -> Option<Record> {
+    pub(crate) fn get(self: &Arc<Self>, key: &RecordKey) -> Option<Record> {
         let kept = self.cache.get(key)?;
-        self.note_use(&kept.uses);
+        self.note_use(&kept);
+        if let Some(together) = kept.together {
+            self.part(together);
+        }
         Some(kept.record)
     }
 
     /// The same for a stream; `passes`: it reads the last byte (`memory.streams_stay_cold`).
-    pub(crate) fn get_in_sequence(&self, key: &RecordKey, passes: bool) -> Option<Record> {
+    pub(crate) fn get_in_sequence(self: &Arc<Self>, key: &RecordKey, passes: bool) -> Option<Record> {
         let kept = self.cache.peek(key)?;
-        self.note_use(&kept.uses);
+        self.note_use(&kept);
         if passes && kept.uses.is_streamed.swap(true, Ordering::Relaxed) {
             self.keep(key);
         }
         Some(kept.record)
     }
 
-    fn note_use(&self, uses: &Uses) {
-        let round = self.round.load(Ordering::Relaxed);
+    fn note_use(&self, kept: &CachedRecord) {
+        let (round, last) = (self.round.load(Ordering::Relaxed), kept.round());
         // Most are used often within a round: their line stays shared between the cores.
-        if uses.round.load(Ordering::Relaxed) != round {
-            uses.round.store(round, Ordering::Relaxed);
+        if last.load(Ordering::Relaxed) != round {
+            last.store(round, Ordering::Relaxed);
         }
     }
 
@@ -369,16 +414,62 @@ impl Memory {
         self.cache.contains_key(key)
     }
 
+    /// A record that has its memory to itself.
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
+        self.insert_with(key, record, None);
+    }
+
+    /// A record that shares its memory with those of `together` at most.
+    pub(crate) fn insert_shared(&self, key: RecordKey, record: Record, together: &Arc<Together>) {
+        self.insert_with(key, record, Some(Arc::clone(together)));
+    }
+
+    fn insert_with(&self, key: RecordKey, record: Record, together: Option<Arc<Together>>) {
         let round = AtomicU32::new(self.round.load(Ordering::Relaxed));
         let uses = Arc::new(Uses { round, is_streamed: AtomicBool::new(false) });
-        self.cache.insert(key, CachedRecord { record, uses });
+        self.cache.insert(key, CachedRecord { record, uses, together: together.clone() });
+        // Its neighbours were used again before it came.
+        if let Some(together) = together.filter(|together| together.is_parted.load(Ordering::SeqCst)) {
+            self.part_one(&key, &together);
+        }
+    }
+
+    /// For [`Self::insert_shared`]: records that came in one read.
+    pub(crate) fn together(&self, keys: Vec<RecordKey>) -> Arc<Together> {
+        let round = AtomicU32::new(self.round.load(Ordering::Relaxed));
+        Arc::new(Together { keys, round, is_parted: AtomicBool::new(false) })
     }
 
     /// As if it had been used: what is read ahead would else be the first to go where the cache is
     /// full of records that were used.
-    pub(crate) fn keep(&self, key: &RecordKey) {
-        let _ = self.cache.get(key);
+    pub(crate) fn keep(self: &Arc<Self>, key: &RecordKey) {
+        if let Some(together) = self.cache.get(key).and_then(|kept| kept.together) {
+            self.part(together);
+        }
+    }
+
+    /// Gives each of them slots of its own, once; beside the reader where that is possible.
+    fn part(self: &Arc<Self>, together: Arc<Together>) {
+        if together.is_parted.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let part = move || together.keys.iter().for_each(|key| this.part_one(key, &together));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn(async move { part() }),
+            Err(_) => part(),
+        }
+    }
+
+    fn part_one(&self, key: &RecordKey, together: &Arc<Together>) {
+        let shares = |kept: &CachedRecord| kept.together.as_ref().is_some_and(|its| Arc::ptr_eq(its, together));
+        let Some(kept) = self.cache.peek(key).filter(shares) else { return };
+        let round = AtomicU32::new(together.round.load(Ordering::Relaxed));
+        let is_streamed = AtomicBool::new(kept.uses.is_streamed.load(Ordering::Relaxed));
+        let uses = Arc::new(Uses { round, is_streamed });
+        let parted = CachedRecord { record: Record::copied(kept.record.chunks()), uses, together: None };
+        // It may have left meanwhile.
+        let _ = self.cache.replace(*key, parted, true);
     }
 
     /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given
@@ -389,7 +480,7 @@ impl Memory {
         }
         let before = self.cache.weight();
         let round = self.round.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let age = |kept: &CachedRecord| round.wrapping_sub(kept.uses.round.load(Ordering::Relaxed));
+        let age = |kept: &CachedRecord| round.wrapping_sub(kept.round().load(Ordering::Relaxed));
         self.cache.retain(|_, kept| age(kept) <= ROUNDS_KEPT);
         before.saturating_sub(self.cache.weight())
     }
@@ -483,6 +574,61 @@ mod tests {
         assert!(stays(&[received(0, 64 << 10), received(64 << 10, 64 << 10)].concat()));
         assert!(!stays(&[whole[0].slice(..RECORD_BYTES / 2)]), "half of a slot would be kept for nothing");
         assert!(!stays(&[whole[0].clone(), Bytes::from(vec![7; 100])]), "not all lie in slots");
+    }
+
+    /// `memory.read_uncopied`
+    #[test]
+    fn neighbours_share_slots_until_one_is_used_again() {
+        let memory = Memory::new(256 << 20);
+        let read = arena::take(RECORD_BYTES).unwrap().freeze();
+        let keys: Vec<RecordKey> = (0..4).map(|n| (0, SegmentId(1), n, None)).collect();
+        let insert = |is_streamed: bool| {
+            let together = memory.together(keys.clone());
+            for (n, key) in keys.iter().enumerate() {
+                let own = read.slice(n * 1000..n * 1000 + 20_000);
+                let record = Record::from_chunks(&[own.slice(..8000), own.slice(8000..)]);
+                assert!(record.lies_in_slots() && !fill_slots(record.chunks()) && together.holds(key));
+                memory.insert_shared(*key, record, &together);
+                assert!(!is_streamed || memory.get_in_sequence(key, true).is_some());
+            }
+        };
+        let range = read.as_ptr_range();
+        let sharing = |key: &RecordKey| {
+            let record = memory.cache.peek(key).unwrap().record;
+            let at = keys.iter().position(|other| other == key).unwrap() * 1000;
+            assert_eq!(record.chunks().concat(), read[at..at + 20_000]);
+            record.chunks().iter().any(|chunk| range.contains(&chunk.as_ptr()))
+        };
+        insert(true);
+        assert!(keys.iter().all(sharing), "the first pass of a stream is no use");
+        memory.get_in_sequence(&keys[1], true);
+        assert!(!keys.iter().any(sharing), "the second is one");
+        insert(false);
+        assert!(keys.iter().all(sharing));
+        memory.get(&keys[2]);
+        assert!(!keys.iter().any(sharing));
+        let together = memory.together(keys.clone());
+        let record = |n: usize| Record::One(read.slice(n * 1000..n * 1000 + 20_000));
+        memory.insert_shared(keys[0], record(0), &together);
+        memory.keep(&keys[0]);
+        memory.insert_shared(keys[1], record(1), &together);
+        assert!(!keys.iter().any(sharing), "one that comes later has its own, too");
+    }
+
+    /// `memory.unused_is_given_back`
+    #[test]
+    fn neighbours_are_given_back_together() {
+        let memory = Memory::new(256 << 20);
+        let keys: Vec<RecordKey> = (0..2).map(|n| (0, SegmentId(1), n, None)).collect();
+        let together = memory.together(keys.clone());
+        let bytes = Bytes::from(vec![7; 1 << 20]);
+        keys.iter().for_each(|key| memory.insert_shared(*key, Record::One(bytes.clone()), &together));
+        for _ in 0..ROUNDS_KEPT * 2 {
+            assert_eq!(memory.give_back(), 0);
+            assert!(memory.get_in_sequence(&keys[0], false).is_some());
+        }
+        (0..ROUNDS_KEPT).for_each(|_| assert_eq!(memory.give_back(), 0));
+        assert!(memory.give_back() >= 2 << 20);
     }
 
     /// `memory.streams_stay_cold`

@@ -44,6 +44,7 @@ mod intents;
 mod line;
 mod memory;
 mod open;
+mod pace;
 mod patch;
 mod pieces;
 mod place;

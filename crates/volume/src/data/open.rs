@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dirty::{DirtyPiece, Payload};
 use super::extents::SegmentId;
-use super::flush::PUTS_MAX;
+use super::flush::puts_max;
 use super::intents::{self, Intent, Standing};
 use super::memory::PIECE_BYTES;
 use super::preserved::copies::Cut;
@@ -67,7 +67,7 @@ impl Data {
             flush_wake: Notify::new(),
             progress: Notify::new(),
             loads: (AtomicU64::new(0), AtomicU64::new(0)),
-            puts: Arc::new(Semaphore::new(PUTS_MAX)),
+            puts: Arc::new(Semaphore::new(puts_max(parts.memory.dirty_max()))),
             workers: Arc::new(Semaphore::new(cores.min(THREADS_MAX))),
             failing: Mutex::new(None),
             poison: Mutex::new(None),

@@ -141,7 +141,7 @@ impl Inner {
         if let Some((id, payload, bytes, records)) = built.segment {
             // Noted before it is put: if that fails half way, it is discarded all the same.
             patch.segments.push((id, bytes, records));
-            self.put_once(&object_path(&self.parts.prefix, id), payload).await?;
+            self.put_once(&object_path(&self.parts.prefix, id), payload, None).await?;
         }
         Ok(built.outs)
     }

@@ -204,18 +204,17 @@ impl RecordRef {
         place_seed(self.segment, self.position.wrapping_add(piece.stored.start))
     }
 
-    /// Unpacks and verifies; `pieces` lie in `stored` one after the other. In memory of its own.
+    /// Verifies and unpacks; `pieces` lie in `stored` one after the other. What is not packed stays
+    /// where it lies.
     fn unpack(&self, pieces: &[Piece], stored: &[Bytes]) -> Option<Record> {
         if self.codec == Codec::Raw {
-            // The copy is verified: it is in the processor's cache now, and in one piece.
-            let content = Record::copied(stored);
-            let mut rest = Cursor::new(content.chunks());
+            let mut rest = Cursor::new(stored);
             let length = |piece: &Piece| (piece.stored.end - piece.stored.start) as usize;
             let intact = pieces.iter().all(|piece| {
                 length(piece) == (piece.raw.end - piece.raw.start) as usize
                     && rest.checksum(self.seed_of(piece), length(piece)) == piece.checksum
             });
-            return (intact && rest.is_at_the_end()).then_some(content);
+            return (intact && rest.is_at_the_end()).then(|| Record::from_chunks(stored));
         }
         let raw_len: usize = pieces.iter().map(|piece| (piece.raw.end - piece.raw.start) as usize).sum();
         let mut content = RecordBuffer::of(raw_len);
@@ -271,6 +270,7 @@ impl Part {
         self.raw().end - self.raw().start
     }
 
+    /// Verifies and unpacks. The record may share memory with others, as `stored` does.
     pub(crate) fn unpack(&self, stored: &[Bytes]) -> Option<Record> {
         match &self.piece {
             Some((_, piece)) => self.record.unpack(std::slice::from_ref(piece), stored),

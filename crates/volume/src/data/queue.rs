@@ -28,6 +28,12 @@ impl Queue {
         !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
     }
 
+    /// A load that began with an inode queued at `oldest` leaves nothing that was to be flushed now.
+    pub(super) fn ends_hurry(&self, oldest: Instant) -> bool {
+        let is_later = |until| self.order.front().is_none_or(|(_, since)| *since > until);
+        self.all_until.is_some_and(|until| oldest <= until && is_later(until))
+    }
+
     /// Every inode in it (`cut.lists_all`).
     pub(super) fn all(&self) -> Vec<Arc<Inode>> {
         let met_twice = self.met_twice.iter().map(|(inode, _)| inode);

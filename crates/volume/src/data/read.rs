@@ -9,8 +9,8 @@
 //!   a record fetches the pieces that it wants, else the whole record. The cache keeps either.
 //! - `reading.fetched_once`: a record is fetched once, however many readers wait for it. The fetch
 //!   continues when its reader goes away.
-//! - `reading.cache_owns_its_bytes`: the cache keeps copies. A record that was a slice of a fetched
-//!   buffer would keep its neighbours in memory.
+//! - `reading.cache_owns_its_bytes`: a record in the cache keeps nothing else in memory. A slice of a fetched buffer
+//!   is copied, unless its neighbours are in the cache, too, and leave with it (`memory.read_uncopied`).
 //! - `reading.bounded_read_ahead`: read-ahead never displaces records that a reader waits for: it
 //!   stops at a share of the cache ([`super::ahead`]).
 

@@ -168,7 +168,7 @@ impl Inner {
         } else {
             self.wait_for_room(ask).await?;
         }
-        let delay = memory.delay(bytes);
+        let delay = memory.delay(self.parts.clock.elapsed(), bytes);
         if !delay.is_zero() {
             traffic::waiting(Wait::Disk, tokio::time::sleep(delay)).await;
         }

@@ -271,7 +271,7 @@ struct Waits {
 pub(crate) struct Durability {
     durable: AtomicU64,
     waits: Mutex<Waits>,
-    /// A caller waits. Wakes the flush coordinator of an engine that does not flush by itself.
+    /// A caller waits. Wakes whoever makes the engine's batches durable.
     pub(crate) wanted: Notify,
     /// Something is applied and not durable.
     pub(crate) unflushed: Notify,
@@ -311,6 +311,14 @@ impl Durability {
 
     pub(crate) fn has_waiters(&self) -> bool {
         !self.waits.lock().waiters.is_empty()
+    }
+
+    /// Whether a caller waits for what comes after `seq`.
+    pub(crate) fn has_waiters_beyond(&self, seq: u64) -> bool {
+        let waits = self.waits.lock();
+        let Some((&(wanted, _), _)) = waits.waiters.last_key_value() else { return false };
+        let covered = waits.groups.iter().rev().find(|(last, _)| *last <= seq);
+        wanted > covered.map_or(self.durable.load(Ordering::Relaxed), |(_, ticket)| *ticket)
     }
 
     /// The engine has applied a group, as `seq`.

@@ -291,6 +291,42 @@ impl LogStore for Slow {
     }
 }
 
+/// `wal.unasked_within`
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_shares_an_entry_and_is_durable_soon_all_the_same() {
+    let mut place = Place::new();
+    let let_through = Arc::new(tokio::sync::Semaphore::new(1000));
+    let counted = Arc::new(Slow { log: MemLog::default(), begun: AtomicU64::new(0), let_through });
+    place.log = Some(Arc::clone(&counted) as Arc<_>);
+    let meta = place.open().await.unwrap();
+    let before = counted.begun.load(Ordering::Relaxed);
+    let begun = || counted.begun.load(Ordering::Relaxed) - before;
+    let pause = || tokio::time::sleep(Duration::from_millis(5));
+    for i in 0..10 {
+        meta.submit(put(i, b"v")).unwrap();
+        pause().await;
+    }
+    assert_eq!(begun(), 0);
+    let last = meta.newest();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(begun(), 1, "unasked");
+    tokio::time::timeout(Duration::from_millis(1), meta.durable(last)).await.unwrap().unwrap();
+    for i in 10..20 {
+        meta.submit(put(i, b"v")).unwrap();
+        pause().await;
+    }
+    let asked = tokio::time::Instant::now();
+    meta.durable(meta.newest()).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_millis(50), "a caller does not wait for the time to pass");
+    assert_eq!(begun(), 2);
+    // Large ones do not pile up.
+    for i in 20..24 {
+        meta.submit(put(i, &[7; 600 << 10])).unwrap();
+        pause().await;
+    }
+    assert!(begun() >= 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_begun_while_others_are_on_their_way_and_answered_in_order() {
     let mut place = Place::new();
@@ -303,12 +339,12 @@ async fn entries_are_begun_while_others_are_on_their_way_and_answered_in_order()
     // More than may be on their way at once; each is an entry of its own until then.
     for i in 0..40 {
         let ticket = meta.submit(put(i, b"v")).unwrap();
+        let of_task = Arc::clone(&meta);
+        waits.push(tokio::spawn(async move { of_task.durable(ticket).await }));
         let wanted = fences + (i + 1).min(wal::FLYING_MAX as u64);
         while slow.begun.load(Ordering::Relaxed) < wanted {
             tokio::task::yield_now().await;
         }
-        let of_task = Arc::clone(&meta);
-        waits.push(tokio::spawn(async move { of_task.durable(ticket).await }));
     }
     assert_eq!(slow.begun.load(Ordering::Relaxed), fences + wal::FLYING_MAX as u64);
     assert!(waits.iter().all(|wait| !wait.is_finished()));

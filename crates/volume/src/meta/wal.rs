@@ -1,10 +1,13 @@
 //! The engine's write-ahead log on a [`LogStore`].
 //!
 //! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer.
-//! The committer hands the gathered batches to the log at once, where they wait for the flush under
-//! way and share the next with what came in between: group commit without a timer, and the disks
-//! need not wait for a task to be woken.
+//! Where a caller waits, the committer hands the gathered batches to the log at once. There they wait for
+//! the flush under way and share the next with what came in between: group commit without a timer,
+//! and the disks need not wait for a task to be woken. Batches that nobody waits for, as the extents
+//! of a file that is being written, need no flush each (`wal.unasked_within`).
 //!
+//! - `wal.unasked_within`: what nobody waits for is begun after [`UNASKED_MAX`], with more than
+//!   [`UNASKED_BYTES_MAX`], and with whatever somebody waits for, whichever comes first.
 //! - `wal.entries_in_order`: entries are begun in order, with ids without gaps, and reported to the
 //!   engine in order, so replay sees a prefix of what was appended. At most [`FLYING_MAX`] are on
 //!   their way; batches that come faster are gathered.
@@ -43,6 +46,7 @@ use slatedb::wal::{
 };
 use slatedb::{RowEntry, ValueDeletable, VersionedManifest};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::clock::EngineClock;
 use super::overlay::Durability;
@@ -51,6 +55,9 @@ use super::overlay::Durability;
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
 /// Entries on their way at once (`wal.entries_in_order`).
 pub(crate) const FLYING_MAX: usize = 16;
+/// See `wal.unasked_within`. Less than a second, as file data has five in all until it is durable.
+const UNASKED_MAX: Duration = Duration::from_millis(200);
+const UNASKED_BYTES_MAX: usize = 1 << 20;
 /// No single batch may exceed an entry, with room for framing.
 pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
@@ -260,6 +267,9 @@ impl LogWal {
                 status,
                 next_id: fence + 1,
                 buffered: Vec::new(),
+                buffered_since: Instant::now(),
+                is_asked: false,
+                begun_seq: 0,
                 sizes,
                 listeners: Vec::new(),
             }),
@@ -374,6 +384,12 @@ struct WalState {
     /// Of the entry that is begun next.
     next_id: u64,
     buffered: Vec<Buffered>,
+    /// When the oldest of them came.
+    buffered_since: Instant,
+    /// The engine waits for them.
+    is_asked: bool,
+    /// The last batch in an entry that is begun.
+    begun_seq: u64,
     /// Entries of ours that may still be in the log.
     sizes: Sizes,
     listeners: Vec<WalStatusListener>,
@@ -413,6 +429,16 @@ impl SharedWal {
         if status.closed_reason.is_some() { Err(status) } else { Ok(status) }
     }
 
+    /// When the next entry is to be begun (`wal.unasked_within`). `None`: there is nothing for it.
+    fn due(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.buffered.first()?;
+        let bytes: usize = state.buffered.iter().map(|batch| batch.rows.len()).sum();
+        let is_waited_for = || self.wal.durability.has_waiters_beyond(state.begun_seq);
+        let is_urgent = state.is_asked || bytes > UNASKED_BYTES_MAX || is_waited_for();
+        Some(if is_urgent { state.buffered_since } else { state.buffered_since + UNASKED_MAX })
+    }
+
     /// The batches of the next entry: whole ones, up to the target.
     fn take(&self) -> Option<(FlyingEntry, Vec<Bytes>)> {
         let mut state = self.state.lock();
@@ -423,7 +449,9 @@ impl SharedWal {
         };
         let count = state.buffered.iter().take_while(fits).count().max(1).min(state.buffered.len());
         let taken: Vec<Buffered> = state.buffered.drain(..count).collect();
+        state.is_asked &= !state.buffered.is_empty();
         let last_seq = taken.last()?.last_seq;
+        state.begun_seq = last_seq;
         let id = state.next_id;
         state.next_id += 1;
         let rows: Vec<Bytes> = taken.into_iter().map(|batch| batch.rows.freeze()).collect();
@@ -488,7 +516,9 @@ async fn commit(shared: Arc<SharedWal>) {
     loop {
         let bytes: usize = flying.iter().map(|(entry, _)| entry.bytes).sum();
         let has_room = flying.len() < FLYING_MAX && bytes < ENTRY_BYTES_TARGET;
-        if has_room && let Some((entry, rows)) = shared.take() {
+        let due = shared.due().filter(|_| has_room);
+        let is_due = due.is_some_and(|due| due <= Instant::now());
+        if is_due && let Some((entry, rows)) = shared.take() {
             let payload = shared.wal.payload(entry.id, rows);
             match shared.wal.log.begin(&shared.wal.stream, entry.id, payload).await {
                 Ok(receipt) => flying.push_back((entry, receipt)),
@@ -496,21 +526,32 @@ async fn commit(shared: Arc<SharedWal>) {
             }
             continue;
         }
-        let Some((_, oldest)) = flying.front_mut() else {
-            if shared.status().is_err() {
-                return;
+        let is_idle = flying.is_empty();
+        if is_idle && shared.status().is_err() {
+            return;
+        }
+        let oldest = async {
+            match flying.front_mut() {
+                Some((_, oldest)) => oldest.await,
+                None => std::future::pending().await,
             }
-            shared.work.notified().await;
-            continue;
         };
-        tokio::select! {
-            biased;
-            result = oldest => {
-                if let Err(error) = finish(&shared, &mut flying, result) {
-                    return shared.fail(wal_error(error));
-                }
+        let begin = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
             }
-            () = shared.work.notified(), if has_room => {}
+        };
+        let durability = &shared.wal.durability;
+        let result = tokio::select! {
+            biased;
+            result = oldest => result,
+            () = shared.work.notified(), if has_room => continue,
+            () = durability.wanted.notified(), if has_room => continue,
+            () = begin => continue,
+        };
+        if let Err(error) = finish(&shared, &mut flying, result) {
+            return shared.fail(wal_error(error));
         }
     }
 }
@@ -552,6 +593,9 @@ impl WalWriter for Writer {
             return Err(reason.clone());
         }
         state.status.estimated_bytes += rows.len();
+        if state.buffered.is_empty() {
+            state.buffered_since = Instant::now();
+        }
         state.buffered.push(Buffered { rows, last_seq: last.seq });
         state.status.buffered_wal_entries_count = state.buffered.len();
         drop(state);
@@ -561,12 +605,14 @@ impl WalWriter for Writer {
 
     async fn flush(&mut self) -> Result<WalFlushResult, WalError> {
         let target_seq = {
-            let state = self.shared.state.lock();
+            let mut state = self.shared.state.lock();
             if let Some(reason) = &state.status.closed_reason {
                 return Err(reason.clone());
             }
+            state.is_asked = !state.buffered.is_empty();
             state.buffered.last().map(|batch| batch.last_seq)
         };
+        self.shared.work.notify_one();
         // The engine wants the number of the last file beforehand, but the entry of a batch is
         // decided only when the one before is durable. So wait for the buffered batches: the log is
         // quick, and flushes are rare.

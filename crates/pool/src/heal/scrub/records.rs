@@ -1,5 +1,6 @@
 //! Everything but objects: labels, their second copies, and the journal.
 
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use super::found::Records;
@@ -54,7 +55,7 @@ impl Core {
         let read = disk.open(name, false).and_then(|file| {
             let length = file.length()?.min(LABEL_BYTES_MAX) as usize;
             let mut buffer = self.members.buffers.take(length.next_multiple_of(DIRECT_ALIGN));
-            let count = file.read_direct_at(buffer.bytes_mut(), 0)?;
+            let count = file.read_direct_at(&mut [IoSliceMut::new(buffer.bytes_mut())], 0)?;
             Ok(Label::decode(buffer.as_ref().get(..count).unwrap_or_default()))
         });
         match read {
