@@ -41,8 +41,16 @@ def name(request):
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
 
 
-def filled(nfs, path, data):
+def made(nfs, path):
+    """A new file, without the delegation that its client is granted."""
     file = nfs.open(path, access=BOTH, create=UNCHECKED, mode=0o666)
+    if file.delegation:
+        nfs.return_delegation(file.handle, file.delegation.stateid)
+    return file
+
+
+def filled(nfs, path, data):
+    file = made(nfs, path)
     for at in range(0, len(data), PIECE):
         nfs.write(file, at, data[at:at + PIECE], stable=nfs4.UNSTABLE)
     return file
@@ -50,7 +58,7 @@ def filled(nfs, path, data):
 
 def sparse(nfs, path, size):
     """A large file without data."""
-    file = nfs.open(path, access=BOTH, create=UNCHECKED, mode=0o666)
+    file = made(nfs, path)
     nfs.setattr(file.handle, file.stateid, size=size)
     return file
 
@@ -62,7 +70,7 @@ def content(nfs, file, size):
 def both(house, nfs, name, data):
     """A source in one share, and an empty target in another, of another volume."""
     source = filled(nfs, [house.share, name], data)
-    return source, nfs.open(["other", name], access=BOTH, create=UNCHECKED, mode=0o666)
+    return source, made(nfs, ["other", name])
 
 
 def test_a_copy_to_another_share_goes_on_behind_its_answer(house, four, name):
@@ -111,7 +119,7 @@ def test_who_wants_it_at_once_or_cannot_be_called_waits(house, four, name):
 
 def test_a_copy_is_cancelled(house, four, name):
     source = sparse(four, [house.share, name], 64 << 30)
-    target = four.open(["other", name], access=BOTH, create=UNCHECKED, mode=0o666)
+    target = made(four, ["other", name])
     copy = four.copy(source, target)
     wait_for(lambda: four.offload_status(target, copy.stateid)[0] > 0, 20)
     with refused("BAD_STATEID"):
@@ -133,7 +141,7 @@ def test_copies_end_with_their_client_and_are_bounded(house, four, name):
     source = sparse(four, [house.share, name], 64 << 30)
     with connect(house) as leaving:
         mine = leaving.open([house.share, name], access=READ)
-        targets = [leaving.open(["other", f"{name}{n}"], access=BOTH, create=UNCHECKED, mode=0o666) for n in range(9)]
+        targets = [made(leaving, ["other", f"{name}{n}"]) for n in range(9)]
         begun = [leaving.copy(mine, target) for target in targets[:8]]
         assert all(copy.stateid for copy in begun)
         ninth = leaving.copy(mine, targets[8])
@@ -153,7 +161,7 @@ def test_copies_end_with_their_client_and_are_bounded(house, four, name):
 def test_a_copy_ends_with_its_share(house, four, name):
     house.run("volume", "create", "third", check=True)
     source = sparse(four, [house.share, name], 64 << 30)
-    target = four.open(["third", name], access=BOTH, create=UNCHECKED, mode=0o666)
+    target = made(four, ["third", name])
     copy = four.copy(source, target)
     wait_for(lambda: four.offload_status(target, copy.stateid)[0] > 0, 20)
     house.run("share", "remove", "third", check=True)
@@ -183,18 +191,18 @@ def test_a_copy_waits_for_delegations_of_others(house, four, name):
 
 def test_ten_gibibytes_within_a_volume_take_less_than_a_second(house, four, name):
     """Really written ones: of each extent there is data, in as many extents as 10 GiB have."""
-    written, whole = 256 * MIB, 10 << 30
+    written, whole = 128 * MIB, 10 << 30
     source = filled(four, [house.share, name], payload(written, 9))
     clone = lambda into, source_at, at, count: four.compound(put(source.handle), SAVE, put(into.handle), (
         nfs4.CLONE, source.stateid + into.stateid + u64(source_at) + u64(at) + u64(count), nothing))
-    large = four.open([house.share, name + "-large"], access=BOTH, create=UNCHECKED, mode=0o666)
+    large = made(four, [house.share, name + "-large"])
     for at in range(0, whole, written):
         clone(large, 0, at, written)
     assert four.attr(large.handle).size == whole
     took = {"CLONE": [], "COPY": []}
     for n in range(3):
         for how in took:
-            target = four.open([house.share, f"{name}-{how}{n}"], access=BOTH, create=UNCHECKED, mode=0o666)
+            target = made(four, [house.share, f"{name}-{how}{n}"])
             began = time.monotonic()
             if how == "CLONE":
                 four.compound(put(large.handle), SAVE, put(target.handle), (

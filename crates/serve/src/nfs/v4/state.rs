@@ -31,9 +31,9 @@ use super::owner_seq::OwnerSeq;
 use super::stateids::{self, Named, StateNumber, check_seqid, next_seqid};
 use super::types::{ClientId, NfsStat, StateId};
 
-pub use delegations::{NoDelegation, RecallToSend, WriteHolder};
+pub use delegations::{RecallToSend, WriteHolder};
 pub use locks::{LockRefusal, LockerOf, lock_range};
-pub use opens::{DataRight, Opened};
+pub use opens::Opened;
 
 /// States of all clients. One takes some 400 bytes, here and in the table.
 pub const STATES_MAX: usize = 1 << 19;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::super::delegation::Delegated;
 use super::super::file_table::ByteRange;
 use super::super::file_table::memory::MemoryTable;
+use super::delegations::NoDelegation;
 use super::opens::made_of;
 use super::owners::CLIENT_OWNERS_MAX;
 use super::*;
