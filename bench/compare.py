@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compares larder with nfs-ganesha and smbd: same machine, same filesystem below, same client.
 
-    bench/compare.py [--quick] [--reps N] [--only nfs|smb] [--workloads a,b] [--json FILE] [--peers-only]
+    bench/compare.py [--quick] [--reps N] [--only nfs|nfs4|smb] [--workloads a,b] [--json FILE] [--peers-only]
 
 Rules that make a ratio mean something:
   C1  Servers take turns within each workload (A B A B ...); the one that waits is stopped (SIGSTOP), after it
@@ -92,6 +92,22 @@ def rows_of_nfs():
     ]
 
 
+def rows_of_nfs4():
+    """NFSv4.1, by one session over one connection, without delegations."""
+    return [
+        Row("v4-seqwrite", "NFSv4.1 sequential write + COMMIT", "MB/s", 0.9),
+        Row("v4-seqread-warm", "NFSv4.1 sequential read, warm", "MB/s", 1.4),
+        Row("v4-seqread-cold", "NFSv4.1 sequential read, cold", "MB/s", 1.1),
+        Row("v4-cpu-read", "  server CPU s per GiB read warm", "s/GiB", 0.7, True),
+        Row("v4-randread", "NFSv4.1 random 4 KiB read, warm, depth 32", "op/s", 4.0),
+        Row("v4-randwrite", "NFSv4.1 random 4 KiB write + COMMIT, depth 32", "op/s", 3.0),
+        Row("v4-create-sync", "NFSv4.1 OPEN + write 4 KiB FILE_SYNC + CLOSE, depth 32", "file/s", 2.5),
+        Row("v4-create-unstable", "NFSv4.1 OPEN + write 4 KiB UNSTABLE + CLOSE, depth 32", "file/s", 2.0),
+        Row("v4-lookup", "NFSv4.1 LOOKUP + GETATTR, depth 32", "op/s", 4.0),
+        Row("v4-remove", "NFSv4.1 REMOVE, depth 32", "op/s", 1.7),
+    ]
+
+
 def rows_of_smb():
     return [
         Row("smb-read", "SMB sequential read, warm, signed", "MB/s", 1.0),
@@ -109,6 +125,8 @@ class Bench:
         self.details = []
         self.client_share = {}
         self.serial = 0
+        # Of NFS, with what its rows and files begin with.
+        self.version, self.prefix = 3, ""
         self.nfsload = self._compile()
 
     def _compile(self):
@@ -130,8 +148,8 @@ class Bench:
         return json.loads(done.stdout) if done.stdout.strip() else {}
 
     def nfs(self, server, workload, path, **options):
-        port, mount_port, export = server.nfs()
-        command = [self.nfsload, "--port", port, "--mount-port", mount_port, "--export", export]
+        port, mount_port, export = server.nfs(self.version)
+        command = [self.nfsload, "--vers", self.version, "--port", port, "--mount-port", mount_port, "--export", export]
         for key, value in options.items():
             command += [f"--{key}", value]
         return self.load([*map(str, command), workload, path], server, workload)
@@ -221,7 +239,7 @@ class Bench:
             read = lambda **more: self.nfs(server, "seqread", "big", size=self.sizes.big_bytes, depth=16, **more)
             if repetition == 0:
                 read(verify=1)
-            result = self.measured("seqread-warm", server, read)
+            result = self.measured(self.prefix + "seqread-warm", server, read)
             gib = result["bytes"] / GIB
             rows["cpu-read"].samples.setdefault(server.name, []).append(result["server_cpu_s"] / gib)
             return result
@@ -245,11 +263,11 @@ class Bench:
             if repetition == 0:
                 self.nfs(server, "seqread", "big", size=self.sizes.big_bytes, depth=16)
             options = dict(size=self.sizes.big_bytes, count=self.sizes.reads, depth=32, xfer="4k", seed=7 + repetition)
-            return self.measured("randread", server, lambda: self.nfs(server, "randread", "big", **options))
+            return self.measured(self.prefix + "randread", server, lambda: self.nfs(server, "randread", "big", **options))
 
         def write(server, repetition):
             options = dict(size=self.sizes.big_bytes, count=self.sizes.writes, depth=32, xfer="4k", seed=77 + repetition)
-            return self.measured("randwrite", server, lambda: self.nfs(server, "randwrite", "big", **options))
+            return self.measured(self.prefix + "randwrite", server, lambda: self.nfs(server, "randwrite", "big", **options))
 
         self.turns(rows["randread"], servers, read, lambda r: r["ops_per_s"])
         self.turns(rows["randwrite"], servers, write, lambda r: r["ops_per_s"])
@@ -258,20 +276,22 @@ class Bench:
         def create(kind, count):
             def run(server, repetition):
                 options = dict(count=count, depth=32, seed=repetition + 1)
-                return self.measured(kind, server, lambda: self.nfs(server, kind, f"{kind}{repetition}", **options))
+                path = f"{self.prefix}{kind}{repetition}"
+                return self.measured(self.prefix + kind, server, lambda: self.nfs(server, kind, path, **options))
 
             return run
 
         def lookup(server, repetition):
             options = dict(count=self.sizes.lookups, files=self.sizes.creates, depth=32)
+            path = f"{self.prefix}create-unstable0"
             if repetition == 0:
-                self.nfs(server, "lookup", "create-unstable0", **options)
-            return self.measured("lookup", server, lambda: self.nfs(server, "lookup", "create-unstable0", **options))
+                self.nfs(server, "lookup", path, **options)
+            return self.measured(self.prefix + "lookup", server, lambda: self.nfs(server, "lookup", path, **options))
 
         def remove(server, repetition):
             options = dict(count=self.sizes.creates, depth=32)
-            path = f"create-unstable{repetition}"
-            return self.measured("remove", server, lambda: self.nfs(server, "remove", path, **options))
+            path = f"{self.prefix}create-unstable{repetition}"
+            return self.measured(self.prefix + "remove", server, lambda: self.nfs(server, "remove", path, **options))
 
         rate = lambda r: r["ops_per_s"]
         self.turns(rows["create-sync"], servers, create("create-sync", self.sizes.creates_sync), rate)
@@ -279,8 +299,10 @@ class Bench:
         self.turns(rows["lookup"], servers, lookup, rate)
         self.turns(rows["remove"], servers, remove, rate)
 
-    def run_nfs(self, peer, ours, stripe):
-        rows = {row.key: row for row in rows_of_nfs()}
+    def run_nfs(self, peer, ours, stripe, version=3):
+        self.version, self.prefix = version, "v4-" if version == 4 else ""
+        found = rows_of_nfs4() if version == 4 else rows_of_nfs()
+        rows = {row.key.removeprefix(self.prefix): row for row in found}
         servers = [peer] + ([ours] if ours else [])
         self.nfs_write(rows["seqwrite"], servers, "big")
         self.nfs_read_warm(rows, servers)
@@ -404,7 +426,7 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--quick", action="store_true", help="small sizes, one repetition: a smoke test of under two minutes")
     p.add_argument("--reps", type=int, help="repetitions of each run (3; with --quick 1)")
-    p.add_argument("--only", choices=("nfs", "smb"))
+    p.add_argument("--only", choices=("nfs", "nfs4", "smb"), help="one protocol: NFS of version 3, or of 4.1, or SMB")
     p.add_argument("--workloads", help="comma-separated row keys, as in the JSON")
     p.add_argument("--json", type=Path, help="write every sample here")
     p.add_argument("--work", type=Path, help="where the filesystem and the logs go (a new folder under $TMPDIR)")
@@ -422,13 +444,13 @@ def parse():
 
 def missing_tools(args):
     tools = ["cc", "mkfs.xfs", "losetup"] + (["ganesha.nfsd", "rpcbind"] if args.only != "smb" else [])
-    tools += ["smbd", "smbpasswd", "cargo"] if args.only != "nfs" else []
+    tools += ["smbd", "smbpasswd", "cargo"] if args.only in (None, "smb") else []
     return [tool for tool in tools if not shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")]
 
 
 def start_all(args, work, scratch):
     """The servers, each one started and told to wait."""
-    nfs, smb = args.only != "smb", args.only != "nfs"
+    nfs, smb = args.only != "smb", args.only in (None, "smb")
     found = {}
     if nfs:
         found["ganesha"] = Ganesha(work / "ganesha", scratch.mount / "ganesha")
@@ -438,7 +460,7 @@ def start_all(args, work, scratch):
         program = args.larder or larderd.binary()
         disks = [scratch.mount / f"disk{n}" for n in (1, 2, 3)]
         found["larder"] = Larder(work / "larder", disks, "raidz1", "larder", program)
-        if nfs:
+        if nfs and args.only != "nfs4":
             found["stripe"] = Larder(work / "stripe", [scratch.mount / "single"], "stripe", "larder-stripe", program)
     return found
 
@@ -450,7 +472,7 @@ def main():
     if missing := missing_tools(args):
         sys.exit(f"missing: {', '.join(missing)} (apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind samba xfsprogs gcc)")
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    if args.only != "nfs":
+    if args.only in (None, "smb"):
         subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=HERE / "smbload", check=True)
     sizes = QUICK if args.quick else Sizes()
     work = args.work or Path(tempfile.mkdtemp(prefix="larder-bench-"))
@@ -466,8 +488,10 @@ def main():
             server.pause()
         bench = Bench(args, sizes, work, scratch)
         rows = []
-        if "ganesha" in servers:
+        if "ganesha" in servers and args.only != "nfs4":
             rows += bench.run_nfs(servers["ganesha"], servers.get("larder"), servers.get("stripe"))
+        if "ganesha" in servers and args.only != "nfs":
+            rows += bench.run_nfs(servers["ganesha"], servers.get("larder"), None, version=4)
         if "smbd" in servers:
             rows += bench.run_smb(servers["smbd"], servers.get("larder"))
         failed = False

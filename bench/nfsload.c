@@ -1,5 +1,5 @@
 /*
- * nfsload: drives one NFSv3 workload over ONE TCP connection with a fixed number of calls in flight.
+ * nfsload: drives one NFSv3 or NFSv4.1 workload over ONE TCP connection with a fixed number of calls in flight.
  *
  * It speaks XDR by hand over a bare socket, so that the client costs far less CPU than any server
  * it measures: requests are a small header plus a pointer into a random buffer (writev, no copy),
@@ -47,7 +47,7 @@ enum { UNSTABLE = 0, FILE_SYNC = 2 };
 
 typedef struct {
     uint32_t len;
-    uint8_t data[64];
+    uint8_t data[128];
 } handle;
 
 typedef struct {
@@ -63,11 +63,11 @@ typedef struct {
 
 static struct {
     const char *host, *export, *workload, *path;
-    int port, mount_port;
+    int port, mount_port, vers;
     uint64_t size, count, files, seed;
     uint32_t depth, xfer;
     int verify;
-} opt = {.host = "127.0.0.1", .export = "/", .port = 2049, .mount_port = 0, .size = 64 << 20, .count = 1000, .seed = 1, .depth = 16, .xfer = XFER_MAX};
+} opt = {.host = "127.0.0.1", .export = "/", .port = 2049, .mount_port = 0, .vers = 3, .size = 64 << 20, .count = 1000, .seed = 1, .depth = 16, .xfer = XFER_MAX};
 
 static int sock = -1;
 static slot slots[SLOTS_MAX];
@@ -163,7 +163,7 @@ static out call(slot *s, uint32_t program, uint32_t procedure)
     u32(&o, 0);
     u32(&o, 2);
     u32(&o, program);
-    u32(&o, 3);
+    u32(&o, program == NFS ? (uint32_t)opt.vers : 3);
     u32(&o, procedure);
     u32(&o, 1);
     u32(&o, 28); /* stamp, name "load", uid, gid, one group */
@@ -254,7 +254,7 @@ static void skip(in *i, size_t n)
 static handle g_handle(in *i)
 {
     handle h = {.len = g32(i)};
-    if (h.len > 64)
+    if (h.len > sizeof h.data)
         die("handle too long");
     const uint8_t *at = i->p;
     skip(i, (h.len + 3) / 4 * 4);
@@ -452,6 +452,11 @@ static uint64_t random_offset(uint64_t item)
 
 static int is(const char *w) { return !strcmp(opt.workload, w); }
 
+static void finish_item(slot *s);
+static void check_data(slot *s, const uint8_t *data, uint32_t len);
+
+#include "nfsload4.h"
+
 static void send_read(slot *s, uint64_t offset)
 {
     out o = call(s, NFS, P_READ);
@@ -503,6 +508,10 @@ static void start_item(slot *s)
         return;
     s->item = next_item++;
     s->stage = 0;
+    if (opt.vers == 4) {
+        start_item4(s);
+        return;
+    }
     if (is("seqread"))
         send_read(s, s->item * opt.xfer);
     else if (is("randread"))
@@ -593,6 +602,10 @@ static void on_found(slot *s, in *i)
 
 static void on_reply(slot *s, in *i)
 {
+    if (opt.vers == 4) {
+        on_reply4(s, i);
+        return;
+    }
     uint32_t status = g32(i);
     if (status)
         die("%s: status %u at item %llu", opt.workload, status, (unsigned long long)s->item);
@@ -625,11 +638,21 @@ static void run(void)
 
 static void commit_file(void)
 {
-    send_commit(&slots[0], &file);
+    if (opt.vers == 4)
+        send_commit4(&slots[0], &file);
+    else
+        send_commit(&slots[0], &file);
     send_some();
     in i;
     next_record(&i, 1);
     reply(&i);
+    if (opt.vers == 4) {
+        begin4(&i);
+        good4(&i, O_PUTFH);
+        good4(&i, O_COMMIT);
+        verifier4(&i);
+        return;
+    }
     uint32_t status = g32(&i);
     if (status)
         die("COMMIT: status %u", status);
@@ -654,19 +677,23 @@ static uint32_t fsinfo_limit(void)
 
 static void prepare(void)
 {
-    connect_to(opt.mount_port);
-    root = mount_export();
-    connect_to(opt.port);
-    uint32_t limit = fsinfo_limit();
-    while (opt.xfer > limit && opt.xfer > 8)
-        opt.xfer /= 2;
+    if (opt.vers == 4) {
+        prepare4();
+    } else {
+        connect_to(opt.mount_port);
+        root = mount_export();
+        connect_to(opt.port);
+        uint32_t limit = fsinfo_limit();
+        while (opt.xfer > limit && opt.xfer > 8)
+            opt.xfer /= 2;
+    }
     int on_files = is("create-sync") || is("create-unstable") || is("lookup") || is("remove");
     if (on_files) {
-        dir = made(&root, opt.path, P_MKDIR);
+        dir = opt.vers == 4 ? made_dir4(&root, opt.path) : made(&root, opt.path, P_MKDIR);
         items = opt.count;
         return;
     }
-    file = made(&root, opt.path, P_CREATE);
+    file = opt.vers == 4 ? made_file4(&root, opt.path) : made(&root, opt.path, P_CREATE);
     items = is("randread") || is("randwrite") ? opt.count : opt.size / opt.xfer;
 }
 
@@ -711,6 +738,7 @@ static void parse(int argc, char **argv)
         if (!strcmp(k, "host")) opt.host = v;
         else if (!strcmp(k, "export")) opt.export = v;
         else if (!strcmp(k, "port")) opt.port = (int)number(v);
+        else if (!strcmp(k, "vers")) opt.vers = (int)number(v);
         else if (!strcmp(k, "mount-port")) opt.mount_port = (int)number(v);
         else if (!strcmp(k, "size")) opt.size = number(v);
         else if (!strcmp(k, "count")) opt.count = number(v);
@@ -722,12 +750,14 @@ static void parse(int argc, char **argv)
         else die("unknown option --%s", k);
     }
     if (argc - a != 2)
-        die("usage: nfsload [--host A --port N --mount-port N --export PATH --size N --count N --files N --depth N --xfer N --seed N --verify 1] WORKLOAD FILE-OR-DIR\n"
+        die("usage: nfsload [--vers 3|4 --host A --port N --mount-port N --export PATH --size N --count N --files N --depth N --xfer N --seed N --verify 1] WORKLOAD FILE-OR-DIR\n"
             "workloads: seqwrite seqread randread randwrite drop (on a file), create-sync create-unstable lookup remove (in a directory)");
     opt.workload = argv[a];
     opt.path = argv[a + 1];
     if (!opt.mount_port)
         opt.mount_port = opt.port;
+    if (opt.vers != 3 && opt.vers != 4)
+        die("version 3, or 4 for NFSv4.1");
     if (opt.depth < 1 || opt.depth > SLOTS_MAX - 1 || opt.xfer < 8 || opt.xfer > XFER_MAX || (opt.xfer & (opt.xfer - 1)) || opt.size < opt.xfer)
         die("depth 1..255, xfer a power of two up to 1m, size at least xfer");
 }
@@ -735,6 +765,10 @@ static void parse(int argc, char **argv)
 /* Removes one file of the root, there or not: cleaning up between runs, not a measurement. */
 static void drop(void)
 {
+    if (opt.vers == 4) {
+        drop4();
+        return;
+    }
     connect_to(opt.mount_port);
     root = mount_export();
     connect_to(opt.port);

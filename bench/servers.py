@@ -63,7 +63,7 @@ class Server:
     def stop(self):
         raise NotImplementedError
 
-    def nfs(self):
+    def nfs(self, version=3):
         """(port, mount port, export)"""
         raise NotImplementedError
 
@@ -105,8 +105,8 @@ class Wakes:
 
 
 class Ganesha(Wakes, others.Ganesha, Server):
-    def nfs(self):
-        return self.port, self.mount_port, str(self.export)
+    def nfs(self, version=3):
+        return self.port, self.mount_port, self.pseudo if version == 4 else str(self.export)
 
 
 class Smbd(Wakes, others.Smbd, Server):
@@ -131,7 +131,7 @@ class Larder(Server):
                 raise RuntimeError(f"{self.name} ended with {code}: {self.daemon.log()[-2000:]}")
         self.pid = None
 
-    def nfs(self):
+    def nfs(self, version=3):
         return self.daemon.nfs_port, self.daemon.nfs_port, self.daemon.export
 
     def smb(self):

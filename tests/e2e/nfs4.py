@@ -229,6 +229,8 @@ class Nfs4(Rpc):
         self.referred, self.writing, self.notified = [], None, []
         # Attributes that it adds to those it was asked for, encoded.
         self.writing_more = []
+        # Ends of copies, as they come.
+        self.offloaded = []
 
     def return_delegation(self, handle, stateid):
         self.compound(put(handle), (DELEGRETURN, stateid, nothing))
@@ -287,6 +289,14 @@ class Nfs4(Rpc):
                 more = [number for number, _ in self.writing_more]
                 values = u64(self.writing[0]) + u64(self.writing[1]) + b"".join(value for _, value in self.writing_more)
                 result += bitmap([CHANGE, SIZE, *more]) + opaque(values)
+        elif number == 15:
+            told = SimpleNamespace(handle=r.opaque(), stateid=r.take(16), status=r.u32(), referred=referred)
+            if told.status == 0:
+                assert r.u32() == 0, "no stateid in the result"
+                told.count, told.committed, told.verifier = r.u64(), r.u32(), r.take(8)
+            else:
+                told.count = r.u64()
+            self.offloaded.append(told)
         else:
             assert number == 13
             self.notified.append((r.opaque(), (r.u64(), r.opaque())[1]))
@@ -472,6 +482,25 @@ class Nfs4(Rpc):
         return self.compound(*self.walk(source[:-1]), SAVE, *self.walk(target[:-1]),
                              (RENAME, opaque(source[-1]) + opaque(target[-1]), both))[-1]
 
+    def copy(self, source, target, source_at=0, target_at=0, count=0, synchronous=False):
+        """A namespace with .stateid, None of a copy that is over, and .count."""
+        arguments = source.stateid + target.stateid + u64(source_at) + u64(target_at) + u64(count) + u32(1) + u32(synchronous) + u32(0)
+
+        def ok(r):
+            stateids = [r.take(16) for _ in range(r.u32())]
+            done = SimpleNamespace(stateid=stateids[0] if stateids else None, count=r.u64(), committed=r.u32(), verifier=r.take(8))
+            assert r.u32() == 1 and r.u32() == (not stateids), "in order; at once where there is no stateid"
+            return done
+
+        return self.compound(put(source.handle), SAVE, put(target.handle), (COPY, arguments, ok))[-1]
+
+    def offload_status(self, target, stateid):
+        """Bytes copied, and the statuses of its end: none or one."""
+        return self.compound(put(target.handle), (OFFLOAD_STATUS, stateid, lambda r: (r.u64(), [r.u32() for _ in range(r.u32())])))[-1]
+
+    def offload_cancel(self, target, stateid):
+        self.compound(put(target.handle), (OFFLOAD_CANCEL, stateid, nothing))
+
     def setattr(self, handle, stateid=ANONYMOUS, **what):
         return self.compound(put(handle), (SETATTR, stateid + fattr(**what), read_bitmap))[-1]
 
@@ -522,4 +551,5 @@ def take_back(daemon, path, file, owner=b"mover"):
     back.write(opened_again, 8, b"the whole", stateid=locked)
     back.close_file(opened_again)
     assert stranger.read(theirs, 0, 100).data == b"half of the whole"
+    stranger.close_file(theirs)
     return back, stranger

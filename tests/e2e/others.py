@@ -102,10 +102,12 @@ class Ganesha(Process):
                 wait_for_port(111, self.rpcbind)
         config = self.folder / "ganesha.conf"
         config.write_text(
-            f"NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {self.port}; MNT_Port = {self.mount_port};"
+            f"NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {self.port}; MNT_Port = {self.mount_port};"
             " Enable_NLM = false; Enable_RQUOTA = false; Bind_addr = 127.0.0.1; }\n"
-            "EXPORT_DEFAULTS { Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Transports = TCP; Protocols = 3; }\n"
+            "EXPORT_DEFAULTS { Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Transports = TCP; Protocols = 3, 4; }\n"
             f"EXPORT {{ Export_Id = 1; Path = {self.export}; Pseudo = /bench; FSAL {{ Name = VFS; }} }}\n"
+            # Nobody has anything to reclaim here.
+            f"NFSv4 {{ Minor_Versions = 1, 2; Graceless = true; RecoveryBackend = fs; RecoveryRoot = {self.folder}; }}\n"
             "LOG { Default_Log_Level = EVENT; }\n"
         )
         log, pid_file = self.folder / "ganesha.log", self.folder / "ganesha.pid"
@@ -121,6 +123,9 @@ class Ganesha(Process):
     @property
     def url(self):
         return f"nfs://127.0.0.1:{self.port}{self.export}?mountport={self.mount_port}"
+
+    # The path of the export in version 4.
+    pseudo = "/bench"
 
 
 class Smbd(Process):

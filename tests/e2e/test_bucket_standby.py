@@ -271,14 +271,31 @@ def test_an_idle_owner_is_taken_over_from_at_once(pair):
     assert "may be missing" not in pair.standby.log()
 
 
-def test_a_client_of_nfs_4_keeps_its_locks_over_a_takeover(pair):
-    """What it had open and locked is its own at the standby as well."""
-    path = ["store-files", "f"]
-    _, file = nfs4.hold(pair.owner, path)
-    assert pair.owner.stop() == 0
-    pair.serves.result()
-    for link in nfs4.take_back(pair.standby, path, file):
-        link.close()
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_client_of_nfs_4_keeps_its_locks_over_a_takeover_and_back(pair, how):
+    """What it had open, locked and half written is its own at the standby, and again at the one that comes back: a pause."""
+    owner, other, serves = pair.owner, pair.standby, pair.serves
+    for life in range(2):
+        path = ["store-files", f"f{life}"]
+        _, file = nfs4.hold(owner, path)
+        if how == "stopped":
+            assert owner.stop() == 0
+        else:
+            wait_for(lambda: "the bucket has everything" in pair.store("status").stdout, 30)
+            owner.kill()
+        begun = time.monotonic()
+        serves.result()
+        # The client is known there, so nobody gets its file before; and grace is over with its last word.
+        for link in nfs4.take_back(other, path, file):
+            link.leave()
+            link.close()
+        print(f"{how}: everything is back {time.monotonic() - begun:.1f} s later")
+        assert time.monotonic() - begun < (TAKEN_WITHIN_S + 4 if how == "killed" else TAKEN_WITHIN_S)
+        assert "panicked" not in other.log()
+        if life == 0:
+            serves = pair.begin(owner)
+            wait_for(lambda: "stands by" in pair.log(owner))
+            owner, other = other, owner
 
 
 def test_owners_change_under_load(pair):

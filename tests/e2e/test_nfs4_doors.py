@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import socket
 import threading
 
 import pytest
@@ -309,11 +310,38 @@ def test_what_version_4_denies_is_denied_at_every_door(house, four, file, path, 
                 other.write(file, 0, b"x", stateid=nfs4.ANONYMOUS)
         with at(V3, house, name) as v3:
             v3.open_and_read() if denied == READ else v3.write()
-        if denied == READ:
-            with at(OverDav, house, name) as dav:
+        with at(OverDav, house, name) as dav:
+            if denied == READ:
                 assert dav.dav("GET", dav.path).status == 423
+            else:
+                assert dav.dav("PUT", dav.path, b"other").status == 423
+                assert dav.dav.lock(dav.path).status == 423
+                dav.dav.put(dav.path + "-source", b"other")
+                assert dav.dav("COPY", dav.path + "-source", Destination=dav.dav.url(dav.path)).status == 423
+        with at(OverSftp, house, name) as sftp:
+            for act in (sftp.open_and_read,) if denied == READ else (sftp.write, sftp.truncate):
+                with pytest.raises(AssertionError, match="(?i)permission denied"):
+                    act()
+        assert other.attr(file.handle).size == 100, "nothing has changed it"
         four.close_file(held)
     other.close()
+    with at(OverDav, house, name) as dav:
+        dav.write()
+
+
+def test_a_denial_that_comes_during_an_upload(house, four, file, path, name):
+    """The content is there when the name is asked for: what version 4 denies by then holds."""
+    dav = Dav(house)
+    with socket.create_connection(("127.0.0.1", dav.port), timeout=60) as upload:
+        upload.sendall(f"PUT /{house.share}/{name} HTTP/1.1\r\nHost: x\r\nAuthorization: {dav.authorization}\r\nContent-Length: 10\r\n"
+                       "Expect: 100-continue\r\n\r\n".encode())
+        assert upload.recv(100).startswith(b"HTTP/1.1 100"), "it waits for the content"
+        held = four.open(path, access=READ, deny=WRITE)
+        upload.sendall(b"0123456789")
+        assert upload.recv(100).startswith(b"HTTP/1.1 423")
+    assert four.read(held, 0, 200).data == b"x" * 100
+    four.close_file(held)
+    dav.connection.close()
 
 
 def test_an_open_of_a_mount_is_not_denied(house, four, file, path, name):

@@ -363,6 +363,19 @@ def test_a_client_that_restarts_has_nothing(one, two, file):
     assert two.lock(file, 30, 1) == DENIED
 
 
+def life_told(machine):
+    """The number of the server's life, which a client hears by all names of the server. It knows one of them: Linux' monitors the
+    address of its mount, others the name in it."""
+    told, names = {}, {"127.0.0.1", socket.gethostname()}
+    while set(told) != names:
+        name, life = machine.notified.get(timeout=TOLD_S)
+        if name in names:
+            told[name] = life
+    life, = set(told.values())
+    assert life % 2 == 1
+    return life
+
+
 def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
     mount = tmp_path / "mount"
     mount.mkdir()
@@ -378,9 +391,7 @@ def test_locks_come_back_after_a_crash_and_after_the_next(folder, tmp_path):
                 for machine in (one, two, third):
                     machine.connect_again()
                 for machine in (one, two):
-                    told = machine.notified.get(timeout=TOLD_S)
-                    assert told[0] == socket.gethostname() and told[1] % 2 == 1
-                    lives.append(told[1])
+                    lives.append(life_told(machine))
                 assert third.lock(file, 500, 1) == GRACE and third.test(file)[0] == GRACE
                 assert third.lock(file, 0, 1, reclaim=True) == DENIED, "it had nothing"
                 with Nfs4("127.0.0.1", daemon.nfs_port).session() as four, refused("GRACE"):
@@ -492,5 +503,34 @@ def test_the_port_mapper_names_them(folder):
 
             assert found(nlm.NLM, 4, 6) == found(nlm.NSM, 1, 6) == found(nlm.NSM, 1, 17) == daemon.nfs_port
             assert found(nlm.NLM, 4, 17) == 0
+    finally:
+        daemon.end()
+
+
+def test_the_port_mapper_has_universal_addresses(folder):
+    """As clients over IPv6 ask for them: versions 3 and 4."""
+    with socket.socket(socket.AF_INET6) as free:
+        free.bind(("::1", 0))
+        port = free.getsockname()[1]
+    daemon = make(folder, extra=[f"--portmapper=[::1]:{port}"]).start()
+    try:
+        high, low = divmod(daemon.nfs_port, 256)
+        with Rpc("::1", port) as mapper:
+            def found(version, program, number, net_id):
+                asked = u32(program) + u32(number) + opaque(net_id) + opaque("") + opaque("")
+                return mapper.call(nlm.MAPPER, version, 3, asked).opaque().decode()
+
+            for version in (3, 4):
+                for program, number in ((100003, 3), (100003, 4), (100005, 3), (nlm.NLM, 4), (nlm.NSM, 1)):
+                    assert found(version, program, number, "tcp6") == found(version, program, number, "") == f"::1.{high}.{low}"
+                assert found(version, nlm.NLM, 4, "udp6") == found(version, 100009, 1, "tcp6") == ""
+                listed, r = set(), mapper.call(nlm.MAPPER, version, 4, b"")
+                while r.bool():
+                    listed.add((r.u32(), r.u32(), r.opaque().decode(), r.opaque().decode(), r.opaque()))
+                assert (100003, 4, "tcp6", f"::1.{high}.{low}", b"superuser") in listed
+                assert (nlm.NSM, 1, "udp6", f"::1.{high}.{low}", b"superuser") in listed
+            with pytest.raises(RpcError):
+                mapper.call(nlm.MAPPER, 5, 3, b"")
+        assert daemon.stop() == 0 and "panicked" not in daemon.log()
     finally:
         daemon.end()

@@ -1,4 +1,6 @@
-# In the guest: NFS v3 with locks, as two clients: the second has a network of its own, with its own lock manager.
+# In the guest: NFS v3 with locks, as two clients: the second has a network of its own, with its own lock manager. It has a view of
+# the files of its own, too: the kernel registers a lock manager with the rpcbind whose socket the mounting program sees, and
+# with one /run for both the second's would take the place of the first's, which then never hears of a restart.
 version=$(uname -r)
 for module in lockd nfsv3 nfs macvlan; do modprobe -d /tmp/modules -S "$version" "$module"; done
 mkdir -p /mnt/near /mnt/far
@@ -14,17 +16,19 @@ rpcbind && rpc.statd --no-notify
 END
 hostname one
 bash /tmp/programs.sh || exit 1
-unshare --net --uts sleep infinity &
+# Mounts below /mnt are seen by both.
+mount --bind /mnt /mnt && mount --make-shared /mnt
+unshare --net --uts --mount --propagation unchanged sleep infinity &
 second=$!
 sleep 1
-two() { nsenter --net=/proc/$second/ns/net --uts=/proc/$second/ns/uts "$@"; }
+two() { nsenter --target $second --net --uts --mount --root --wd "$@"; }
 ip link add link eth0 name far type macvlan mode bridge
 ip link set far netns $second
 two ip link set lo up
 two ip addr add 10.77.0.16/24 dev far
 two ip link set far up
 two hostname two
-two unshare --mount bash /tmp/programs.sh || exit 1
+two bash /tmp/programs.sh || exit 1
 
 # With the usual ports nothing has to be said.
 mount.nfs "$SERVER:/files" /mnt/near -o vers=3 || exit 1
@@ -59,5 +63,5 @@ for n in $(seq 60); do flock --exclusive --nonblock /mnt/far/crash/lost true && 
 result "the locks of a client that has restarted are free" $?
 kill $holder; wait $holder
 rm -rf /mnt/near/crash
-umount /mnt/far && umount /mnt/near
+two umount /mnt/far && umount /mnt/near
 result "umount" $?

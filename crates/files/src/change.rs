@@ -269,7 +269,8 @@ impl Files {
         done
     }
 
-    /// As [`Files::relink`], from the file `over` alone, which was judged: [`FsError::NotFound`] if the name leads to another.
+    /// As [`Files::relink`], from the file `over` alone, which was judged: [`FsError::NotFound`] if the name leads to another. To
+    /// other doors it is a write of that file, whose content it replaces: [`FsError::Shared`] if one of them denies that.
     pub async fn relink_over(
         &self,
         cred: &Cred,
@@ -281,7 +282,7 @@ impl Files {
         self.check_unblocked(cred)?;
         let stored = self.spelling(cred, dir, name).await;
         let name = stored.as_deref().unwrap_or(name);
-        self.before_removal(cred, dir, name).await?;
+        self.before_taking(cred, dir, name, Uses::DELETE.and(Uses::WRITE)).await?;
         let successor = self.formless_successor(cred, Successor::File(ino), (dir, name)).await;
         let done = self.tree.relink_over(cred, ino, dir, name, over).await;
         if done.is_ok() {
@@ -406,11 +407,15 @@ impl Files {
     /// Before a name is taken from what has it now: clients that keep it open for later close it, and none may have it open in
     /// a way that denies this (`files.opens_seen_by_all`).
     async fn before_removal(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<()> {
-        if self.shared.leases.has_holders()
-            && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await
-        {
+        self.before_taking(cred, dir, name, Uses::DELETE).await
+    }
+
+    async fn before_taking(&self, cred: &Cred, dir: Ino, name: &[u8], does: Uses) -> FsResult<()> {
+        // A door without holders may deny as well: a lock over WebDAV is an open.
+        let may_be_denied = self.shared.leases.has_holders() || self.shared.opens.has_denials();
+        if may_be_denied && let Ok(attr) = self.tree.lookup(cred, dir, name, NameMatch::Exact).await {
             self.recall(attr.id.ino, Recall::Handles).await;
-            if self.shared.opens.denied(attr.id.ino, self.door, Uses::DELETE) {
+            if self.shared.opens.denied(attr.id.ino, self.door, does) {
                 return Err(FsError::Shared);
             }
         }

@@ -9,11 +9,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_fs::Ino;
 use parking_lot::Mutex;
 
+use crate::leases::Recall;
 use crate::locks::{Owner, Range};
 use crate::tree::OpenNode;
 use crate::{Files, Shared};
@@ -79,11 +80,17 @@ type Shard = HashMap<Ino, Vec<Entry>>;
 pub(crate) struct Opens {
     shards: [Mutex<Shard>; SHARDS],
     next_id: AtomicU64,
+    /// Opens that deny something, for a look without their locks.
+    denying: AtomicUsize,
 }
 
 impl Default for Opens {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), next_id: AtomicU64::new(1) }
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            next_id: AtomicU64::new(1),
+            denying: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -101,6 +108,19 @@ impl Opens {
         let may_write =
             |shard: &Mutex<Shard>| shard.lock().values().flatten().filter(|open| open.does.meets(Uses::WRITE)).count();
         self.shards.iter().map(may_write).sum()
+    }
+
+    /// Whether any open of any file denies anything.
+    pub(crate) fn has_denials(&self) -> bool {
+        self.denying.load(Ordering::Acquire) > 0
+    }
+
+    fn count_denials(&self, was: Uses, is: Uses) {
+        match (was == Uses::NOTHING, is == Uses::NOTHING) {
+            (true, false) => drop(self.denying.fetch_add(1, Ordering::AcqRel)),
+            (false, true) => drop(self.denying.fetch_sub(1, Ordering::AcqRel)),
+            _ => {}
+        }
     }
 
     /// Whether another door's open denies what `door` is about to do.
@@ -130,6 +150,7 @@ impl Opens {
         let door = opens[at].door;
         let is_refused = opens.iter().any(|other| other.id != id && other.refuses(door, by_all, does, denies));
         if !is_refused {
+            self.count_denials(opens[at].denies, denies);
             opens[at] = Entry { does, denies, by_all, ..opens[at] };
         }
         !is_refused
@@ -150,7 +171,9 @@ impl Opens {
     fn remove(&self, ino: Ino, id: u64) {
         let mut shard = self.shard(ino).lock();
         let Some(opens) = shard.get_mut(&ino) else { return };
-        opens.retain(|open| open.id != id);
+        if let Some(at) = opens.iter().position(|open| open.id == id) {
+            self.count_denials(opens.swap_remove(at).denies, Uses::NOTHING);
+        }
         if opens.is_empty() {
             shard.remove(&ino);
         }
@@ -216,6 +239,15 @@ impl Files {
         self.shared.opens.denied_by_any(ino, but.map(|open| open.id), does)
     }
 
+    /// Whether an open of another door denies this use of a file. Clients that keep it open for later close it first.
+    pub async fn is_denied_elsewhere(&self, ino: Ino, does: Uses) -> bool {
+        if !self.shared.opens.denied(ino, self.door, does) {
+            return false;
+        }
+        self.recall(ino, Recall::Handles).await;
+        self.shared.opens.denied(ino, self.door, does)
+    }
+
     /// Whether another door has a file open for writing.
     pub fn is_written_elsewhere(&self, ino: Ino) -> bool {
         self.shared.opens.written_by_others(ino, self.door)
@@ -259,7 +291,9 @@ mod tests {
         assert!(opens.denied(FILE, 2, Uses::DELETE) && !opens.denied(FILE, 1, Uses::DELETE));
         assert!(!opens.claim(FILE, smb, Uses::READ, Uses::READ, false), "the mount reads it already");
         assert!(opens.denied(FILE, 2, Uses::WRITE), "and what was claimed before stands");
+        assert!(opens.has_denials());
         assert!(opens.claim(FILE, smb, Uses::NOTHING, Uses::NOTHING, false));
+        assert!(!opens.has_denials());
         opens.remove(FILE, mount);
         let mount = opens.add(FILE, 2, BOTH).unwrap();
         assert!(!opens.claim(FILE, smb, Uses::READ, Uses::WRITE, false));
@@ -296,5 +330,8 @@ mod tests {
         assert!(!opens.written_by_others(FILE, 2));
         assert!(claim(first, BOTH, Uses::NOTHING));
         assert!(opens.written_by_others(FILE, 2) && !opens.written_by_others(FILE, 1));
+        assert!(claim(first, BOTH, Uses::DELETE) && opens.has_denials());
+        [first, second, third, mount].into_iter().for_each(|id| opens.remove(FILE, id));
+        assert!(!opens.has_denials() && opens.shard(FILE).lock().is_empty());
     }
 }

@@ -63,7 +63,9 @@ pub fn portmap(data: &[u8]) {
     const ANSWER_BYTES_MAX: usize = 1024;
     let Ok(call) = parse_call(data) else { return };
     let mut answer = Writer::new(Vec::new());
-    super::portmap::answer(&call, 2049, &mut answer);
+    let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff).into();
+    let at = super::portmap::CalledAt { port: 2049, client: address, local: Some(address), is_datagram: true };
+    super::portmap::answer(&call, at, &mut answer);
     assert!(answer.into_inner().len() <= ANSWER_BYTES_MAX);
 }
 

@@ -16,7 +16,7 @@ use super::mount::{self, MOUNT_PROGRAM};
 use super::nlm::{self, NLM_PROGRAM, NLM_V4, NSM_PROGRAM, NSM_V1};
 use super::ops::{self, Call, IO_BYTES_MAX, encode_fail};
 use super::outbox::Reply;
-use super::portmap::{self, PORTMAP_PROGRAM};
+use super::portmap::{self, CalledAt, PORTMAP_PROGRAM};
 use super::proto::{Fail, NFS_PROGRAM, NFS_V3, NFS_V4, Proc, Status};
 use super::record::Message;
 use super::rpc::{
@@ -170,6 +170,11 @@ impl Session {
         self.connection.as_ref()?.back.next(waker)
     }
 
+    fn called_at(&self) -> CalledAt {
+        let (port, client, local) = (self.shared.port, self.client, self.local);
+        CalledAt { port, client, local, is_datagram: local.is_none() }
+    }
+
     pub(super) fn peer(&self) -> SocketAddr {
         SocketAddr::new(self.client, self.port)
     }
@@ -205,7 +210,7 @@ impl Session {
             }
             (Service::Files, NLM_PROGRAM) => return self.nlm(&call, w),
             (Service::Files | Service::Monitor, NSM_PROGRAM) => return self.nsm(&call, w),
-            (Service::Portmapper, PORTMAP_PROGRAM) => portmap::answer(&call, self.shared.port, &mut w),
+            (Service::Portmapper, PORTMAP_PROGRAM) => portmap::answer(&call, self.called_at(), &mut w),
             _ => {
                 self.shared.stats.rejected.fetch_add(1, Relaxed);
                 begin_accepted(&mut w, call.xid, AcceptStat::ProgUnavail);

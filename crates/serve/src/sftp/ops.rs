@@ -209,9 +209,10 @@ impl Session {
                     Err(fail) => return Err(fail),
                 },
             };
+            let is_new = found.is_none();
             let (room, attr) = match found {
                 Some((room, attr)) => {
-                    open_existing(&room, &attr, reads, writes, flags).await?;
+                    may_open(&room, &attr, reads, writes).await?;
                     (room, attr)
                 }
                 None => match self.create(&path, &attrs).await? {
@@ -221,13 +222,19 @@ impl Session {
                     None => continue,
                 },
             };
-            let uses = Uses::NOTHING.and_if(reads, Uses::READ).and_if(writes, Uses::WRITE);
+            let truncates = flags & packet::OPEN_TRUNCATE != 0 && !is_new;
+            let uses = Uses::NOTHING.and_if(reads, Uses::READ).and_if(writes || truncates, Uses::WRITE);
             let open = match room.files().open_judged(attr.id, uses).await {
                 Ok(open) => open,
                 // Removed in between.
                 Err(FsError::Stale | FsError::NotFound) => continue,
                 Err(error) => return Err(error.into()),
             };
+            if truncates {
+                // Not before other doors have let the file be opened for writing.
+                let set = SetAttr { size: Some(0), ..SetAttr::default() };
+                room.to_change_ordered()?.setattr(&room.cred, attr.id.ino, set).await?;
+            }
             let appends = flags & packet::OPEN_APPEND != 0;
             let file = OpenedFile { ino: attr.id.ino, reads, writes, appends, name: plain(&path), _open: open, room };
             return Ok(packet::handle(id, self.handles.add(Handle::File(Arc::new(file)))?));
@@ -509,8 +516,8 @@ impl Session {
     }
 }
 
-/// Checks, and truncates where that is asked for.
-async fn open_existing(room: &Room, attr: &Attr, reads: bool, writes: bool, flags: u32) -> Result<(), Fail> {
+/// Whether the user may open what is there.
+async fn may_open(room: &Room, attr: &Attr, reads: bool, writes: bool) -> Result<(), Fail> {
     match attr.kind {
         FileKind::File => {}
         FileKind::Directory => return Err(Fail::new(Code::Failure, "it is a directory")),
@@ -520,12 +527,7 @@ async fn open_existing(room: &Room, attr: &Attr, reads: bool, writes: bool, flag
     if writes {
         room.to_change()?;
     }
-    room.files().access(&room.cred, attr.id.ino, mask).await?;
-    if flags & packet::OPEN_TRUNCATE != 0 {
-        let set = SetAttr { size: Some(0), ..SetAttr::default() };
-        room.to_change_ordered()?.setattr(&room.cred, attr.id.ino, set).await?;
-    }
-    Ok(())
+    Ok(room.files().access(&room.cred, attr.id.ino, mask).await.map(drop)?)
 }
 
 async fn fill(room: &Room, dir: larder_fs::Ino, place: &mut Listing, page: &mut list::Page<'_>) -> Result<(), Fail> {

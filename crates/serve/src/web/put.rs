@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use larder_base::Timestamp;
 use larder_base::traffic::{self, Wait};
+use larder_files::Uses;
 use larder_fs::{ACCESS_WRITE, Attr, FileKind, FsError, Ino, NameMatch};
 
 use super::conditions::{etag, text};
@@ -95,7 +96,11 @@ impl Arriving {
         let old = old.filter(|old| old.kind == FileKind::File);
         if let Some(old) = &old {
             room.files().access(&room.cred, old.id.ino, ACCESS_WRITE).await?;
-            if is_locked_elsewhere(room.files(), old.id.ino) {
+            // Before the content is sent in vain. The end looks again.
+            let replaces = Uses::WRITE.and(Uses::DELETE);
+            if is_locked_elsewhere(room.files(), old.id.ino)
+                || room.files().is_denied_elsewhere(old.id.ino, replaces).await
+            {
                 return Err(Fail::locked_elsewhere());
             }
         }

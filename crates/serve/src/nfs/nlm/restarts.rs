@@ -9,6 +9,10 @@
 //! - `restarts.announced_from_the_record`: whoever is in a volume's record and may reclaim hears of the restart, at this
 //!   machine or at one that took the volume over.
 //! - `restarts.of_the_caller`: a restart is believed of the address that tells it.
+//! - `restarts.by_all_names`: a client finds its server by the name that it monitors, which is the address of its mount (Linux)
+//!   or the name in it (BSD, macOS). It hears of the restart once for each of them: the address that the call leaves from
+//!   first, since no name service is asked about an address, then the name of the machine, then its other addresses. All
+//!   have one number, so a status monitor that matched one of them ignores the others.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,8 +21,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use larder_files::Files;
+use nix::ifaddrs::getifaddrs;
 use tokio_util::sync::CancellationToken;
 
+use super::super::portmap::source_to;
 use super::super::rpc::{AcceptStat, CallHeader, begin_accepted};
 use super::super::xdr::Writer;
 use super::call_out::Way;
@@ -30,6 +36,9 @@ use crate::door::shown;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Between calls to a client that does not hear of the restart.
 const NOTIFY_AGAIN_MAX: Duration = Duration::from_secs(15);
+/// Names of this machine in announcements. A server at home has one or two addresses; beyond these a client is told of the
+/// first ones alone, and has to have mounted one of them.
+const NAMES_MAX: usize = 16;
 /// `stat_fail`: this server watches its own clients, and nobody for others.
 const STAT_FAIL: u32 = 1;
 
@@ -94,17 +103,28 @@ impl Nlm {
         }
     }
 
-    /// Until the client has heard of it, or nobody waits for it any more.
+    /// Until the client has heard of it by all names, or nobody waits for it any more (`restarts.by_all_names`).
     async fn announce_to(&self, client: IpAddr, life: u32) {
-        let name = rustix::system::uname().nodename().to_bytes().to_vec();
         let way = Way { client, from: None };
-        let mut pause = Duration::from_secs(1);
+        let mut names = own_names(client);
+        let (mut pause, mut has_heard) = (Duration::from_secs(1), false);
         while self.v4.awaits_locker(client) {
-            let args = encode_notify(&name, life);
-            if way.call((NSM_PROGRAM, NSM_V1, NOTIFY), &args).await.is_ok() {
-                tracing::info!(%client, "an NFS client has heard that larder has restarted, and may take back its locks");
+            let mut unheard = Vec::new();
+            for name in names {
+                let args = encode_notify(name.as_bytes(), life);
+                let heard = way.call((NSM_PROGRAM, NSM_V1, NOTIFY), &args).await.is_ok();
+                if !heard {
+                    unheard.push(name);
+                } else if !std::mem::replace(&mut has_heard, true) {
+                    tracing::info!(
+                        %client, "an NFS client has heard that larder has restarted, and may take back its locks"
+                    );
+                }
+            }
+            if unheard.is_empty() {
                 return;
             }
+            names = unheard;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(NOTIFY_AGAIN_MAX);
         }
@@ -134,5 +154,53 @@ impl Nlm {
         swept.completed.iter().for_each(|client| self.v4.locker_completed(*client));
         swept.idle.iter().for_each(|client| self.v4.forget_locker(*client));
         !swept.completed.is_empty() || !swept.idle.is_empty()
+    }
+}
+
+/// The names by which a client may know this server, the likeliest first (`restarts.by_all_names`).
+fn own_names(client: IpAddr) -> Vec<String> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut names: Vec<String> = source_to(client).map(|address| address.to_string()).into_iter().collect();
+    names.extend([host].into_iter().filter(|name| !name.is_empty()));
+    let others = getifaddrs().into_iter().flatten().filter_map(|one| {
+        let storage = one.address?;
+        let v4 = storage.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
+        v4.or_else(|| storage.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
+    });
+    for address in others.filter(|address| is_of_network(*address) && address.is_ipv4() == client.is_ipv4()) {
+        let name = address.to_string();
+        if names.len() < NAMES_MAX && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whether machines of a network may know this one by an address.
+fn is_of_network(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_calls_leave_from_is_the_first_name() {
+        let names = own_names(IpAddr::from([127, 0, 0, 9]));
+        assert_eq!(names.first().map(String::as_str), Some("127.0.0.1"));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        assert_eq!(names.get(1), Some(&host));
+        assert!(names.len() <= NAMES_MAX && names.iter().all(|name| !name.contains(':')), "of the client's family");
+    }
+
+    #[test]
+    fn addresses_that_no_other_machine_knows() {
+        let is = |address: &str| address.parse().is_ok_and(is_of_network);
+        assert!(is("10.1.2.3") && is("2001:db8::1") && is("fd00::1"));
+        assert!(!is("127.0.0.1") && !is("169.254.1.2") && !is("::1") && !is("fe80::1"));
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! The second half is the server: `server` owns the state under one lock, which the most common requests pass by
 //! (`known_rights`, sessions), `run` carries out requests on files, `door_table` is the table of all doors, `recalls`
-//! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), and `client_book` outlives a
-//! crash. `lockers` lends record and grace to the locks of version 3.
+//! calls clients back (over `back_channel`, and over `callback_link` those of version 4.0), `offload` and `copy_job` are
+//! copies that go on behind their answer, and `client_book` outlives a crash. `lockers` lends record and grace to the locks of version 3.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 mod access_list;
@@ -23,6 +23,7 @@ mod clients;
 mod clock;
 mod compound;
 mod convert;
+mod copy_job;
 mod delegation;
 mod door_table;
 mod file_table;
@@ -31,6 +32,7 @@ pub mod fuzz;
 mod grace;
 mod known_rights;
 mod lockers;
+mod offload;
 mod open_list;
 mod ops;
 mod owner_seq;

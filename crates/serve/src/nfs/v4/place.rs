@@ -38,7 +38,7 @@ const PSEUDO_SEED: u64 = 0x7073_6575_646f_6673;
 
 /// The caller of a request.
 pub struct Caller<'m> {
-    pub shared: &'m Shared,
+    pub shared: &'m Arc<Shared>,
     pub peer: SocketAddr,
     pub auth: Auth<'m>,
 }

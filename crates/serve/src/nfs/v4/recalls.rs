@@ -104,7 +104,7 @@ impl Holder for VolumeDelegations {
         let file = FileKey { volume: self.volume, inode: ino.0 };
         Box::pin(async move {
             if let Some(v4) = self.v4.upgrade() {
-                v4.recall(file, what != Recall::Writes).await;
+                v4.recall(file, None, what != Recall::Writes).await;
             }
         })
     }
@@ -164,18 +164,19 @@ impl NfsV4 {
         state.states.is_delegated(file)
     }
 
-    /// Recalls the delegations of a file, and waits until they have ended (`recalls.before_the_change`).
-    async fn recall(&self, file: FileKey, writes: bool) {
+    /// Recalls the delegations of a file that others than `by` have, and waits until they have ended
+    /// (`recalls.before_the_change`).
+    pub(super) async fn recall(&self, file: FileKey, by: Option<ClientId>, writes: bool) {
         loop {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             {
                 let mut state = self.lock();
-                if state.end_silent(file, None, self.now()) {
+                if state.end_silent(file, by, self.now()) {
                     self.delegations_changed(&state);
                 }
-                if state.states.conflict(file, None, writes).is_ok() {
+                if state.states.conflict(file, by, writes).is_ok() {
                     return;
                 }
             }
@@ -259,7 +260,12 @@ impl NfsV4 {
 
 impl NfsV4 {
     /// Calls a client and awaits its answer; `None` where it cannot be reached, or says nothing in time.
-    async fn call_client(&self, client: ClientId, op: CbArgOp<'_>) -> Option<Bytes> {
+    pub(super) async fn call_client(
+        &self,
+        client: ClientId,
+        referring: Option<(SessionId, u32, u32)>,
+        op: CbArgOp<'_>,
+    ) -> Option<Bytes> {
         /// A pause while another call has the slot.
         const PAUSE: Duration = Duration::from_millis(10);
         let called = async {
@@ -268,7 +274,7 @@ impl NfsV4 {
                     let state = self.lock();
                     let (session, connection) = state.clients.back_channel(client)?;
                     let back = self.back_channel(connection)?;
-                    send(&state, &back, session, None, op)
+                    send(&state, &back, session, referring, op)
                 };
                 let Some((slot, answer)) = sent else {
                     tokio::time::sleep(PAUSE).await;
@@ -293,7 +299,7 @@ impl NfsV4 {
         };
         let wanted = Bitmap::of(&[number::CHANGE, number::SIZE]);
         let op = CbArgOp::GetAttr(CbGetAttrArgs { handle: Opaque(&handle), wanted });
-        let reply = Box::pin(self.call_client(holder.client, op)).await?;
+        let reply = Box::pin(self.call_client(holder.client, None, op)).await?;
         let answer = CbCompoundResult::get(&mut Reader::new(reply_results(&reply)?)).ok()?;
         let list = answer.results.iter().find_map(|result| match result {
             CbResOp::GetAttr(Ok(list)) => Some(list),
@@ -378,7 +384,7 @@ impl NfsV4 {
             for wait in waits {
                 let owner = StateOwner { client: wait.client, owner: Opaque(&wait.owner) };
                 let op = CbArgOp::NotifyLock(CbNotifyLockArgs { handle: Opaque(&wait.handle), owner });
-                let _ = v4.call_client(wait.client, op).await;
+                let _ = v4.call_client(wait.client, None, op).await;
             }
         });
     }

@@ -31,6 +31,7 @@ use super::door_table::DoorTable;
 use super::file_table::FileKey;
 use super::grace::{BookVersion, Grace, ReclaimBook};
 use super::known_rights::KnownRights;
+use super::offload::Offloads;
 use super::recalls::LockWaits;
 use super::slots::{ConnectionId, SlotTicket};
 use super::state::StateTable;
@@ -116,6 +117,7 @@ pub struct NfsV4 {
     /// Delegations that are held or recalled, for a look without the lock.
     delegations: AtomicUsize,
     pub(super) lock_waits: LockWaits,
+    pub(super) offloads: Offloads,
     /// Connections to clients of NFSv4.0.
     pub(super) links: Mutex<HashMap<ClientId, Arc<CallbackLink>>>,
     /// A recall waits to be sent.
@@ -191,6 +193,7 @@ impl NfsV4 {
             used: Notify::new(),
             delegations: AtomicUsize::new(0),
             lock_waits: LockWaits::default(),
+            offloads: Offloads::default(),
             links: Mutex::default(),
             recalls: Notify::new(),
             ended: Notify::new(),
@@ -453,7 +456,7 @@ impl NfsV4 {
             tokio::select! {
                 () = self.used.notified(), if next.is_none() => {}
                 () = tokio::time::sleep(next.unwrap_or_default()), if next.is_some() => {}
-                () = shutdown.cancelled() => return,
+                () = shutdown.cancelled() => return self.offloads.close(),
             }
         }
     }

@@ -1,5 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+use std::time::Duration;
+
+use super::super::delegation::Delegated;
+use super::super::file_table::ByteRange;
 use super::super::file_table::memory::MemoryTable;
+use super::delegations::NoDelegation;
+use super::opens::made_of;
+use super::owners::CLIENT_OWNERS_MAX;
 use super::*;
 use proptest::prelude::*;
 

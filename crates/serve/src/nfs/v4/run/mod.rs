@@ -40,7 +40,7 @@ use super::server::{NfsV4, V4State};
 use super::slots::{Arrival, CACHED_REPLY_BYTES_MAX, ConnectionId, ReplyBounds, RequestDigest, Sequenced, SlotTicket};
 use super::state::Caller as StateCaller;
 use super::stateids::CurrentState;
-use super::types::{ClientId, NfsStat, SecInfo};
+use super::types::{ClientId, NfsStat, SecInfo, SessionId};
 use super::wire::{Opaque, XdrList, XdrOut};
 
 /// Bytes of a reply in NFSv4.0, which has no bound of the client's.
@@ -118,6 +118,13 @@ struct Slot<'m> {
 }
 
 impl Slot<'_> {
+    /// The request as call-backs name it: session, slot, number.
+    fn request(&self) -> Option<(SessionId, u32, u32)> {
+        let ticket = self.ticket.as_ref()?;
+        let (slot, sequence) = ticket.referring();
+        Some((ticket.session(), slot, sequence))
+    }
+
     fn finish(&mut self, reply: Option<&[u8]>) {
         if let Some(ticket) = self.ticket.take() {
             self.v4.finish(ticket, reply);
@@ -446,7 +453,9 @@ impl<'m> Run<'m> {
             | ArgOp::ReadPlus(_)
             | ArgOp::IoAdvise(_)
             | ArgOp::Clone(_)
-            | ArgOp::Copy(_) => self.range_operation(op, reply).await,
+            | ArgOp::Copy(_)
+            | ArgOp::OffloadStatus(_)
+            | ArgOp::OffloadCancel(_) => self.range_operation(op, reply).await,
             ArgOp::Open(_)
             | ArgOp::OpenConfirm(_)
             | ArgOp::OpenDowngrade(_)

@@ -244,8 +244,7 @@ impl<'m> Run<'m> {
         let mut state = self.v4.lock();
         let state = &mut *state;
         let file = Self::key(state, object.files(), object.id.ino).ok()?;
-        let session = self.slot.ticket.as_ref().map(|ticket| (ticket.session(), ticket.referring()));
-        let by = session.map(|(session, (slot, sequence))| (session, slot, sequence));
+        let by = self.slot.request();
         let granted = Some(Granted { by, change: attr.change, size: attr.size });
         let held = HeldOpen { granted, ..self.held(open, target) };
         state.states.table().offer(held);

@@ -1,19 +1,25 @@
-//! Operations of NFSv4.2 on ranges of files (RFC 7862 15): ALLOCATE, DEALLOCATE, SEEK, READ_PLUS, IO_ADVISE, COPY, CLONE.
+//! Operations of NFSv4.2 on ranges of files (RFC 7862 15): ALLOCATE, DEALLOCATE, SEEK, READ_PLUS, IO_ADVISE, COPY, CLONE,
+//! OFFLOAD_STATUS, OFFLOAD_CANCEL.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use larder_files::Uses;
 use larder_fs::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AllocateMode, FILE_BYTES_MAX, FsError, ReadData, SeekTo, Stability,
 };
 
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
-use super::super::convert::{check_file, stable_how, stat_of};
+use super::super::convert::{check_file, stat_of};
+use super::super::copy_job::{self, COPY_PIECE_BYTES, CopyEnd, CopyJob, OFFLOAD_BYTES_MIN};
+use super::super::offload::Offload;
 use super::super::ops::{
-    AllocateArgs, ArgOp, CloneArgs, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, ReadArgs,
-    ReadContent, ReadPlusOk, ResOp, SeekArgs, SeekOk,
+    AllocateArgs, ArgOp, CloneArgs, ContentData, ContentHole, CopyArgs, CopyOk, CopyRequirements, OffloadStatusOk,
+    ReadArgs, ReadContent, ReadPlusOk, ResOp, SeekArgs, SeekOk,
 };
 use super::super::place::{Object, Place};
+use super::super::stateids::{self, Named};
 use super::super::types::{ContentKind, DetailedResult, NfsStat, StateId, WriteResponse};
 use super::super::wire::{FileData, XdrList};
 use super::{IO_BYTES_MAX, Run};
@@ -21,8 +27,6 @@ use crate::nfs::may_io;
 
 /// Data and holes by turns in one READ_PLUS.
 const CONTENTS_MAX: usize = 64;
-/// Bytes that a COPY moves at once.
-const COPY_PIECE_BYTES: usize = 1 << 20;
 /// A COPY answers after this time with what it has: the client asks for the rest, and its slot is free in between.
 const COPY_TIME: Duration = Duration::from_secs(4);
 
@@ -55,13 +59,26 @@ impl<'m> Run<'m> {
             }
             ArgOp::Copy(args) => {
                 let result = match Box::pin(self.copy(&args)).await {
-                    Ok(response) => DetailedResult::Ok(CopyOk {
-                        response,
-                        requirements: CopyRequirements { consecutive: true, synchronous: true },
-                    }),
+                    Ok(response) => {
+                        let synchronous = response.callback.is_none();
+                        let requirements = CopyRequirements { consecutive: true, synchronous };
+                        DetailedResult::Ok(CopyOk { response, requirements })
+                    }
                     Err(status) => DetailedResult::Err(status),
                 };
                 self.push(reply, &ResOp::Copy(result));
+            }
+            ArgOp::OffloadStatus(stateid) => {
+                let progress = self.offload(&stateid).map(|copy| copy.progress());
+                let result = progress.map(|(count, complete)| OffloadStatusOk { count, complete });
+                self.push(reply, &ResOp::OffloadStatus(result));
+            }
+            ArgOp::OffloadCancel(stateid) => {
+                let found = self.offload(&stateid);
+                if let Ok(copy) = &found {
+                    self.v4.offloads.cancel(copy).await;
+                }
+                self.push(reply, &ResOp::OffloadCancel(found.map(|_| ())));
             }
             ArgOp::Clone(args) => {
                 let done = Box::pin(self.clone_range(&args)).await;
@@ -145,7 +162,8 @@ impl<'m> Run<'m> {
         Ok((at >= attr.size, parts))
     }
 
-    /// Within an export, piece by piece, as far as [`COPY_TIME`] goes. The saved handle is the source (RFC 7862 15.2).
+    /// The saved handle is the source (RFC 7862 15.2), in any export. What cannot share extents is copied piece by piece: as
+    /// far as [`COPY_TIME`] goes, or behind the answer where the client lets it and can be called.
     async fn copy(&self, args: &CopyArgs<'_>) -> Result<WriteResponse, NfsStat> {
         if args.servers.len() > 0 {
             return Err(NfsStat::NotSupp);
@@ -156,11 +174,13 @@ impl<'m> Run<'m> {
         if args.source_offset > size || args.source_offset.checked_add(args.count).is_none_or(|end| end > size) {
             return Err(NfsStat::Inval);
         }
+        let is_one_tree = source.files().id() == target.files().id();
         let wanted = if args.count == 0 { size - args.source_offset } else { args.count };
         if args.target_offset.checked_add(wanted).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(NfsStat::FBig);
         }
-        let overlaps = source.id.ino == target.id.ino
+        let overlaps = is_one_tree
+            && source.id.ino == target.id.ino
             && args.source_offset < args.target_offset.saturating_add(wanted)
             && args.target_offset < args.source_offset.saturating_add(wanted);
         if overlaps {
@@ -168,13 +188,19 @@ impl<'m> Run<'m> {
         }
         let (began, mut done) = (Instant::now(), 0);
         // RFC 7862 4.1: how the bytes come there is the server's.
-        while done < wanted && began.elapsed() < COPY_TIME {
+        while is_one_tree && done < wanted && began.elapsed() < COPY_TIME {
             let (from, to) = ((source.id.ino, args.source_offset + done), (target.id.ino, args.target_offset + done));
             match target.files().copy_range(&target.cred, from, to, wanted - done).await {
                 Ok(0) => break,
                 Ok(shared) => done += shared,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(stat_of(&error)),
+            }
+        }
+        if done == 0 && wanted >= OFFLOAD_BYTES_MIN && !args.synchronous {
+            let (from, to) = ((&source, args.source_offset), (&target, args.target_offset));
+            if let Some(stateid) = Box::pin(self.begin_offload(from, to, wanted)).await? {
+                return Ok(copy_job::response(&target, Some(stateid), 0));
             }
         }
         while done < wanted && began.elapsed() < COPY_TIME {
@@ -194,14 +220,60 @@ impl<'m> Run<'m> {
                 Err(error) => return Err(stat_of(&error)),
             }
         }
-        let committed = stable_how(Stability::Unstable);
-        Ok(WriteResponse { callback: None, count: done, committed, verifier: target.files().verifier().0 })
+        Ok(copy_job::response(&target, None, done))
+    }
+
+    /// Begins a copy that goes on behind the answer. `None`: this client has to wait for it.
+    async fn begin_offload(
+        &self,
+        (source, source_offset): (&Object, u64),
+        (target, target_offset): (&Object, u64),
+        bytes: u64,
+    ) -> Result<Option<StateId>, NfsStat> {
+        let Some(client) = self.client else { return Ok(None) };
+        let (source_file, target_file) = {
+            let mut state = self.v4.lock();
+            if state.clients.back_channel(client).is_none() {
+                return Ok(None);
+            }
+            let source = Self::key(&mut state, source.files(), source.id.ino)?;
+            (source, Self::key(&mut state, target.files(), target.id.ino)?)
+        };
+        let does = Uses::READ.and(Uses::WRITE);
+        let job = CopyJob {
+            shared: Arc::clone(self.caller.shared),
+            peer: self.caller.peer,
+            source: CopyEnd::open(source.clone(), source_file, source_offset, Uses::READ).await?,
+            target: CopyEnd::open(target.clone(), target_file, target_offset, does).await?,
+            bytes,
+            referring: self.slot.request(),
+        };
+        let number = self.v4.lock().states.unused_number();
+        let Some(copy) = self.v4.offloads.begin(number, client, target_file) else { return Ok(None) };
+        tokio::spawn(job.run(copy));
+        Ok(Some(stateids::make(self.v4.life(), number, 1)))
+    }
+
+    /// The copy into the current file that a stateid names.
+    fn offload(&self, stateid: &StateId) -> Result<Arc<Offload>, NfsStat> {
+        let object = self.object(NfsStat::IsDir)?;
+        let client = self.client.ok_or(NfsStat::BadStateId)?;
+        let file = Self::key(&mut self.v4.lock(), object.files(), object.id.ino)?;
+        let Named::State { number, seqid } = stateids::name(stateid, self.v4.life(), self.minor)? else {
+            return Err(NfsStat::BadStateId);
+        };
+        let copy = self.v4.offloads.find(number, client, file).ok_or(NfsStat::BadStateId)?;
+        stateids::check_seqid(seqid, 1, self.minor)?;
+        Ok(copy)
     }
 
     /// RFC 7862 15.13: all or nothing. A count of 0 reaches to the end of the source, which no other may pass.
     async fn clone_range(&self, args: &CloneArgs) -> Result<(), NfsStat> {
         let source = self.source(args.source).await?;
         let (target, _) = self.file_for(args.target, true, &[ACCESS_WRITE]).await?;
+        if source.export.key != target.export.key {
+            return Err(NfsStat::XDev);
+        }
         let size = source.resolve().await?.size;
         if args.source_offset > size || args.source_offset.checked_add(args.count).is_none_or(|end| end > size) {
             return Err(NfsStat::Inval);
@@ -219,13 +291,9 @@ impl<'m> Run<'m> {
     }
 
     async fn source(&self, stateid: StateId) -> Result<Object, NfsStat> {
-        let (saved, target) = match (self.saved.as_ref().ok_or(NfsStat::NoFileHandle)?, self.place()?) {
-            (Place::Object(saved), Place::Object(current)) => (saved, current),
-            _ => return Err(NfsStat::IsDir),
+        let Place::Object(saved) = self.saved.as_ref().ok_or(NfsStat::NoFileHandle)? else {
+            return Err(NfsStat::IsDir);
         };
-        if saved.export.key != target.export.key {
-            return Err(NfsStat::XDev);
-        }
         let granted = saved.files().resolve_granted(&saved.cred, saved.id).await;
         let (attr, bits) = granted.map_err(|error| stat_of(&error))?;
         check_file(&attr, self.minor)?;

@@ -1,0 +1,207 @@
+//! Opens, and the rights of READ, WRITE and their kin that come from them.
+
+use std::collections::BTreeSet;
+
+use super::super::delegation::{Delegated, Delegation};
+use super::super::file_table::{FileKey, FileTable, Holder, ShareBits};
+use super::super::known_rights::KnownRight;
+use super::super::stateids::{self, Named, StateNumber};
+use super::super::types::{ClientId, NfsStat, StateId};
+use super::{Caller, EndedState, OpenState, OwnerId, StateKind, StateRecord, StateTable};
+
+/// What OPEN gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub stateid: StateId,
+    /// NFSv4.0: OPEN_CONFIRM has to follow.
+    pub must_confirm: bool,
+}
+
+/// Right to read or write data by a stateid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataRight {
+    /// The owner of locks, for mandatory ones and for ends of waits.
+    pub client: Option<ClientId>,
+    pub open: Option<StateNumber>,
+}
+
+impl<T: FileTable> StateTable<T> {
+    /// OPEN of a file by an owner: a new open, or an upgrade of the one that it has (RFC 7530 9.9, RFC 8881 9.9).
+    /// Delegations of others are recalled first (`state.conflict_recalls`).
+    pub fn open(
+        &mut self,
+        owner: OwnerId,
+        file: FileKey,
+        access: ShareBits,
+        deny: ShareBits,
+        minor: u32,
+    ) -> Result<Opened, NfsStat> {
+        if access == ShareBits::NONE {
+            return Err(NfsStat::Inval);
+        }
+        let record = self.owners.get(&owner).ok_or(NfsStat::ServerFault)?;
+        let (client, must_confirm) = (record.key.0, minor == 0 && !record.is_confirmed);
+        let writes = access.has(ShareBits::WRITE) || deny.has(ShareBits::READ);
+        self.conflict(file, Some(client), writes)?;
+        let existing = self.open_by.get(&(owner, file)).copied();
+        let (asked_access, asked_deny) = (1 << access.number(), 1 << deny.number());
+        let stateid = match existing {
+            Some(number) => {
+                let holder = Holder { client, state: number };
+                let Some(StateRecord { kind: StateKind::Open(open), .. }) = self.states.get_mut(&number) else {
+                    return Err(NfsStat::ServerFault);
+                };
+                // RFC 7530 9.9 has an owner's own denials bind it as well.
+                if minor == 0 && access.meets(open.deny) {
+                    return Err(NfsStat::ShareDenied);
+                }
+                let (all, denied) = (open.access.and(access), open.deny.and(deny));
+                // `state.judged_by_table`
+                if !self.table.claim(file, holder, all, denied) {
+                    return Err(NfsStat::ShareDenied);
+                }
+                (open.access, open.deny) = (all, denied);
+                open.asked_access |= asked_access;
+                open.asked_deny |= asked_deny;
+                self.changed(number)
+            }
+            None => {
+                self.room_for(client)?;
+                let number = StateNumber(self.number());
+                if !self.table.claim(file, Holder { client, state: number }, access, deny) {
+                    return Err(NfsStat::ShareDenied);
+                }
+                let open = OpenState { owner, access, deny, asked_access, asked_deny, locks: BTreeSet::new() };
+                self.insert(number, client, file, StateKind::Open(open))
+            }
+        };
+        Ok(Opened { stateid, must_confirm })
+    }
+
+    /// OPEN_CONFIRM (RFC 7530 16.18).
+    pub fn confirm_open(&mut self, stateid: &StateId, file: FileKey, caller: Caller) -> Result<StateId, NfsStat> {
+        let number = self.find_open(stateid, file, caller)?;
+        let owner = self.owner_of(number).and_then(|owner| self.owners.get_mut(&owner));
+        let owner = owner.ok_or(NfsStat::BadStateId)?;
+        // There is nothing left to confirm.
+        if std::mem::replace(&mut owner.is_confirmed, true) {
+            return Err(NfsStat::BadStateId);
+        }
+        Ok(self.changed(number))
+    }
+
+    /// OPEN_DOWNGRADE (RFC 8881 18.18): to what some OPEN has asked for.
+    pub fn downgrade(
+        &mut self,
+        stateid: &StateId,
+        file: FileKey,
+        access: ShareBits,
+        deny: ShareBits,
+        caller: Caller,
+    ) -> Result<StateId, NfsStat> {
+        let number = self.find_open(stateid, file, caller)?;
+        let Some(StateRecord { kind: StateKind::Open(open), client, .. }) = self.states.get_mut(&number) else {
+            return Err(NfsStat::BadStateId);
+        };
+        let fits = open.access.has(access) && open.deny.has(deny);
+        let fits = fits && made_of(open.asked_access, access) && made_of(open.asked_deny, deny);
+        if access == ShareBits::NONE || !fits {
+            return Err(NfsStat::Inval);
+        }
+        // Fewer uses and denials conflict with nothing new.
+        self.table.claim(file, Holder { client: *client, state: number }, access, deny);
+        (open.access, open.deny) = (access, deny);
+        open.asked_access = within(open.asked_access, access);
+        open.asked_deny = within(open.asked_deny, deny);
+        open.locks.iter().for_each(|lock| self.rights.forget(*lock));
+        Ok(self.changed(number))
+    }
+
+    /// CLOSE (RFC 8881 18.2): its locks end with it.
+    pub fn close(&mut self, stateid: &StateId, file: FileKey, caller: Caller) -> Result<(), NfsStat> {
+        let number = self.find_open(stateid, file, caller)?;
+        let owner = self.owner_of(number);
+        self.end(number);
+        if let Some(owner) = owner.filter(|_| caller.minor == 0) {
+            self.ended.insert(number, EndedState::ClosedBy(owner));
+        }
+        Ok(())
+    }
+
+    /// The right of READ, WRITE, SETATTR of a size and their kin (RFC 8881 9.1.2).
+    pub fn data_right(
+        &mut self,
+        stateid: &StateId,
+        file: FileKey,
+        writes: bool,
+        caller: Caller,
+    ) -> Result<DataRight, NfsStat> {
+        let wanted = if writes { ShareBits::WRITE } else { ShareBits::READ };
+        match stateids::name(stateid, self.life, caller.minor)? {
+            Named::ReadBypass if !writes => {
+                self.conflict(file, caller.client, writes)?;
+                return Ok(DataRight { client: caller.client, open: None });
+            }
+            Named::Anonymous | Named::ReadBypass => {
+                self.conflict(file, caller.client, writes)?;
+                if self.table.denied(file, None, wanted) {
+                    return Err(NfsStat::Locked);
+                }
+                return Ok(DataRight { client: caller.client, open: None });
+            }
+            Named::State { .. } => {}
+        }
+        let number = self.find(stateid, caller)?;
+        let state = self.states.get(&number).filter(|state| state.file == file).ok_or(NfsStat::BadStateId)?;
+        let client = state.client;
+        let (open, access) = match &state.kind {
+            StateKind::Open(open) => (Some(number), open.access),
+            StateKind::Lock(lock) => match self.states.get(&lock.open) {
+                Some(StateRecord { kind: StateKind::Open(open), .. }) => (Some(lock.open), open.access),
+                _ => return Err(NfsStat::BadStateId),
+            },
+            StateKind::Delegation(Delegation { kind: Delegated::Read, .. }) => (None, ShareBits::READ),
+            StateKind::Delegation(_) => (None, ShareBits::BOTH),
+        };
+        // A client that writes parts of pages reads them first: an open for writing reads (RFC 7530 16.23.4).
+        if writes && !access.has(ShareBits::WRITE) {
+            return Err(NfsStat::OpenMode);
+        }
+        self.conflict(file, Some(client), writes)?;
+        let but = open.map(|state| Holder { client, state });
+        if !access.has(wanted) && self.table.denied(file, but, wanted) {
+            return Err(NfsStat::Locked);
+        }
+        Ok(DataRight { client: Some(client), open })
+    }
+
+    /// Keeps a right that was just judged, until its state changes. Not that of a delegation, which may be revoked.
+    pub fn remember_right(&self, stateid: &StateId, minor: u32, opened_by: Option<u32>) {
+        let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, minor) else { return };
+        let Some(StateRecord { client, file, seqid, kind }) = self.states.get(&number) else { return };
+        let open = match kind {
+            StateKind::Open(open) => Some(open),
+            StateKind::Lock(lock) => match self.states.get(&lock.open) {
+                Some(StateRecord { kind: StateKind::Open(open), .. }) => Some(open),
+                _ => None,
+            },
+            StateKind::Delegation(_) => None,
+        };
+        if let Some(open) = open {
+            let right = KnownRight { client: *client, file: *file, seqid: *seqid, access: open.access, opened_by };
+            self.rights.insert(number, right);
+        }
+    }
+}
+
+/// Whether `bits` is the union of some of the sets in `asked` (RFC 8881 18.18.3).
+pub(super) fn made_of(asked: u8, bits: ShareBits) -> bool {
+    let parts = (0..4).filter_map(ShareBits::from_number).filter(|part| asked & 1 << part.number() != 0);
+    parts.filter(|part| bits.has(*part)).fold(ShareBits::NONE, ShareBits::and) == bits
+}
+
+/// The sets in `asked` that are within `bits`.
+fn within(asked: u8, bits: ShareBits) -> u8 {
+    let parts = (0..4).filter_map(ShareBits::from_number);
+    parts.filter(|part| bits.has(*part)).fold(0, |kept, part| kept | asked & 1 << part.number())
+}
