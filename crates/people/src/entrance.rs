@@ -16,36 +16,12 @@ use std::sync::Arc;
 
 use larder_fs::Cred;
 
-use crate::{NOBODY, Network, Share, Squash, User};
+use crate::{Door, Listed, NOBODY, Network, Share, Squash, User};
 
 /// Ports below this one need root on the client (IPPORT_RESERVED of netinet/in.h).
 const RESERVED_PORTS_END: u16 = 1024;
 /// More than any way through [`Share::entrance`] has.
 const REASONS_MAX: usize = 8;
-
-/// A way into shares, with what it knows of the client beside name and address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// NFS, versions 3 and 4.
-    Nfs {
-        /// The port that the client calls from; `None`: one that may come in.
-        port: Option<u16>,
-    },
-    /// SMB 2 and 3.
-    Smb {
-        /// The session has keys to encrypt with.
-        encrypts: bool,
-    },
-    /// SFTP.
-    Sftp,
-    /// WebDAV, and its pages in a browser.
-    Webdav,
-    /// A mount of a volume on this machine. The kernel lets in whom it lets in; this says whom.
-    Mount {
-        /// The only user whom the kernel lets in, if it is for one.
-        private_to: Option<u32>,
-    },
-}
 
 /// A caller at a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,27 +72,6 @@ impl Rights {
     pub fn cred_of(&self, user: Option<&User>) -> Cred {
         self.cred(user.map(|user| (user.uid, user.gid, user.gids.iter().copied())))
     }
-}
-
-/// The entry of a share's lists that lets a user in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed<'a> {
-    /// The user's own name, among those who write or those who read.
-    Name {
-        /// Which of the two lists it is.
-        may_write: bool,
-    },
-    /// A group of theirs.
-    Group {
-        /// Its name.
-        name: &'a str,
-        /// Which of the two lists it is.
-        may_write: bool,
-    },
-    /// The share is for all users.
-    All,
-    /// The share is open to guests.
-    Guest,
 }
 
 /// What makes somebody else of a caller.
@@ -198,16 +153,6 @@ impl Reason<'_> {
 /// Reasons in their order. Bounded and without memory of its own: NFS asks with each call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Why<'a>([Option<Reason<'a>>; REASONS_MAX]);
-
-impl Listed<'_> {
-    /// Whether the entry lets write.
-    pub fn may_write(&self) -> bool {
-        match self {
-            Listed::Name { may_write } | Listed::Group { may_write, .. } => *may_write,
-            Listed::All | Listed::Guest => true,
-        }
-    }
-}
 
 impl<'a> Why<'a> {
     /// All of them.

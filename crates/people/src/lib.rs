@@ -7,6 +7,7 @@
 //! What files then allow is decided by the volume, below the rights that an entrance gives.
 #![warn(missing_docs)]
 
+mod door;
 mod entrance;
 mod error;
 mod key;
@@ -16,10 +17,11 @@ mod share;
 pub mod token;
 mod user;
 
-pub use entrance::{Door, Entrance, Listed, Reason, Rights, Squashing, Who, Why};
+pub use door::Door;
+pub use entrance::{Entrance, Reason, Rights, Squashing, Who, Why};
 pub use error::PeopleError;
 pub use key::{AuthorizedKey, check_strength, public_key};
 pub use network::{LOOPBACK, Network};
 pub use password::PasswordHash;
-pub use share::{GROUP_SIGN, NOBODY, Share, Squash, Writers};
+pub use share::{GROUP_SIGN, Listed, NOBODY, Share, Squash, Writers};
 pub use user::{NtHash, User};

@@ -13,7 +13,7 @@
 //! - `share.only_from_every_door`: `only_from` bounds the networks of every door. It admits nobody
 //!   that a door would refuse without it.
 
-use crate::{Door, LOOPBACK, Listed, Network, User};
+use crate::{Door, LOOPBACK, Network, User};
 
 /// Written before the name of a group in lists of users.
 pub const GROUP_SIGN: char = '@';
@@ -60,6 +60,37 @@ impl Writers {
         match self {
             Self::All => &[],
             Self::Listed(names) => names,
+        }
+    }
+}
+
+/// The entry of a share's lists that lets a user in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed<'a> {
+    /// The user's own name, among those who write or those who read.
+    Name {
+        /// Which of the two lists it is.
+        may_write: bool,
+    },
+    /// A group of theirs.
+    Group {
+        /// Its name.
+        name: &'a str,
+        /// Which of the two lists it is.
+        may_write: bool,
+    },
+    /// The share is for all users.
+    All,
+    /// The share is open to guests.
+    Guest,
+}
+
+impl Listed<'_> {
+    /// Whether the entry lets write.
+    pub fn may_write(&self) -> bool {
+        match self {
+            Listed::Name { may_write } | Listed::Group { may_write, .. } => *may_write,
+            Listed::All | Listed::Guest => true,
         }
     }
 }
