@@ -28,6 +28,7 @@ CIRCLES = {
     "larder": 5,
     "load": 1,
     "measure": 1,
+    "people": 1,
     "pool": 1,
     "serve": 5,
     "sim": 3,

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use larder_base::{MemLog, SystemClock};
 use larder_files::Files;
 use larder_fs::{Cred, Ino, SetAttr};
-use larder_serve::nfs::{Export, NfsConfig, NfsServer, Rule, Squash};
+use larder_people::{Share, Squash};
+use larder_serve::nfs::{Export, NfsConfig, NfsServer};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use object_store::memory::InMemory;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,12 +47,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let address = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
     let server = NfsServer::bind(address, NfsConfig::default()).await?;
-    let networks = vec!["0.0.0.0/0".parse()?, "::/0".parse()?];
-    let rules = vec![Rule { squash: Squash::None, ..Rule::read_write(networks) }];
+    let networks = Some(vec!["0.0.0.0/0".parse()?, "::/0".parse()?]);
+    let share = Share { networks, secure: false, squash: Squash::None, ..Share::new("tank") };
     server.set_exports(vec![Export {
         path: "/tank".to_owned(),
         files: Files::alone(volume),
-        rules,
+        share: Arc::new(share),
         fsid: 1,
         root: larder_fs::Ino::ROOT,
         key: None,

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use larder_base::SystemClock;
 use larder_files::Files;
 use larder_fs::{Cred, Ino, SetAttr};
+use larder_people::{NtHash, Share, User};
+use larder_serve::share::ServedShare;
 use larder_serve::smb::secret::nt_hash;
-use larder_serve::smb::{Access, Encryption, SmbConfig, SmbServer, SmbShare, SmbUser};
+use larder_serve::smb::{SmbConfig, SmbServer};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, SyncMode};
 use object_store::memory::InMemory;
 use tokio_util::sync::CancellationToken;
@@ -63,26 +65,17 @@ async fn registry() -> Result<Registry, Box<dyn Error>> {
     Ok(Registry::open(backing, MemoryBudget { total_bytes: 1 << 30 }).await?)
 }
 
-fn user(name: &str, id: u32) -> SmbUser {
-    SmbUser { name: name.to_owned(), nt_hash: nt_hash("pass"), uid: id, gid: id, groups: vec![1000] }
+fn user(name: &str, id: u32) -> User {
+    User { nt_hash: Some(NtHash(nt_hash("pass"))), gids: vec![1000], ..User::new(name, id, id) }
 }
 
-fn shares(files: &Files) -> Vec<SmbShare> {
-    let share = |name: &str| SmbShare {
-        name: name.to_owned(),
-        files: files.clone(),
-        root: larder_fs::Ino::ROOT,
-        act_as: None,
-        users: vec![("user".to_owned(), Access::ReadWrite), ("other".to_owned(), Access::ReadWrite)],
-        read_only: false,
-        encryption: Encryption::Offered,
-        guest: false,
-        only_from: None,
-    };
-    vec![
-        share("share"),
-        SmbShare { encryption: Encryption::Required, ..share("secret") },
-        SmbShare { read_only: true, ..share("readonly") },
-        SmbShare { guest: true, users: Vec::new(), ..share("public") },
-    ]
+fn shares(files: &Files) -> Vec<ServedShare> {
+    let shares = [
+        Share::new("share"),
+        Share { encrypt: true, ..Share::new("secret") },
+        Share { read_only: true, ..Share::new("readonly") },
+        Share { guest: true, ..Share::new("public") },
+    ];
+    let served = |share| ServedShare { share: Arc::new(share), files: files.clone(), root: Ino::ROOT };
+    shares.map(served).into()
 }

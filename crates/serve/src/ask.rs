@@ -1,33 +1,15 @@
 //! What each door would answer a user, asked without doing anything.
 //!
 //! - `ask.same_judges`: an answer comes from the functions by which the door itself decides
-//!   ([`DoorShare::entrance`], the squashing of an NFS rule, the rights of an SMB open, and
-//!   [`Files::permits`]), so that the two cannot differ.
-
-use std::net::IpAddr;
+//!   (the rights of an SMB open, and [`Files::permits`]), so that the two cannot differ. Who came in is decided before, by
+//!   [`larder_people::Share::entrance`].
 
 use larder_files::Files;
 use larder_fs::{ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Attr, Cred, FileKind, FsError, FsResult, Ino, Wish};
+use larder_people::Door;
 
-use crate::login::DoorUser;
-use crate::nfs::{self, Rule};
-use crate::share::{Closed, DoorShare};
-use crate::smb::{self, Access, SmbShare};
-
-/// A door of a share, or a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoorKind {
-    /// NFS version 3.
-    Nfs,
-    /// SMB 2 and 3.
-    Smb,
-    /// SFTP.
-    Sftp,
-    /// WebDAV.
-    Webdav,
-    /// A mount of this machine: the kernel judges by mode bits.
-    Mount,
-}
+use crate::nfs;
+use crate::smb;
 
 /// An operation that every door has, or nearly every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,46 +83,29 @@ pub struct Object {
     pub parent: Option<Ino>,
 }
 
-/// The way of a caller whom an NFS client names, under the rule for its network.
-pub fn by_nfs(rule: &Rule, uid: u32, gid: u32, gids: &[u32]) -> Way {
-    let caller = Some((uid, gid, gids.iter().copied()));
-    Way { cred: nfs::squashed(rule, caller), may_write: !rule.read_only }
-}
-
-/// The way of a user over SMB.
-pub fn by_smb(share: &SmbShare, user: &DoorUser, address: Option<IpAddr>) -> Result<Way, Closed> {
-    share.entrance(user, address).map(|(cred, may_write)| Way { cred, may_write })
-}
-
-/// The way of a user through a door whose clients name shares by path.
-pub fn by_name(share: &DoorShare, user: &DoorUser, address: Option<IpAddr>) -> Result<Way, Closed> {
-    let access = share.entrance(user, address)?;
-    Ok(Way { cred: share.acts_as(user), may_write: access == Access::ReadWrite })
-}
-
 /// Whether the door would carry out `op` for somebody who came in by `way` and reached the object.
-pub async fn verdict(door: DoorKind, files: &Files, way: &Way, object: &Object, op: Op) -> FsResult<Verdict> {
+pub async fn verdict(door: Door, files: &Files, way: &Way, object: &Object, op: Op) -> FsResult<Verdict> {
     if op.changes() && !way.may_write {
         return Ok(has(door, op).then_some(Err(Stop::ReadOnly)));
     }
     let answer = match (door, op) {
         _ if !has(door, op) => return Ok(None),
-        (DoorKind::Smb, op) => by_rights(files, way, object, op).await?,
+        (Door::Smb { .. }, op) => by_rights(files, way, object, op).await?,
         (_, Op::See) => Ok(()),
-        (DoorKind::Nfs, Op::Do(Wish::Read)) => io(files, way, object, &[ACCESS_READ, ACCESS_EXECUTE]).await?,
-        (DoorKind::Nfs, Op::Do(Wish::Write)) => io(files, way, object, &[ACCESS_WRITE]).await?,
-        (DoorKind::Nfs, Op::Do(Wish::Truncate)) => {
+        (Door::Nfs { .. }, Op::Do(Wish::Read)) => io(files, way, object, &[ACCESS_READ, ACCESS_EXECUTE]).await?,
+        (Door::Nfs { .. }, Op::Do(Wish::Write)) => io(files, way, object, &[ACCESS_WRITE]).await?,
+        (Door::Nfs { .. }, Op::Do(Wish::Truncate)) => {
             let cred = nfs::truncating(&way.cred, &object.attr);
             permitted(files, &cred, object, Wish::Truncate, false).await?
         }
-        (door, Op::Do(wish)) => permitted(files, &way.cred, object, wish, door == DoorKind::Mount).await?,
+        (door, Op::Do(wish)) => permitted(files, &way.cred, object, wish, matches!(door, Door::Mount { .. })).await?,
     };
     Ok(Some(answer))
 }
 
 /// Whether the door has such an operation.
-fn has(door: DoorKind, op: Op) -> bool {
-    !matches!((door, op), (DoorKind::Webdav, Op::Do(Wish::Truncate | Wish::SetMode)))
+fn has(door: Door, op: Op) -> bool {
+    !matches!((door, op), (Door::Webdav, Op::Do(Wish::Truncate | Wish::SetMode)))
 }
 
 async fn permitted(

@@ -11,12 +11,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use larder_people::{Network, PeopleError, check_strength, public_key};
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Algorithm, Certificate, HashAlg};
-
-use crate::login::{BadKey, check_strength, public_key};
-use crate::nfs::Network;
 
 /// Networks in one condition.
 const NETWORKS_MAX: usize = 256;
@@ -28,10 +26,10 @@ const NO_AUTHORITY: &str = "no authority that the configuration names has signed
 pub struct CaKey(KeyData);
 
 impl std::str::FromStr for CaKey {
-    type Err = BadKey;
+    type Err = PeopleError;
 
     /// A line of a public key file.
-    fn from_str(line: &str) -> Result<Self, BadKey> {
+    fn from_str(line: &str) -> Result<Self, PeopleError> {
         public_key(line).map(Self)
     }
 }

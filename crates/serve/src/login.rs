@@ -19,15 +19,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_fs::Cred;
+use larder_people::{PasswordHash, User};
 use parking_lot::Mutex;
-use russh::keys::ssh_key::public::KeyData;
-use russh::keys::{Algorithm, HashAlg, PublicKey};
 
 pub use crate::certificate::CaKey;
-use crate::password::{self, PasswordHash};
+use crate::password;
 use crate::strangers::network;
-use crate::token::DoorToken;
 use crate::turns::{Turn, Turns, WAITING_OF_NETWORK_MAX};
 
 const GUESSES_MAX: u32 = 10;
@@ -39,102 +36,9 @@ const NETWORKS_MAX: usize = 16_384;
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 /// Letters by which names of guesses are told apart.
 const NAME_CHARS_MAX: usize = 64;
-const RSA_BITS_MIN: u32 = 2048;
-
-/// A public key that lets a user in.
-#[derive(Clone, PartialEq, Eq)]
-pub struct AuthorizedKey(KeyData);
-
-/// The text is no public key.
-#[derive(Debug, thiserror::Error)]
-#[error("not a public key: {0}; it is one line such as ssh-ed25519 AAAA... ann@laptop")]
-pub struct BadKey(String);
-
-impl std::str::FromStr for AuthorizedKey {
-    type Err = BadKey;
-
-    /// A line of an authorized_keys file. Options before the key are refused: they would be ignored.
-    fn from_str(line: &str) -> Result<Self, BadKey> {
-        public_key(line).map(Self)
-    }
-}
-
-impl AuthorizedKey {
-    /// As `ssh-keygen -l` shows it: `SHA256:...`.
-    pub fn fingerprint(&self) -> String {
-        self.0.fingerprint(HashAlg::Sha256).to_string()
-    }
-
-    /// The kind of key, as its line begins.
-    pub fn kind(&self) -> String {
-        self.0.algorithm().to_string()
-    }
-}
-
-/// The key of a line; a weak one is refused.
-pub(crate) fn public_key(line: &str) -> Result<KeyData, BadKey> {
-    let key = PublicKey::from_openssh(line.trim()).map_err(|e| BadKey(e.to_string()))?;
-    check_strength(key.key_data())?;
-    Ok(key.key_data().clone())
-}
-
-pub(crate) fn check_strength(key: &KeyData) -> Result<(), BadKey> {
-    match key.algorithm() {
-        Algorithm::Dsa => Err(BadKey("DSA keys are too weak".to_owned())),
-        Algorithm::Rsa { .. } if key.rsa().is_some_and(|rsa| rsa.key_size() < RSA_BITS_MIN) => {
-            Err(BadKey(format!("an RSA key of fewer than {RSA_BITS_MIN} bits is too weak")))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl std::fmt::Debug for AuthorizedKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "AuthorizedKey({})", self.0.algorithm())
-    }
-}
-
-/// A user that can log in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoorUser {
-    /// The name to log in with.
-    pub name: String,
-    /// `None`: the password is not known in this form, and the user logs in with keys alone.
-    pub password: Option<PasswordHash>,
-    /// The keys that let the user in.
-    pub keys: Vec<AuthorizedKey>,
-    /// The POSIX user that the user's files belong to.
-    pub uid: u32,
-    /// The primary group.
-    pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
-    /// The app token that it logged in with, which narrows its rights; `None` for the user itself.
-    pub token: Option<Arc<DoorToken>>,
-}
-
-impl DoorUser {
-    /// The same user with the rights that `token` leaves.
-    pub(crate) fn narrowed(&self, token: Arc<DoorToken>) -> DoorUser {
-        DoorUser { token: Some(token), ..self.clone() }
-    }
-
-    /// Whether it is that user as it is now, whatever it logged in with.
-    pub(crate) fn is(&self, user: &DoorUser) -> bool {
-        DoorUser { token: None, ..self.clone() } == *user
-    }
-
-    pub(crate) fn cred(&self) -> Cred {
-        Cred::new(self.uid, self.gid, self.groups.clone())
-    }
-
-    pub(crate) fn has_key(&self, key: &PublicKey) -> bool {
-        self.keys.iter().any(|known| known.0 == *key.key_data())
-    }
-}
 
 /// All users, by name.
-pub(crate) type Users = HashMap<String, Arc<DoorUser>>;
+pub(crate) type Users = HashMap<String, Arc<User>>;
 
 /// The wrong passwords of one network.
 struct Guesses {
@@ -399,16 +303,5 @@ mod tests {
         let seen = all.iter().filter(|one| one.is_ok()).count();
         assert_eq!((seen, all[40]), (GUESSES_MAX as usize, Err(Unseen::LockedOut)));
         assert!(all.contains(&Ok(Verdict::Locks)) && !all.contains(&Ok(Verdict::Right)));
-    }
-
-    #[test]
-    fn keys_are_lines_of_authorized_keys() {
-        let good = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
-        let key: AuthorizedKey = good.parse().unwrap();
-        let same: AuthorizedKey = good.trim_end_matches(" ann@laptop").parse().unwrap();
-        assert!(key == same, "the comment is no part of it");
-        for bad in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "hello", &format!("command=\"x\" {good}")] {
-            assert!(bad.parse::<AuthorizedKey>().is_err(), "{bad}");
-        }
     }
 }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use larder_files::Files;
 use larder_fs::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_people::{Door, Entrance, User, Who};
 
-use crate::login::DoorUser;
-use crate::share::{Access, DoorShare};
+use crate::share::ServedShare;
 
 /// Links followed for one path, as Linux has it.
 const LINKS_MAX: usize = 40;
@@ -29,18 +29,23 @@ pub const LOOKS_MAX: usize = 64;
 
 /// A share that is offered, until it is taken away or changed.
 pub struct ShareState {
-    pub share: DoorShare,
+    pub served: ServedShare,
     /// As this door, its answers durable.
     pub files: Files,
     /// As this door, its answers ordered.
     pub ordered: Files,
 }
 
-/// The shares from now on. One that stays as it was keeps its state; the second list is of those that do not.
-pub fn replace_shares(old: &[Arc<ShareState>], new: Vec<DoorShare>) -> (Vec<Arc<ShareState>>, Vec<Arc<ShareState>>) {
-    let state = |share: DoorShare| match old.iter().find(|state| state.share.same_as(&share)) {
+/// The shares of `door` from now on. One that stays as it was keeps its state; the second list is of those that do not.
+pub fn replace_shares(
+    door: Door,
+    old: &[Arc<ShareState>],
+    new: Vec<ServedShare>,
+) -> (Vec<Arc<ShareState>>, Vec<Arc<ShareState>>) {
+    let is_same = |old: &ServedShare, new: &ServedShare| old.is_as_at(new, door) && old.share.lists_as(&new.share);
+    let state = |served: ServedShare| match old.iter().find(|state| is_same(&state.served, &served)) {
         Some(state) => Arc::clone(state),
-        None => Arc::new(ShareState { files: share.files.clone(), ordered: share.files.ordered(), share }),
+        None => Arc::new(ShareState { files: served.files.clone(), ordered: served.files.ordered(), served }),
     };
     let shares: Vec<Arc<ShareState>> = new.into_iter().map(state).collect();
     let gone = old.iter().filter(|state| !shares.iter().any(|kept| Arc::ptr_eq(kept, state))).cloned().collect();
@@ -56,11 +61,16 @@ pub struct Room {
 }
 
 impl Room {
-    fn of(state: &Arc<ShareState>, user: &DoorUser, address: IpAddr) -> Option<Room> {
-        let access = state.share.entrance(user, Some(address)).ok()?;
-        let cred = state.share.acts_as(user).of_client(Some(address), Some(&user.name));
-        let may_write = access == Access::ReadWrite;
-        Some(Room { state: Arc::clone(state), cred, may_write })
+    fn of(state: &Arc<ShareState>, user: &User, address: IpAddr, door: Door) -> Option<Room> {
+        let Entrance { rights, .. } = state.served.share.entrance(Who::User(user), Some(address), door);
+        let rights = rights?;
+        let cred = rights.cred_of(Some(user)).of_client(Some(address), Some(&user.name));
+        Some(Room { state: Arc::clone(state), cred, may_write: rights.may_write })
+    }
+
+    /// The share's name.
+    pub fn name(&self) -> &str {
+        &self.state.served.share.name
     }
 
     pub fn files(&self) -> &Files {
@@ -85,7 +95,7 @@ impl Room {
     }
 
     pub fn root(&self) -> Ino {
-        self.state.share.root
+        self.state.served.root
     }
 }
 
@@ -133,9 +143,11 @@ pub struct Entry {
 /// Everything that one user may see.
 #[derive(Clone)]
 pub struct View {
-    pub user: Arc<DoorUser>,
+    pub user: Arc<User>,
     /// Where the user is.
     pub address: IpAddr,
+    /// By which door.
+    pub door: Door,
     pub shares: Arc<Vec<Arc<ShareState>>>,
 }
 
@@ -169,11 +181,11 @@ pub fn plain(path: &Bytes) -> Bytes {
 impl View {
     /// The shares that list the user, in the order of the configuration.
     pub fn rooms(&self) -> impl Iterator<Item = Room> {
-        self.shares.iter().filter_map(|state| Room::of(state, &self.user, self.address))
+        self.shares.iter().filter_map(|state| Room::of(state, &self.user, self.address, self.door))
     }
 
     fn room(&self, name: &[u8]) -> Result<Room, NoWay> {
-        self.rooms().find(|room| room.state.share.name.as_bytes() == name).ok_or(NoWay::none())
+        self.rooms().find(|room| room.name().as_bytes() == name).ok_or(NoWay::none())
     }
 
     /// What `path` leads to; a link at its end is followed if `follow`.

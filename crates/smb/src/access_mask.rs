@@ -29,8 +29,7 @@ pub const FILE_ALL_ACCESS: u32 = 0x001F_01FF;
 /// Bits that are no right of a file (MS-DTYP 2.4.3), which nobody is granted.
 const UNKNOWN: u32 = 0x00E0_FE00;
 
-/// Access level granted to a user on a share, or to anonymous on a public
-/// share.
+/// Access level granted to a visitor of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Read,
@@ -40,13 +39,6 @@ pub enum Access {
 impl Access {
     pub fn allows_write(self) -> bool {
         matches!(self, Access::ReadWrite)
-    }
-
-    pub fn clamp_to(self, cap: Access) -> Access {
-        match (self, cap) {
-            (Access::ReadWrite, Access::ReadWrite) => Access::ReadWrite,
-            _ => Access::Read,
-        }
     }
 }
 

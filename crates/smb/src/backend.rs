@@ -252,9 +252,6 @@ impl FileTimes {
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct BackendCapabilities {
-    /// If true, all write-class operations are denied at the protocol layer
-    /// before reaching the backend.
-    pub is_read_only: bool,
     /// True iff the backend treats names case-sensitively.
     pub case_sensitive: bool,
     /// True iff files can be sparse: [`Handle::set_sparse`],
@@ -293,24 +290,6 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// Whether the directory with the id `dir` is the one with the id `top` or lies below it.
     async fn is_within(&self, dir: u64, top: u64) -> bool;
 
-    /// The share as `user` (`None` for an anonymous or guest session) at `address` sees
-    /// it, for a backend with permissions of its own. Asked at TREE_CONNECT;
-    /// opens of the tree then go to the result. `None`, the default, uses the share's own
-    /// backend for everybody.
-    fn for_user(
-        &self,
-        _user: Option<&str>,
-        _address: Option<std::net::IpAddr>,
-    ) -> Option<std::sync::Arc<dyn ShareBackend>> {
-        None
-    }
-
-    /// Whether a client at `address` may use the share at all, whoever its
-    /// user is. Asked at TREE_CONNECT. The default admits every address.
-    fn admits(&self, _address: Option<std::net::IpAddr>) -> bool {
-        true
-    }
-
     /// The moments that the share can be seen at, newest first and each once: paths with a [`SmbPath::moment`] lead through the
     /// share as it was then. Must not wait. The default has none.
     fn moments(&self) -> Vec<Moment> {
@@ -330,8 +309,7 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// Returns once [`watches`](Self::watches) have been told of every change that was answered before.
     async fn settle_notices(&self) {}
 
-    /// Static capabilities. TREE_CONNECT clamps access to read-only when
-    /// `is_read_only` is set.
+    /// Static capabilities.
     fn capabilities(&self) -> BackendCapabilities;
 
     /// Size, free space and identity of the volume behind the share, for the
@@ -640,13 +618,7 @@ impl ShareBackend for NotSupportedBackend {
         false
     }
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities {
-            is_read_only: true,
-            case_sensitive: false,
-            sparse_files: false,
-            named_streams: false,
-            shared_extents: false,
-        }
+        BackendCapabilities { case_sensitive: false, sparse_files: false, named_streams: false, shared_extents: false }
     }
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::access_mask::Access;
 use crate::files::close_opens;
 use crate::proto::auth::ntlm::UserCreds;
-use crate::share::{Share, ShareBindings, ShareMode, ShareNameError, check_share_name};
+use crate::share::{Share, ShareBindings, ShareNameError, check_share_name};
 use crate::state::ServerState;
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -18,8 +17,6 @@ pub enum ConfigError {
     UnknownShare(String),
     #[error("duplicate share `{0}`")]
     DuplicateShare(String),
-    #[error("share `{0}` mixes public mode with explicit users")]
-    PublicMixedWithUsers(String),
     #[error("user name `{0}` is reserved")]
     ReservedUserName(String),
     #[error("user name must be non-empty")]
@@ -65,27 +62,12 @@ impl ConfigHandle {
             return Err(ConfigError::UnknownUser(name.to_string()));
         }
 
-        for share in self.state.shares.all().await {
-            share.acl.write().await.users.remove(name);
-        }
-
         self.close_user_sessions(name).await;
         Ok(())
     }
 
     pub async fn add_share(&self, share: Share) -> Result<(), ConfigError> {
         validate_share_name(&share.name)?;
-        let is_public = matches!(share.mode, ShareMode::Public | ShareMode::PublicReadOnly);
-        if is_public && !share.users.is_empty() {
-            return Err(ConfigError::PublicMixedWithUsers(share.name));
-        }
-        let users = self.state.users.table.read().await;
-        for user in share.users.keys() {
-            if !users.contains_key(user) {
-                return Err(ConfigError::UnknownUser(user.clone()));
-            }
-        }
-
         let binding = ShareBindings::from_share(share);
         if !self.state.shares.insert(Arc::clone(&binding)).await {
             return Err(ConfigError::DuplicateShare(binding.name.clone()));
@@ -102,44 +84,13 @@ impl ConfigHandle {
         Ok(())
     }
 
-    /// Grant `user` `access` to a share. Lowering a user's access ends the
-    /// user's trees on the share, so it applies to open connections too, and
-    /// closes the user's durable opens on the share kept after their session
-    /// ended.
-    pub async fn grant_share_user(&self, share_name: &str, user: &str, access: Access) -> Result<(), ConfigError> {
-        validate_user_name(user)?;
-        validate_share_name(share_name)?;
-        let users = self.state.users.table.read().await;
-        if !users.contains_key(user) {
-            return Err(ConfigError::UnknownUser(user.to_string()));
-        }
-        drop(users);
+    /// Ends the trees of `user` on a share, and closes the user's durable opens on it kept after their session
+    /// ended. The doorkeeper answers anew from now on: told of a change first, it leaves nothing open to what
+    /// the user had before.
+    pub async fn end_trees(&self, share_name: &str, user: &str) -> Result<(), ConfigError> {
         let share =
             self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
-        let mut acl = share.acl.write().await;
-        if matches!(acl.mode, ShareMode::Public | ShareMode::PublicReadOnly) {
-            return Err(ConfigError::PublicMixedWithUsers(share.name.clone()));
-        }
-        let previous = acl.users.insert(user.to_string(), access);
-        drop(acl);
-
-        if previous.is_some_and(|old| old.allows_write() && !access.allows_write()) {
-            self.close_share_trees(&share, Some(user)).await;
-        }
-        Ok(())
-    }
-
-    /// Take `user`'s access to a share away. Ends the user's trees on the
-    /// share, and closes the user's durable opens kept after their session
-    /// ended. Without such an access nothing changes.
-    pub async fn revoke_share_user(&self, share_name: &str, user: &str) -> Result<(), ConfigError> {
-        validate_user_name(user)?;
-        validate_share_name(share_name)?;
-        let share =
-            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
-        if share.acl.write().await.users.remove(user).is_some() {
-            self.close_share_trees(&share, Some(user)).await;
-        }
+        self.close_share_trees(&share, Some(user)).await;
         Ok(())
     }
 

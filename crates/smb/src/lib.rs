@@ -69,5 +69,5 @@ pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
 pub use server::{ShutdownHandle, SmbServer};
-pub use share::Share;
+pub use share::{Admitted, Doorkeeper, Share, Visitor};
 pub use wildcard::Pattern;

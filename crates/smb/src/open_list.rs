@@ -10,7 +10,6 @@ use crate::config::ConfigHandle;
 use crate::conn::pending::Stop;
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Standing, close_open};
-use crate::proto::auth::ntlm::Identity;
 use crate::proto::messages::FileId;
 
 /// An open of a client.
@@ -105,10 +104,7 @@ impl ConfigHandle {
             let sessions: Vec<_> = conn.sessions.read().await.values().cloned().collect();
             for session in sessions {
                 let session = session.read().await;
-                let user = match &session.identity {
-                    Identity::User { user, .. } => Some(user.clone()),
-                    Identity::Anonymous => None,
-                };
+                let user = session.identity.user().map(str::to_owned);
                 let trees: Vec<_> = session.trees.read().await.values().cloned().collect();
                 drop(session);
                 for tree in trees {

@@ -1,6 +1,6 @@
-//! A share: its definition, its access list, and the form in which a server serves it.
+//! A share: its definition, its doorkeeper, and the form in which a server serves it.
 
-use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,54 +11,46 @@ use crate::files::{FileTable, OpenFiles, Watches};
 use crate::path::SmbPath;
 use crate::proto::auth::ntlm::Identity;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShareMode {
-    Public,
-    PublicReadOnly,
-    /// Default: closed share. Only users in the explicit `users` map allowed.
-    AuthenticatedOnly,
+/// Who asks to come into a share.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor<'a> {
+    /// `None` for an anonymous or guest session.
+    pub user: Option<&'a str>,
+    /// `None` when the client's address cannot be looked at.
+    pub address: Option<IpAddr>,
+    /// The session has encryption keys. A share whose traffic is encrypted has no use for another one
+    /// (MS-SMB2 3.3.5.7, RejectUnencryptedAccess).
+    pub encrypts: bool,
 }
 
-#[derive(Clone)]
-pub struct ShareAcl {
-    pub mode: ShareMode,
-    pub users: HashMap<String, Access>,
+/// What a visitor gets who is admitted.
+pub struct Admitted {
+    /// The share as the visitor sees it: opens of the tree go to it. `None`: the share's own backend.
+    pub backend: Option<Arc<dyn ShareBackend>>,
+    pub access: Access,
 }
 
-impl ShareAcl {
-    /// The access `identity` gets to the share, or `None` when it may not
-    /// connect: public shares admit everyone, other shares their users.
-    pub(crate) fn authorize(&self, identity: &Identity) -> Option<Access> {
-        match self.mode {
-            ShareMode::Public => Some(Access::ReadWrite),
-            ShareMode::PublicReadOnly => Some(Access::Read),
-            ShareMode::AuthenticatedOnly => match identity {
-                Identity::Anonymous => None,
-                Identity::User { user, .. } => self.users.get(user).copied(),
-            },
-        }
-    }
-}
+/// Decides who may come into a share; `None` refuses. Asked at TREE_CONNECT and when shares are listed, under
+/// locks: it must not wait. This crate knows no rights of its own.
+pub type Doorkeeper = Arc<dyn Fn(&Visitor<'_>) -> Option<Admitted> + Send + Sync>;
 
 /// One share definition, attached to a single backend.
 pub struct Share {
     pub(crate) name: String,
     pub(crate) backend: Arc<dyn ShareBackend>,
-    pub(crate) mode: ShareMode,
-    pub(crate) users: HashMap<String, Access>,
+    pub(crate) doorkeeper: Doorkeeper,
     pub(crate) encrypt_data: bool,
     pub(crate) leases: bool,
     pub(crate) open_files: OpenFiles,
 }
 
 impl Share {
-    /// Build a new share with the given name and backend.
+    /// Build a new share with the given name and backend. It admits nobody until it has a doorkeeper.
     pub fn new(name: impl Into<String>, backend: impl ShareBackend) -> Self {
         Self {
             name: name.into(),
             backend: Arc::new(backend),
-            mode: ShareMode::AuthenticatedOnly,
-            users: HashMap::new(),
+            doorkeeper: Arc::new(|_| None),
             encrypt_data: false,
             leases: true,
             open_files: OpenFiles::default(),
@@ -72,34 +64,18 @@ impl Share {
         self
     }
 
-    /// Anonymous + authenticated read+write. A logon as `guest` with an
-    /// empty password, which the Finder sends for Connect As Guest, gets the
-    /// same access as an anonymous session unless a user of that name is
-    /// configured; the name matches in any case. Guest and anonymous traffic
-    /// is neither signed nor encrypted, so a client that requires signing
-    /// gets no guest session.
-    pub fn public(mut self) -> Self {
-        self.mode = ShareMode::Public;
+    /// Asks `doorkeeper` about every visitor. A logon as `guest` with an empty password, which the Finder sends
+    /// for Connect As Guest, is an anonymous visitor unless a user of that name is configured; the name matches
+    /// in any case. Guest and anonymous traffic is neither signed nor encrypted, so a client that requires
+    /// signing gets no guest session.
+    pub fn doorkeeper(mut self, doorkeeper: Doorkeeper) -> Self {
+        self.doorkeeper = doorkeeper;
         self
     }
 
-    /// Anonymous + authenticated read-only. Guest logons get the same
-    /// access as anonymous sessions, as with [`Share::public`].
-    pub fn public_read_only(mut self) -> Self {
-        self.mode = ShareMode::PublicReadOnly;
-        self
-    }
-
-    /// Grant `access` to the given (already-registered) user. Multiple calls
-    /// accumulate.
-    pub fn user(mut self, name: impl Into<String>, access: Access) -> Self {
-        self.users.insert(name.into(), access);
-        self
-    }
-
-    /// Encrypt all traffic to this share. SMB 3.x clients that cannot
-    /// encrypt, SMB 2.x clients, and anonymous and guest sessions are
-    /// refused at TREE_CONNECT.
+    /// Encrypt all traffic to this share. The doorkeeper refuses sessions that
+    /// cannot: SMB 3.x clients without encryption, SMB 2.x clients, and anonymous
+    /// and guest sessions.
     pub fn encrypt_data(mut self) -> Self {
         self.encrypt_data = true;
         self
@@ -136,15 +112,22 @@ pub(crate) fn check_share_name(name: &str) -> Result<(), ShareNameError> {
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub identity: Identity,
+    pub address: Option<IpAddr>,
     /// The session has encryption keys.
     pub can_encrypt: bool,
+}
+
+impl Caller {
+    pub(crate) fn visitor(&self) -> Visitor<'_> {
+        Visitor { user: self.identity.user(), address: self.address, encrypts: self.can_encrypt }
+    }
 }
 
 /// Compiled binding for a single share: the per-server-state form of `Share`.
 pub struct ShareBindings {
     pub name: String,
     pub backend: Arc<dyn ShareBackend>,
-    pub acl: RwLock<ShareAcl>,
+    doorkeeper: Doorkeeper,
     /// `IPC$` synthetic share. Accepted at TREE_CONNECT; its opens are
     /// named pipes.
     pub is_ipc: bool,
@@ -167,7 +150,8 @@ impl ShareBindings {
 
     /// Synthetic IPC$ share, whose opens are named pipes.
     pub fn ipc() -> Arc<Self> {
-        Self::new(Share::new("IPC$", crate::backend::NotSupportedBackend).public_read_only().leases(false), true)
+        let share = Share::new("IPC$", crate::backend::NotSupportedBackend).leases(false);
+        Self::new(share.doorkeeper(Arc::new(|_| Some(Admitted { backend: None, access: Access::Read }))), true)
     }
 
     fn new(share: Share, is_ipc: bool) -> Arc<Self> {
@@ -175,7 +159,7 @@ impl ShareBindings {
         Arc::new(Self {
             name: share.name,
             backend: share.backend,
-            acl: RwLock::new(ShareAcl { mode: share.mode, users: share.users }),
+            doorkeeper: share.doorkeeper,
             is_ipc,
             encrypt_data: share.encrypt_data,
             leases: share.leases,
@@ -185,15 +169,9 @@ impl ShareBindings {
         })
     }
 
-    /// The access `caller` gets at TREE_CONNECT, or `None` when it is
-    /// refused: the ACL must admit the caller, and a share whose traffic is
-    /// encrypted refuses a session that cannot encrypt (MS-SMB2 3.3.5.7,
-    /// RejectUnencryptedAccess).
-    pub(crate) fn admits(&self, acl: &ShareAcl, caller: &Caller) -> Option<Access> {
-        if self.encrypt_data && !caller.can_encrypt {
-            return None;
-        }
-        acl.authorize(&caller.identity)
+    /// What the visitor gets at TREE_CONNECT, or `None` when it is refused.
+    pub(crate) fn admit(&self, visitor: &Visitor<'_>) -> Option<Admitted> {
+        (self.doorkeeper)(visitor)
     }
 
     /// Serializes renames on the share: a rename holds this while it checks

@@ -15,7 +15,7 @@ use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, LeaseTable, Replays};
 use crate::handlers::interfaces::Interfaces;
 use crate::proto::auth::ntlm::UserCreds;
-use crate::share::{ShareBindings, ShareMode};
+use crate::share::{ShareBindings, Visitor};
 
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -192,14 +192,9 @@ impl ServerState {
         self.users.table.read().await.get(name).cloned()
     }
 
-    /// Whether anonymous logon is permitted (i.e. at least one share is public).
-    pub async fn anonymous_allowed(&self) -> bool {
-        for share in self.shares.all().await {
-            let acl = share.acl.read().await;
-            if matches!(acl.mode, ShareMode::Public | ShareMode::PublicReadOnly) {
-                return true;
-            }
-        }
-        false
+    /// Whether anonymous logon is permitted from `address`: at least one share admits whoever comes from there.
+    pub async fn anonymous_allowed(&self, address: Option<IpAddr>) -> bool {
+        let visitor = Visitor { user: None, address, encrypts: false };
+        self.shares.all().await.iter().any(|share| share.admit(&visitor).is_some())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::proto::auth::ntlm::UserCreds;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
-use crate::{Share, SmbServerBuilder};
+use crate::{Access, Admitted, Share, SmbServerBuilder};
 
 mod async_requests;
 mod durable;
@@ -33,6 +33,31 @@ impl Seed {
         for share in self.shares {
             state.shares.insert_first(share);
         }
+    }
+}
+
+impl Share {
+    /// Everybody reads and writes.
+    pub(crate) fn public(self) -> Self {
+        self.doorkeeper(Arc::new(|_| Some(Admitted { backend: None, access: Access::ReadWrite })))
+    }
+
+    /// The user too gets `access`.
+    pub(crate) fn user(self, name: &'static str, access: Access) -> Self {
+        let others = Arc::clone(&self.doorkeeper);
+        self.doorkeeper(Arc::new(move |visitor| match visitor.user {
+            Some(user) if user == name => Some(Admitted { backend: None, access }),
+            _ => others(visitor),
+        }))
+    }
+
+    /// The doorkeeper is told first, and then decides.
+    pub(crate) fn watched(self, told: impl Fn() + Send + Sync + 'static) -> Self {
+        let decides = Arc::clone(&self.doorkeeper);
+        self.doorkeeper(Arc::new(move |visitor| {
+            told();
+            decides(visitor)
+        }))
     }
 }
 

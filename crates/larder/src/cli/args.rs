@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use larder_api::UserRole;
 use larder_base::units::ByteSize;
@@ -85,7 +86,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = squash_parser())]
     pub(crate) squash: Option<Squash>,
     /// A machine or network to export NFS to, beside this machine: ADDRESS, ADDRESS/PREFIX or private; anybody there is
     /// whoever he says [repeat for each; for shares for all users; default: none]
@@ -911,7 +912,7 @@ pub(crate) struct ShareOptions {
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) secure: Option<bool>,
     /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = squash_parser())]
     pub(crate) squash: Option<Squash>,
     /// Refuse SMB clients that do not encrypt
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
@@ -1038,6 +1039,16 @@ pub(crate) enum ConfigCommand {
     },
     /// The JSON schema of larder.toml, for editors
     Schema,
+}
+
+fn squash_parser() -> impl TypedValueParser<Value = Squash> {
+    let says = |squash| match squash {
+        Squash::Root => "Root becomes the anonymous user; everybody else stays who they are",
+        Squash::All => "Everybody becomes the anonymous user",
+        Squash::None => "Nobody is changed: root of every client in the networks is root here",
+    };
+    let words = Squash::EACH.map(|squash| PossibleValue::new(squash.word()).help(says(squash)));
+    PossibleValuesParser::new(words).try_map(|word| config::parse_squash(&word))
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -123,7 +123,7 @@ fn parts(config: &Config) -> Parts<'_> {
         ((Kind::Power, String::new()), Part::Power(&config.power)),
     ]);
     let access = |share: &ShareConfig| -> BTreeMap<&str, bool> {
-        let entrance = |user| share.entrance(user, config).map(|found| found.may_write && !share.read_only);
+        let entrance = |user| share.writes_by_lists(&config.person(user));
         config.users.iter().filter_map(|user| Some((user.name.as_str(), entrance(user)?))).collect()
     };
     parts.extend(config.pools.iter().map(|pool| ((Kind::Pool, pool.name.clone()), Part::Pool(pool))));

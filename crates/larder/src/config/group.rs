@@ -1,7 +1,6 @@
 //! A group: several users under one name and one number. Its members: `membership`.
 
-/// Written before the name of a group in lists of users.
-pub(crate) const GROUP_SIGN: char = '@';
+pub(crate) use larder_people::GROUP_SIGN;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupConfig {

@@ -5,6 +5,8 @@
 //! - `group.own_number`: a new group gets a number that no user and no group has, unless the
 //!   command asks for another. Like those of users it is never given again (`next_uid`).
 
+use larder_people::User;
+
 use super::group::{GROUP_SIGN, GroupConfig};
 use super::nearest::nearest;
 use super::user::{Accounts, free_number};
@@ -44,6 +46,16 @@ impl Config {
     /// The users of a group, in the order of the file.
     pub(crate) fn members(&self, group: &GroupConfig) -> Vec<String> {
         self.users.iter().filter(|user| Self::is_member(user, group)).map(|user| user.name.clone()).collect()
+    }
+
+    /// The user as the doors know it, without anything to log in with.
+    pub(crate) fn person(&self, user: &UserConfig) -> User {
+        let groups = self.groups.iter().filter(|group| Self::is_member(user, group));
+        User {
+            gids: self.gids_of(user),
+            groups: groups.map(|group| group.name.clone()).collect(),
+            ..User::new(&user.name, user.uid, user.gid)
+        }
     }
 
     /// The numbers of all groups of a user but the primary one.

@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 
 use larder_api::{CONFIG_BYTES_MAX, Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
-use larder_serve::login::{AuthorizedKey, CaKey};
-pub(crate) use larder_serve::nfs::Network;
+use larder_people::AuthorizedKey;
+pub(crate) use larder_people::{NOBODY, Network, Squash, Writers};
+use larder_serve::login::CaKey;
 pub(crate) use larder_serve::strangers::BUDGET_BYTES;
 use spanned::Spanned;
 
@@ -60,9 +61,7 @@ pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::Schedule;
-pub(crate) use share::{
-    Entrance, ListedBy, RECYCLE_DAYS, ShareConfig, Squash, Writers, check_folder, check_host_folder, check_recycle_days,
-};
+pub(crate) use share::{RECYCLE_DAYS, ShareConfig, check_folder, check_host_folder, check_recycle_days, parse_squash};
 pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
 pub(crate) use ups::UpsConfig;
 pub(crate) use user::UserConfig;
@@ -75,15 +74,10 @@ pub(crate) const WEBDAVS_PORT: u16 = 10443;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
-/// Networks in which NFS is answered, unless a share names others. Its clients are trusted to name their users, so this is
-/// the machine itself.
-pub(crate) const LOOPBACK_NETWORKS: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 /// The word `private` stands for these: loopback and the addresses of RFC 1918 and RFC 4193. Addresses that carriers share
 /// among customers (100.64.0.0/10) and that need no configuration (169.254.0.0/16, fe80::/10) belong to strangers as well.
 pub(crate) const PRIVATE_NETWORKS: [&str; 6] =
     ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
-/// "nobody", to whom squashed users are mapped when a share names nobody else.
-pub(crate) const NOBODY: u32 = 65534;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -340,15 +334,11 @@ pub(crate) fn parse_page_listen(text: &str, host: IpAddr) -> Result<PageListen, 
 }
 
 pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
-    text.parse().map_err(|e: larder_serve::nfs::BadNetwork| e.to_string())
+    text.parse().map_err(|e: larder_people::PeopleError| e.to_string())
 }
 
 pub(crate) fn private_networks() -> Vec<Network> {
     PRIVATE_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
-}
-
-pub(crate) fn loopback_networks() -> Vec<Network> {
-    LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// Whether a share that is exported to these networks is exported beyond this machine.

@@ -21,11 +21,10 @@ impl Config {
         let doors = [(other.smb, "SMB"), (other.sftp, "SFTP"), (other.webdav, "WebDAV")];
         let doors: Vec<&str> = doors.iter().filter(|(is_open, _)| *is_open).map(|(_, name)| *name).collect();
         let more = |user: &&super::UserConfig| {
-            let (here, there) = (share.entrance(user, self), other.entrance(user, self));
-            let may_write = |way: &super::Entrance, share: &ShareConfig| way.may_write && !share.read_only;
-            match (here, there) {
+            let person = self.person(user);
+            match (share.writes_by_lists(&person), other.writes_by_lists(&person)) {
                 (None, Some(_)) => true,
-                (Some(here), Some(there)) => may_write(&there, other) && !may_write(&here, share),
+                (Some(writes_here), Some(writes_there)) => writes_there && !writes_here,
                 _ => false,
             }
         };

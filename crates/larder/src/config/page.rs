@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use larder_serve::nfs::Network;
+use larder_people::Network;
 
 pub(crate) const PAGE_PORT: u16 = 10443;
 

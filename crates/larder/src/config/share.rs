@@ -1,96 +1,33 @@
-//! Shares: their folders, their users and their doors.
+//! Shares: their folders, and the rules of entrance that they have in the file ([`larder_people::Share`]).
 //!
-//! - `share.listed_people_only`: a share that lists people admits only these, and nobody once its
-//!   lists are empty. Everybody is admitted by `users = "all"`, or if neither list is there.
-//! - `share.nearest_name_decides`: a list names users, and groups as `@family`. A user's own name
-//!   outranks a group, and a group outranks `"all"`. Of two names of one rank the one that may
-//!   write decides.
-//! - `share.nfs_needs_networks`: NFS believes its clients' user numbers. A share that lists people
-//!   is exported over NFS only to networks that its configuration names; another one without named networks to this
-//!   machine alone.
-//! - `share.common_has_one_owner`: in a common share every user acts as the owner, so that each may
-//!   change and delete the files of the others.
 //! - `share.volume_or_host`: without a volume a share is a folder of the host, named by its absolute path. It must not
 //!   overlap with the disks of a pool, where nobody but larder may write, or with larder's own data.
 //! - `share.bound_of_whole_volume`: a size of Time Machine is kept by what files of the volume hold together, so the share is the
 //!   whole volume. Macs find it by SMB.
-//! - `share.only_from_every_door`: `only_from` bounds the networks of every door. It admits nobody
-//!   that a door would refuse without it.
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use larder_files::audit::{FileAct, FileActs};
 use larder_files::guard::GuardMode;
 
 use larder_base::units::ByteSize;
+use larder_people::{NOBODY, Share, Squash, Writers};
 
 use super::spanned::Spanned;
 
 use super::raw::{RawRecycle, RawShare, RawUsers};
-use super::{
-    Checked, Config, NOBODY, Network, UserConfig, Validator, VolumeName, check_share_name, group::GROUP_SIGN,
-    loopback_networks, parse_network,
-};
+use super::{Checked, Config, Validator, VolumeName, check_share_name, parse_network};
 
-/// Whom an NFS share takes its callers for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Squash {
-    /// Root becomes the anonymous user; everybody else stays who they are.
-    Root,
-    /// Everybody becomes the anonymous user.
-    All,
-    /// Nobody is changed: root of every client in the networks is root here.
-    None,
-}
-
-impl Squash {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Root => "root",
-            Self::All => "all",
-            Self::None => "none",
-        }
-    }
-}
-
-/// Users who may read and write over SMB.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Writers {
-    /// Every user there is and will be.
-    All,
-    Listed(Vec<String>),
-}
-
+/// A share of the file: who may come in, and the place that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShareConfig {
-    pub(crate) name: String,
+    /// Who may come in: what the doors ask.
+    pub(crate) rules: Share,
     /// `None`: a folder of the host (`share.volume_or_host`).
     pub(crate) volume: Option<VolumeName>,
     /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it. Of the host: the absolute path.
     pub(crate) folder: String,
-    pub(crate) nfs: bool,
-    pub(crate) smb: bool,
-    /// Offered over SFTP, where that door is open, to the users of SMB.
-    pub(crate) sftp: bool,
-    /// The same for WebDAV.
-    pub(crate) webdav: bool,
-    pub(crate) read_only: bool,
-    /// Networks in which NFS is answered; `None`: none are named.
-    pub(crate) networks: Option<Vec<Network>>,
-    /// NFS answers clients on ports below 1024 alone, which only root of their machine can use.
-    pub(crate) secure: bool,
-    /// Networks outside of which no door lets anybody in; `None`: no bound (`share.only_from_every_door`).
-    pub(crate) only_from: Option<Vec<Network>>,
-    pub(crate) squash: Squash,
-    pub(crate) anon_uid: u32,
-    pub(crate) anon_gid: u32,
-    pub(crate) users: Writers,
-    /// Users who may read and not write, even where `users` is all.
-    pub(crate) read_only_users: Vec<String>,
-    pub(crate) encrypt: bool,
-    pub(crate) guest: bool,
-    /// Every user acts as `anon_uid` (`share.common_has_one_owner`).
-    pub(crate) common: bool,
     /// Removals over SMB and WebDAV go to `.recycle`, where they stay this many days.
     pub(crate) recycle_days: Option<u32>,
     /// `.snapshots` is listed at the top.
@@ -132,6 +69,11 @@ impl TimeMachine {
     pub(crate) fn word(self) -> String {
         self.size.map_or_else(|| "yes".to_owned(), |size| size.to_string())
     }
+}
+
+pub(crate) fn parse_squash(text: &str) -> Result<Squash, String> {
+    let squash = Squash::EACH.into_iter().find(|squash| squash.word() == text);
+    squash.ok_or_else(|| format!("'{text}' is not a squash rule: use root, all or none"))
 }
 
 /// The word of a guard's mode.
@@ -176,94 +118,24 @@ pub(crate) fn parse_audit(text: &str) -> Result<FileActs, String> {
     Ok(FileActs::of(acts))
 }
 
-/// A user's way into a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entrance {
-    pub(crate) may_write: bool,
-    pub(crate) by: ListedBy,
+impl Deref for ShareConfig {
+    type Target = Share;
+
+    fn deref(&self) -> &Share {
+        &self.rules
+    }
 }
 
-/// The entry of a share's lists that decides about a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ListedBy {
-    Name,
-    Group(String),
-    All,
-    Guest,
+impl DerefMut for ShareConfig {
+    fn deref_mut(&mut self) -> &mut Share {
+        &mut self.rules
+    }
 }
 
 impl ShareConfig {
     /// The folder of the host that is shared, if it is none of a volume.
     pub(crate) fn host_folder(&self) -> Option<&Path> {
         self.volume.is_none().then(|| Path::new(&self.folder))
-    }
-
-    /// The access of a user who logged in (`share.nearest_name_decides`); `None`: no entrance. The
-    /// share's own `read_only` is not looked at.
-    pub(crate) fn entrance(&self, user: &UserConfig, config: &Config) -> Option<Entrance> {
-        let writers: &[String] = match &self.users {
-            Writers::All => &[],
-            Writers::Listed(names) => names,
-        };
-        let group_in = |list: &[String]| {
-            let groups = list.iter().filter_map(|entry| config.group(entry.strip_prefix(GROUP_SIGN)?));
-            groups.into_iter().find(|group| Config::is_member(user, group)).map(|group| group.name.clone())
-        };
-        let entrance = |may_write, by| Some(Entrance { may_write, by });
-        if writers.contains(&user.name) {
-            return entrance(true, ListedBy::Name);
-        }
-        if self.read_only_users.contains(&user.name) {
-            return entrance(false, ListedBy::Name);
-        }
-        if let Some(group) = group_in(writers) {
-            return entrance(true, ListedBy::Group(group));
-        }
-        if let Some(group) = group_in(&self.read_only_users) {
-            return entrance(false, ListedBy::Group(group));
-        }
-        match (&self.users, self.guest) {
-            (Writers::All, _) => entrance(true, ListedBy::All),
-            (_, true) => entrance(true, ListedBy::Guest),
-            _ => None,
-        }
-    }
-
-    /// Whether some people have fewer rights than others (`share.listed_people_only`).
-    pub(crate) fn is_restricted(&self) -> bool {
-        !self.guest && (self.users != Writers::All || !self.read_only_users.is_empty())
-    }
-
-    /// Nobody may log in to it.
-    pub(crate) fn is_for_nobody(&self) -> bool {
-        self.users == Writers::Listed(Vec::new()) && self.read_only_users.is_empty() && !self.guest
-    }
-
-    /// The networks that it is exported to over NFS, if it is exported
-    /// (`share.nfs_needs_networks`).
-    pub(crate) fn nfs_networks(&self) -> Option<Vec<Network>> {
-        let trusted = match &self.networks {
-            _ if !self.nfs => return None,
-            Some(named) => named.clone(),
-            None if self.is_restricted() => return None,
-            None => loopback_networks(),
-        };
-        Some(self.only_from.as_ref().map_or(trusted.clone(), |bound| Network::common(&trusted, bound)))
-    }
-
-    /// Exports it to more networks beside those that it has. A share for certain users, and one that is exported to no
-    /// network, is opened by name alone.
-    pub(crate) fn allow(&mut self, more: &[Network]) {
-        let is_closed = !self.nfs || self.is_restricted() || self.networks.as_ref().is_some_and(Vec::is_empty);
-        if is_closed || more.is_empty() {
-            return;
-        }
-        let networks = self.networks.get_or_insert_with(loopback_networks);
-        for network in more {
-            if !networks.contains(network) {
-                networks.push(*network);
-            }
-        }
     }
 
     /// Remarks for the owner of the share that the file does not show.
@@ -403,12 +275,7 @@ impl Validator<'_> {
         let networks = |list: Vec<Spanned<String>>| {
             list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()
         };
-        let squash = self.optional(raw.squash, |text| match text {
-            "root" => Ok(Squash::Root),
-            "all" => Ok(Squash::All),
-            "none" => Ok(Squash::None),
-            _ => Err(format!("'{text}' is not a squash rule: use root, all or none")),
-        })?;
+        let squash = self.optional(raw.squash, parse_squash)?;
         let encrypt = self.optional(raw.encrypt, |text| match text {
             "offered" => Ok(false),
             "required" => Ok(true),
@@ -425,10 +292,8 @@ impl Validator<'_> {
         };
         check_time_machine(time_machine, volume.as_ref(), &folder, raw.smb.unwrap_or(true))
             .map_err(|what| self.wrong(&raw.name, what))?;
-        Ok(ShareConfig {
-            volume,
+        let rules = Share {
             name: raw.name.into_inner(),
-            folder,
             nfs: raw.nfs.unwrap_or(true),
             smb: raw.smb.unwrap_or(true),
             sftp: raw.sftp.unwrap_or(true),
@@ -445,6 +310,11 @@ impl Validator<'_> {
             encrypt: encrypt.unwrap_or(false),
             guest: raw.guest.unwrap_or(false),
             common: raw.common.unwrap_or(false),
+        };
+        Ok(ShareConfig {
+            rules,
+            volume,
+            folder,
             recycle_days: match raw.recycle {
                 None => None,
                 Some(raw) => match raw.get_ref() {

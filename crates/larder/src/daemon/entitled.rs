@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use larder_api::{ApiScope, UserRole};
-use larder_serve::token::Tokens;
+use larder_people::token::Tokens;
 use parking_lot::RwLock;
 
 /// Of one moment.
@@ -65,7 +65,7 @@ impl Entitlements {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use larder_serve::token::{DoorToken, TokenKey, new_token};
+    use larder_people::token::{Token, TokenKey, new_token};
 
     use super::*;
 
@@ -74,7 +74,7 @@ mod tests {
         let (key, text) = (TokenKey::new(&[7; 32]), new_token().unwrap());
         let granted = |role: Option<UserRole>, scope: Option<ApiScope>| {
             let (tag, id, user) = (key.tag(&text).unwrap(), "1".to_owned(), "ann".to_owned());
-            let token = DoorToken { tag, id, user, share: None, read_only: false, expires: None };
+            let token = Token { tag, id, user, share: None, read_only: false, expires: None };
             let entitled = Entitled {
                 roles: role.into_iter().map(|role| ("ann".to_owned(), role)).collect(),
                 tokens: Tokens::new(key.clone(), [token]),

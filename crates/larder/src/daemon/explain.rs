@@ -1,29 +1,25 @@
 //! Why a user may do something with a file, or may not, through each door.
 //!
-//! - `explain.asks_the_doors`: the verdicts come from the code that decides: the share as the
+//! - `explain.asks_the_doors`: the verdicts come from the code that decides: [`Share::entrance`] of the share as the
 //!   servers have it, and the questions of [`larder_serve::ask`]. Here they get words alone.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use larder_api::{
     ExplainRequest, ExplainedDoor, ExplainedObject, ExplainedOperation, Explanation, Failure, ReasonEffect,
 };
 use larder_files::Files;
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
-use larder_serve::ask::{self, DoorKind, Object, Op, Way};
-use larder_serve::login::DoorUser;
-use larder_serve::share::Closed;
+use larder_people::{Door, Entrance, Share, User, Who};
+use larder_serve::ask::{self, Object, Op, Way};
 
-use super::explain_words::{Judged, Reasons, Step, class_of};
+use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
 use super::{Daemon, State, shares, translate};
-use crate::config::{Config, Entrance, ListedBy, ShareConfig, UserConfig, VolumeName};
+use crate::config::{Config, ShareConfig, UserConfig, VolumeName};
 
 /// READONLY, HIDDEN and SYSTEM of Windows.
 const ATTRIBUTES: [(u32, &str); 3] = [(1, "readonly"), (2, "hidden"), (4, "system")];
-
-/// `export.reserved_ports`, for people.
-const BY_ROOT: &str = "from ports below 1024 alone, which root of the client uses; for programs of ordinary users and Macs \
-                       without resvport: larder share set NAME --secure=no";
 
 /// The place that a path means.
 struct Target {
@@ -102,11 +98,21 @@ fn failure(target: &Target, error: &FsError) -> Failure {
     translate::volume_failure(format_args!("'{}' of {}", target.names.join("/"), target.place()), error)
 }
 
+/// A door, as people and the configuration call it.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) door: Door,
+    pub(super) name: &'static str,
+    pub(super) key: &'static str,
+    pub(super) is_served: bool,
+}
+
 /// Everything that the answer is about.
 struct Question<'a> {
     config: &'a Config,
     user: &'a UserConfig,
-    door_user: DoorUser,
+    /// The same as the doors know it.
+    person: User,
     from: Option<IpAddr>,
     target: &'a Target,
     /// The volume and the objects on the way, or why there are none.
@@ -115,10 +121,11 @@ struct Question<'a> {
 
 impl Question<'_> {
     /// What the user may do through a door, having come in by `way` at the directory number `top` of the chain.
-    async fn judge(&self, door: DoorKind, way: &Way, top: usize, reasons: &mut Reasons) -> Vec<ExplainedOperation> {
+    async fn judge(&self, door: Door, way: &Way, top: usize, reasons: &mut Reasons) -> Vec<ExplainedOperation> {
         let Ok((files, chain)) = &self.there else { return Vec::new() };
         let Some((last, dirs)) = chain.get(top..).and_then(<[Attr]>::split_last) else { return Vec::new() };
-        let judged = Judged { config: self.config, files, cred: &way.cred, by_bits: door == DoorKind::Mount };
+        let judged =
+            Judged { config: self.config, files, cred: &way.cred, by_bits: matches!(door, Door::Mount { .. }) };
         for (n, dir) in dirs.iter().enumerate() {
             let object = Object { attr: *dir, parent: None };
             let step = Step { attr: dir, name: self.name_of(top + n) };
@@ -175,87 +182,52 @@ impl Question<'_> {
         if share.volume.is_some() { names_of(&share.folder).len() } else { 0 }
     }
 
-    async fn nfs(&self, share: &ShareConfig, is_served: bool) -> ExplainedDoor {
-        let (mut door, mut reasons) = self.door("NFS", Some(share));
-        let Some(networks) = reasons.offered("NFS", "nfs", share.nfs, is_served).then(|| share.nfs_networks()) else {
-            return reasons.into(door);
-        };
-        let Some(networks) = networks else {
-            reasons.push(
-                ReasonEffect::Closes,
-                "the share is for certain users, and NFS cannot tell who asks: it is exported only to networks that \
-                 the share names"
-                    .to_owned(),
-            );
-            reasons.ways_around(share, self.config);
-            return reasons.into(door);
-        };
-        let rule = shares::export_rule(share, networks);
-        if !reasons.within(&rule.networks, self.from, "anybody on these machines is whoever he says") {
-            reasons.push(ReasonEffect::Closes, shares::opening(share));
-            return reasons.into(door);
+    /// The way through a door of a share. `login`: what the user comes in as, or why not at all.
+    async fn share(&self, share: &ShareConfig, asked: Asked, login: Result<Who<'_>, &str>) -> ExplainedDoor {
+        let (explained, mut reasons) = self.door(asked.name, Some(share));
+        if !asked.is_served {
+            let text = format!("larder does not serve {}: name an address for it under [listen]", asked.name);
+            reasons.push(ReasonEffect::Closes, text);
+            return reasons.into(explained);
         }
-        reasons.bounds(rule.secure, BY_ROOT);
-        let (user, gids) = (self.user, self.config.gids_of(self.user));
-        let way = ask::by_nfs(&rule, user.uid, user.gid, &gids);
-        reasons.identity(share, user, &way.cred);
-        reasons.bounds(rule.read_only, "the share is read-only");
-        self.forms(share, &mut reasons);
-        door.acts_as = Some((way.cred.uid, way.cred.gid));
-        if self.is_there(&mut reasons) {
-            door.operations = self.judge(DoorKind::Nfs, &way, self.top_of(share), &mut reasons).await;
-        }
-        reasons.into(door)
+        let rules = match &self.there {
+            Ok((files, _)) => shares::rules(share, files),
+            Err(_) => Arc::new(share.rules.clone()),
+        };
+        let who = match login {
+            Err(why) if rules.offers(asked.door) => {
+                reasons.push(ReasonEffect::Closes, why.to_owned());
+                return reasons.into(explained);
+            }
+            who => who.unwrap_or(Who::Guest),
+        };
+        let entrance = rules.entrance(who, self.from, asked.door);
+        self.enter(explained, reasons, entrance, (share, asked, who)).await
     }
 
-    /// A door that knows the user by name. `way` asks it.
-    async fn by_name(
+    /// What lies behind an entrance.
+    async fn enter(
         &self,
-        kind: DoorKind,
-        share: &ShareConfig,
-        offered: (&str, &str, bool, bool),
-        login: Result<(), String>,
-        way: impl FnOnce(&Files, Ino) -> Result<Way, Closed>,
+        mut explained: ExplainedDoor,
+        mut reasons: Reasons,
+        entrance: Entrance<'_>,
+        (share, asked, who): (&ShareConfig, Asked, Who<'_>),
     ) -> ExplainedDoor {
-        let (name, key, is_offered, is_served) = offered;
-        let (mut door, mut reasons) = self.door(name, Some(share));
-        if !reasons.offered(name, key, is_offered, is_served) {
-            return reasons.into(door);
+        let named = match who {
+            Who::Guest => None,
+            _ => Some(&self.person),
+        };
+        let cred = entrance.rights.map(|rights| rights.cred_of(named));
+        let words = EntranceWords { share, asked, user: &self.person, from: self.from, config: self.config };
+        reasons.entrance(&entrance.why, &words, cred.as_ref());
+        let (Some(rights), Some(cred)) = (entrance.rights, cred) else { return reasons.into(explained) };
+        explained.acts_as = Some((cred.uid, cred.gid));
+        self.forms(share, &mut reasons);
+        if self.is_there(&mut reasons) {
+            let way = Way { cred, may_write: rights.may_write };
+            explained.operations = self.judge(asked.door, &way, self.top_of(share), &mut reasons).await;
         }
-        if let Err(why) = login {
-            reasons.push(ReasonEffect::Closes, why);
-            return reasons.into(door);
-        }
-        reasons.bounds(share.encrypt && kind == DoorKind::Smb, "clients that do not encrypt are refused");
-        let entrance = share.entrance(self.user, self.config);
-        if !self.is_there(&mut reasons) {
-            return reasons.into(door);
-        }
-        let Ok((files, chain)) = &self.there else { return reasons.into(door) };
-        let Some(root) = chain.get(self.top_of(share)) else { return reasons.into(door) };
-        match way(files, root.id.ino) {
-            Err(Closed::Network) => {
-                reasons.within(share.only_from.as_deref().unwrap_or_default(), self.from, "");
-            }
-            Err(_) => {
-                reasons.push(ReasonEffect::Closes, not_listed(self.user));
-                reasons.ways_around(share, self.config);
-            }
-            Ok(way) => {
-                if let Some(bound) = &share.only_from {
-                    reasons.within(bound, self.from, "only_from bounds every door");
-                }
-                reasons.push(ReasonEffect::Opens, listed(self.user, entrance.as_ref()));
-                let by_list = entrance.is_some_and(|entrance| !entrance.may_write);
-                reasons.bounds(by_list, "that list lets the user read alone");
-                reasons.bounds(share.read_only, "the share is read-only");
-                self.forms(share, &mut reasons);
-                reasons.identity(share, self.user, &way.cred);
-                door.acts_as = Some((way.cred.uid, way.cred.gid));
-                door.operations = self.judge(kind, &way, self.top_of(share), &mut reasons).await;
-            }
-        }
-        reasons.into(door)
+        reasons.into(explained)
     }
 
     /// Whether names are found in any Unicode form, where that makes a difference.
@@ -288,23 +260,21 @@ impl Question<'_> {
             let (mut door, mut reasons) = self.door("mount", None);
             let text = format!("mounted at {}; the kernel judges by mode bits alone", mount.dir.display());
             reasons.push(ReasonEffect::Opens, text);
-            let owner = rustix::process::geteuid().as_raw();
-            if !mount.for_others && owner != self.user.uid {
-                let text = format!("the mount is private: it is for uid {owner} alone");
-                reasons.push(ReasonEffect::Closes, text);
+            let private_to = (!mount.for_others).then(|| rustix::process::geteuid().as_raw());
+            let rules = Share { read_only: mount.read_only, ..Share::new(self.target.place()) };
+            let asked = Door::Mount { private_to };
+            let Entrance { rights, why } = rules.entrance(Who::User(&self.person), self.from, asked);
+            reasons.mount(&why);
+            let Some(rights) = rights else {
                 doors.push(reasons.into(door));
                 continue;
-            }
-            let gids = self.config.gids_of(self.user);
-            let way = Way { cred: Cred::new(self.user.uid, self.user.gid, gids), may_write: !mount.read_only };
-            reasons.bounds(mount.read_only, "the mount is read-only");
-            reasons.bounds(
-                !self.config.gids_of(self.user).is_empty(),
-                "groups count as far as the account on this machine is in them",
-            );
+            };
+            let way = Way { cred: rights.cred_of(Some(&self.person)), may_write: rights.may_write };
+            reasons
+                .bounds(!self.person.gids.is_empty(), "groups count as far as the account on this machine is in them");
             door.acts_as = Some((way.cred.uid, way.cred.gid));
             if self.is_there(&mut reasons) {
-                door.operations = self.judge(DoorKind::Mount, &way, 0, &mut reasons).await;
+                door.operations = self.judge(asked, &way, 0, &mut reasons).await;
             }
             doors.push(reasons.into(door));
         }
@@ -315,23 +285,6 @@ impl Question<'_> {
 fn none_of(kind: FileKind) -> Vec<ExplainedOperation> {
     let no = |(name, _): &(&str, Op)| ExplainedOperation { name: (*name).to_owned(), allowed: Some(false) };
     ask::operations(kind).iter().map(no).collect()
-}
-
-fn listed(user: &UserConfig, entrance: Option<&Entrance>) -> String {
-    let name = &user.name;
-    match entrance.map(|entrance| (&entrance.by, entrance.may_write)) {
-        Some((ListedBy::Name, true)) => format!("users names {name}"),
-        Some((ListedBy::Name, false)) => format!("read_only_users names {name}"),
-        Some((ListedBy::Group(group), true)) => format!("users names @{group}, and {name} is in it"),
-        Some((ListedBy::Group(group), false)) => format!("read_only_users names @{group}, and {name} is in it"),
-        Some((ListedBy::All, _)) => "the share is for all users".to_owned(),
-        Some((ListedBy::Guest, _)) => "the share is open to guests".to_owned(),
-        None => "the door lets the user in".to_owned(),
-    }
-}
-
-fn not_listed(user: &UserConfig) -> String {
-    format!("neither users nor read_only_users names {} or a group of theirs", user.name)
 }
 
 impl Daemon {
@@ -350,12 +303,13 @@ impl Daemon {
             }
             Err(failure) => Err(failure),
         };
-        let door_user = shares::door_user(user, &config);
-        let question = Question { config: &config, user, door_user, from: request.from, target: &target, there };
+        let person = config.person(user);
+        let question = Question { config: &config, user, person, from: request.from, target: &target, there };
         let mut doors = Vec::new();
         for share in config.shares.iter().filter(|share| concerns(share, &target)) {
-            doors.push(question.nfs(share, self.servers.nfs_addr().is_some()).await);
-            doors.extend(self.named_doors(&question, share, &smb_login, &door_login).await);
+            for (asked, login) in self.doors_of(&question, share, &smb_login, &door_login) {
+                doors.push(question.share(share, asked, login).await);
+            }
         }
         if let Some(volume) = &target.volume {
             doors.extend(question.mount(&self.mounts.of(volume)).await);
@@ -374,38 +328,27 @@ impl Daemon {
         Ok((if share.normalize { files.ignoring_forms() } else { files }, root))
     }
 
-    async fn named_doors(
+    /// The doors of a share, and what the user comes in as.
+    fn doors_of<'q>(
         &self,
-        question: &Question<'_>,
+        question: &'q Question<'_>,
         share: &ShareConfig,
-        smb_login: &Result<(), String>,
-        door_login: &Result<(), String>,
-    ) -> Vec<ExplainedDoor> {
-        let (config, user, from) = (question.config, &question.door_user, question.from);
-        let smb =
-            |files: &Files, root: Ino| ask::by_smb(&shares::smb_share(share, config, files.clone(), root), user, from);
-        let named = |files: &Files, root: Ino| {
-            ask::by_name(&shares::door_share(share, config, files.clone(), root), user, from)
+        smb_login: &'q Result<(), String>,
+        door_login: &'q Result<(), String>,
+    ) -> [(Asked, Result<Who<'q>, &'q str>); 4] {
+        let login = |login: &'q Result<(), String>| match login {
+            Ok(()) => Ok(Who::User(&question.person)),
+            Err(why) => Err(why.as_str()),
         };
-        let smb_login = if share.guest { Ok(()) } else { smb_login.clone() };
-        let web = self.servers.webdav_addr().or(self.servers.webdavs_addr()).is_some();
-        let sftp = self.servers.sftp_addr().is_some();
-        vec![
-            question
-                .by_name(
-                    DoorKind::Smb,
-                    share,
-                    ("SMB", "smb", share.smb, self.servers.smb_addr().is_some()),
-                    smb_login,
-                    smb,
-                )
-                .await,
-            question
-                .by_name(DoorKind::Sftp, share, ("SFTP", "sftp", share.sftp, sftp), door_login.clone(), named)
-                .await,
-            question
-                .by_name(DoorKind::Webdav, share, ("WebDAV", "webdav", share.webdav, web), door_login.clone(), named)
-                .await,
+        let by_smb = login(smb_login).or_else(|why| if share.guest { Ok(Who::Guest) } else { Err(why) });
+        let servers = &self.servers;
+        let door = |door, name, key, is_served| Asked { door, name, key, is_served };
+        let web = servers.webdav_addr().or(servers.webdavs_addr()).is_some();
+        [
+            (door(Door::Nfs { port: None }, "NFS", "nfs", servers.nfs_addr().is_some()), Ok(Who::Machine)),
+            (door(Door::Smb { encrypts: true }, "SMB", "smb", servers.smb_addr().is_some()), by_smb),
+            (door(Door::Sftp, "SFTP", "sftp", servers.sftp_addr().is_some()), login(door_login)),
+            (door(Door::Webdav, "WebDAV", "webdav", web), login(door_login)),
         ]
     }
 

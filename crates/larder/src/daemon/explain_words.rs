@@ -6,10 +6,18 @@ use larder_api::{ExplainedDoor, ExplainedReason, ReasonEffect};
 use larder_files::Files;
 use larder_fs::acl::{Rule, Who};
 use larder_fs::{Attr, Cred, FileKind, FsError, Grounds, ModeClass, Wish};
+use larder_people::{Listed, Network, Reason, Squashing, User, Why};
 use larder_serve::ask::{Op, Stop};
 
-use crate::config::{Config, Network, ShareConfig, Squash, UserConfig};
+use super::explain::Asked;
+use super::shares;
+use crate::config::{Config, ShareConfig};
 
+/// `entrance.reserved_ports`, for people.
+const BY_ROOT: &str = "from ports below 1024 alone, which root of the client uses; for programs of ordinary users and Macs \
+                       without resvport: larder share set NAME --secure=no";
+/// What being trusted by NFS means.
+const WHOEVER: &str = "anybody on these machines is whoever he says";
 const STICKY: u32 = 0o1000;
 
 /// The reasons of one door, in the order in which they are looked at.
@@ -55,34 +63,31 @@ impl Reasons {
         ExplainedDoor { reasons: self.0, ..door }
     }
 
-    /// Whether the door is there for the share.
-    pub(super) fn offered(&mut self, name: &str, key: &str, is_offered: bool, is_served: bool) -> bool {
-        if !is_served {
-            let text = format!("larder does not serve {name}: name an address for it under [listen]");
-            self.push(ReasonEffect::Closes, text);
-        } else if !is_offered {
-            self.push(ReasonEffect::Closes, format!("the share is not offered over {name} ({key} = false)"));
+    /// A sentence for each rule that decided about an entrance. `cred`: whom files take the caller for.
+    pub(super) fn entrance(&mut self, why: &Why<'_>, words: &EntranceWords<'_>, cred: Option<&Cred>) {
+        for reason in why.iter() {
+            let is_changed = |cred: &&Cred| (cred.uid, cred.gid) != (words.user.uid, words.user.gid);
+            match (reason, cred.filter(is_changed)) {
+                (Reason::ActsAs(squashing), Some(cred)) => self.push(ReasonEffect::Bounds, acts_as(squashing, cred)),
+                (Reason::ActsAs(_), None) => {}
+                (reason, _) => self.push(effect_of(&reason), words.of(reason)),
+            }
+            match reason {
+                Reason::NoNetworks | Reason::NotListed => self.ways_around(words.share, words.config),
+                Reason::Untrusted => self.push(ReasonEffect::Closes, shares::opening(words.share)),
+                _ => {}
+            }
         }
-        is_served && is_offered
     }
 
-    /// Whether the address, if there is one, is in the networks.
-    pub(super) fn within(&mut self, networks: &[Network], from: Option<IpAddr>, why: &str) -> bool {
-        let behind = if why.is_empty() { String::new() } else { format!(": {why}") };
-        match from {
-            Some(from) if !networks.iter().any(|network| network.contains(from)) => {
-                let text = format!("{from} is in none of the networks {}{behind}", places(networks));
-                self.push(ReasonEffect::Closes, text);
-                false
-            }
-            None if networks.is_empty() => {
-                self.push(ReasonEffect::Closes, format!("no network may come in{behind}"));
-                false
-            }
-            _ => {
-                self.push(ReasonEffect::Bounds, format!("from {}{behind}", places(networks)));
-                true
-            }
+    /// The same of a mount.
+    pub(super) fn mount(&mut self, why: &Why<'_>) {
+        for reason in why.iter() {
+            let text = match reason {
+                Reason::Private(owner) => format!("the mount is private: it is for uid {owner} alone"),
+                _ => "the mount is read-only".to_owned(),
+            };
+            self.push(effect_of(&reason), text);
         }
     }
 
@@ -92,17 +97,84 @@ impl Reasons {
             self.push(ReasonEffect::Bounds, format!("but the same files are reached {way}"));
         }
     }
+}
 
-    /// Whom the user is taken for.
-    pub(super) fn identity(&mut self, share: &ShareConfig, user: &UserConfig, cred: &Cred) {
-        let why = match share.squash {
-            _ if (cred.uid, cred.gid) == (user.uid, user.gid) => return,
-            _ if share.common => "common = true",
-            Squash::All => "squash = \"all\"",
-            _ => "squash = \"root\"",
-        };
-        let text = format!("acts as uid {} gid {} ({why})", cred.uid, cred.gid);
-        self.push(ReasonEffect::Bounds, text);
+fn effect_of(reason: &Reason<'_>) -> ReasonEffect {
+    match reason {
+        Reason::Listed(_) => ReasonEffect::Opens,
+        reason if reason.shuts_out() => ReasonEffect::Closes,
+        _ => ReasonEffect::Bounds,
+    }
+}
+
+fn acts_as(squashing: Squashing, cred: &Cred) -> String {
+    let why = match squashing {
+        Squashing::Common => "common = true",
+        Squashing::All => "squash = \"all\"",
+        Squashing::Root => "squash = \"root\"",
+    };
+    format!("acts as uid {} gid {} ({why})", cred.uid, cred.gid)
+}
+
+/// What sentences about an entrance name.
+pub(super) struct EntranceWords<'a> {
+    pub(super) share: &'a ShareConfig,
+    pub(super) asked: Asked,
+    pub(super) user: &'a User,
+    pub(super) from: Option<IpAddr>,
+    pub(super) config: &'a Config,
+}
+
+impl EntranceWords<'_> {
+    fn of(&self, reason: Reason<'_>) -> String {
+        let Asked { name: door, key, .. } = self.asked;
+        let (share, user) = (self.share, &self.user.name);
+        let only_from = share.only_from.as_deref().unwrap_or_default();
+        let trusted = || share.nfs_networks().unwrap_or_default();
+        match reason {
+            Reason::DoorClosed => format!("the share is not offered over {door} ({key} = false)"),
+            Reason::NoNetworks => {
+                "the share is for certain users, and NFS cannot tell who asks: it is exported only to \
+                                   networks that the share names"
+                    .to_owned()
+            }
+            Reason::Untrusted => format!("{}: {WHOEVER}", self.outside(&trusted())),
+            Reason::Outside => self.outside(only_from),
+            Reason::FromTrusted => format!("from {}: {WHOEVER}", places(&trusted())),
+            Reason::FromInside => format!("from {}: only_from bounds every door", places(only_from)),
+            Reason::Port(port) => format!("port {port} needs no privilege: {BY_ROOT}"),
+            Reason::ReservedPorts => BY_ROOT.to_owned(),
+            Reason::Unencrypted => "the client does not encrypt".to_owned(),
+            Reason::Encrypted => "clients that do not encrypt are refused".to_owned(),
+            Reason::NoGuests => "nobody comes in without logging in".to_owned(),
+            Reason::OtherShare(other) => format!("the app token is for the share '{other}' alone"),
+            Reason::NotListed => format!("neither users nor read_only_users names {user} or a group of theirs"),
+            Reason::Private(owner) => format!("it is for uid {owner} alone"),
+            Reason::Listed(listed) => self.listed(listed),
+            Reason::ReaderByList => "that list lets the user read alone".to_owned(),
+            Reason::ReaderByToken => "the app token lets the user read alone".to_owned(),
+            Reason::ReadOnly if share.read_only => "the share is read-only".to_owned(),
+            Reason::ReadOnly => "the share is read-only: its files follow another machine's".to_owned(),
+            Reason::ActsAs(_) => "acts as somebody else".to_owned(),
+        }
+    }
+
+    fn outside(&self, networks: &[Network]) -> String {
+        match self.from {
+            Some(from) => format!("{from} is in none of the networks {}", places(networks)),
+            None => "no network may come in".to_owned(),
+        }
+    }
+
+    fn listed(&self, listed: Listed<'_>) -> String {
+        let user = &self.user.name;
+        let list = |may_write: bool| if may_write { "users" } else { "read_only_users" };
+        match listed {
+            Listed::Name { may_write } => format!("{} names {user}", list(may_write)),
+            Listed::Group { name, may_write } => format!("{} names @{name}, and {user} is in it", list(may_write)),
+            Listed::All => "the share is for all users".to_owned(),
+            Listed::Guest => "the share is open to guests".to_owned(),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind};
-use larder_serve::password::{PasswordError, PasswordHash};
+use larder_people::{PasswordHash, PeopleError};
 use larder_serve::smb::secret::{SealKey, SecretError, nt_hash};
 use serde::{Deserialize, Serialize};
 
@@ -192,7 +192,7 @@ fn slow_hash(password: &str) -> Result<String, Failure> {
     PasswordHash::new(password).map(|hash| hash.to_text()).map_err(|e| hash_failure(&e))
 }
 
-fn hash_failure(error: &PasswordError) -> Failure {
+fn hash_failure(error: &PeopleError) -> Failure {
     Failure::new(FailureKind::Unavailable, error.to_string())
 }
 

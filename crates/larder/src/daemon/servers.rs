@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
 use larder_base::units::ByteSize;
-use larder_serve::login::{CaKey, DoorUser, Gate};
+use larder_people::User;
+use larder_people::token::Tokens;
+use larder_serve::login::{CaKey, Gate};
 use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsOpen, NfsServer, Owners};
 use larder_serve::sftp::{HostKey, SftpConfig, SftpHandle, SftpServer};
-use larder_serve::share::DoorShare;
-use larder_serve::smb::{SmbConfig, SmbError, SmbOpen, SmbServer, SmbShare, SmbUser};
+use larder_serve::share::ServedShare;
+use larder_serve::smb::{SmbConfig, SmbError, SmbOpen, SmbServer};
 use larder_serve::strangers::Budget;
-use larder_serve::token::Tokens;
 use larder_serve::web::{Serves, Tls, WebConfig, WebHandle, WebServer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -293,7 +294,7 @@ impl Servers {
         }
     }
 
-    pub(crate) async fn set_shares(&self, users: Vec<SmbUser>, shares: Vec<SmbShare>) -> Result<(), Failure> {
+    pub(crate) async fn set_shares(&self, users: Vec<User>, shares: Vec<ServedShare>) -> Result<(), Failure> {
         let Some(smb) = &self.smb else { return Ok(()) };
         let failed = |e: SmbError| Failure::internal(format!("the SMB server refused its shares: {e}"));
         smb.set_users(users).await.map_err(failed)?;
@@ -318,7 +319,7 @@ impl Servers {
     }
 
     /// The doors whose clients name shares by path.
-    pub(crate) fn set_named_doors(&self, users: Vec<DoorUser>, sftp: Vec<DoorShare>, webdav: Vec<DoorShare>) {
+    pub(crate) fn set_named_doors(&self, users: Vec<User>, sftp: Vec<ServedShare>, webdav: Vec<ServedShare>) {
         if let Some(web) = &self.web {
             web.handle.set_users(users.clone());
             web.handle.set_shares(webdav);

@@ -1,5 +1,6 @@
 //! From the configuration's shares and users to what the servers are told.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
@@ -7,10 +8,9 @@ use larder_files::Files;
 use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
-use larder_serve::login::DoorUser;
-use larder_serve::nfs::{self, Export, Older, Owners, Rule};
-use larder_serve::share::DoorShare;
-use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
+use larder_people::{NtHash, Share, User};
+use larder_serve::nfs::{Export, Older, Owners};
+use larder_serve::share::ServedShare;
 
 use super::Secrets;
 use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
@@ -41,9 +41,7 @@ pub(super) async fn apply(
         let mut status = status(share, config);
         match found(share, storage).await {
             Ok((files, root)) => {
-                // Whoever asks is told beforehand that nothing can be changed.
-                let read_only = share.read_only || files.is_followed();
-                let share = &ShareConfig { read_only, ..share.clone() };
+                let rules = rules(share, &files);
                 let files = if share.snapshots_shown { files.showing_snapshots(root) } else { files };
                 let files = if share.normalize { files.ignoring_forms() } else { files };
                 let files = files.guarded(watch.guards.of(share));
@@ -52,20 +50,24 @@ pub(super) async fn apply(
                     Some(size) => files.bounded(size.0),
                     None => files,
                 };
-                let kept =
-                    if share.recycle_days.is_some() && !read_only { files.recycling(root) } else { files.clone() };
-                if let Some(networks) = share.nfs_networks() {
+                let kept = if share.recycle_days.is_some() && !rules.read_only {
+                    files.recycling(root)
+                } else {
+                    files.clone()
+                };
+                let served = |files: Files| ServedShare { share: Arc::clone(&rules), files, root };
+                if share.nfs_networks().is_some() {
                     let sealing = sealing(share, &files, root, secrets);
-                    exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, sealing));
+                    exports.push(export(served(files.for_door(ORIGIN_NFS)), sealing));
                 }
                 if share.sftp {
-                    sftp_shares.push(door_share(share, config, files.for_door(ORIGIN_SFTP), root));
+                    sftp_shares.push(served(files.for_door(ORIGIN_SFTP)));
                 }
                 if share.webdav {
-                    webdav_shares.push(door_share(share, config, kept.for_door(ORIGIN_WEBDAV), root));
+                    webdav_shares.push(served(kept.for_door(ORIGIN_WEBDAV)));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, kept, root));
+                    shares.push(served(kept));
                 }
             }
             Err(failure) => {
@@ -81,13 +83,20 @@ pub(super) async fn apply(
         config.ssh_ca_keys.iter().filter_map(|line| line.parse().ok()).collect(),
     );
     servers.set_entitled(tokens.entitled(config));
-    servers.set_named_doors(door_users(config, secrets), sftp_shares, webdav_shares);
-    if let Err(failure) = servers.set_shares(users(config, secrets), shares).await {
+    let users = users(config, secrets);
+    servers.set_named_doors(users.clone(), sftp_shares, webdav_shares);
+    if let Err(failure) = servers.set_shares(users, shares).await {
         for status in statuses.iter_mut().filter(|status| status.smb.is_some()) {
             status.fault.get_or_insert_with(|| failure.message.clone());
         }
     }
     statuses
+}
+
+/// The rules of a share as the doors have them. Where the files follow another machine's, a client is told beforehand that
+/// nothing can be changed.
+pub(super) fn rules(share: &ShareConfig, files: &Files) -> Arc<Share> {
+    Arc::new(Share { read_only: share.read_only || files.is_followed(), ..share.rules.clone() })
 }
 
 /// The tree of a share and the folder in it.
@@ -132,7 +141,7 @@ async fn found_on_host(share: &ShareConfig, storage: &Storage) -> Result<(Files,
 /// What a share is, whether it is served or not.
 pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
     let networks = share.nfs_networks();
-    let listed = listed(share);
+    let listed = share.users.names();
     let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
     ShareStatus {
         name: share.name.clone(),
@@ -162,14 +171,6 @@ pub(super) fn status(share: &ShareConfig, config: &Config) -> ShareStatus {
         rests: false,
         locked: false,
         action: None,
-    }
-}
-
-/// The users who may write, where not all may.
-fn listed(share: &ShareConfig) -> &[String] {
-    match &share.users {
-        Writers::All => &[],
-        Writers::Listed(names) => names,
     }
 }
 
@@ -231,7 +232,7 @@ fn smb_rule(share: &ShareConfig) -> String {
     if share.guest {
         return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
     }
-    let listed = listed(share);
+    let listed = share.users.names();
     let readers: Vec<String> = share.read_only_users.iter().filter(|name| !listed.contains(name)).cloned().collect();
     let mut parts = match &share.users {
         Writers::All => vec!["all users".to_owned()],
@@ -257,29 +258,11 @@ pub(crate) fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-/// The rule of the share's export.
-pub(super) fn export_rule(share: &ShareConfig, networks: Vec<Network>) -> Rule {
-    let squash = match share.squash {
-        _ if share.common => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
-        Squash::Root => nfs::Squash::Root,
-        Squash::All => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
-        Squash::None => nfs::Squash::None,
-    };
-    Rule {
-        networks,
-        secure: share.secure,
-        read_only: share.read_only,
-        squash,
-        anon_uid: share.anon_uid,
-        anon_gid: share.anon_gid,
-    }
-}
-
-fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, sealing: Sealing) -> Export {
-    let rule = export_rule(share, networks);
+fn export(served: ServedShare, sealing: Sealing) -> Export {
     let Sealing { key, former_key, older_handles } = sealing;
-    let fsid = fsid(&share.name);
-    Export { path: export_path(&share.name), files, rules: vec![rule], fsid, root, key, former_key, older_handles }
+    let ServedShare { share, files, root } = served;
+    let (path, fsid) = (export_path(&share.name), fsid(&share.name));
+    Export { path, files, share, fsid, root, key, former_key, older_handles }
 }
 
 /// How the handles of an export are sealed.
@@ -311,70 +294,6 @@ fn fsid(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Each user's access (`share.nearest_name_decides`).
-pub(super) fn share_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
-    let access = |user: &UserConfig| {
-        let entrance = share.entrance(user, config)?;
-        let access = if entrance.may_write && !share.read_only { Access::ReadWrite } else { Access::Read };
-        Some((user.name.clone(), access))
-    };
-    config.users.iter().filter_map(access).collect()
-}
-
-pub(super) fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
-    SmbShare {
-        name: share.name.clone(),
-        files,
-        root,
-        act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
-        users: share_users(share, config),
-        read_only: share.read_only,
-        encryption: if share.encrypt { Encryption::Required } else { Encryption::Offered },
-        guest: share.guest,
-        only_from: share.only_from.clone(),
-    }
-}
-
-/// The users of SMB. A guest share is open to all of them: these doors know no guests.
-pub(super) fn door_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> DoorShare {
-    DoorShare {
-        name: share.name.clone(),
-        files,
-        root,
-        act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
-        users: share_users(share, config),
-        read_only: share.read_only,
-        only_from: share.only_from.clone(),
-    }
-}
-
-/// All users: one without a password may have a key, a certificate or a token. The server says which password has to be set
-/// again.
-fn door_users(config: &Config, secrets: &Secrets) -> Vec<DoorUser> {
-    let with_password = |user: &UserConfig| {
-        let password = secrets.password_hash(&user.name).unwrap_or_else(|failure| {
-            tracing::error!("user '{}' cannot log in with a password over SFTP or WebDAV: {failure}", user.name);
-            None
-        });
-        DoorUser { password, ..door_user(user, config) }
-    };
-    config.users.iter().map(with_password).collect()
-}
-
-/// A user without a password.
-pub(super) fn door_user(user: &UserConfig, config: &Config) -> DoorUser {
-    DoorUser {
-        name: user.name.clone(),
-        password: None,
-        // Lines that are no keys were refused when the file was read.
-        keys: user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect(),
-        uid: user.uid,
-        gid: user.gid,
-        groups: config.gids_of(user),
-        token: None,
-    }
-}
-
 /// Names of users and groups for clients of NFS version 4.
 fn owners(config: &Config) -> Owners {
     let users = config.users.iter().map(|user| (user.name.clone(), user.uid));
@@ -385,48 +304,36 @@ fn owners(config: &Config) -> Owners {
     }
 }
 
-/// Users who have a password. A hash that cannot be unsealed locks out its user alone.
-fn users(config: &Config, secrets: &Secrets) -> Vec<SmbUser> {
-    let mut users = Vec::new();
-    for user in &config.users {
-        match secrets.nt_hash(&user.name) {
-            Ok(Some(nt_hash)) => users.push(SmbUser {
-                name: user.name.clone(),
-                nt_hash,
-                uid: user.uid,
-                gid: user.gid,
-                groups: config.gids_of(user),
-            }),
-            Ok(None) => tracing::warn!("user '{}' has no password and cannot log in", user.name),
-            Err(failure) => tracing::error!("user '{}' cannot log in: {failure}", user.name),
+/// All users: one without a password may have a key, a certificate or a token. A hash that cannot be unsealed locks out its
+/// user alone, and at the doors that want it.
+fn users(config: &Config, secrets: &Secrets) -> Vec<User> {
+    let user = |user: &UserConfig| {
+        let name = &user.name;
+        let nt_hash = secrets.nt_hash(name).unwrap_or_else(|failure| {
+            tracing::error!("user '{name}' cannot log in over SMB: {failure}");
+            None
+        });
+        let password = secrets.password_hash(name).unwrap_or_else(|failure| {
+            tracing::error!("user '{name}' cannot log in with a password over SFTP or WebDAV: {failure}");
+            None
+        });
+        if !secrets.has(name) {
+            tracing::warn!("user '{name}' has no password and cannot log in");
         }
-    }
-    users
+        // Lines that are no keys were refused when the file was read.
+        let keys = user.ssh_keys.iter().filter_map(|line| line.parse().ok()).collect();
+        User { password, nt_hash: nt_hash.map(NtHash), keys, ..config.person(user) }
+    };
+    config.users.iter().map(user).collect()
 }
 
 /// A share as `up` and `volume create` make it: NFS for this machine alone, root is the owner.
 pub(crate) fn default_share(name: &str, volume: Option<VolumeName>, config: &Config) -> ShareConfig {
     let (uid, gid) = config.users.first().map_or_else(machine::owner, |u| (u.uid, u.gid));
     ShareConfig {
-        name: name.to_owned(),
+        rules: Share { anon_uid: uid, anon_gid: gid, ..Share::new(name) },
         volume,
         folder: String::new(),
-        nfs: true,
-        smb: true,
-        sftp: true,
-        webdav: true,
-        read_only: false,
-        networks: None,
-        secure: true,
-        only_from: None,
-        squash: Squash::Root,
-        anon_uid: uid,
-        anon_gid: gid,
-        users: Writers::All,
-        read_only_users: Vec::new(),
-        encrypt: false,
-        guest: false,
-        common: false,
         recycle_days: None,
         snapshots_shown: false,
         normalize: true,
@@ -463,27 +370,29 @@ mod tests {
     use super::*;
 
     /// The servers' view of the share with `options`: its number of NFS networks, and each user's access over SMB.
-    fn told(options: &str) -> (Option<usize>, Vec<(String, Access)>, ShareStatus) {
+    fn told(options: &str) -> (Option<usize>, Vec<(String, bool)>, ShareStatus) {
         let text = format!(
             "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
              [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
         );
         let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
         let share = &config.shares[0];
-        (share.nfs_networks().map(|list| list.len()), share_users(share, &config), status(share, &config))
+        let user = |user: &UserConfig| Some((user.name.clone(), share.writes_by_lists(&config.person(user))?));
+        let users = config.users.iter().filter_map(user).collect();
+        (share.nfs_networks().map(|list| list.len()), users, status(share, &config))
     }
 
     #[test]
     fn a_list_of_users_closes_both_doors_to_everybody_else() {
-        let (read, write) = (Access::Read, Access::ReadWrite);
-        let check = |options: &str, nfs: Option<usize>, smb: &[(&str, Access)], rules: (&str, &str)| {
+        let (read, write) = (false, true);
+        let check = |options: &str, nfs: Option<usize>, smb: &[(&str, bool)], rules: (&str, &str)| {
             let (networks, users, status) = told(options);
             let users: Vec<_> = users.iter().map(|(name, access)| (name.as_str(), *access)).collect();
             assert_eq!((networks, users.as_slice()), (nfs, smb), "{options}");
             assert_eq!((status.nfs_rule.as_str(), status.smb_rule.as_str()), rules, "{options}");
             assert_eq!(status.nfs.is_some(), nfs.is_some(), "{options}");
         };
-        let here = Some(crate::config::LOOPBACK_NETWORKS.len());
+        let here = Some(larder_people::LOOPBACK.len());
         let certain = "no: it is for certain users";
         let all = &[("ann", write), ("bob", write)];
         check("", here, all, ("this machine", "all users"));

@@ -10,8 +10,8 @@ use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
 use crate::config::share::{TimeMachine, check_time_machine, parse_audit, parse_guard};
 use crate::config::{
-    Config, ShareConfig, Squash, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days,
-    check_share_name, parse_networks,
+    Config, ShareConfig, VolumeName, Writers, check_folder, check_host_folder, check_recycle_days, check_share_name,
+    parse_networks, parse_squash,
 };
 
 /// A folder made for a share that one person or the owner of a common share has to itself.
@@ -127,9 +127,7 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         share.nfs = change.nfs.unwrap_or(true);
     }
     if let Some(word) = &change.squash {
-        let known = [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.word() == word);
-        let unknown = || Failure::invalid(format!("'{word}' is not a squash rule: use root, all or none"));
-        share.squash = known.ok_or_else(unknown)?;
+        share.squash = parse_squash(word).map_err(Failure::invalid)?;
     }
     check_time_machine(share.time_machine, share.volume.as_ref(), &share.folder, share.smb)
         .map_err(Failure::invalid)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use larder_api::{ApiScope, Failure, FailureKind, TokenCreate, TokenCreated, TokenStatus};
 use larder_base::hex;
-use larder_serve::token::{DoorToken, TokenKey, new_token};
+use larder_people::token::{self, TokenKey, new_token};
 use serde::{Deserialize, Serialize};
 
 use super::Secrets;
@@ -116,8 +116,8 @@ impl Token {
         }
     }
 
-    fn for_door(&self) -> Option<DoorToken> {
-        Some(DoorToken {
+    fn for_door(&self) -> Option<token::Token> {
+        Some(token::Token {
             tag: hex::decode(&self.hmac_sha256)?.try_into().ok()?,
             id: self.id.clone(),
             user: self.user.clone(),
@@ -163,9 +163,9 @@ impl Tokens {
     }
 
     /// A token of the API is for no door.
-    pub(crate) fn for_doors(&self, config: &Config) -> larder_serve::token::Tokens {
+    pub(crate) fn for_doors(&self, config: &Config) -> larder_people::token::Tokens {
         let tokens = self.live(config).filter(|token| token.scope.is_none());
-        larder_serve::token::Tokens::new(self.key.clone(), tokens.filter_map(Token::for_door))
+        larder_people::token::Tokens::new(self.key.clone(), tokens.filter_map(Token::for_door))
     }
 
     /// What users and tokens may do on the page and by the API.
@@ -173,7 +173,7 @@ impl Tokens {
         let of_api = || self.live(config).filter(|token| token.scope.is_some());
         Entitled {
             roles: config.users.iter().map(|user| (user.name.clone(), user.role)).collect(),
-            tokens: larder_serve::token::Tokens::new(self.key.clone(), of_api().filter_map(Token::for_door)),
+            tokens: larder_people::token::Tokens::new(self.key.clone(), of_api().filter_map(Token::for_door)),
             scopes: of_api().filter_map(|token| Some((token.id.clone(), token.scope?))).collect(),
         }
     }

@@ -1,7 +1,7 @@
 //! Public keys of users, for SFTP: with a daemon and without one alike.
 
 use larder_api::{Failure, FailureKind, UserKey, UserKeysChange};
-use larder_serve::login::AuthorizedKey;
+use larder_people::AuthorizedKey;
 
 use super::Daemon;
 use super::known::no_such_user;

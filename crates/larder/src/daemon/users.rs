@@ -8,24 +8,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct User {
+pub(super) struct Process {
     pid: u32,
     name: String,
 }
 
-impl fmt::Display for User {
+impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (process {})", self.name, self.pid)
     }
 }
 
 /// In the order of their numbers, this process left out.
-pub(super) fn of(dir: &Path) -> Vec<User> {
+pub(super) fn of(dir: &Path) -> Vec<Process> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<User> = processes
+    let mut found: Vec<Process> = processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| *pid != std::process::id() && uses(*pid, dir))
-        .map(|pid| User { pid, name: name_of(pid) })
+        .map(|pid| Process { pid, name: name_of(pid) })
         .collect();
     found.sort_by_key(|user| user.pid);
     found
@@ -69,7 +69,7 @@ mod tests {
         let found = of(&dir);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, [User { pid: child.id(), name: "sleep".to_owned() }]);
+        assert_eq!(found, [Process { pid: child.id(), name: "sleep".to_owned() }]);
     }
 
     #[test]

@@ -50,8 +50,7 @@ use conn::End;
 use session::{Next, Service, Session};
 use shared::Shared;
 
-pub(crate) use export::squashed;
-pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
+pub use export::Export;
 pub use handle::Older;
 pub(crate) use ops::{may_io, truncating};
 pub use owners::Owners;

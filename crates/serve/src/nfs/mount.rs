@@ -9,7 +9,7 @@ use std::sync::Arc;
 use larder_fs::{Attr, Cred, FileKind, FsError, NameMatch};
 use parking_lot::Mutex;
 
-use super::export::{ExportState, Exports, squash};
+use super::export::{ExportState, Exports, cred_of, refusal_words};
 use super::handle;
 use super::outbox::Reply;
 use super::rpc::{AcceptStat, CallHeader, begin_accepted, prog_mismatch, set_record_mark};
@@ -143,8 +143,9 @@ fn mnt(call: &CallHeader<'_>, exports: &Exports, from: SocketAddr, mut w: Writer
         _ => find(exports, path).ok_or_else(|| missing(exports, from.ip())),
     };
     let allowed = found.and_then(|(export, below)| {
-        let rule = export.rule(from).map_err(|refusal| (MountStatus::Acces, refusal.words(from, &export.path)))?;
-        let cred = squash(rule, &call.auth);
+        let rights =
+            export.entrance(from).map_err(|refusal| (MountStatus::Acces, refusal_words(refusal, &export.path)))?;
+        let cred = cred_of(&rights, &call.auth);
         Ok((export, cred, below))
     });
     match allowed {
@@ -236,9 +237,9 @@ fn export_list(w: &mut Writer, exports: &Exports, client: IpAddr) {
     for export in exports.list.iter().filter(|export| export.shows_to(client)) {
         w.bool(true);
         w.opaque(export.path.as_bytes());
-        let networks = || export.export.rules.iter().flat_map(|rule| &rule.networks);
-        if !networks().any(|network| network.prefix == 0) {
-            for network in networks() {
+        let networks = export.export.share.nfs_networks().unwrap_or_default();
+        if !networks.iter().any(|network| network.prefix == 0) {
+            for network in networks {
                 w.bool(true);
                 w.opaque(network.to_string().as_bytes());
             }

@@ -7,11 +7,11 @@
 
 use std::collections::HashMap;
 
-use super::ANON_ID;
+use larder_people::NOBODY;
 
 /// Users and groups with names that are no one's in larder's configuration, if nobody there has that name or number.
-const WELL_KNOWN_USERS: [(&str, u32); 2] = [("root", 0), ("nobody", ANON_ID)];
-const WELL_KNOWN_GROUPS: [(&str, u32); 2] = [("root", 0), ("nogroup", ANON_ID)];
+const WELL_KNOWN_USERS: [(&str, u32); 2] = [("root", 0), ("nobody", NOBODY)];
+const WELL_KNOWN_GROUPS: [(&str, u32); 2] = [("root", 0), ("nogroup", NOBODY)];
 
 /// One kind of names, in both directions.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ mod tests {
             (b"ann@home.lan", Ok(1000)),
             (b"ann@HOME.lan", Ok(1000)),
             (b"root@home.lan", Ok(0)),
-            (b"nobody@home.lan", Ok(ANON_ID)),
+            (b"nobody@home.lan", Ok(NOBODY)),
             (b"ann@elsewhere", Err(NoOwner::Unknown)),
             (b"bob@home.lan", Err(NoOwner::Unknown)),
             (b"ann", Err(NoOwner::Unknown)),

@@ -8,9 +8,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use larder_fs::Cred;
+use larder_people::Reason;
 
 use super::drc;
-use super::export::{ExportState, Refusal, squash};
+use super::export::{ExportState, cred_of, refusal_words};
 use super::handle::{self, ExportKey, HANDLE_BYTES_MAX};
 use super::mount::{self, MOUNT_PROGRAM};
 use super::nlm::{self, NLM_PROGRAM, NLM_V4, NSM_PROGRAM, NSM_V1};
@@ -384,12 +385,12 @@ impl Session {
     /// Why no share is open to the client, and what to do about it.
     fn way_out(&self) -> String {
         let exports = self.shared.exports();
-        let refusals = exports.list.iter().filter_map(|export| Some((export, export.rule(self.peer()).err()?)));
+        let refusals = exports.list.iter().filter_map(|export| Some((export, export.entrance(self.peer()).err()?)));
         // A port is nearer to being right than a network.
-        let nearest = refusals.min_by_key(|(_, refusal)| *refusal == Refusal::Network);
+        let nearest = refusals.min_by_key(|(_, refusal)| !matches!(refusal, Reason::Port(_)));
         nearest.map_or_else(
             || "there are no shares with NFS".to_owned(),
-            |(export, refusal)| refusal.words(self.peer(), &export.path),
+            |(export, refusal)| refusal_words(refusal, &export.path),
         )
     }
 
@@ -446,17 +447,17 @@ impl Session {
         let exports = self.shared.exports();
         let missing = || if self.shared.is_paused(&key.volume) { Status::Jukebox } else { Status::Stale };
         let export = exports.by_key(key).ok_or_else(missing)?;
-        let rule = match export.rule(self.peer()) {
-            Ok(rule) => rule,
+        let rights = match export.entrance(self.peer()) {
+            Ok(rights) => rights,
             Err(refusal) => {
                 let (client, path) = (self.client, shown(&export.path));
-                let why = || format!("NFS: {client} may not use {path}: {}", refusal.words(self.peer(), &export.path));
+                let why = || format!("NFS: {client} may not use {path}: {}", refusal_words(refusal, &export.path));
                 self.shared.door.refused(client, why);
                 return Err(Status::Acces.into());
             }
         };
         self.admitted = true;
-        let (cred, read_only) = (squash(rule, auth).of_client(Some(self.client), None), rule.read_only);
+        let (cred, read_only) = (cred_of(&rights, auth).of_client(Some(self.client), None), !rights.may_write);
         let weak = Arc::downgrade(export);
         let cached = CachedAccess { raw: raw.to_vec(), key: *key, export: weak, cred: cred.clone(), read_only };
         let export = Arc::clone(export);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use larder_base::traffic::Traffic;
+use larder_people::User;
 use parking_lot::Mutex;
 use russh::keys::{Certificate, PublicKey};
 use russh::server::{
@@ -22,7 +23,7 @@ use super::shared::{Admitted, LoggedIn, Shared};
 use crate::certificate;
 use crate::door::shown;
 use crate::handshake::Pace;
-use crate::login::{DoorUser, Unseen, Verdict};
+use crate::login::{Unseen, Verdict};
 use crate::residents::Resident;
 use crate::strangers::Stranger;
 
@@ -74,7 +75,7 @@ pub struct Conn {
     stranger: Option<Stranger>,
     /// Until somebody asks to log in: passwords have turns of their own.
     handshake: Pace,
-    user: Option<(Arc<DoorUser>, LoggedIn)>,
+    user: Option<(Arc<User>, LoggedIn)>,
     /// Since then.
     resident: Option<Resident>,
     /// Those of `channels`.
@@ -164,12 +165,12 @@ impl Conn {
         }
     }
 
-    fn user_of_token(&self, name: &str, given: &str) -> Option<DoorUser> {
+    fn user_of_token(&self, name: &str, given: &str) -> Option<User> {
         let token = self.shared.tokens().find(given, SystemTime::now()).filter(|token| token.user == name)?;
         Some(self.shared.user(name)?.narrowed(token))
     }
 
-    fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<DoorUser>> {
+    fn user_with_key(&self, name: &str, key: &PublicKey) -> Option<Arc<User>> {
         self.shared.user(name).filter(|user| user.has_key(key))
     }
 

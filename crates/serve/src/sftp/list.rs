@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use larder_base::Timestamp;
 use larder_fs::{Attr, FileKind};
+use larder_people::User;
 
 use super::packet::{Attrs, Names};
-use crate::login::DoorUser;
 
 /// About the longest answer to READDIR.
 const PAGE_BYTES: usize = 32 << 10;
@@ -20,7 +20,7 @@ pub struct People {
 }
 
 impl People {
-    pub fn new<'u>(users: impl Iterator<Item = &'u DoorUser>) -> Self {
+    pub fn new<'u>(users: impl Iterator<Item = &'u User>) -> Self {
         let mut people = Self::default();
         for user in users {
             people.users.entry(user.uid).or_insert_with(|| user.name.clone());
@@ -67,7 +67,7 @@ pub fn attrs(attr: &Attr) -> Attrs {
 }
 
 /// Of the directory of shares.
-pub fn top_attrs(user: &DoorUser, since: Timestamp) -> Attrs {
+pub fn top_attrs(user: &User, since: Timestamp) -> Attrs {
     Attrs {
         size: Some(0),
         ids: Some((user.uid, user.gid)),
@@ -165,8 +165,7 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_ls() {
-        let user =
-            DoorUser { name: "ann".into(), password: None, keys: vec![], uid: 5, gid: 6, groups: vec![], token: None };
+        let user = User::new("ann", 5, 6);
         let people = People::new([&user].into_iter());
         let attrs = Attrs { size: Some(12), ids: Some((5, 7)), mode: Some(0o104_755), times: Some((0, 1_709_164_800)) };
         let mut line = Vec::new();

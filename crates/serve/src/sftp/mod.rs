@@ -35,6 +35,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use larder_base::traffic::Protocol;
+use larder_people::User;
+use larder_people::token::Tokens;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 use russh::{MethodKind, MethodSet, Preferred, SshId, cipher};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,10 +44,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::door;
-use crate::login::{CaKey, DoorUser};
-use crate::share::DoorShare;
+use crate::login::CaKey;
+use crate::share::ServedShare;
 use crate::strangers::{STRANGER_TIME, Stranger};
-use crate::token::Tokens;
 use conn::Conn;
 use shared::Shared;
 use wire::Wire;
@@ -83,7 +84,7 @@ pub struct SftpHandle {
 
 impl SftpHandle {
     /// Makes these the users. Connections of one who is gone or changed are cut.
-    pub fn set_users(&self, users: Vec<DoorUser>) {
+    pub fn set_users(&self, users: Vec<User>) {
         self.shared.set_users(users);
     }
 
@@ -98,7 +99,7 @@ impl SftpHandle {
     }
 
     /// Makes these the shares. Files of one that is gone or changed are closed.
-    pub fn set_shares(&self, shares: Vec<DoorShare>) {
+    pub fn set_shares(&self, shares: Vec<ServedShare>) {
         self.shared.set_shares(shares);
     }
 

@@ -19,6 +19,7 @@ use larder_fs::{
     ACCESS_READ, ACCESS_WRITE, Attr, CreateMode, Cred, FILE_BYTES_MAX, FileKind, FsError, NAME_BYTES_MAX, RenameMode,
     SYMLINK_BYTES_MAX, SetAttr, SetTime, Stability,
 };
+use larder_people::{Door, User};
 
 use super::fail::Fail;
 use super::handles::{Handle, Handles, Listing, OpenedDir, OpenedFile};
@@ -26,7 +27,6 @@ use super::list;
 use super::order::{Footprint, WHOLE};
 use super::packet::{self, Attrs, Code, IO_BYTES_MAX, PACKET_BYTES_MAX, Request};
 use super::shared::{Op, Shared};
-use crate::login::DoorUser;
 use crate::tree::{Entry, LOOKS_MAX, Room, Spot, View, plain};
 
 /// What new files and directories are not given, as on any server of SFTP.
@@ -42,7 +42,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// One session of SFTP: a user and what it has open.
 pub struct Session {
     pub shared: Arc<Shared>,
-    pub user: Arc<DoorUser>,
+    pub user: Arc<User>,
     /// Of its connection.
     traffic: Arc<Traffic>,
     /// Where the user is.
@@ -55,10 +55,10 @@ pub struct Session {
 type Answer = Result<Bytes, Fail>;
 
 impl Session {
-    pub fn new(shared: Arc<Shared>, user: Arc<DoorUser>, address: IpAddr, traffic: Arc<Traffic>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, user: Arc<User>, address: IpAddr, traffic: Arc<Traffic>) -> Arc<Self> {
         let (handles, over) = (Arc::default(), AtomicBool::new(false));
         let session = Arc::new(Self { shared, user, address, traffic, handles, over });
-        session.shared.remember(&session.handles);
+        session.shared.remember(&session.handles, &session.user);
         session
     }
 
@@ -68,8 +68,10 @@ impl Session {
         self.handles.close_all();
     }
 
+    /// The shares of the user. One who changed meanwhile is being cut off, and until then nothing is there.
     fn view(&self) -> View {
-        View { user: Arc::clone(&self.user), address: self.address, shares: self.shared.shares() }
+        let shares = if self.shared.is_current(&self.user) { self.shared.shares() } else { Arc::default() };
+        View { user: Arc::clone(&self.user), address: self.address, door: Door::Sftp, shares }
     }
 
     /// What a request touches (`order.same_file_in_order`).
@@ -375,7 +377,7 @@ impl Session {
                 for room in self.view().rooms() {
                     // A share whose folder is gone meanwhile is left out.
                     if let Ok(attr) = room.files().getattr(room.root()).await {
-                        page.push(room.state.share.name.as_bytes(), attr.nlink, &list::attrs(&attr));
+                        page.push(room.name().as_bytes(), attr.nlink, &list::attrs(&attr));
                     }
                 }
             }

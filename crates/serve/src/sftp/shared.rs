@@ -7,6 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use larder_base::Timestamp;
+use larder_people::User;
+use larder_people::token::Tokens;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -15,12 +17,11 @@ use super::handles::Handles;
 use super::list::People;
 use super::packet::Request;
 use crate::door::Door;
-use crate::login::{CaKey, DoorUser, Users};
+use crate::login::{CaKey, Users};
 use crate::residents::Residents;
-use crate::share::DoorShare;
+use crate::share::ServedShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
-use crate::token::Tokens;
 use crate::tree::{self, ShareState};
 
 /// What the requests of all connections may hold; each connection has its part of it.
@@ -95,8 +96,8 @@ pub struct Shared {
     users: RwLock<Arc<Users>>,
     people: RwLock<Arc<People>>,
     shares: RwLock<Arc<Vec<Arc<ShareState>>>>,
-    /// Of every session.
-    handles: Mutex<Vec<Weak<Handles>>>,
+    /// Of every session, with its user.
+    handles: Mutex<Vec<(Weak<Handles>, Arc<User>)>>,
     /// What cuts the connections of each user.
     connections: Mutex<HashMap<u64, (Admitted, CancellationToken)>>,
     tokens: RwLock<Arc<Tokens>>,
@@ -107,7 +108,7 @@ pub struct Shared {
 /// Who was let in, and by which authority's word if not by their own key or password.
 #[derive(Clone)]
 pub struct Admitted {
-    pub user: Arc<DoorUser>,
+    pub user: Arc<User>,
     pub authority: Option<CaKey>,
 }
 
@@ -143,7 +144,7 @@ impl Shared {
         }
     }
 
-    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
+    pub fn user(&self, name: &str) -> Option<Arc<User>> {
         self.users.read().get(name).cloned()
     }
 
@@ -155,14 +156,20 @@ impl Shared {
         Arc::clone(&self.shares.read())
     }
 
-    /// The connections of a user who is gone or changed are cut.
-    pub fn set_users(&self, users: Vec<DoorUser>) {
+    /// The connections of a user who is gone or changed are cut, and the files that they have open are closed before this
+    /// returns.
+    pub fn set_users(&self, users: Vec<User>) {
         let people = People::new(users.iter());
         let users: Users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
         let users = Arc::new(users);
         *self.people.write() = Arc::new(people);
         *self.users.write() = users;
         self.cut_strangers();
+        for (handles, user) in self.sessions() {
+            if !self.is_current(&user) {
+                handles.close_all();
+            }
+        }
     }
 
     /// The connections of a token that is gone or changed are cut (`token.looked_up_each_time`).
@@ -188,7 +195,7 @@ impl Shared {
     /// Whether they would still be let in.
     fn still_admits(&self, admitted: &Admitted) -> bool {
         let user = &admitted.user;
-        self.user(&user.name).is_some_and(|now| user.is(&now))
+        self.is_current(user)
             && user.token.as_ref().is_none_or(|token| self.tokens().has(token))
             && admitted.authority.as_ref().is_none_or(|authority| self.authorities().contains(authority))
     }
@@ -203,23 +210,32 @@ impl Shared {
     }
 
     /// Files of a share that is gone or changed are closed.
-    pub fn set_shares(&self, new: Vec<DoorShare>) {
+    pub fn set_shares(&self, new: Vec<ServedShare>) {
         let mut shares = self.shares.write();
         let old = Arc::clone(&shares);
-        let (kept, gone) = tree::replace_shares(&old, new);
+        let (kept, gone) = tree::replace_shares(larder_people::Door::Sftp, &old, new);
         *shares = Arc::new(kept);
         drop(shares);
         if !gone.is_empty() {
-            let all: Vec<Arc<Handles>> = self.handles.lock().iter().filter_map(Weak::upgrade).collect();
-            all.iter().for_each(|handles| handles.close_of(&gone));
+            self.sessions().iter().for_each(|(handles, _)| handles.close_of(&gone));
         }
     }
 
     /// Files are closed with their shares (`handles.end_with_their_share`).
-    pub fn remember(&self, handles: &Arc<Handles>) {
+    pub fn remember(&self, handles: &Arc<Handles>, user: &Arc<User>) {
         let mut all = self.handles.lock();
-        all.retain(|handles| handles.strong_count() > 0);
-        all.push(Arc::downgrade(handles));
+        all.retain(|(handles, _)| handles.strong_count() > 0);
+        all.push((Arc::downgrade(handles), Arc::clone(user)));
+    }
+
+    fn sessions(&self) -> Vec<(Arc<Handles>, Arc<User>)> {
+        let all = self.handles.lock();
+        all.iter().filter_map(|(handles, user)| Some((handles.upgrade()?, Arc::clone(user)))).collect()
+    }
+
+    /// Whether the user is there, and as it was at its login.
+    pub fn is_current(&self, user: &User) -> bool {
+        self.user(&user.name).is_some_and(|now| user.is(&now))
     }
 
     /// `None`: the user was changed since the password was looked at.

@@ -15,12 +15,13 @@
 //!   deletes, renames and attributes are answered when the volume says so, FLUSH and write-through
 //!   when committed. A plain WRITE is unstable, and CLOSE flushes nothing, as with every SMB
 //!   server.
-//! - `smb.checked_twice`: an open is checked twice: against the user's rights on the share, then
+//! - `smb.checked_twice`: an open is checked twice: against the user's rights on the share ([`doorkeeper`]), then
 //!   against POSIX permissions. See [`rights`].
 //! - `smb.nt_hash_only`: a password is known by its NT hash alone, and the hash is sealed on disk.
 //!   See [`secret`].
 //! - `smb.others_stay`: when a user comes, goes or gets other rights on a share, the connections of the other users stay.
 
+mod doorkeeper;
 mod feed;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -29,7 +30,6 @@ mod interfaces;
 mod names;
 mod notices;
 mod open_name;
-mod people;
 mod rights;
 pub mod secret;
 mod security;
@@ -48,20 +48,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use larder_files::Files;
-use larder_fs::{Cred, Ino};
+use larder_fs::Cred;
+use larder_people::{Door as Entry, User, Who};
 pub use larder_smb::SmbOpen;
-use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger};
+use larder_smb::{
+    Access, Admission, AdmissionObserver, Admitted, ConfigError, ConfigHandle, Share, StrangerAccount, StrangerLedger,
+    Visitor,
+};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{Door, shown};
-use crate::login::DoorUser;
-use crate::nfs::Network;
-pub use crate::share::Access;
-use crate::share::{Closed, is_within};
+use crate::share::ServedShare;
 use crate::strangers::{Budget, Stranger, Strangers};
-use people::{AccessList, Directory, People};
+use doorkeeper::{Directory, Doorkeeper};
 pub(crate) use rights::{granted, is_kept};
 use tree::{Core, Tree};
 use volume_door::VolumeDoors;
@@ -69,85 +69,8 @@ use volume_door::VolumeDoors;
 /// Requests may carry this much data; clients ask for less where they like.
 const IO_BYTES: u32 = 4 << 20;
 const CONNECTIONS_MAX: usize = 4096;
-
-/// A user that can log in (MS-SMB2 3.3.1.8).
-#[derive(Clone, PartialEq, Eq)]
-pub struct SmbUser {
-    /// The name to log in with.
-    pub name: String,
-    /// Unsealed: see [`secret`].
-    pub nt_hash: [u8; 16],
-    /// The POSIX user that the user's files belong to.
-    pub uid: u32,
-    /// The primary group.
-    pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
-}
-
-impl std::fmt::Debug for SmbUser {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, uid, gid, groups, .. } = self;
-        write!(f, "SmbUser {{ {name:?}, uid {uid}, gid {gid}, groups {groups:?} }}")
-    }
-}
-
-impl SmbUser {
-    fn cred(&self) -> Cred {
-        Cred::new(self.uid, self.gid, self.groups.clone())
-    }
-}
-
-/// Encryption of a share's traffic (MS-SMB2 3.3.1.6, Share.EncryptData).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encryption {
-    /// A client that asks for it gets it.
-    Offered,
-    /// A client that cannot is refused.
-    Required,
-}
-
-/// A folder offered to SMB clients.
-#[derive(Clone)]
-pub struct SmbShare {
-    /// The share's name, as in `\\server\name`.
-    pub name: String,
-    /// The service of its volume.
-    pub files: Files,
-    /// The directory that is shared: [`Ino::ROOT`] for the whole volume.
-    pub root: Ino,
-    /// Everybody is this uid and gid here, so that all files are everybody's.
-    pub act_as: Option<(u32, u32)>,
-    /// The users that may come in, each with its access.
-    pub users: Vec<(String, Access)>,
-    /// Nobody may change anything, whatever `users` says.
-    pub read_only: bool,
-    /// Whether traffic must be encrypted.
-    pub encryption: Encryption,
-    /// Anybody may read, and write unless `read_only`, without a password; unsigned and not encrypted.
-    pub guest: bool,
-    /// The networks outside of which nobody comes in; `None`: no bound.
-    pub only_from: Option<Vec<Network>>,
-}
-
-impl SmbShare {
-    fn people(&self, directory: Directory, access: AccessList) -> People {
-        People { directory, access, guest: self.guest, act_as: self.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])) }
-    }
-
-    /// The identity of `user` on the share, and whether the share lets the user change anything.
-    pub(crate) fn entrance(&self, user: &DoorUser, address: Option<IpAddr>) -> Result<(Cred, bool), Closed> {
-        if !is_within(self.only_from.as_deref(), address) {
-            return Err(Closed::Network);
-        }
-        if !self.guest && !self.users.iter().any(|(name, _)| *name == user.name) {
-            return Err(Closed::NotListed);
-        }
-        let access = self.users.iter().cloned().collect();
-        let (cred, may_write) = self.people(Directory::of(&user.name, user.cred()), access).find(Some(&user.name));
-        Ok((cred, may_write && !self.read_only))
-    }
-}
+/// The door, for a client that does all it is asked for.
+const AT_SMB: Entry = Entry::Smb { encrypts: true };
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -205,18 +128,16 @@ pub struct SmbServer {
 /// The users and shares that the library has now.
 #[derive(Default)]
 struct Applied {
-    users: HashMap<String, SmbUser>,
-    shares: HashMap<String, SmbShare>,
-    /// Of each share.
-    access: HashMap<String, AccessList>,
+    users: HashMap<String, Arc<User>>,
+    shares: HashMap<String, (ServedShare, Arc<Doorkeeper>)>,
 }
 
 impl SmbServer {
     /// Binds the address, so that a port in use is reported here.
     pub fn start(
         config: SmbConfig,
-        users: Vec<SmbUser>,
-        shares: Vec<SmbShare>,
+        users: Vec<User>,
+        shares: Vec<ServedShare>,
     ) -> BoxFuture<'static, Result<SmbServer, SmbError>> {
         Box::pin(async move {
             let mut builder = larder_smb::SmbServer::builder()
@@ -285,21 +206,24 @@ impl SmbServer {
         })
     }
 
-    /// Makes these the users. One whose password or ids changed has its sessions ended.
-    pub fn set_users(&self, users: Vec<SmbUser>) -> BoxFuture<'_, Result<(), SmbError>> {
+    /// Makes these the users; one without an NT hash cannot log in. Whose password, numbers or groups changed has its
+    /// sessions ended.
+    pub fn set_users(&self, users: Vec<User>) -> BoxFuture<'_, Result<(), SmbError>> {
         Box::pin(async move {
             let mut applied = self.applied.lock().await;
-            self.directory.set(&users);
-            let new: HashMap<String, SmbUser> = users.into_iter().map(|u| (u.name.clone(), u)).collect();
+            let users = users.into_iter().filter(|user| user.nt_hash.is_some());
+            let new: HashMap<_, _> = users.map(|user| (user.name.clone(), Arc::new(user))).collect();
+            self.directory.set(new.clone());
+            let is_as_before =
+                |name: &str, user: &User| applied.users.get(name).is_some_and(|before| before.is_over_smb(user));
             for (name, old) in &applied.users {
-                if new.get(name) != Some(old) {
+                if !new.get(name).is_some_and(|user| user.is_over_smb(old)) {
                     self.config.remove_user(name).await?;
                 }
             }
-            for (name, user) in &new {
-                if applied.users.get(name) != Some(user) {
-                    self.config.add_user_nt_hash(name, user.nt_hash).await?;
-                    self.grant(&applied.shares, name).await?;
+            for (name, user) in new.iter().filter(|(name, user)| !is_as_before(name, user)) {
+                if let Some(hash) = user.nt_hash {
+                    self.config.add_user_nt_hash(name, hash.0).await?;
                 }
             }
             applied.users = new;
@@ -307,106 +231,80 @@ impl SmbServer {
         })
     }
 
-    /// Gives `user`, just added, what the shares grant it.
-    async fn grant(&self, shares: &HashMap<String, SmbShare>, user: &str) -> Result<(), SmbError> {
-        for share in shares.values().filter(|share| !share.guest) {
-            if let Some((_, access)) = share.users.iter().find(|(name, _)| name == user) {
-                self.config.grant_share_user(&share.name, user, library_access(*access)).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Makes these the shares. One that changed has its connections ended; files stay as they are. Where only its users
     /// changed, those of the users concerned end (`smb.others_stay`).
-    pub fn set_shares(&self, shares: Vec<SmbShare>) -> BoxFuture<'_, Result<(), SmbError>> {
+    pub fn set_shares(&self, shares: Vec<ServedShare>) -> BoxFuture<'_, Result<(), SmbError>> {
         Box::pin(async move {
             let mut applied = self.applied.lock().await;
-            let new: HashMap<String, SmbShare> = shares.into_iter().map(|s| (s.name.clone(), s)).collect();
+            let new: HashMap<_, _> = shares.into_iter().map(|served| (served.share.name.clone(), served)).collect();
+            let is_kept = |name: &str, old: &ServedShare| new.get(name).is_some_and(|new| old.is_as_at(new, AT_SMB));
             let gone: Vec<String> = applied
                 .shares
                 .iter()
-                .filter(|(name, old)| !new.get(*name).is_some_and(|new| same_share(old, new)))
+                .filter(|(name, (old, _))| !is_kept(name, old))
                 .map(|(name, _)| name.clone())
                 .collect();
             for name in gone {
                 self.config.remove_share(&name).await?;
                 applied.shares.remove(&name);
-                applied.access.remove(&name);
             }
-            for (name, share) in new {
-                let Applied { users, shares, access } = &mut *applied;
-                match (shares.get(&name), access.get(&name)) {
-                    (Some(old), Some(access)) => self.set_access(old, &share, access, users).await?,
-                    _ => drop(access.insert(name.clone(), self.add_share(&share, users).await?)),
+            let Applied { users, shares } = &mut *applied;
+            for (name, served) in new {
+                match shares.get_mut(&name) {
+                    Some((old, keeper)) => {
+                        self.set_lists(old, &served, keeper, users).await?;
+                        *old = served;
+                    }
+                    None => {
+                        let keeper = self.add_share(&served).await?;
+                        shares.insert(name, (served, keeper));
+                    }
                 }
-                shares.insert(name, share);
             }
             Ok(())
         })
     }
 
-    /// `smb.others_stay`: the trees of a user end when that user's access changes, and no other's do.
-    async fn set_access(
+    /// `smb.others_stay`: the trees of a user end when that user's rights change, and no other's do.
+    async fn set_lists(
         &self,
-        old: &SmbShare,
-        new: &SmbShare,
-        access: &AccessList,
-        users: &HashMap<String, SmbUser>,
+        old: &ServedShare,
+        new: &ServedShare,
+        keeper: &Doorkeeper,
+        users: &HashMap<String, Arc<User>>,
     ) -> Result<(), SmbError> {
-        if old.users == new.users {
-            return Ok(());
-        }
-        access.set(&new.users);
-        if new.guest {
-            return Ok(());
-        }
-        let (before, after): (HashMap<_, _>, HashMap<_, _>) =
-            (old.users.iter().cloned().collect(), new.users.iter().cloned().collect());
-        for user in before.keys().filter(|user| after.get(*user) != before.get(*user) && users.contains_key(*user)) {
-            self.config.revoke_share_user(&new.name, user).await?;
-        }
-        for (user, access) in after.iter().filter(|(user, access)| before.get(*user) != Some(*access)) {
-            // A user who is not there (yet) is granted access when it comes.
-            if users.contains_key(user) {
-                self.config.grant_share_user(&new.name, user, library_access(*access)).await?;
+        keeper.set(Arc::clone(&new.share));
+        for user in users.values() {
+            let rights = |served: &ServedShare| served.share.entrance(Who::User(user), None, AT_SMB).rights;
+            let had = rights(old);
+            if had.is_some() && rights(new) != had {
+                self.config.end_trees(&new.share.name, &user.name).await?;
             }
         }
         Ok(())
     }
 
-    async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<AccessList, SmbError> {
-        let (door, files) = self.doors.of(&share.files);
-        let access: AccessList = share.users.iter().cloned().collect();
-        let people = share.people(self.directory.clone(), access.clone());
-        let core = Arc::new(Core {
-            files,
-            root: share.root,
-            read_only: share.read_only,
-            only_from: share.only_from.clone(),
-            people,
-            door: door.clone(),
-            stats: self.stats.clone(),
-        });
-        let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
+    async fn add_share(&self, served: &ServedShare) -> Result<Arc<Doorkeeper>, SmbError> {
+        let (door, files) = self.doors.of(&served.files);
+        let keeper = Arc::new(Doorkeeper::new(self.directory.clone(), Arc::clone(&served.share)));
+        let core = Arc::new(Core { files, root: served.root, door: door.clone(), stats: self.stats.clone() });
         // Another machine's changes would break no lease.
-        public = public.open_files(door.open_files.clone()).leases(!share.files.is_followed());
-        public = match (share.guest, share.read_only) {
-            (true, false) => public.public(),
-            (true, true) => public.public_read_only(),
-            // A user who is not there (yet) is granted access when it comes.
-            (false, _) => share
-                .users
-                .iter()
-                .filter(|(name, _)| users.contains_key(name))
-                .fold(public, |public, (name, access)| public.user(name, library_access(*access))),
-        };
-        if share.encryption == Encryption::Required {
-            public = public.encrypt_data();
-        }
-        self.config.add_share(public).await?;
-        Ok(access)
+        let share = Share::new(&served.share.name, Tree::new(Arc::clone(&core), Cred::root(), false))
+            .open_files(door.open_files.clone())
+            .leases(!served.files.is_followed())
+            .doorkeeper(admitting(core, Arc::clone(&keeper)));
+        self.config.add_share(if served.share.encrypt { share.encrypt_data() } else { share }).await?;
+        Ok(keeper)
     }
+}
+
+/// Each visitor who is admitted has a tree of the share as that visitor.
+fn admitting(core: Arc<Core>, keeper: Arc<Doorkeeper>) -> larder_smb::Doorkeeper {
+    Arc::new(move |visitor: &Visitor<'_>| {
+        let (cred, may_write) = keeper.admit(visitor)?;
+        let access = if may_write { Access::ReadWrite } else { Access::Read };
+        Some(Admitted { backend: Some(Arc::new(Tree::new(Arc::clone(&core), cred, may_write))), access })
+    })
 }
 
 /// Connections without a session, as those of other doors are counted.
@@ -463,23 +361,4 @@ fn observer() -> AdmissionObserver {
 /// The library makes failed logins wait.
 fn refused(door: &Door, from: IpAddr, text: impl FnOnce() -> String) {
     door.refused(from, text);
-}
-
-fn library_access(access: Access) -> larder_smb::Access {
-    match access {
-        Access::Read => larder_smb::Access::Read,
-        Access::ReadWrite => larder_smb::Access::ReadWrite,
-    }
-}
-
-/// But for its users.
-fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
-    a.read_only == b.read_only
-        && a.encryption == b.encryption
-        && a.guest == b.guest
-        && a.files.id() == b.files.id()
-        && a.root == b.root
-        && a.act_as == b.act_as
-        && a.only_from == b.only_from
-        && a.files.is_as_in(&b.files)
 }

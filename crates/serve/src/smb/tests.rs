@@ -4,6 +4,7 @@
 
 use larder_base::{Clock, SystemClock};
 use larder_fs::{Ino, SetAttr, Stability, acl};
+use larder_people::Share as Rules;
 use larder_smb::{
     Bytes, Handle, OpenAction, OpenIntent, OpenName, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
 };
@@ -22,7 +23,7 @@ impl Space for Plenty {
 
 struct Fixture {
     volume: Volume,
-    share: Tree,
+    core: Arc<Core>,
     _registry: Registry,
 }
 
@@ -39,41 +40,15 @@ impl Fixture {
         let volume = registry.volume("v").await.unwrap();
         let open_to_all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         volume.setattr(&Cred::root(), Ino::ROOT, open_to_all).await.unwrap();
-        let directory = Directory::default();
-        directory.set(&[user("ann", 1000), user("bob", 1001)]);
-        let access = ["ann", "bob"].map(|name| (name.to_owned(), Access::ReadWrite)).into_iter().collect();
         let (door, own) = VolumeDoors::default().of(&Files::alone(volume.clone()));
-        let people = People { directory, access, guest: false, act_as: None };
-        let core = Arc::new(Core {
-            files: own,
-            root: larder_fs::Ino::ROOT,
-            read_only: false,
-            only_from: None,
-            people,
-            door,
-            stats: Arc::default(),
-        });
-        Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
+        let core = Arc::new(Core { files: own, root: larder_fs::Ino::ROOT, door, stats: Arc::default() });
+        Self { volume, core, _registry: registry }
     }
 
     /// A share of the directory `root` instead of the whole volume.
     fn share_folder(&mut self, root: Ino) {
-        let Core { files, people, door, stats, .. } = &*self.share.core;
-        let core = Core {
-            files: files.clone(),
-            root,
-            read_only: false,
-            only_from: None,
-            people: People {
-                directory: people.directory.clone(),
-                access: people.access.clone(),
-                guest: false,
-                act_as: None,
-            },
-            door: door.clone(),
-            stats: stats.clone(),
-        };
-        self.share = Tree::new(Arc::new(core), Cred::root(), true);
+        let Core { files, door, stats, .. } = &*self.core;
+        self.core = Arc::new(Core { files: files.clone(), root, door: door.clone(), stats: stats.clone() });
     }
 
     /// The component that leads to the snapshot, which is the only one of its second.
@@ -87,13 +62,20 @@ impl Fixture {
     }
 
     fn tree(&self, user: &str) -> Arc<dyn ShareBackend> {
-        self.share.for_user(Some(user), None).unwrap()
+        self.visit(Rules::new("s"), Some(user), HERE).and_then(|admitted| admitted.backend).unwrap()
+    }
+
+    /// What a visitor gets of the share with these rules; its users are ann and bob.
+    fn visit(&self, rules: Rules, user: Option<&str>, address: Option<IpAddr>) -> Option<Admitted> {
+        let directory = Directory::default();
+        let users = [("ann", 1000), ("bob", 1001)].map(|(name, id)| Arc::new(User::new(name, id, id)));
+        directory.set(users.into_iter().map(|user| (user.name.clone(), user)).collect());
+        let admits = admitting(Arc::clone(&self.core), Arc::new(Doorkeeper::new(directory, Arc::new(rules))));
+        admits(&Visitor { user, address, encrypts: false })
     }
 }
 
-fn user(name: &str, id: u32) -> SmbUser {
-    SmbUser { name: name.to_owned(), nt_hash: [0; 16], uid: id, gid: id, groups: Vec::new() }
-}
+const HERE: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
 fn path(text: &str) -> SmbPath {
     text.parse().unwrap()
@@ -197,7 +179,21 @@ async fn permissions_are_those_of_posix() {
     let dir = mkdir(&ann, "private").await;
     drop(dir);
     refused(open(&bob, "private\\new", OpenIntent::Create, 0).await, SmbError::AccessDenied);
-    refused(open(&f.share.for_user(None, None).unwrap(), "x", OpenIntent::Create, 0).await, SmbError::AccessDenied);
+}
+
+#[tokio::test]
+async fn visitors_get_what_the_rules_say() {
+    let f = Fixture::new().await;
+    let guests = Rules { guest: true, ..Rules::new("s") };
+    let guest = |rules: Rules| f.visit(rules, None, HERE);
+    assert!(guest(Rules::new("s")).is_none(), "nobody comes in without logging in");
+    let tree = guest(guests.clone()).and_then(|admitted| admitted.backend).unwrap();
+    make(&tree, "of a guest", "x").await;
+    let reads = guest(Rules { read_only: true, ..guests.clone() }).unwrap();
+    assert_eq!(reads.access, Access::Read);
+    refused(open(&reads.backend.unwrap(), "x", OpenIntent::Create, 0).await, SmbError::AccessDenied);
+    assert!(f.visit(guests.clone(), Some("mia"), HERE).is_none(), "a user who is there no longer");
+    assert!(f.visit(guests, Some("ann"), None).is_none(), "an address that cannot be looked at");
 }
 
 #[tokio::test]

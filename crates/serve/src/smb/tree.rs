@@ -1,7 +1,7 @@
 //! A share: paths to inodes, opens, deletes, renames.
 //!
-//! One [`Core`] per share; one [`Tree`] per user on it, which carries the user's [`Cred`]. The library asks
-//! for the user's tree at TREE_CONNECT, so an open costs no look-up of users.
+//! One [`Core`] per share; one [`Tree`] per user on it, which carries the user's [`Cred`]. The user gets it
+//! at TREE_CONNECT ([`super::doorkeeper`]), so an open costs no look-up of users.
 //!
 //! - `tree.folded_lookup`: every component is looked up by its folded name, in O(log n), with the
 //!   user's permissions.
@@ -14,7 +14,6 @@
 //! - `tree.paths_once`: a path is walked by the open that names it. From then on the open is its inode and its entry
 //!   ([`super::open_name`]).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -26,13 +25,9 @@ use larder_smb::{
     ShareBackend, SmbError, SmbPath, SmbResult, VolumeInfo, Watches,
 };
 
-use crate::nfs::Network;
-use crate::share::is_within;
-
 use super::feed::FeedHold;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::open_name::{EntryName, OpenEntry};
-use super::people::People;
 use super::stats::{Op, Stats};
 use super::status::{MEDIA_WRITE_PROTECTED, OrStatus, path_status, status};
 use super::volume_door::VolumeDoor;
@@ -55,10 +50,6 @@ pub struct Core {
     pub files: Files,
     /// The directory that is shared.
     pub root: Ino,
-    pub read_only: bool,
-    /// See [`super::SmbShare::only_from`].
-    pub only_from: Option<Vec<Network>>,
-    pub people: People,
     pub door: Arc<VolumeDoor>,
     pub stats: Arc<Stats>,
 }
@@ -589,28 +580,12 @@ impl ShareBackend for Tree {
         self.core.door.notices.settle().await;
     }
 
-    fn admits(&self, address: Option<IpAddr>) -> bool {
-        // A bound that cannot be looked at is not met.
-        match (&self.core.only_from, address) {
-            (Some(_), None) => false,
-            (bound, address) => is_within(bound.as_deref(), address),
-        }
-    }
-
-    fn for_user(&self, user: Option<&str>, address: Option<IpAddr>) -> Option<Arc<dyn ShareBackend>> {
-        let (who, may_write) = self.core.people.find(user);
-        let who = who.of_client(address, Some(user.unwrap_or("guest")));
-        let writable = may_write && !self.core.read_only;
-        Some(Arc::new(Tree { core: Arc::clone(&self.core), who, writable }))
-    }
-
     fn moments(&self) -> Vec<Moment> {
         self.core.files.snapshot_seconds(self.core.root).into_iter().filter_map(Moment::new).collect()
     }
 
     fn capabilities(&self) -> BackendCapabilities {
         let mut capabilities = BackendCapabilities::default();
-        capabilities.is_read_only = self.core.read_only;
         capabilities.case_sensitive = false;
         capabilities.sparse_files = true;
         capabilities.shared_extents = self.core.files.shares_extents();

@@ -17,21 +17,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 use base64ct::{Base64, Encoding};
+use larder_people::{PasswordHash, User};
 use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use super::shared::Shared;
 use crate::door::shown;
-use crate::login::{DoorUser, LOCKED_TIME, PASSWORD_BYTES_MAX, Unseen, Verdict};
-use crate::password::PasswordHash;
+use crate::login::{LOCKED_TIME, PASSWORD_BYTES_MAX, Unseen, Verdict};
 use crate::strangers::network;
 
 const REMEMBERED_TIME: Duration = Duration::from_secs(300);
 const REMEMBERED_MAX: usize = 1024;
 
 /// Whose credentials they are, and until when they are remembered.
-type Known = (Arc<DoorUser>, Instant);
+type Known = (Arc<User>, Instant);
 
 /// A network, name and password.
 type Tag = [u8; 32];
@@ -81,7 +81,7 @@ impl Remembered {
         one
     }
 
-    fn find(&self, tag: &Tag, now: Instant) -> Option<Arc<DoorUser>> {
+    fn find(&self, tag: &Tag, now: Instant) -> Option<Arc<User>> {
         let mut known = self.known.lock();
         match known.get(tag) {
             Some((user, since)) if now.duration_since(*since) < REMEMBERED_TIME => Some(Arc::clone(user)),
@@ -93,7 +93,7 @@ impl Remembered {
         }
     }
 
-    fn add(&self, tag: Tag, user: Arc<DoorUser>, now: Instant) {
+    fn add(&self, tag: Tag, user: Arc<User>, now: Instant) {
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED_MAX {
             known.retain(|_, (_, since)| now.duration_since(*since) < REMEMBERED_TIME);
@@ -134,7 +134,7 @@ fn bearer(header: &str) -> Option<&str> {
 
 /// The user that a token lets in; `name` is the one that came with it, if any. A token is not
 /// guessed: an address that guessed passwords is let in with it.
-fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<DoorUser>> {
+fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -> Option<Arc<User>> {
     let token = shared.tokens().find(given, SystemTime::now())?;
     let user = shared.user(&token.user).filter(|user| name.is_none_or(|name| name == user.name))?;
     let (tag, now) = (shared.remembered.tag(address, &user.name, given), Instant::now());
@@ -151,7 +151,7 @@ fn by_token(shared: &Shared, address: IpAddr, name: Option<&str>, given: &str) -
     Some(narrowed)
 }
 
-pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> Result<Arc<DoorUser>, Refused> {
+pub async fn log_in(shared: &Shared, address: IpAddr, header: Option<&str>) -> Result<Arc<User>, Refused> {
     let Some(header) = header else { return Err(Refused::Asked) };
     if let Some(given) = bearer(header) {
         if let Some(user) = by_token(shared, address, None, given) {
@@ -249,7 +249,7 @@ pub async fn verify_link(
 }
 
 /// A name and a password, however they came.
-pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<DoorUser>, Refused> {
+pub async fn verify(shared: &Shared, address: IpAddr, name: &str, given: String) -> Result<Arc<User>, Refused> {
     verify_at("WebDAV", shared, address, name, given).await
 }
 
@@ -259,7 +259,7 @@ async fn verify_at(
     address: IpAddr,
     name: &str,
     given: String,
-) -> Result<Arc<DoorUser>, Refused> {
+) -> Result<Arc<User>, Refused> {
     let user = shared.user(name);
     let hash = user.as_ref().and_then(|user| user.password.clone());
     let why = match user.is_some() && hash.is_none() {
@@ -303,17 +303,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_short() {
         let (all, now) = (Remembered::new(), Instant::now());
-        let user = |name: &str| {
-            Arc::new(DoorUser {
-                name: name.into(),
-                password: None,
-                keys: vec![],
-                uid: 1,
-                gid: 1,
-                groups: vec![],
-                token: None,
-            })
-        };
+        let user = |name: &str| Arc::new(User::new(name, 1, 1));
         let [here, there, v6] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|text| text.parse().unwrap());
         let tag = all.tag(here, "ann", "secret");
         assert_eq!(tag, all.tag("::ffff:192.0.2.1".parse().unwrap(), "ann", "secret"));

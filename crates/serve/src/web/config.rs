@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use larder_people::Network;
+
 use crate::login::Gate;
-use crate::nfs::Network;
 use crate::strangers::Budget;
 
 /// The settings of a server.

@@ -11,6 +11,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use larder_base::traffic::Traffic;
 use larder_fs::{Attr, FileKind};
+use larder_people::User;
 
 use super::civil::whole_second;
 use super::conditions::{self, Item, List, Present, etag};
@@ -18,7 +19,6 @@ use super::fail::Fail;
 use super::locks::FileKey;
 use super::path::{Place, parent};
 use super::shared::Shared;
-use crate::login::DoorUser;
 use crate::tree::{Room, Spot, View};
 
 /// The body of an answer.
@@ -28,7 +28,7 @@ pub type Answer = Result<Response<Body>, Fail>;
 pub struct Context {
     pub shared: Arc<Shared>,
     pub traffic: Arc<Traffic>,
-    pub user: Arc<DoorUser>,
+    pub user: Arc<User>,
     pub view: View,
     pub method: Method,
     pub headers: HeaderMap,
@@ -177,9 +177,7 @@ impl Context {
             user = is_good.then(|| Arc::new(user.narrowed(Arc::clone(token)))).ok_or(TAKEN)?;
         }
         let is_it = |now: &Room| {
-            now.state.share.name == room.state.share.name
-                && now.files().id() == room.files().id()
-                && now.root() == room.root()
+            now.name() == room.name() && now.files().id() == room.files().id() && now.root() == room.root()
         };
         self.shared.view(&user, self.view.address).rooms().find(is_it).ok_or(TAKEN)
     }

@@ -52,16 +52,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_base::traffic::{Protocol, Traffic};
+use larder_people::User;
+use larder_people::token::{Token, Tokens};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::door;
-use crate::login::DoorUser;
-use crate::share::DoorShare;
+use crate::share::ServedShare;
 use crate::strangers::{STRANGER_TIME, Stranger};
-use crate::token::{DoorToken, Tokens};
 pub use auth::PasswordRefused;
 #[cfg(any(test, fuzzing))]
 pub use browser::fuzz;
@@ -100,7 +100,7 @@ pub struct WebHandle {
 
 impl WebHandle {
     /// Makes these the users. One who is gone or changed is refused from the next request on.
-    pub fn set_users(&self, users: Vec<DoorUser>) {
+    pub fn set_users(&self, users: Vec<User>) {
         self.shared.set_users(users);
     }
 
@@ -110,7 +110,7 @@ impl WebHandle {
     }
 
     /// Makes these the shares. Locks in one that is gone or changed end.
-    pub fn set_shares(&self, shares: Vec<DoorShare>) {
+    pub fn set_shares(&self, shares: Vec<ServedShare>) {
         self.shared.set_shares(shares);
     }
 
@@ -125,12 +125,12 @@ impl WebHandle {
     }
 
     /// The user of that name, as requests see it.
-    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
+    pub fn user(&self, name: &str) -> Option<Arc<User>> {
         self.shared.user(name)
     }
 
     /// The token that `text` is, unless its time is over.
-    pub fn token(&self, text: &str) -> Option<Arc<DoorToken>> {
+    pub fn token(&self, text: &str) -> Option<Arc<Token>> {
         self.shared.tokens().find(text, SystemTime::now())
     }
 

@@ -266,7 +266,7 @@ impl Teller {
                 for room in rooms {
                     // A share whose folder is gone meanwhile is left out.
                     let Ok(attr) = room.files().getattr(room.root()).await else { continue };
-                    let name = room.state.share.name.clone();
+                    let name = room.name().to_owned();
                     self.entry(name.as_bytes(), &room, &attr).await?;
                 }
             }

@@ -9,9 +9,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{HeaderMap, HeaderName};
+use larder_people::Network;
 
 use super::fail::Fail;
-use crate::nfs::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -11,6 +11,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use larder_base::traffic::{self, Traffic};
+use larder_people::User;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{self, Refused};
@@ -21,7 +22,6 @@ use super::path::Place;
 use super::shared::{Op, Shared};
 use super::wire::Arrivals;
 use super::{browser, get, lock_ops, moves, props, proxy, put};
-use crate::login::DoorUser;
 use crate::tree::LOOKS_MAX;
 
 /// Bodies of XML, and forms of somebody who has logged in: a list of names to be packed is the longest.
@@ -241,7 +241,7 @@ async fn by_guest(guest: &dyn Guest, peer: &Peer, parts: hyper::http::request::P
 async fn who(
     peer: &Peer,
     parts: &hyper::http::request::Parts,
-) -> Result<(Arc<DoorUser>, Option<browser::sessions::Session>), Box<Response<Body>>> {
+) -> Result<(Arc<User>, Option<browser::sessions::Session>), Box<Response<Body>>> {
     let credentials = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if credentials.is_none() {
         if let Some((user, session)) = browser::session(&peer.shared, &parts.headers) {

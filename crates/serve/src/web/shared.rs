@@ -6,6 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Method;
 use larder_base::Timestamp;
+use larder_people::User;
+use larder_people::token::Tokens;
 use parking_lot::RwLock;
 
 use super::auth::Remembered;
@@ -17,11 +19,10 @@ use super::guest::Guest;
 use super::locks::Locks;
 use super::places::{ArchiveKey, Places, Walks};
 use crate::door::Door;
-use crate::login::{DoorUser, Users};
-use crate::share::DoorShare;
+use crate::login::Users;
+use crate::share::ServedShare;
 use crate::stats::{DoorStats, door_stats};
 use crate::strangers::Strangers;
-use crate::token::Tokens;
 use crate::tree::{self, ShareState, View};
 use crate::turns::{Turns, WAITING_OF_NETWORK_MAX};
 
@@ -111,24 +112,24 @@ impl Shared {
         }
     }
 
-    pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
+    pub fn user(&self, name: &str) -> Option<Arc<User>> {
         self.users.read().get(name).cloned()
     }
 
     /// Each request looks its user up: a user who is gone or changed is refused from the next one on.
-    pub fn set_users(&self, users: Vec<DoorUser>) {
+    pub fn set_users(&self, users: Vec<User>) {
         // `uploads.of_one_user`
         self.uploads.keep_users(&users.iter().map(|user| (user.name.as_str(), user.uid)).collect());
         *self.users.write() = Arc::new(users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect());
     }
 
-    pub fn set_shares(&self, new: Vec<DoorShare>) {
+    pub fn set_shares(&self, new: Vec<ServedShare>) {
         let mut shares = self.shares.write();
-        let (kept, gone) = tree::replace_shares(&shares, new);
+        let (kept, gone) = tree::replace_shares(larder_people::Door::Webdav, &shares, new);
         *shares = Arc::new(kept);
         drop(shares);
         for state in &gone {
-            self.locks.forget(state.share.name.as_bytes());
+            self.locks.forget(state.served.share.name.as_bytes());
             self.uploads.forget_share(state);
         }
     }
@@ -142,7 +143,7 @@ impl Shared {
     }
 
     pub fn has_share(&self, name: &str) -> bool {
-        self.shares.read().iter().any(|state| state.share.name.eq_ignore_ascii_case(name))
+        self.shares.read().iter().any(|state| state.served.share.name.eq_ignore_ascii_case(name))
     }
 
     pub fn tokens(&self) -> Arc<Tokens> {
@@ -154,8 +155,13 @@ impl Shared {
         *self.tokens.write() = tokens;
     }
 
-    pub fn view(&self, user: &Arc<DoorUser>, address: IpAddr) -> View {
-        View { user: Arc::clone(user), address, shares: Arc::clone(&self.shares.read()) }
+    pub fn view(&self, user: &Arc<User>, address: IpAddr) -> View {
+        View {
+            user: Arc::clone(user),
+            address,
+            door: larder_people::Door::Webdav,
+            shares: Arc::clone(&self.shares.read()),
+        }
     }
 
     /// Gives up uploads that nobody goes on with. Never returns.

@@ -7,7 +7,6 @@ use tokio::sync::RwLock;
 use crate::conn::pending::{AsyncOp, Stop};
 use crate::conn::state::{Connection, Open, Session, TreeConnect};
 use crate::files::{DurableTable, close_opens, end_opens};
-use crate::proto::auth::ntlm::Identity;
 use crate::share::ShareBindings;
 
 /// Most sessions of a connection whose keys are kept once they have ended.
@@ -83,7 +82,7 @@ impl Connection {
             let mut ids = Vec::new();
             for (session_id, sess_arc) in sessions.iter() {
                 let sess = sess_arc.read().await;
-                if matches!(&sess.identity, Identity::User { user: session_user, .. } if session_user == user) {
+                if sess.identity.user() == Some(user) {
                     ids.push(*session_id);
                 }
             }
@@ -109,11 +108,8 @@ impl Connection {
     /// Removes every tree `user` has connected to `share` and returns their
     /// opens, which the caller closes with [`close_opens`].
     pub async fn detach_trees_for_user_share(&self, user: &str, share: &Arc<ShareBindings>) -> Vec<Arc<RwLock<Open>>> {
-        self.detach_matching_trees(|sess, tree| {
-            matches!(&sess.identity, Identity::User { user: session_user, .. } if session_user == user)
-                && Arc::ptr_eq(&tree.share, share)
-        })
-        .await
+        self.detach_matching_trees(|sess, tree| sess.identity.user() == Some(user) && Arc::ptr_eq(&tree.share, share))
+            .await
     }
 
     async fn detach_matching_trees(

@@ -2,6 +2,7 @@
 //! connection's lifetime.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -246,8 +247,8 @@ impl Session {
     }
 
     /// The session as share admission sees it.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { identity: self.identity.clone(), can_encrypt: self.cipher.is_some() }
+    pub(crate) fn caller(&self, address: Option<IpAddr>) -> Caller {
+        Caller { identity: self.identity.clone(), address, can_encrypt: self.cipher.is_some() }
     }
 
     pub fn is_anonymous(&self) -> bool {

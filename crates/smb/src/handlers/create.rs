@@ -37,7 +37,6 @@ use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::auth::ntlm::Identity;
 use crate::share::ShareBindings;
 use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
@@ -138,10 +137,7 @@ impl CreateArgs {
         let tree_access = tree.granted_access;
         let share = Arc::clone(&tree.share);
         drop(tree);
-        let owner = match &lookup_session(conn, hdr.session_id).await?.read().await.identity {
-            Identity::User { user, .. } => Some(user.clone()),
-            Identity::Anonymous => None,
-        };
+        let owner = lookup_session(conn, hdr.session_id).await?.read().await.identity.user().map(str::to_owned);
         let dialect = conn.negotiated.dialect();
         let client = conn.negotiated.client_guid();
 

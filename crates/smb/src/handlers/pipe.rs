@@ -191,7 +191,7 @@ async fn create(
     };
     let limit = MAX_OPENS_PER_CONNECTION;
     let caller = match lookup_session(conn, hdr.session_id).await {
-        Ok(session) => session.read().await.caller(),
+        Ok(session) => session.read().await.caller(conn.peer_addr.map(|peer| peer.ip())),
         Err(status) => return HandlerResponse::err(status),
     };
     let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {

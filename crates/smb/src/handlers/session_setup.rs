@@ -392,8 +392,8 @@ async fn continue_exchange(
     }
 
     // A guest logon is checked against the empty password, and only while
-    // a share is public.
-    let public = eq_ignore_case(&claimed_user, GUEST) && server.anonymous_allowed().await;
+    // a share admits guests from there.
+    let public = eq_ignore_case(&claimed_user, GUEST) && server.anonymous_allowed(peer).await;
     let users = server.users.table.read().await;
     let result = {
         let pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -451,7 +451,7 @@ async fn continue_exchange(
     server.auth.succeeded(throttled_user, peer);
 
     // Anonymous gating.
-    if matches!(outcome.identity, Identity::Anonymous) && !server.anonymous_allowed().await {
+    if matches!(outcome.identity, Identity::Anonymous) && !server.anonymous_allowed(peer).await {
         return HandlerResponse::err(ntstatus::STATUS_LOGON_FAILURE);
     }
     // MS-SMB2 3.3.5.5.3 sets Session.SigningRequired when the request's

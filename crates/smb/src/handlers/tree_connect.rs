@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::proto::auth::ntlm::Identity;
 use crate::proto::header::{SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::{Dialect, TreeConnectRequest, TreeConnectResponse};
 use tracing::{info, warn};
 
-use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
 use crate::conn::state::{Connection, TreeConnect};
 use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
+use crate::share::Admitted;
 use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 
@@ -32,7 +31,7 @@ pub async fn handle(
         Err(s) => return HandlerResponse::err(s),
     };
     let sess = sess_arc.read().await;
-    let caller = sess.caller();
+    let caller = sess.caller(conn.peer_addr.map(|peer| peer.ip()));
     let anonymous = sess.is_anonymous();
     drop(sess);
 
@@ -71,10 +70,10 @@ pub async fn handle(
             None => return HandlerResponse::err(ntstatus::STATUS_BAD_NETWORK_NAME),
         }
     };
-    // The share and its ACL are checked with the session's tree table
-    // locked. ConfigHandle changes them first and then sweeps the trees,
-    // and the sweep waits for this lock, so a tree inserted here is either
-    // authorized by the new configuration or removed by the sweep.
+    // The share is looked for and its doorkeeper asked with the session's tree
+    // table locked. Both change before the trees are swept, and the sweep waits
+    // for this lock, so a tree inserted here is either admitted by the new
+    // configuration or removed by the sweep.
     let sess = sess_arc.read().await;
     let mut trees = sess.trees.write().await;
     if trees.len() >= server.auth.settings.max_trees_per_session {
@@ -84,33 +83,21 @@ pub async fn handle(
     if !is_ipc && !server.find_share(share_name).await.is_some_and(|current| Arc::ptr_eq(&current, &share)) {
         return HandlerResponse::err(ntstatus::STATUS_BAD_NETWORK_NAME);
     }
-    let acl = share.acl.read().await;
-    let is_near = share.backend.admits(conn.peer_addr.map(|peer| peer.ip()));
-    let granted = match share.admits(&acl, &caller).filter(|_| is_near) {
-        Some(a) => a,
+    let Admitted { backend, access: granted } = match share.admit(&caller.visitor()) {
+        Some(admitted) => admitted,
         None => {
             warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");
             if let Some(peer) = conn.peer_addr {
-                let user = match &caller.identity {
-                    Identity::User { user, .. } => Some(user.as_str()),
-                    Identity::Anonymous => None,
-                };
-                let refused = crate::admission::Admission::ShareRefused { user, share: &share.name };
+                let refused =
+                    crate::admission::Admission::ShareRefused { user: caller.identity.user(), share: &share.name };
                 server.observe(peer.ip(), refused);
             }
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
         }
     };
-    drop(acl);
-    // Backend cap.
-    let granted = if share.backend.capabilities().is_read_only { granted.clamp_to(Access::Read) } else { granted };
 
     let mut tc = TreeConnect::new(sess.alloc_tree_id(), share.clone(), granted);
-    let user = match &caller.identity {
-        Identity::User { user, .. } => Some(user.as_str()),
-        Identity::Anonymous => None,
-    };
-    if let Some(backend) = share.backend.for_user(user, conn.peer_addr.map(|peer| peer.ip())) {
+    if let Some(backend) = backend {
         tc.backend = backend;
     }
     let tree_id = tc.id;
@@ -250,11 +237,16 @@ mod tests {
 
     /// A TREE_CONNECT that read the share before `remove_share` and
     /// inserts after it does not leave a tree on the removed share.
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn tree_connect_racing_remove_share_leaves_no_tree() {
+        let (arrived, go) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(std::sync::Barrier::new(2)));
+        let stops = {
+            let (arrived, go) = (Arc::clone(&arrived), Arc::clone(&go));
+            move || drop((arrived.wait(), go.wait()))
+        };
         let server = crate::SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
-            .share(crate::Share::new("home", crate::tests::memfs::MemFsBackend::new()).public())
+            .share(crate::Share::new("home", crate::tests::memfs::MemFsBackend::new()).public().watched(stops))
             .build()
             .expect("build");
         let state = server.state();
@@ -265,18 +257,16 @@ mod tests {
         let session = Arc::new(RwLock::new(Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None)));
         conn.sessions.write().await.insert(7, session.clone());
 
-        // Hold the ACL so the TREE_CONNECT stops after its share lookup.
-        let share = state.find_share("home").await.unwrap();
-        let acl = share.acl.write().await;
+        // The TREE_CONNECT stops at its doorkeeper, after its share lookup.
         let (hdr, body) = request(r"\\srv\home", 0);
         let tc = tokio::spawn({
             let (state, conn) = (state.clone(), conn.clone());
             async move { handle(&state, &conn, &hdr, &body, false).await.status }
         });
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::task::spawn_blocking(move || arrived.wait()).await.unwrap();
         let remove = tokio::spawn(async move { config.remove_share("home").await });
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        drop(acl);
+        tokio::task::spawn_blocking(move || go.wait()).await.unwrap();
         tc.await.unwrap();
         remove.await.unwrap().unwrap();
 

@@ -219,7 +219,8 @@ mod tests {
     fn pipe_on(budget: &Arc<PipeBudget>) -> Option<Pipe> {
         let count = Arc::new(AtomicUsize::new(0));
         let open = OpenSlot::acquire(&count, 1).expect("a slot");
-        let caller = Caller { identity: crate::proto::auth::ntlm::Identity::Anonymous, can_encrypt: false };
+        let caller =
+            Caller { identity: crate::proto::auth::ntlm::Identity::Anonymous, address: None, can_encrypt: false };
         Pipe::new(FileId::new(1, 1), 0x0012_019F, caller, open, budget)
     }
 

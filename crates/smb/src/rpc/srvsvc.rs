@@ -112,7 +112,7 @@ pub(crate) async fn serve(server: &ServerState, caller: &Caller, opnum: u16, stu
 pub(crate) async fn listed_shares(server: &ServerState, caller: &Caller) -> Vec<ListedShare> {
     let mut shares = Vec::new();
     for share in server.shares.all_in_order().await {
-        if share.admits(&*share.acl.read().await, caller).is_some() {
+        if share.admit(&caller.visitor()).is_some() {
             shares.push(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: String::new() });
         }
     }
@@ -128,7 +128,7 @@ pub(crate) async fn find_share(server: &ServerState, caller: &Caller, name: &str
         return Some(ListedShare::ipc());
     }
     let share = server.find_share(name).await?;
-    share.admits(&*share.acl.read().await, caller)?;
+    share.admit(&caller.visitor())?;
     Some(ListedShare { name: share.name.clone(), kind: STYPE_DISKTREE, remark: String::new() })
 }
 
@@ -413,6 +413,7 @@ mod tests {
     use crate::rpc::pdu::tests::unhex;
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};
+    use crate::{Admitted, Visitor};
 
     // Vectors packed by Samba 4.22.11's NDR marshaller, from python3-samba,
     // with this script; each line it prints names the constant below.
@@ -749,7 +750,7 @@ mod tests {
             Some(name) => Identity::User { user: name.to_string(), domain: String::new() },
             None => Identity::Anonymous,
         };
-        Caller { identity, can_encrypt }
+        Caller { identity, address: None, can_encrypt }
     }
 
     fn names(shares: &[ListedShare]) -> Vec<&str> {
@@ -804,13 +805,17 @@ mod tests {
         assert_eq!(find_share(&state, &caller(None, false), "ipc$").await, Some(ipc()));
     }
 
+    fn sealed(visitor: &Visitor<'_>) -> Option<Admitted> {
+        visitor.encrypts.then_some(Admitted { backend: None, access: Access::Read })
+    }
+
     #[tokio::test]
     async fn shares_whose_traffic_is_encrypted_need_a_session_that_can_encrypt() {
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .user("alice", "password")
             .share(Share::new("open", MemFsBackend::new()).public())
-            .share(Share::new("sealed", MemFsBackend::new()).user("alice", Access::Read).encrypt_data())
+            .share(Share::new("sealed", MemFsBackend::new()).encrypt_data().doorkeeper(std::sync::Arc::new(sealed)))
             .build()
             .expect("build");
         let state = server.state();
@@ -827,10 +832,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_read_only_the_shares_they_need() {
+        let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counts = std::sync::Arc::clone(&asked);
+        let count = move || drop(counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .share(Share::new("a", MemFsBackend::new()).public())
-            .share(Share::new("b", MemFsBackend::new()).public())
+            .share(Share::new("b", MemFsBackend::new()).public().watched(count))
             .build()
             .expect("build");
         let state = server.state();
@@ -847,15 +855,14 @@ mod tests {
         };
         let enum_all = enum_request(1, u32::MAX, None);
 
-        // With one share's ACL held, a list waits for it, and the other
-        // calls do not.
-        let b = state.find_share("b").await.unwrap();
-        let acl = b.acl.write().await;
-        assert!(!finishes(15, &enum_all).await);
+        // A list asks each share's doorkeeper, and the other calls do not.
+        let asks = |n: usize| assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), n);
+        assert!(finishes(15, &enum_all).await);
+        asks(1);
         assert!(finishes(16, &get_info_request("a", 1)).await);
         assert!(finishes(21, &server_info).await);
         assert!(finishes(99, &[]).await);
-        drop(acl);
+        asks(1);
 
         // With the share table held, only the calls that read no share
         // finish.

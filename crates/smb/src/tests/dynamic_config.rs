@@ -98,17 +98,16 @@ async fn removing_share_revokes_active_trees() {
 }
 
 #[tokio::test]
-async fn public_share_cannot_mix_explicit_users() {
-    let server = SmbServer::builder()
-        .listen("127.0.0.1:0".parse().unwrap())
-        .share(Share::new("public", MemFsBackend::new()).public())
-        .build()
-        .expect("build");
+async fn trees_of_one_user_end_and_those_of_others_stay() {
+    let server = test_server();
+    let alice = register_alice_session(&server).await;
+    let bob = Identity::User { user: "bob".to_string(), domain: String::new() };
+    let bob = register_session(&server, bob, "home").await;
 
-    let config = server.config_handle();
-    config.add_user_nt_hash("alice", [7; 16]).await.expect("add user");
+    server.config_handle().end_trees("home", "alice").await.expect("end trees");
 
-    let err = config.grant_share_user("public", "alice", Access::Read).await.expect_err("grant should fail");
-
-    assert_eq!(err, ConfigError::PublicMixedWithUsers("public".to_string()));
+    let trees = async |conn: &Arc<Connection>| conn.sessions.read().await[&1].read().await.trees.read().await.len();
+    assert_eq!((trees(&alice).await, trees(&bob).await), (0, 1));
+    let missing = server.config_handle().end_trees("none", "alice").await;
+    assert_eq!(missing, Err(ConfigError::UnknownShare("none".to_string())));
 }

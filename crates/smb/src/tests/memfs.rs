@@ -219,13 +219,7 @@ impl ShareBackend for MemFsBackend {
     }
 
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities {
-            is_read_only: false,
-            case_sensitive: false,
-            sparse_files: false,
-            named_streams: false,
-            shared_extents: false,
-        }
+        BackendCapabilities { case_sensitive: false, sparse_files: false, named_streams: false, shared_extents: false }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use larder_base::{MemLog, SystemClock};
 use larder_files::Files;
 use larder_fs::{Cred, Ino, SetAttr};
+use larder_people::{Share, Squash};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume};
 use object_store::memory::InMemory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,7 +18,7 @@ use super::super::mount::MOUNT_PROGRAM;
 use super::super::proto::{NFS_PROGRAM, Proc};
 use super::super::rpc::tests::call as encode_call;
 use super::super::xdr::{Reader, Writer};
-use super::super::{Export, NfsConfig, NfsHandle, NfsServer, Rule, Squash};
+use super::super::{Export, NfsConfig, NfsHandle, NfsServer};
 
 struct Plenty;
 
@@ -37,8 +38,8 @@ pub struct Server {
     _registry: Registry,
 }
 
-pub fn everybody(squash: Squash) -> Rule {
-    Rule { squash, ..Rule::read_write(vec!["127.0.0.0/8".parse().unwrap()]) }
+pub fn everybody(squash: Squash) -> Share {
+    Share { squash, secure: false, ..Share::new("tank") }
 }
 
 impl Server {
@@ -59,7 +60,7 @@ impl Server {
         let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         volume.setattr(&Cred::root(), Ino::ROOT, open).await.unwrap();
         let server = NfsServer::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
-        server.set_exports(vec![export(&volume, "/tank", 1, vec![everybody(Squash::None)])]);
+        server.set_exports(vec![export(&volume, "/tank", 1, everybody(Squash::None))]);
         let (addr, portmapper, handle) = (server.local_addr(), server.portmapper_addr(), server.handle());
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(server.serve(shutdown.clone()));
@@ -78,11 +79,11 @@ impl Server {
     }
 }
 
-pub fn export(volume: &Volume, path: &str, fsid: u64, rules: Vec<Rule>) -> Export {
+pub fn export(volume: &Volume, path: &str, fsid: u64, share: Share) -> Export {
     Export {
         path: path.to_owned(),
         files: Files::alone(volume.clone()),
-        rules,
+        share: Arc::new(share),
         fsid,
         root: larder_fs::Ino::ROOT,
         key: None,

@@ -1,8 +1,9 @@
 //! Each procedure: its effects and its refusals.
 
+use larder_people::{Share, Squash};
+
 use super::super::proto::{Proc, Status};
 use super::super::xdr::Writer;
-use super::super::{Rule, Squash};
 use super::client::*;
 
 fn status(status: Status) -> u32 {
@@ -271,24 +272,24 @@ async fn rules_hold_for_every_call() {
     let mut c = server.mounted().await;
     let root = c.root.clone();
     let squashed = || everybody(Squash::Root);
-    let read_only = Rule { read_only: true, ..squashed() };
-    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![read_only])]);
+    let read_only = Share { read_only: true, ..squashed() };
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, read_only)]);
     assert_eq!(c.make(Proc::MkDir, &root, b"d", 0o755).await, Err(status(Status::RoFs)));
     assert!(c.getattr(&root).await.is_ok());
-    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![squashed()])]);
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, squashed())]);
     let made = c.make(Proc::MkDir, &root, b"d", 0o755).await.unwrap();
-    assert_eq!(c.getattr(&made).await.unwrap().uid, super::super::ANON_ID);
-    let elsewhere = Rule::read_write(vec!["10.0.0.0/8".parse().unwrap()]);
-    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![elsewhere])]);
+    assert_eq!(c.getattr(&made).await.unwrap().uid, larder_people::NOBODY);
+    let elsewhere = Share { networks: Some(vec!["10.0.0.0/8".parse().unwrap()]), ..squashed() };
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, elsewhere)]);
     assert_eq!(c.getattr(&root).await, Err(status(Status::Acces)));
     assert_eq!(c.mount("/tank").await, Err(13));
     assert_eq!(c.mount("/none").await, Err(13), "a machine that may use nothing learns no paths");
-    let secure = Rule { secure: true, ..squashed() };
-    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, vec![secure])]);
+    let secure = Share { secure: true, ..squashed() };
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 1, secure)]);
     assert_eq!(c.getattr(&root).await, Err(status(Status::Acces)), "a port that any program may use");
     assert_eq!(c.mount("/tank").await, Err(13));
     assert_eq!(c.mount("/none").await, Err(2));
-    server.handle.set_exports(vec![export(&server.volume, "/tank", 2, vec![squashed()])]);
+    server.handle.set_exports(vec![export(&server.volume, "/tank", 2, squashed())]);
     assert_eq!(c.getattr(&root).await, Err(status(Status::Stale)), "that export is gone");
 }
 

@@ -1,14 +1,15 @@
 //! RPC, MOUNT and portmapper: refusals, retries, versions.
 
+use larder_people::Squash;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UdpSocket;
 
+use super::super::NfsConfig;
 use super::super::mount::MOUNT_PROGRAM;
 use super::super::portmap::PORTMAP_PROGRAM;
 use super::super::proto::{NFS_PROGRAM, Proc};
 use super::super::rpc::tests::call;
 use super::super::xdr::Reader;
-use super::super::{NfsConfig, Squash};
 use super::client::*;
 
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn calls_to_nothing_are_refused_as_the_rfc_says() {
     assert_eq!(c.nfs(Proc::Null, b"").await.accept, 0, "AUTH_NONE will do");
     let root = c.root.clone();
     let made = c.make(Proc::Create, &root, b"anonymous", 0o644).await.unwrap();
-    assert_eq!(c.getattr(&made).await.unwrap().uid, super::super::ANON_ID);
+    assert_eq!(c.getattr(&made).await.unwrap().uid, larder_people::NOBODY);
 
     let mut gss = call(9, NFS_PROGRAM, 3, 0, None, b"");
     gss[24..28].copy_from_slice(&6u32.to_be_bytes());
@@ -85,7 +86,7 @@ async fn handles_survive_a_new_server() {
     let root = c.root.clone();
     let file = c.make(Proc::Create, &root, b"f", 0o644).await.unwrap();
     let server = super::super::NfsServer::bind("127.0.0.1:0".parse().unwrap(), NfsConfig::default()).await.unwrap();
-    server.set_exports(vec![export(&first.volume, "/tank", 1, vec![everybody(Squash::None)])]);
+    server.set_exports(vec![export(&first.volume, "/tank", 1, everybody(Squash::None))]);
     let addr = server.local_addr();
     tokio::spawn(server.serve(first.shutdown.clone()));
     assert!(Client::connect(addr).await.getattr(&file).await.is_ok());

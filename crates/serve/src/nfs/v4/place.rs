@@ -22,7 +22,7 @@ use larder_files::{Files, HeldInode};
 use larder_fs::acl::Acl;
 use larder_fs::{Attr, Cred, FileId, FileKind};
 
-use super::super::export::{ExportState, squash};
+use super::super::export::{ExportState, cred_of, refusal_words};
 use super::super::handle;
 use super::super::rpc::Auth;
 use super::super::shared::Shared;
@@ -216,11 +216,11 @@ impl Caller<'_> {
 
     /// Who the caller is in an export, and whether it may change nothing (`place.every_handle_judged`).
     fn judged(&self, export: &ExportState) -> Result<(Cred, bool), NfsStat> {
-        match export.rule(self.peer) {
-            Ok(rule) => Ok((squash(rule, &self.auth).of_client(Some(self.peer.ip()), None), rule.read_only)),
+        match export.entrance(self.peer) {
+            Ok(rights) => Ok((cred_of(&rights, &self.auth).of_client(Some(self.peer.ip()), None), !rights.may_write)),
             Err(refusal) => {
                 let (client, path) = (self.peer.ip(), shown(&export.path));
-                let why = || format!("NFS: {client} may not use {path}: {}", refusal.words(self.peer, &export.path));
+                let why = || format!("NFS: {client} may not use {path}: {}", refusal_words(refusal, &export.path));
                 self.shared.door.refused(client, why);
                 Err(NfsStat::Access)
             }

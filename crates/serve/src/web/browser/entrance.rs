@@ -11,6 +11,7 @@ use std::time::Instant;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
+use larder_people::User;
 
 use super::super::auth::{self, Refused};
 use super::super::conditions::text;
@@ -22,7 +23,6 @@ use super::super::shared::Shared;
 use super::form::{Form, cookies};
 use super::html::{OWN, Page, escaped, icon, redirect};
 use super::sessions::{AGE_MAX, Session, Who};
-use crate::login::DoorUser;
 use std::sync::Arc;
 
 const COOKIE: &str = "larder_session";
@@ -36,7 +36,7 @@ pub fn is_secure(tls: bool, headers: &HeaderMap) -> bool {
 }
 
 /// The session of a request, with its user as the user is now.
-pub fn session(shared: &Shared, headers: &HeaderMap) -> Option<(Arc<DoorUser>, Session)> {
+pub fn session(shared: &Shared, headers: &HeaderMap) -> Option<(Arc<User>, Session)> {
     let tokens = cookies(headers, COOKIE_TLS).chain(cookies(headers, COOKIE));
     tokens.filter_map(|token| shared.sessions.find(token, Instant::now())).find_map(|session| {
         let Who::User { name, password } = &session.who else { return None };
@@ -46,7 +46,7 @@ pub fn session(shared: &Shared, headers: &HeaderMap) -> Option<(Arc<DoorUser>, S
 }
 
 /// The session of somebody who logged in at the guest's, with its user.
-pub fn guest_session(shared: &Shared, guest: &dyn Guest, headers: &HeaderMap) -> Option<(Arc<DoorUser>, Session)> {
+pub fn guest_session(shared: &Shared, guest: &dyn Guest, headers: &HeaderMap) -> Option<(Arc<User>, Session)> {
     let known = guest.user(headers)?;
     let user = shared.user(&known.name)?;
     Some((user, Session::of_guest(known)))

@@ -4,6 +4,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 use larder_base::Timestamp;
 use larder_fs::FileKind;
+use larder_people::PasswordHash;
 
 use super::super::conditions::text;
 use super::super::context::{Answer, Body, Context};
@@ -15,7 +16,6 @@ use super::html::{OWN, Page, escaped, icon, shown, time};
 use super::links::{DAYS_MAX, Link, Which, now};
 use super::sessions::Session;
 use super::visit::Visit;
-use crate::password::PasswordHash;
 use crate::tree::Spot;
 
 /// Where links begin. No share has such a name.

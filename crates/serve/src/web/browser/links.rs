@@ -23,11 +23,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use bytes::Bytes;
 use hyper::StatusCode;
 use larder_base::hex;
+use larder_people::PasswordHash;
 use parking_lot::{Mutex, RwLock};
 
 use super::super::fail::Fail;
 use super::sessions::{TokenHash, hash, secret};
-use crate::password::PasswordHash;
 
 const LINKS_MAX: usize = 10_000;
 const OF_USER_MAX: usize = 500;

@@ -185,7 +185,7 @@ pub async fn shares(visit: &Visit) -> Answer {
     let mut main = "<h1 class=\"hidden\">Shares</h1><div class=\"shares\">".to_owned();
     let mut count = 0;
     for room in visit.context.view.rooms() {
-        let share = &room.state.share.name;
+        let share = room.name();
         let mut href = "./".to_owned();
         push_escaped(&mut href, share.as_bytes());
         let about = if room.may_write { "" } else { "<span class=\"dim\">read-only</span>" };
@@ -394,8 +394,9 @@ pub async fn folders(visit: &Visit, at: Option<(Room, Attr)>) -> Result<String, 
     let Ok(_turn) = TURNS.acquire().await else { return Err(Fail::not_found()) };
     let mut names = Vec::new();
     match at {
-        None => names
-            .extend(visit.context.view.rooms().filter(|room| room.may_write).map(|room| room.state.share.name.clone())),
+        None => {
+            names.extend(visit.context.view.rooms().filter(|room| room.may_write).map(|room| room.name().to_owned()))
+        }
         Some((room, dir)) => {
             let (rows, _) = rows(visit, &room, &dir, Order { by: Column::Name, down: false }).await?;
             let folders = rows.iter().filter(|row| row.is_folder).take(2 * ROWS_OF_PAGE);

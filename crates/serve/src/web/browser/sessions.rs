@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest;
 use larder_base::hex;
+use larder_people::PasswordHash;
 use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use super::super::guest::GuestUser;
-use crate::password::PasswordHash;
 
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 pub const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

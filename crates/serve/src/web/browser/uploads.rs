@@ -19,14 +19,13 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 use larder_base::hex;
 use larder_fs::Cred;
+use larder_people::{Door, User, Who};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard, watch};
 
 use super::super::fail::Fail;
 use super::super::put::Arriving;
 use super::sessions::secret;
-use crate::login::DoorUser;
-use crate::token::DoorToken;
 use crate::tree::ShareState;
 
 const UPLOADS_MAX: usize = 256;
@@ -140,7 +139,7 @@ impl Entry {
 }
 
 impl Uploads {
-    pub fn add(&self, user: &DoorUser, arriving: Arriving, length: u64) -> Result<String, Fail> {
+    pub fn add(&self, user: &User, arriving: Arriving, length: u64) -> Result<String, Fail> {
         const FULL: Fail = Fail::new(StatusCode::SERVICE_UNAVAILABLE, "as many uploads are under way as there may be");
         let mut all = self.all.lock();
         if all.len() >= UPLOADS_MAX || all.values().filter(|entry| entry.user == user.name).count() >= OF_USER_MAX {
@@ -174,13 +173,14 @@ impl Uploads {
     }
 
     /// `uploads.of_one_user`
-    pub fn find(&self, id: &str, user: &DoorUser) -> Result<Arc<Entry>, Fail> {
+    pub fn find(&self, id: &str, user: &User) -> Result<Arc<Entry>, Fail> {
         const NONE: Fail = Fail::new(StatusCode::NOT_FOUND, "there is no such upload, or it was given up: begin anew");
         let may = |entry: &&Arc<Entry>| {
-            let opens = |token: &Arc<DoorToken>| {
-                !token.read_only && token.share.as_ref().is_none_or(|share| *share == entry.share.share.name)
+            let writes = || {
+                let share = &entry.share.served.share;
+                share.entrance(Who::User(user), None, Door::Webdav).rights.is_some_and(|rights| rights.may_write)
             };
-            entry.user == user.name && entry.uid == user.uid && user.token.as_ref().is_none_or(opens)
+            entry.user == user.name && entry.uid == user.uid && (user.token.is_none() || writes())
         };
         self.all.lock().get(id).filter(may).cloned().ok_or(NONE)
     }

@@ -545,6 +545,16 @@ pub enum Identity {
     User { user: String, domain: String },
 }
 
+impl Identity {
+    /// The name of the user who logged on.
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Identity::User { user, .. } => Some(user),
+            Identity::Anonymous => None,
+        }
+    }
+}
+
 /// Successful authentication outcome: identity + 16-byte session key.
 #[derive(Clone)]
 pub struct AuthOutcome {

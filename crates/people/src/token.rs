@@ -54,7 +54,7 @@ impl TokenKey {
 
 /// The rights of one token (`token.narrows`).
 #[derive(Clone, PartialEq, Eq)]
-pub struct DoorToken {
+pub struct Token {
     /// Its hash.
     pub tag: Tag,
     /// The short id that people revoke it by.
@@ -69,13 +69,13 @@ pub struct DoorToken {
     pub expires: Option<Duration>,
 }
 
-impl std::fmt::Debug for DoorToken {
+impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DoorToken({} of {})", self.id, self.user)
+        write!(f, "Token({} of {})", self.id, self.user)
     }
 }
 
-impl DoorToken {
+impl Token {
     /// Whether its time is over.
     pub fn is_over(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -87,23 +87,23 @@ impl DoorToken {
 #[derive(Default)]
 pub struct Tokens {
     key: Option<TokenKey>,
-    all: HashMap<Tag, Arc<DoorToken>>,
+    all: HashMap<Tag, Arc<Token>>,
 }
 
 impl Tokens {
     /// These tokens, hashed under `key`.
-    pub fn new(key: TokenKey, tokens: impl IntoIterator<Item = DoorToken>) -> Self {
+    pub fn new(key: TokenKey, tokens: impl IntoIterator<Item = Token>) -> Self {
         Self { key: Some(key), all: tokens.into_iter().map(|token| (token.tag, Arc::new(token))).collect() }
     }
 
     /// The token that `text` is, unless its time is over.
-    pub fn find(&self, text: &str, now: SystemTime) -> Option<Arc<DoorToken>> {
+    pub fn find(&self, text: &str, now: SystemTime) -> Option<Arc<Token>> {
         let tag = self.key.as_ref()?.tag(text)?;
         self.all.get(&tag).filter(|token| !token.is_over(now)).cloned()
     }
 
     /// Whether the token is still one of them, with the same rights.
-    pub(crate) fn has(&self, token: &DoorToken) -> bool {
+    pub fn has(&self, token: &Token) -> bool {
         self.all.get(&token.tag).is_some_and(|known| **known == *token)
     }
 }
@@ -121,12 +121,12 @@ mod tests {
         let tag = key.tag(&text).unwrap();
         assert_ne!(Some(tag), TokenKey::new(&[8; 32]).tag(&text), "another key makes another hash");
         let expires = Some(Duration::from_secs(100));
-        let token = DoorToken { tag, id: "1".into(), user: "ann".into(), share: None, read_only: true, expires };
+        let token = Token { tag, id: "1".into(), user: "ann".into(), share: None, read_only: true, expires };
         let tokens = Tokens::new(key.clone(), [token.clone()]);
         let at = |secs| SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
         assert_eq!(tokens.find(&text, at(99)).as_deref(), Some(&token));
         assert!(tokens.find(&text, at(100)).is_none());
-        assert!(tokens.has(&token) && !tokens.has(&DoorToken { read_only: false, ..token.clone() }));
+        assert!(tokens.has(&token) && !tokens.has(&Token { read_only: false, ..token.clone() }));
         assert!(!format!("{token:?}").contains(&hex::encode(&tag)));
         for bad in ["", PREFIX, &text[1..], &(text.clone() + "0"), &text.replace("larder_", "lardex_")] {
             assert!(key.tag(bad).is_none() && tokens.find(bad, at(1)).is_none(), "{bad}");
