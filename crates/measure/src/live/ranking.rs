@@ -28,6 +28,8 @@ const EVEN: f64 = 2.6;
 const SILENT: f64 = 0.3;
 /// A look whose samples came so late had no core itself (`live.late`).
 const LATE: f64 = 0.5;
+/// Enough beside threads that wait.
+const RATHER_LATE: f64 = 0.3;
 /// Samples in which the client took nothing.
 const STOPPED: f64 = 0.2;
 /// Less than most of the time, where nothing else has as much.
@@ -102,7 +104,9 @@ fn starved(seen: &Seen) -> Option<(Cause, f64)> {
     if around.late >= LATE {
         return Some((Cause::OtherWork, around.late));
     }
-    (around.delayed >= STARVED && around.waiting >= ONE_WAITS).then_some((Cause::OtherWork, around.delayed))
+    // On a machine that is merely busy threads wait as long, and a thread that slept has its turn soon.
+    let starves = around.delayed >= STARVED && around.waiting >= ONE_WAITS && around.late >= RATHER_LATE;
+    starves.then_some((Cause::OtherWork, around.delayed))
 }
 
 /// A queue on the way fills a window, too, and then it is the wire's: but a wire always has bytes on it.
