@@ -149,7 +149,8 @@ def case_small_writes(box, spaces):
 
 @contextlib.contextmanager
 def case_busy_core(box, spaces):
-    with control_group("cpu", processor_part(0.05), box.pid):
+    # Less than the slowest client of these can take.
+    with control_group("cpu", processor_part(0.02), box.pid):
         yield {"deed": "read", "block": MIB, "depth": 8, "file": "file"}
 
 
@@ -241,6 +242,15 @@ def test_one_look_is_a_table_of_eighty_columns_and_idle_connections_are_counted(
         text = box.run("top", "--once", check=True).stdout
     assert THERE in text and "keeper" in text and "sftp" in text and "LIMITED BY" in text, text
     assert all(len(line) <= 80 for line in text.splitlines()), text
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(TRIALS > 0, reason="the trials have all of them")
+def test_users_of_nfs_are_named(box, spaces):
+    """The client of the tests is root, whom the machine knows."""
+    with transfer(spaces[1], box, "nfs", "read", file="file"):
+        seen = trials(box, "nfs", 1)
+    assert [one["user"] for one in seen] == ["root"], seen
 
 
 @pytest.mark.alone

@@ -64,6 +64,7 @@ pub struct TopConnection {
     pub id: u64,
     /// nfs, smb, sftp, webdav.
     pub door: String,
+    /// Over NFS the user that the client named in its last read or write: a name that larder or the machine knows, or `uid NUMBER`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     pub address: String,
@@ -125,6 +126,8 @@ pub struct TopFigures {
     pub unread: f64,
     /// Of the steps between samples: those in which bytes came.
     pub steps_with_bytes: f64,
+    /// Of the time, nothing came for far longer than packets are apart.
+    pub silent: f64,
     /// What came in the best steps, beside the mean: 1 is even.
     pub burst: f64,
     /// Requests that the client has under way, by their rate and their time.

@@ -32,6 +32,8 @@ pub struct TcpState {
     pub unsent_bytes: u32,
     pub acked_bytes: u64,
     pub received_bytes: u64,
+    /// Since bytes came last, in steps of the kernel's clock (up to 10 ms).
+    pub silent: Duration,
     /// Received and not read by the server.
     pub unread_bytes: u64,
     pub delivery_bytes_per_s: u64,
@@ -78,6 +80,7 @@ fn decode(info: &[u8; INFO_BYTES]) -> TcpState {
         unsent_bytes: u32_at(144),
         acked_bytes: u64_at(120),
         received_bytes: u64_at(128),
+        silent: Duration::from_millis(u32_at(52).into()),
         unread_bytes: 0,
         delivery_bytes_per_s: u64_at(160),
         busy: us(u64_at(168)),

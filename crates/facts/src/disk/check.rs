@@ -19,13 +19,15 @@ pub struct CheckOptions {
     /// Writes a file of 1 MiB for two seconds.
     pub flush_test: bool,
     pub smart: bool,
+    /// A sleeping disk is started for its report.
+    pub wake: bool,
     /// The pool that a folder is a disk of: labels are not ours to read.
     pub pool_of: fn(&Path) -> Option<String>,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { members: Vec::new(), flush_test: true, smart: true, pool_of: |_| None }
+        Self { members: Vec::new(), flush_test: true, smart: true, wake: true, pool_of: |_| None }
     }
 }
 
@@ -190,7 +192,12 @@ impl Checker<'_> {
             return;
         }
         let name = entry.device.name.clone();
-        let answer = self.smart.entry(name).or_insert_with(|| self.machine.smart(&entry.device));
+        let (machine, wake) = (self.machine, self.options.wake);
+        let ask = || match wake {
+            true => machine.smart(&entry.device),
+            false => machine.smart_unless_asleep(&entry.device).unwrap_or_else(asleep),
+        };
+        let answer = self.smart.entry(name).or_insert_with(ask);
         match answer {
             SmartAnswer::Smart(smart) => {
                 learn(&mut entry.device, smart);
@@ -293,6 +300,10 @@ fn absent(given: &Path) -> Finding {
     let why = "what is said here is true of the folder above it; where a disk is not mounted that is another disk";
     Finding::new(Level::Refuse, "missing", format!("there is no folder {shown}"), why)
         .action(format!("see that the disk is mounted, then: mkdir {}", word(given)))
+}
+
+fn asleep() -> SmartAnswer {
+    SmartAnswer::Unknown { why: "it is asleep, and is not woken for that".to_owned(), action: None }
 }
 
 /// Adds properties that only the disk itself knows.

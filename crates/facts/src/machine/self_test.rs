@@ -64,8 +64,10 @@ pub(super) fn parse(answer: &Value) -> Vec<SelfTest> {
     if let Some(table) = tables.into_iter().find_map(Value::as_array) {
         return table.iter().take(ENTRIES_MAX).filter_map(of_ata).collect();
     }
-    if let Some(table) = answer["nvme_self_test_log"]["table"].as_array() {
-        return table.iter().take(ENTRIES_MAX).filter_map(of_nvme).collect();
+    let nvme = &answer["nvme_self_test_log"];
+    if nvme.is_object() {
+        let ended = nvme["table"].as_array().map(Vec::as_slice).unwrap_or_default();
+        return nvme_running(nvme).into_iter().chain(ended.iter().take(ENTRIES_MAX).filter_map(of_nvme)).collect();
     }
     (0..ENTRIES_MAX).map_while(|n| of_scsi(&answer[format!("scsi_self_test_{n}")])).collect()
 }
@@ -115,16 +117,32 @@ fn of_nvme(entry: &Value) -> Option<SelfTest> {
     })
 }
 
+/// The test that is under way is not in the log's table.
+fn nvme_running(log: &Value) -> Option<SelfTest> {
+    let operation = &log["current_self_test_operation"];
+    let length = match operation["value"].as_u64()? {
+        0 => return None,
+        1 => TestLength::Short,
+        _ => TestLength::Long,
+    };
+    let text = operation["string"].as_str().unwrap_or_default().to_owned();
+    Some(SelfTest { length, outcome: TestOutcome::Running, text, hours: None })
+}
+
 /// SPC-4, 7.3.21: the result's code; older smartctl writes its words alone.
 fn of_scsi(entry: &Value) -> Option<SelfTest> {
     let result = &entry["result"];
     let text = result["string"].as_str().unwrap_or_default().to_owned();
+    let says = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
     let outcome = match result["value"].as_u64() {
         Some(0) => TestOutcome::Passed,
         Some(1 | 2) => TestOutcome::Interrupted,
         Some(3..=7) => TestOutcome::Failed,
         Some(15) => TestOutcome::Running,
+        None if entry["self_test_in_progress"] == true || says(&["Self test in progress"]) => TestOutcome::Running,
         None if text == "Completed" => TestOutcome::Passed,
+        None if says(&["Completed, segment failed", "Failed in", "Unknown error"]) => TestOutcome::Failed,
+        None if says(&["Aborted"]) => TestOutcome::Interrupted,
         _ => return None,
     };
     Some(SelfTest {
@@ -139,6 +157,9 @@ impl Machine {
     /// Has a disk begin a test of itself, which it interrupts for each command and goes on with afterwards. A sleeping disk is left
     /// alone. `Err` says why it did not begin.
     pub fn start_self_test(&self, device: &BlockDevice, length: TestLength) -> Result<(), String> {
+        if self.is_suspended(device) {
+            return Err("the kernel has stopped it".to_owned());
+        }
         let path = device.path.to_string_lossy();
         let mut args = vec!["--json", "-t", length.word()];
         if device.bus != Bus::Nvme {
@@ -199,6 +220,21 @@ mod tests {
             r#"{"scsi_self_test_0":{"code":{"value":1,"string":"Background short"},"result":{"value":4,"string":"Self test completed, failed segment"},"power_on_time":{"hours":5}},
                 "scsi_self_test_1":{"code":{"string":"Background long"},"result":{"string":"Completed"},"power_on_time":{"hours":4}}}"#,
             &["Short Failed Some(5) Self test completed, failed segment", "Long Passed Some(4) Completed"],
+        );
+        check(
+            r#"{"nvme_self_test_log":{"nsid":-1,"current_self_test_operation":{"value":2,"string":"Extended self-test in progress"},"current_self_test_completion_percent":42}}"#,
+            &["Long Running None Extended self-test in progress"],
+        );
+        // smartctl 7.2 and before.
+        check(
+            r#"{"scsi_self_test_0":{"code":{"string":"Background long"},"result":{"string":"Self test in progress ..."},"self_test_in_progress":true},
+                "scsi_self_test_1":{"code":{"string":"Background short"},"result":{"string":"Completed, segment failed"},"power_on_time":{"hours":3943}},
+                "scsi_self_test_2":{"code":{"string":"Background short"},"result":{"string":"Aborted (by user command)"},"power_on_time":{"hours":3940}}}"#,
+            &[
+                "Long Running None Self test in progress ...",
+                "Short Failed Some(3943) Completed, segment failed",
+                "Short Interrupted Some(3940) Aborted (by user command)",
+            ],
         );
         check(r#"{"ata_smart_self_test_log":{"standard":{"revision":1,"count":0}}}"#, &[]);
         check("{}", &[]);

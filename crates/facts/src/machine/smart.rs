@@ -75,6 +75,9 @@ pub struct Smart {
     pub self_tests: Vec<SelfTest>,
 }
 
+/// smartctl names two.
+const BRIDGE_TYPES_MAX: usize = 2;
+
 impl Machine {
     /// Asks the disk. A sleeping one is woken: who asks is about to use it.
     pub fn smart(&self, device: &BlockDevice) -> SmartAnswer {
@@ -82,21 +85,12 @@ impl Machine {
             let why = format!("{} devices have no SMART", device.bus.word());
             return SmartAnswer::Unknown { why, action: None };
         }
-        match self.ask(device, &[]) {
-            // A bridge that smartctl does not know may still translate (SAT).
-            Ok(answer) if device.bus == Bus::Usb && unknown_bridge(&answer) => {
-                self.ask(device, &["-d", "sat"]).map_or_else(|e| no_tool(&e), |answer| understood(&answer))
-            }
-            Ok(answer) => understood(&answer),
-            Err(error) => no_tool(&error),
-        }
+        self.ask_through(device, &[]).map_or_else(|error| no_tool(&error), |answer| understood(&answer))
     }
 
     /// Asks the disk, unless it sleeps: then `None`, and it sleeps on.
     pub fn smart_unless_asleep(&self, device: &BlockDevice) -> Option<SmartAnswer> {
-        // The kernel stops some disks itself, and would start one for any command.
-        let runtime = self.read(device.sys.join("device/power/runtime_status"));
-        if matches!(runtime.as_deref(), Some("suspended" | "suspending")) {
+        if self.is_suspended(device) {
             return None;
         }
         // What is no hard disk does not spin; NVMe knows no such mode.
@@ -104,18 +98,17 @@ impl Machine {
         if device.bus == Bus::Virtual || device.bus == Bus::Mmc {
             return Some(self.smart(device));
         }
-        match self.ask(device, more) {
+        match self.ask_through(device, more) {
             Ok(answer) if is_asleep(&answer) => None,
-            Ok(answer) if device.bus == Bus::Usb && unknown_bridge(&answer) => {
-                match self.ask(device, &[&["-d", "sat"], more].concat()) {
-                    Ok(answer) if is_asleep(&answer) => None,
-                    Ok(answer) => Some(understood(&answer)),
-                    Err(error) => Some(no_tool(&error)),
-                }
-            }
             Ok(answer) => Some(understood(&answer)),
             Err(error) => Some(no_tool(&error)),
         }
+    }
+
+    /// The kernel stops some disks itself, and would start one for any command.
+    pub(super) fn is_suspended(&self, device: &BlockDevice) -> bool {
+        let runtime = self.read(device.sys.join("device/power/runtime_status"));
+        matches!(runtime.as_deref(), Some("suspended" | "suspending"))
     }
 
     /// The temperature that the kernel knows of a disk: by `drivetemp` of a SATA disk, of an NVMe disk always. A disk that sleeps may be
@@ -156,11 +149,28 @@ impl Machine {
         disks.filter(spins).filter(parks).map(|device| device.name).collect()
     }
 
+    /// Asks, and through a USB bridge whose way is open again by each way that it may have.
+    fn ask_through(&self, device: &BlockDevice, more: &[&str]) -> Result<Value, ToolError> {
+        let mut answer = self.ask(device, more)?;
+        if device.bus != Bus::Usb {
+            return Ok(answer);
+        }
+        for kind in bridge_types(&answer) {
+            answer = self.ask(device, &[&["-d", &kind], more].concat())?;
+            if is_asleep(&answer) || matches!(understood(&answer), SmartAnswer::Smart(_)) {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+
     fn ask(&self, device: &BlockDevice, more: &[&str]) -> Result<Value, ToolError> {
         let path = device.path.to_string_lossy();
         let mut args = vec!["--json", "-i", "-H", "-A", "-l", "selftest"];
-        if device.bus != Bus::Nvme {
-            args.extend(["-g", "wcache"]);
+        // NVMe names its limits of temperature among its capabilities alone, SCSI its failed reads and writes in its error log alone.
+        match device.bus {
+            Bus::Nvme => args.push("-c"),
+            _ => args.extend(["-l", "error", "-g", "wcache"]),
         }
         args.extend(more);
         args.push(&path);
@@ -180,14 +190,26 @@ fn messages(answer: &Value) -> Vec<&str> {
     list.iter().filter_map(|m| m["string"].as_str()).collect()
 }
 
-/// smartctl ends without asking more (`-n standby`): "Device is in STANDBY mode, exit(2)".
+/// smartctl ends without asking more (`-n standby`): "Device is in STANDBY mode, exit(2)". The mode is also SLEEP, STANDBY_Y,
+/// STANDBY (OS), STANDBY BY TIMER or LOW POWER.
 fn is_asleep(answer: &Value) -> bool {
-    let says = |m: &&str| m.contains("Device is in") && (m.contains("STANDBY") || m.contains("SLEEP"));
-    messages(answer).iter().any(says)
+    messages(answer).iter().any(|m| m.contains("Device is in") && m.contains("exit("))
 }
 
-fn unknown_bridge(answer: &Value) -> bool {
-    messages(answer).iter().any(|m| m.contains("Unknown USB bridge"))
+/// Types of a bridge (`-d`) that are worth a try. A bridge that smartctl does not know may translate (SAT); of one whose number several
+/// kinds have, the message names their types: "USB bridge [0x0bda:0x9210] type is ambiguous: 'sat' or 'sntrealtek'".
+fn bridge_types(answer: &Value) -> Vec<String> {
+    let messages = messages(answer);
+    if messages.iter().any(|m| m.contains("Unknown USB bridge")) {
+        return vec!["sat".to_owned()];
+    }
+    let Some(ambiguous) = messages.iter().find(|m| m.contains("USB bridge") && m.contains("type is ambiguous")) else {
+        return Vec::new();
+    };
+    let quoted = ambiguous.split('\'').skip(1).step_by(2);
+    let is_type =
+        |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ",/+".contains(c));
+    quoted.filter(is_type).take(BRIDGE_TYPES_MAX).map(str::to_owned).collect()
 }
 
 fn understood(answer: &Value) -> SmartAnswer {
@@ -207,14 +229,16 @@ impl Smart {
         let text = |value: &Value| value.as_str().map(|s| s.trim().to_owned()).filter(|s| !s.is_empty());
         let nvme = &answer["nvme_smart_health_information_log"];
         let attributes = answer["ata_smart_attributes"]["table"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let raw = |id: u64| attributes.iter().find(|a| a["id"] == id).and_then(|a| a["raw"]["value"].as_u64());
+        let raw = |id: u64| attributes.iter().find(|a| a["id"] == id && is_named(a)).and_then(raw_count);
         let failing = attributes.iter().filter(|a| a["when_failed"] == "now");
         let zones = answer["zoned_device"].to_string().to_lowercase();
+        let scsi_cycles = &answer["scsi_start_stop_cycle_counter"];
         Self {
-            model: text(&answer["model_name"]),
+            model: ["model_name", "scsi_model_name"].iter().find_map(|name| text(&answer[name])),
             serial: text(&answer["serial_number"]),
             passed: answer["smart_status"]["passed"].as_bool(),
-            temperature_c: answer["temperature"]["current"].as_i64(),
+            // Volumes of RAID controllers and some bridges answer 0.
+            temperature_c: answer["temperature"]["current"].as_i64().filter(|degrees| *degrees != 0),
             power_on_hours: answer["power_on_time"]["hours"].as_u64(),
             wear_percent: wear(answer, attributes),
             spare_percent: nvme["available_spare"].as_u64(),
@@ -237,15 +261,30 @@ impl Smart {
             // Some makers count three kinds in one number: the lowest 16 bits have all of them.
             command_timeouts: raw(188).map(|packed| packed & 0xffff),
             grown_defects: answer["scsi_grown_defect_list"].as_u64(),
-            starts: raw(4)
-                .or_else(|| answer["scsi_start_stop_cycle_counter"]["accumulated_start_stop_cycles"].as_u64()),
-            load_cycles: raw(193),
+            starts: raw(4).or_else(|| scsi_cycles["accumulated_start_stop_cycles"].as_u64()),
+            load_cycles: raw(193).or_else(|| scsi_cycles["accumulated_load_unload_cycles"].as_u64()),
             temperature_max_c: answer["temperature"]["op_limit_max"].as_i64(),
             temperature_critical_c: ["critical_limit_max", "drive_trip"]
                 .iter()
                 .find_map(|limit| answer["temperature"][limit].as_i64()),
             self_tests: super::self_test::parse(answer),
         }
+    }
+}
+
+/// Numbers that a maker leaves out or uses for something else: "Not_In_Use", "Unknown_SSD_Attribute".
+fn is_named(attribute: &Value) -> bool {
+    let name = attribute["name"].as_str().unwrap_or_default();
+    !name.starts_with("Unknown") && !name.starts_with("Not_In_Use")
+}
+
+/// Some disks keep further figures in the upper bytes: "2111 (12437 0)" is 2111.
+fn raw_count(attribute: &Value) -> Option<u64> {
+    let raw = &attribute["raw"];
+    let text = raw["string"].as_str().unwrap_or_default();
+    match text.split_once(" (") {
+        Some((count, _)) => count.parse().ok().or_else(|| raw["value"].as_u64()),
+        None => raw["value"].as_u64(),
     }
 }
 
@@ -268,9 +307,14 @@ const WEAR_ATTRIBUTES: [u64; 5] = [233, 231, 202, 169, 177];
 
 fn wear(answer: &Value, attributes: &[Value]) -> Option<u64> {
     let nvme = answer["nvme_smart_health_information_log"]["percentage_used"].as_u64();
-    let general = nvme.or_else(|| answer["endurance_used"]["current_percent"].as_u64());
-    if general.is_some() || answer["rotation_rate"].as_u64() != Some(0) {
+    let scsi = answer["scsi_percentage_used_endurance_indicator"].as_u64();
+    let general = nvme.or(scsi).or_else(|| answer["endurance_used"]["current_percent"].as_u64());
+    if answer["rotation_rate"].as_u64() != Some(0) {
         return general;
+    }
+    let left = left_by_raw(attributes).map(|left| 100 - left);
+    if general.is_some() {
+        return general.max(left);
     }
     let worn = |id: &u64| {
         let attribute = attributes.iter().find(|a| a["id"] == *id)?;
@@ -278,7 +322,14 @@ fn wear(answer: &Value, attributes: &[Value]) -> Option<u64> {
         let about_wear = ["wear", "life", "percent_lifetime", "remain"].iter().any(|word| name.contains(word));
         about_wear.then(|| attribute["value"].as_u64()).flatten()
     };
-    WEAR_ATTRIBUTES.iter().find_map(worn).map(|left| 100u64.saturating_sub(left))
+    WEAR_ATTRIBUTES.iter().find_map(worn).map(|left| 100u64.saturating_sub(left)).max(left)
+}
+
+/// Controllers of Phison and Silicon Motion say in the raw figure what is left, and some keep the normalised value at 100.
+fn left_by_raw(attributes: &[Value]) -> Option<u64> {
+    let says = |a: &&Value| matches!(a["name"].as_str(), Some("SSD_Life_Left" | "Remaining_Lifetime_Perc"));
+    let raw = attributes.iter().find(says)?["raw"]["value"].as_u64()?;
+    (1..=100).contains(&raw).then_some(raw)
 }
 
 #[cfg(test)]
@@ -302,6 +353,55 @@ mod tests {
         let awake = r#"{"smart_status":{"passed":true},"temperature":{"current":31}}"#;
         assert!(matches!(answer(awake, "active"), Some(SmartAnswer::Smart(_))));
         assert!(answer(awake, "suspended").is_none(), "the kernel has stopped it");
+    }
+
+    /// The modes that smartctl names for ATA and SCSI disks.
+    #[test]
+    fn each_kind_of_sleep_is_sleep() {
+        for mode in ["SLEEP", "STANDBY", "STANDBY_Y", "STANDBY (OS)", "STANDBY BY TIMER", "LOW POWER"] {
+            let said = format!(r#"{{"smartctl":{{"messages":[{{"string":"Device is in {mode} mode, exit(2)"}}]}}}}"#);
+            assert!(answer(&said, "active").is_none(), "{mode}");
+        }
+        let awake = r#"{"smartctl":{"messages":[{"string":"CHECK POWER MODE not implemented, ignoring -n option"}]},"smart_status":{"passed":true}}"#;
+        assert!(answer(awake, "active").is_some());
+    }
+
+    #[test]
+    fn a_bridge_of_several_kinds_is_asked_by_each() {
+        let check = |message: &str, expected: &[&str]| {
+            let answer = serde_json::json!({"smartctl": {"messages": [{"string": message, "severity": "error"}]}});
+            assert_eq!(bridge_types(&answer), expected, "{message}");
+        };
+        check("/dev/sdb: Unknown USB bridge [0x152d:0xa586 (0x114)]", &["sat"]);
+        check("/dev/sdb: USB bridge [0x0bda:0x9210] type is ambiguous: 'sat' or 'sntrealtek'", &["sat", "sntrealtek"]);
+        check("/dev/sdb: USB bridge [0x0bda:0x9210] type is ambiguous: '[unsupported]' or 'sat'", &["sat"]);
+        check("/dev/sdb: Unsupported USB bridge [0x1234:0x5678]", &[]);
+        check("", &[]);
+    }
+
+    /// Shapes that real disks and controllers answer with.
+    #[test]
+    fn odd_reports_are_understood() {
+        let parse = |json: &str| Smart::parse(&serde_json::from_str(json).unwrap());
+        // A volume of a RAID controller has no temperature and no status.
+        let volume =
+            r#"{"scsi_product":"Raid 1 Volume","rotation_rate":7200,"temperature":{"current":0,"drive_trip":0}}"#;
+        assert_eq!(parse(volume).temperature_c, None);
+        assert!(matches!(answer(volume, "active"), Some(SmartAnswer::Unknown { .. })));
+        let sas = parse(
+            r#"{"scsi_model_name":"SEAGATE ST4000NM0043","scsi_start_stop_cycle_counter":{"accumulated_load_unload_cycles":224}}"#,
+        );
+        assert_eq!((sas.model.as_deref(), sas.load_cycles), (Some("SEAGATE ST4000NM0043"), Some(224)));
+        let attribute = |id: u64, name: &str, value: u64, raw: u64, text: &str| {
+            parse(&format!(
+                r#"{{"rotation_rate":0,"ata_smart_attributes":{{"table":[{{"id":{id},"name":"{name}","value":{value},"raw":{{"value":{raw},"string":"{text}"}}}}]}}}}"#
+            ))
+        };
+        assert_eq!(attribute(197, "Not_In_Use", 100, 7, "7").pending_sectors, None);
+        assert_eq!(attribute(5, "Reallocated_Sector_Ct", 100, 196_613, "5 (3 0)").reallocated_sectors, Some(5));
+        assert_eq!(attribute(231, "SSD_Life_Left", 100, 74, "74").wear_percent, Some(26));
+        assert_eq!(attribute(231, "SSD_Life_Left", 100, 0, "0").wear_percent, Some(0));
+        assert_eq!(attribute(202, "Percent_Lifetime_Remain", 99, 1, "1").wear_percent, Some(1));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Reading {
         let paths_twice = second_paths(machine, &names);
         let kept = kept.filter(|name| !is_made_of_others(machine, name) && !paths_twice.contains(name));
         let paths: Vec<PathBuf> = kept.map(|name| Path::new("/dev").join(name.replace('!', "/"))).collect();
-        let checked = CheckOptions { flush_test: false, smart: options.smart, ..CheckOptions::default() };
+        let checked = CheckOptions { flush_test: false, smart: options.smart, wake: false, ..CheckOptions::default() };
         let disks = check(machine, &paths, &checked).disks;
         let shingled = |d: &DiskReport| d.findings.iter().any(|f| f.code == "smr");
         let devices = disks.iter().flat_map(|d| d.devices.iter().map(move |one| (one, shingled(d))));

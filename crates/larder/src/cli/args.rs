@@ -935,7 +935,8 @@ pub(crate) struct ShareOptions {
     /// [default: off]
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) audit: Option<String>,
-    /// Macs back up to it with Time Machine; with a size that is the most that the backups hold [default: no]
+    /// Macs back up to it with Time Machine; with a size that is the most that the backups hold; no (or off) ends it
+    /// [default: no]
     #[arg(long, value_name = "yes|no|SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
     pub(crate) time_machine: Option<String>,
 }
@@ -975,7 +976,7 @@ impl ShareOptions {
             normalize: self.normalize,
             guard: self.guard,
             audit: self.audit,
-            time_machine: self.time_machine,
+            time_machine: self.time_machine.map(|word| if word == "off" { "no".to_owned() } else { word }),
             ..larder_api::ShareChange::default()
         }
     }

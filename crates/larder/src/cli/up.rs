@@ -470,6 +470,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         discovery: Default::default(),
         alerts: Default::default(),
         ups: None,
+        self_tests: Default::default(),
         power: Default::default(),
     }
 }

@@ -194,6 +194,11 @@ fn mail(place: &Spanned<()>, raw: RawAlert, folder: &Path) -> Checked<Mail> {
         Some(_) => return Err(wrong(place, "tls is \"tls\" (port 465), \"starttls\" (port 587) or \"none\"")),
     };
     let host = server.get_ref().clone();
+    if let Some((name, port)) = host.rsplit_once(':').filter(|(name, _)| !name.contains(':'))
+        && port.parse::<u16>().is_ok()
+    {
+        return Err(wrong(&server, format!("server is the host alone: write server = \"{name}\" and port = {port}")));
+    }
     let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     if tls == MailTls::None && !is_here {
         return Err(wrong(
@@ -259,7 +264,7 @@ fn text_of(
             at(&url, check_url(url.get_ref(), allow_http))?;
             Ok(Some(Text::Written(url.into_inner())))
         }
-        (None, secret) => Ok(secret.map(Text::Secret)),
+        (None, secret) => Ok(secret.map(|from| Text::Secret { from, allow_http })),
     }
 }
 
@@ -312,6 +317,7 @@ mod tests {
         check("kind = \"command\"\ncommand = [\"tell\"]", "whole path");
         check("kind = \"mail\"\nto = []", "needs to =");
         check("kind = \"mail\"\nto = [\"a@b\"]\nserver = \"x.org\"\ntls = \"none\"", "in clear");
+        check("kind = \"mail\"\nto = [\"a@b\"]\nserver = \"x.org:25\"", "port = 25");
         check("kind = \"mail\"\nto = [\"a@b\"]\nserver = \"x.org\"\nuser = \"a\"", "named together");
         check(
             "kind = \"ntfy\"\nurl = \"https://a.org/x\"\n[[alert]]\nkind = \"ntfy\"\nurl = \"https://b.org/x\"",

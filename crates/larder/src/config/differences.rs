@@ -18,7 +18,7 @@ use super::power::PowerConfig;
 use super::schema::with_defaults;
 use super::{
     Config, DiscoveryConfig, GroupConfig, Listen, MountConfig, Network, PageConfig, PoolConfig, ReplicaConfig,
-    ReplicateConfig, ShareConfig, StoreConfig, UpsConfig, UserConfig, VolumeConfig, WebdavConfig,
+    ReplicateConfig, SelfTestSchedule, ShareConfig, StoreConfig, UpsConfig, UserConfig, VolumeConfig, WebdavConfig,
 };
 
 /// In the order in which they are shown.
@@ -32,6 +32,7 @@ enum Kind {
     Page,
     Sftp,
     Discovery,
+    Disks,
     Pool,
     Store,
     Volume,
@@ -57,6 +58,7 @@ impl Kind {
             Self::Page => "page",
             Self::Sftp => "sftp",
             Self::Discovery => "discovery",
+            Self::Disks => "disks",
             Self::Pool => "pool",
             Self::Store => "store",
             Self::Volume => "volume",
@@ -91,6 +93,7 @@ enum Part<'a> {
     Page(&'a PageConfig),
     Sftp(&'a [String]),
     Discovery(&'a DiscoveryConfig),
+    Disks(SelfTestSchedule),
     Pool(&'a PoolConfig),
     Store(&'a StoreConfig),
     Volume(&'a VolumeConfig),
@@ -120,6 +123,7 @@ fn parts(config: &Config) -> Parts<'_> {
         ((Kind::Page, String::new()), Part::Page(&config.page)),
         ((Kind::Sftp, String::new()), Part::Sftp(&config.ssh_ca_keys)),
         ((Kind::Discovery, String::new()), Part::Discovery(&config.discovery)),
+        ((Kind::Disks, String::new()), Part::Disks(config.self_tests)),
         ((Kind::Power, String::new()), Part::Power(&config.power)),
     ]);
     let access = |share: &ShareConfig| -> BTreeMap<&str, bool> {

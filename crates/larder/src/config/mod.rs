@@ -60,7 +60,7 @@ pub(crate) use names::{VolumeName, check_name};
 pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
-pub(crate) use schedule::Schedule;
+pub(crate) use schedule::{Schedule, SelfTestSchedule};
 pub(crate) use share::{RECYCLE_DAYS, ShareConfig, check_folder, check_host_folder, check_recycle_days, parse_squash};
 pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
 pub(crate) use ups::UpsConfig;
@@ -95,6 +95,7 @@ pub(crate) struct Config {
     pub(crate) connections: u32,
     /// What connections without a login may hold, at all doors together.
     pub(crate) strangers: ByteSize,
+    pub(crate) self_tests: SelfTestSchedule,
     pub(crate) pools: Vec<PoolConfig>,
     /// Stores in buckets. Names of stores and pools are one kind.
     pub(crate) stores: Vec<StoreConfig>,
@@ -555,6 +556,10 @@ impl Validator<'_> {
             strangers: match raw.limits.strangers {
                 Some(text) => self.at(&text, parse_strangers(text.get_ref()))?,
                 None => ByteSize(BUDGET_BYTES as u64),
+            },
+            self_tests: SelfTestSchedule {
+                short: self.optional(raw.disks.short_test, Schedule::parse)?.unwrap_or(Schedule::Off),
+                long: self.optional(raw.disks.long_test, Schedule::parse)?.unwrap_or(Schedule::Off),
             },
             pools: Vec::new(),
             stores: Vec::new(),

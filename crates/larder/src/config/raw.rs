@@ -40,6 +40,9 @@ pub(super) struct RawConfig {
     /// How other machines find this one.
     #[serde(default)]
     pub(super) discovery: RawDiscovery,
+    /// Disks of pools, whichever pool they belong to.
+    #[serde(default)]
+    pub(super) disks: RawDisks,
     /// Pools of disks.
     #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
@@ -177,6 +180,19 @@ pub(super) struct RawDiscovery {
     /// All with an address of a private network when none is named.
     #[serde(default)]
     pub(super) interfaces: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDisks {
+    /// How often each disk tests its electronics and a few sectors, by its hours of running. A sleeping disk is not woken.
+    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
+    #[schemars(extend("default" = "off"))]
+    pub(super) short_test: Option<Spanned<String>>,
+    /// The same of tests that read each sector, which takes hours.
+    #[schemars(extend("enum" = ["off", "daily", "weekly", "monthly", "quarterly"]))]
+    #[schemars(extend("default" = "off"))]
+    pub(super) long_test: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

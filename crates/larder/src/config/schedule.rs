@@ -14,6 +14,20 @@ pub(crate) enum Schedule {
     Quarterly,
 }
 
+/// How often disks of pools test themselves. Off unless somebody asks for it: a test takes hours of a disk, and `smartd` of the
+/// system may run its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SelfTestSchedule {
+    pub(crate) short: Schedule,
+    pub(crate) long: Schedule,
+}
+
+impl Default for SelfTestSchedule {
+    fn default() -> Self {
+        Self { short: Schedule::Off, long: Schedule::Off }
+    }
+}
+
 impl Schedule {
     const ALL: [Schedule; 5] = [Self::Off, Self::Daily, Self::Weekly, Self::Monthly, Self::Quarterly];
 

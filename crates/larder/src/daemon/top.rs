@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use larder_api::{Top, TopConfidence, TopConnection, TopFigures, TopLimit, TopTime, TopWorst};
-use larder_base::traffic::{self, Moment, Traffic};
+use larder_base::traffic::{self, Moment, Protocol, Traffic};
 use larder_facts::Machine;
 use larder_facts::work::Work;
 use larder_measure::doctor::Confidence;
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Daemon;
 use crate::config::edit::replace_file;
+use crate::config::user::Accounts;
 use crate::rounds;
 
 const WINDOW: Duration = Duration::from_secs(1);
@@ -41,6 +42,8 @@ const KEPT_MS: u64 = 2 * 24 * 3600 * 1000;
 const WRITE_EVERY: Duration = Duration::from_secs(600);
 /// As the metadata engine has it: from there on a log takes nothing before it was relieved.
 const LOG_FULL_PERCENT: u64 = 85;
+/// A change that holds the configuration longer leaves users their numbers.
+const NAMES_WAIT_MAX: Duration = Duration::from_secs(1);
 /// In the folder `watch`.
 const FILE: &str = "top.json";
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -204,6 +207,33 @@ fn moved() -> BTreeMap<u64, u64> {
     traffic::open().iter().map(|one| (one.id(), one.bytes())).collect()
 }
 
+/// The numbers of some connections over a window.
+#[derive(Default)]
+struct Samples {
+    /// Of each connection.
+    moments: Vec<Vec<Moment>>,
+    window_s: f64,
+    /// The share of the window by which samples came late.
+    late: f64,
+}
+
+impl Samples {
+    fn take(of: &[Arc<Traffic>]) -> Self {
+        let (began, mut late) = (Instant::now(), Duration::ZERO);
+        let mut moments: Vec<Vec<Moment>> = of.iter().map(|one| vec![one.moment()]).collect();
+        while began.elapsed() < WINDOW {
+            let slept = Instant::now();
+            std::thread::sleep(STEP);
+            late += slept.elapsed().saturating_sub(STEP);
+            for (one, moments) in of.iter().zip(&mut moments) {
+                moments.push(one.moment());
+            }
+        }
+        let window_s = began.elapsed().as_secs_f64();
+        Self { moments, window_s, late: late.as_secs_f64() / window_s }
+    }
+}
+
 impl Daemon {
     /// One look, shared by all who ask meanwhile (`top.bounded`).
     pub(crate) async fn top(&self) -> Top {
@@ -237,15 +267,10 @@ impl Daemon {
         let machine = Machine::this();
         let chosen = chosen().await;
         let (work, disks) = (Work::now(&machine), self.disk_waits());
-        let began = tokio::time::Instant::now();
-        let mut moments: Vec<Vec<Moment>> = chosen.iter().map(|one| vec![one.moment()]).collect();
-        while began.elapsed() < WINDOW {
-            tokio::time::sleep(STEP).await;
-            for (one, moments) in chosen.iter().zip(&mut moments) {
-                moments.push(one.moment());
-            }
-        }
-        let window_s = began.elapsed().as_secs_f64();
+        let sampled = chosen.clone();
+        // A thread that does nothing else: what makes it late is the processor (`live.late`), and no task of this process.
+        let samples = tokio::task::spawn_blocking(move || Samples::take(&sampled)).await.unwrap_or_default();
+        let Samples { moments, window_s, late } = samples;
         let worked = Work::now(&machine).since(&work);
         let mut waited: Vec<(String, u64)> = self
             .disk_waits()
@@ -261,6 +286,7 @@ impl Daemon {
             delayed: worked.delayed,
             waiting: worked.waiting,
             disk: waited.into_iter().find(|(_, us)| *us > 0).map(|(disk, _)| disk),
+            late,
             log_full: self.has_full_log(),
             line_bytes_per_s: line(&machine),
         };
@@ -271,7 +297,23 @@ impl Daemon {
         });
         let mut connections: Vec<TopConnection> = judged.collect();
         connections.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+        self.name_users(&mut connections).await;
         Top { at_ms: now_ms(), window_ms: (window_s * 1000.0) as u64, connections }
+    }
+
+    /// NFS knows its users by numbers alone.
+    async fn name_users(&self, connections: &mut [TopConnection]) {
+        let is_nfs = |one: &TopConnection| one.door == Protocol::Nfs.name() && one.user.is_some();
+        if !connections.iter().any(is_nfs) {
+            return;
+        }
+        let names = tokio::time::timeout(NAMES_WAIT_MAX, self.owners()).await.ok();
+        let host = Accounts::of_machine();
+        for one in connections.iter_mut().filter(|one| is_nfs(one)) {
+            let Some(uid) = one.user.as_deref().and_then(|user| user.parse::<u32>().ok()) else { continue };
+            let own = names.as_ref().and_then(|names| names.users.get(&uid).cloned());
+            one.user = Some(own.or_else(|| host.name_of_user(uid)).unwrap_or_else(|| format!("uid {uid}")));
+        }
     }
 
     /// The time that calls to disks took so far.
@@ -369,6 +411,7 @@ fn told(one: &Traffic, verdict: Verdict, around: &Around) -> TopConnection {
             wire_bound: share(figures.wire_bound),
             unread: share(figures.unread),
             steps_with_bytes: share(figures.steps_with_bytes),
+            silent: share(figures.silent),
             burst: share(figures.burst),
             asked_at_once: share(figures.asked_at_once),
             throttled: share(around.throttled),

@@ -10,8 +10,10 @@
 //!   a client that holds the bytes stands before the resources of this machine: while a sender waits for the wire,
 //!   requests in this machine are only read ahead.
 //! - `live.starved`: a process without a core takes its own samples late, and between them nothing is seen of what its requests wait for.
-//!   So threads that wait for a core nearly all of the time are named first. A control group that this process cannot see (another
+//!   So threads that wait for a core nearly all of the time are named first, if the look is late as well (`live.late`). A control group that this process cannot see (another
 //!   namespace) shows only so.
+//! - `live.late`: kernels from 6.18 on count no wait while a control group holds a thread back. The look shows it nevertheless: its own
+//!   thread does nothing but sleep and sample, so samples that come late had no core.
 //! - `live.full_or_lossy`: a full wire drops what is too much, after it has queued it: then the round trip is far above
 //!   its least. Losses without a queue are the wire's own.
 

@@ -23,6 +23,13 @@ const LINE_FULL: f64 = 0.8;
 /// A transfer over a wire comes without gaps, and a step of it brings no more than that many times the mean.
 const GAPLESS: f64 = 0.8;
 const EVEN: f64 = 2.6;
+/// While a wire is full, bytes of some request come at nearly every moment. A client that asks for one thing after another and needs
+/// time in between is silent for much of it.
+const SILENT: f64 = 0.3;
+/// A look whose samples came so late had no core itself (`live.late`).
+const LATE: f64 = 0.5;
+/// Enough beside threads that wait.
+const RATHER_LATE: f64 = 0.3;
 /// Samples in which the client took nothing.
 const STOPPED: f64 = 0.2;
 /// Less than most of the time, where nothing else has as much.
@@ -94,7 +101,12 @@ fn quota(seen: &Seen) -> Option<(Cause, f64)> {
 
 fn starved(seen: &Seen) -> Option<(Cause, f64)> {
     let around = seen.around;
-    (around.delayed >= STARVED && around.waiting >= ONE_WAITS).then_some((Cause::OtherWork, around.delayed))
+    if around.late >= LATE {
+        return Some((Cause::OtherWork, around.late));
+    }
+    // On a machine that is merely busy threads wait as long, and a thread that slept has its turn soon.
+    let starves = around.delayed >= STARVED && around.waiting >= ONE_WAITS && around.late >= RATHER_LATE;
+    starves.then_some((Cause::OtherWork, around.delayed))
 }
 
 /// A queue on the way fills a window, too, and then it is the wire's: but a wire always has bytes on it.
@@ -125,7 +137,7 @@ fn wire_in(seen: &Seen) -> Option<(Cause, f64)> {
         return None;
     }
     let is_full = seen.around.line_bytes_per_s.is_some_and(|line| seen.rate() >= line * LINE_FULL);
-    let flows = seen.steps_with_bytes >= GAPLESS && seen.burst <= EVEN;
+    let flows = seen.steps_with_bytes >= GAPLESS && seen.burst <= EVEN && seen.silent < SILENT;
     (is_full || flows && seen.is_queued_coming()).then_some((Cause::WireRate, seen.steps_with_bytes))
 }
 

@@ -57,6 +57,7 @@ pub struct Figures {
     pub unread: f64,
     pub steps_with_bytes: f64,
     pub burst: f64,
+    pub silent: f64,
     pub asked_at_once: f64,
 }
 
@@ -95,8 +96,14 @@ pub(super) struct Seen<'a> {
     pub steps_with_bytes: f64,
     /// The best twentieth of these steps beside the mean of all steps: 1 comes evenly.
     pub burst: f64,
+    /// Shares of the samples: nothing came for far longer than segments are apart.
+    pub silent: f64,
 }
 
+/// Longer than a step of the kernel's clock and a hiccup of the machine.
+const SILENCE_S: f64 = 0.005;
+/// A slow wire has its segments far apart.
+const SILENCE_FACTOR: f64 = 4.0;
 /// A backlog, and not what came since a thread was woken.
 const UNREAD_BYTES: u64 = 256 << 10;
 /// Rounding and clocks: a round trip below this is no queue.
@@ -141,6 +148,8 @@ impl<'a> Seen<'a> {
             _ => (reads, read),
         };
         let (steps_with_bytes, burst) = arrivals(&tcp);
+        let segments = ended.data_segments_received.wrapping_sub(begun.data_segments_received);
+        let silence_s = (window_s / f64::from(segments.max(1)) * SILENCE_FACTOR).max(SILENCE_S);
         Self {
             protocol: watched.protocol,
             address: &watched.address,
@@ -173,6 +182,7 @@ impl<'a> Seen<'a> {
             stopped: share(&|tcp| tcp.unsent_bytes > 0 && tcp.unacked == 0),
             steps_with_bytes,
             burst,
+            silent: share(&|tcp| tcp.silent.as_secs_f64() > silence_s),
         }
     }
 
@@ -188,6 +198,7 @@ impl<'a> Seen<'a> {
             unread: self.unread,
             steps_with_bytes: self.steps_with_bytes,
             burst: self.burst,
+            silent: self.silent,
             asked_at_once: self.asked_at_once(),
         }
     }

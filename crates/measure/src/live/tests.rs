@@ -31,6 +31,8 @@ struct Shape {
     out_of_order: u64,
     unread: u64,
     unacked: u32,
+    silent_ms: u64,
+    receiving_rtt_us: u64,
 }
 
 const QUIET: Shape = Shape {
@@ -51,6 +53,8 @@ const QUIET: Shape = Shape {
     out_of_order: 0,
     unread: 0,
     unacked: 1,
+    silent_ms: 0,
+    receiving_rtt_us: 0,
 };
 
 fn moments(shape: &Shape) -> Vec<Moment> {
@@ -80,6 +84,8 @@ fn moments(shape: &Shape) -> Vec<Moment> {
             unsent_bytes: shape.unsent,
             received_bytes: if shape.does == Did::Written { received } else { 100 * step },
             unread_bytes: shape.unread,
+            silent: Duration::from_millis(shape.silent_ms),
+            receiving_rtt: Duration::from_micros(shape.receiving_rtt_us),
             busy: took.mul_f64(shape.busy),
             window_full: took.mul_f64(shape.window_full),
             ..TcpState::default()
@@ -138,9 +144,34 @@ fn each_limit_is_named() {
     check(reads(None), &Around { delayed: 0.7, ..calm.clone() }, Cause::OtherWork);
     // Held back by a control group that it cannot see: a full socket of 240 MB/s looks like a full wire.
     let held = Shape { busy: 1.0, unsent: 400_000, is_idle_sender: false, rtt_us: 40_000, ..QUIET };
-    check(held, &Around { delayed: 0.93, waiting: 0.9, ..calm.clone() }, Cause::OtherWork);
+    check(held, &Around { delayed: 0.93, waiting: 0.9, late: 0.4, ..calm.clone() }, Cause::OtherWork);
+    // As measured beside eight compilers: threads wait, and the look is hardly late.
+    check(held, &Around { delayed: 0.97, waiting: 0.9, late: 0.1, ..calm.clone() }, Cause::WireRate);
     // Few threads that are woken late on a busy machine are no reason.
     check(held, &Around { delayed: 0.93, waiting: 0.2, ..calm.clone() }, Cause::WireRate);
+    // The look itself had no core, whatever the connection looks like (`live.late`).
+    check(held, &Around { late: 0.8, ..calm.clone() }, Cause::OtherWork);
+    check(held, &Around { late: 0.2, ..calm.clone() }, Cause::WireRate);
+    // A client of small writes that works for 16 ms between them: each step has one, and the kernel's guess of the round trip is its
+    // pause. It is silent meanwhile, which a full wire is not.
+    let one_write = Shape {
+        protocol: Protocol::Smb,
+        requests: 1,
+        request_bytes: 32_768,
+        rtt_us: 4_000,
+        rtt_min_us: 3_900,
+        receiving_rtt_us: 19_000,
+        silent_ms: 10,
+        ..writes
+    };
+    check(one_write, &calm, Cause::SlowToGive);
+    // As measured: it acknowledges an answer with its next request, so the round trip contains its work.
+    let acknowledged_late =
+        Shape { rtt_us: 21_438, rtt_min_us: 4_314, receiving_rtt_us: 18_343, busy: 0.94, ..one_write };
+    let said = check(acknowledged_late, &calm, Cause::OneRequest);
+    assert_eq!(said.sentence, "SMB asks for 32 KiB at a time every 20.0 ms: at most 1.6 MB/s");
+    check(Shape { silent_ms: 1, ..acknowledged_late }, &calm, Cause::WireRate);
+    check(Shape { silent_ms: 1, ..one_write }, &calm, Cause::WireRate);
     check(Shape { requests: 0, busy: 0.0, ..QUIET }, &calm, Cause::Idle);
 }
 

@@ -26,6 +26,8 @@ pub struct Around {
     pub delayed: f64,
     /// Threads that wanted to run and had no core, on the mean.
     pub waiting: f64,
+    /// The share of the window by which samples came late (`live.late`).
+    pub late: f64,
     /// The disk that was waited for most.
     pub disk: Option<String>,
     /// The log takes nothing before data has reached its place on the disks.

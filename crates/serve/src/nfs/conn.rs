@@ -144,6 +144,8 @@ pub struct Connection {
     rd: OwnedReadHalf,
     wr: OwnedWriteHalf,
     session: Session,
+    /// The user that those who look at connections are told: of the last call that transferred something.
+    named: Option<u32>,
     receiver: Receiver,
     outbox: Outbox,
     /// Room for the next call's future and reply, reused while calls finish at once.
@@ -205,6 +207,7 @@ pub async fn serve(
         rd,
         wr,
         session,
+        named: None,
         receiver: Receiver::new(payload_bytes_max, message_bytes_max),
         outbox: Outbox::default(),
         slot: None,
@@ -335,9 +338,21 @@ impl Connection {
         Ok(moved)
     }
 
+    /// One connection of a client machine has the calls of all its users.
+    fn name_user(&mut self) {
+        let caller = self.session.caller();
+        if caller != self.named {
+            self.named = caller;
+            self.live.traffic().set_user(&caller.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string()));
+        }
+    }
+
     /// Polls a call once where it is; what does not finish goes on elsewhere.
     fn start(&mut self, work: Work) {
         let (bytes, deserves_task) = (work.data_bytes(), work.deserves_task());
+        if bytes > 0 {
+            self.name_user();
+        }
         let run = traffic::of(Arc::clone(self.live.traffic()), work.run());
         let mut future = match self.slot.take() {
             Some(mut slot) => {

@@ -137,6 +137,8 @@ pub struct Session {
     admitted: bool,
     /// As a connection of version 4, once it has used that.
     connection: Option<v4::Connected>,
+    /// The user that the last call claimed to be.
+    caller: Option<u32>,
 }
 
 impl Session {
@@ -153,6 +155,7 @@ impl Session {
             replace: 0,
             admitted: false,
             connection: None,
+            caller: None,
         }
     }
 
@@ -160,6 +163,11 @@ impl Session {
     #[must_use]
     pub fn at(self, local: Option<SocketAddr>) -> Self {
         Self { local: local.map(|local| local.ip().to_canonical()), ..self }
+    }
+
+    /// The number of the user that the last call claimed to be, before any squashing.
+    pub fn caller(&self) -> Option<u32> {
+        self.caller
     }
 
     pub fn is_admitted(&self) -> bool {
@@ -192,6 +200,10 @@ impl Session {
                 }
                 return self.bad_call(bad, w);
             }
+        };
+        self.caller = match call.auth {
+            Auth::Sys { uid, .. } => Some(uid),
+            Auth::None => None,
         };
         match (self.service, call.prog) {
             (Service::Files, NFS_PROGRAM) if call.vers == NFS_V4 => {

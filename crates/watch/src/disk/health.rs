@@ -212,7 +212,7 @@ impl Disk<'_> {
                 Some(Column::Uncorrectable),
                 bad,
                 old,
-                ["read failed for good", "reads failed for good"],
+                ["read or write failed for good", "reads or writes failed for good"],
             ),
             (
                 smart.reallocated_sectors.max(smart.grown_defects),

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, StatusCode, Url};
-use url::Host;
+use reqwest::{Client, RequestBuilder, StatusCode};
 
 use super::process::SendError;
 use super::way::{Secret, Text};
@@ -26,27 +25,6 @@ fn client() -> Result<Client, SendError> {
         .pool_max_idle_per_host(0)
         .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")));
     builder.build().map_err(|e| SendError::Later(plain(e)))
-}
-
-/// An address as it may be written into a configuration: without a secret that is plainly one, and not in clear across a network
-/// unless somebody says so.
-pub fn check_url(text: &str, allow_http: bool) -> Result<(), String> {
-    let url = Url::parse(text).map_err(|e| format!("'{text}' is no address: {e}"))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("write no user and password into an address: use token_file, or url_file".to_owned());
-    }
-    let is_near = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unique_local(),
-        None => return Err(format!("'{text}' names no host")),
-    };
-    match url.scheme() {
-        "https" => Ok(()),
-        "http" if is_near || allow_http => Ok(()),
-        "http" => Err(format!("'{text}' would cross the network in clear: use https://, or say allow_http = true")),
-        other => Err(format!("'{other}://' is not understood: use https://")),
-    }
 }
 
 /// An error without the address, which may hold a secret.

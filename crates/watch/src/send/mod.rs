@@ -6,12 +6,14 @@ use std::time::Duration;
 use crate::event::Severity;
 use crate::message::{Message, MessageKind};
 
+mod address;
 mod http;
 mod mail;
 mod process;
 mod way;
 
-pub use http::{check_url, ping};
+pub use address::check_url;
+pub use http::ping;
 pub use process::SendError;
 pub use way::{Mail, MailServer, MailTls, Secret, Text, Way};
 

@@ -1,10 +1,14 @@
 //! How a receiver is reached, and where secrets come from.
+//!
+//! - `way.judged_when_read`: an address from a file or program obeys the rules of one in the configuration: nothing crosses a network
+//!   in clear unless somebody says so. What is said of it does not contain it.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use tokio::io::AsyncReadExt;
 
+use super::address::url_fault;
 use super::process::{OUTPUT_BYTES_MAX, SendError, run};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,26 +67,35 @@ pub enum Secret {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
     Written(String),
-    Secret(Secret),
+    /// An address that nobody sees before it is used: it is judged then (`way.judged_when_read`).
+    Secret {
+        from: Secret,
+        allow_http: bool,
+    },
 }
 
 impl Secret {
+    /// The file or program, for people.
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Command(words) => words.first().cloned().unwrap_or_default(),
+        }
+    }
+
     /// Reads it (`watch.secrets_elsewhere`).
     pub(crate) async fn read(&self) -> Result<String, SendError> {
-        let (bytes, what) = match self {
+        let what = self.name();
+        let bytes = match self {
             Self::File(path) => {
-                let what = path.display().to_string();
                 let file = tokio::fs::File::open(path).await;
                 let file = file.map_err(|e| SendError::Later(format!("cannot read the secret in {what}: {e}")))?;
                 let mut bytes = Vec::new();
                 let read = file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).await;
                 read.map_err(|e| SendError::Later(format!("cannot read the secret in {what}: {e}")))?;
-                (bytes, what)
+                bytes
             }
-            Self::Command(words) => {
-                let what = words.first().cloned().unwrap_or_default();
-                (run(words, b"", Stdio::piped()).await?, what)
-            }
+            Self::Command(words) => run(words, b"", Stdio::piped()).await?,
         };
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         let is_fit = !text.is_empty() && !text.contains(char::is_control);
@@ -94,7 +107,13 @@ impl Text {
     pub(crate) async fn read(&self) -> Result<String, SendError> {
         match self {
             Self::Written(text) => Ok(text.clone()),
-            Self::Secret(secret) => secret.read().await,
+            Self::Secret { from, allow_http } => {
+                let text = from.read().await?;
+                match url_fault(&text, *allow_http) {
+                    None => Ok(text),
+                    Some(fault) => Err(SendError::Later(format!("the address that {} gives {fault}", from.name()))),
+                }
+            }
         }
     }
 }
@@ -112,6 +131,24 @@ mod tests {
         assert_eq!(Secret::File(file.clone()).read().await.unwrap(), "tk_42");
         std::fs::write(&file, "two\nlines\n").unwrap();
         assert!(Secret::File(file).read().await.is_err());
+        // `way.judged_when_read`
+        let file = folder.path().join("url");
+        let read = async |url: &str, allow_http| {
+            std::fs::write(&file, url).unwrap();
+            let read = Text::Secret { from: Secret::File(file.clone()), allow_http }.read().await;
+            read.map_err(|error| error.to_string())
+        };
+        assert_eq!(read("https://example.org/SECRET", false).await.unwrap(), "https://example.org/SECRET");
+        assert!(read("http://127.0.0.1:81/SECRET", false).await.is_ok());
+        assert!(read("http://example.org/SECRET", true).await.is_ok());
+        for (url, why) in [
+            ("http://example.org/SECRET", "in clear"),
+            ("ftp://example.org/SECRET", "not understood"),
+            ("SECRET", "is no address"),
+        ] {
+            let said = read(url, false).await.unwrap_err();
+            assert!(said.contains(why) && said.contains("/url gives ") && !said.contains("SECRET"), "{said}");
+        }
         let words = ["/bin/echo", "tk_43"].map(str::to_owned).to_vec();
         assert_eq!(Secret::Command(words).read().await.unwrap(), "tk_43");
     }

@@ -125,8 +125,11 @@ pub(super) async fn run(global: &Global, command: DiskCommand) -> Result<Outcome
             let place = |path: &PathBuf| if machine.is_live() { absolute(path) } else { Ok(path.clone()) };
             let paths = paths.iter().map(place).collect::<Result<Vec<_>, _>>()?;
             let members = members.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-            let report =
-                check(&machine, &paths, &CheckOptions { members, flush_test: !no_flush_test, smart: true, pool_of });
+            let report = check(
+                &machine,
+                &paths,
+                &CheckOptions { members, flush_test: !no_flush_test, pool_of, ..CheckOptions::default() },
+            );
             global.out().answer(&report, |report| text::report(report, out::colour()))?;
             Ok(if report.verdict == Level::Refuse { Outcome::Problems } else { Outcome::Done })
         }

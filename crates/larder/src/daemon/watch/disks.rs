@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use super::clock::now_ms;
 use super::history::History;
 use super::self_tests::{Candidate, SelfTests, due};
+use crate::config::SelfTestSchedule;
 
 const ASK_EVERY: Duration = Duration::from_secs(3600);
 /// A machine with more disks is not a home's.
@@ -29,6 +30,8 @@ const DISKS_MAX: usize = 128;
 const COOL_C: f64 = 5.0;
 /// Histories are written so often, while pools are written to.
 const WRITE_EVERY: Duration = Duration::from_secs(6 * 3600);
+/// A box that runs in the evenings alone has its histories written, too.
+const WRITE_FIRST_AFTER: Duration = Duration::from_secs(3600);
 
 /// What is known of a disk.
 struct Known {
@@ -105,7 +108,8 @@ impl Disks {
     /// Whether histories are written now. To be asked at each look (`looking.nothing_written_idle`).
     pub(super) fn is_time_to_write(&self, written_bytes: u64, now: Instant) -> bool {
         let mut last = self.written.lock();
-        let (at, bytes) = last.get_or_insert((now, written_bytes));
+        let first = now.checked_sub(WRITE_EVERY - WRITE_FIRST_AFTER).unwrap_or(now);
+        let (at, bytes) = last.get_or_insert((first, written_bytes));
         // Since the last look: disks are awake now.
         let is_written = written_bytes > std::mem::replace(bytes, written_bytes);
         let is_due = is_written && now.duration_since(*at) >= WRITE_EVERY;
@@ -227,7 +231,10 @@ impl Disks {
     }
 
     /// Has one of the disks below these folders test itself, if it is its turn (`selftests.one_at_a_time`).
-    pub(super) fn test_one(&self, machine: &Machine, folders: &[PathBuf]) {
+    pub(super) fn test_one(&self, machine: &Machine, folders: &[PathBuf], schedule: SelfTestSchedule) {
+        if schedule == SelfTestSchedule::default() {
+            return;
+        }
         let mounts = machine.mounts();
         let below = folders.iter().filter_map(|folder| mounts.of(folder)).map(|mount| machine.below_mount(mount));
         let names: Vec<String> = below.flat_map(|below| below.devices).collect();
@@ -240,7 +247,11 @@ impl Disks {
             let all = known.iter().filter(|(_, known)| is_tested(known));
             let candidate = |(subject, known): (&String, &Known)| {
                 let calls = calls(&traffic(machine, &known.device)?)?;
-                Some(Candidate { subject: subject.clone(), calls, due: known.smart.as_ref().and_then(due) })
+                Some(Candidate {
+                    subject: subject.clone(),
+                    calls,
+                    due: known.smart.as_ref().and_then(|smart| due(smart, schedule)),
+                })
             };
             all.filter_map(candidate).collect()
         };
@@ -505,7 +516,7 @@ mod tests {
     fn histories_are_written_with_other_writes() {
         let (disks, begin) = (Disks::default(), Instant::now());
         assert!(!disks.is_time_to_write(5, begin));
-        assert!(!disks.is_time_to_write(9, begin + WRITE_EVERY / 2), "not yet");
+        assert!(!disks.is_time_to_write(9, begin + WRITE_FIRST_AFTER / 2), "not yet");
         for minute in 0..2000 {
             assert!(!disks.is_time_to_write(9, begin + WRITE_EVERY + Duration::from_secs(60 * minute)), "idle");
         }

@@ -8,12 +8,19 @@ use larder_watch::disk::{COLUMNS, Ring};
 use parking_lot::Mutex;
 
 /// Histories of so many things: disks come and go.
-const RINGS_MAX: usize = 256;
+pub(super) const RINGS_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = larder_watch::disk::BYTES_MAX as u64;
 
 struct Kept {
     ring: Ring,
     is_changed: bool,
+    /// The pools have it as it is.
+    is_copied: bool,
+}
+
+/// Of a subject's ring.
+pub(super) fn file_name(subject: &str) -> String {
+    format!("{:016x}.ring", checksum(0, subject.as_bytes()))
 }
 
 pub(super) struct History {
@@ -28,7 +35,7 @@ impl History {
     }
 
     fn file(&self, subject: &str) -> PathBuf {
-        self.folder.join(format!("{:016x}.ring", checksum(0, subject.as_bytes())))
+        self.folder.join(file_name(subject))
     }
 
     fn load(&self, subject: &str) -> Ring {
@@ -55,15 +62,41 @@ impl History {
             if rings.len() >= RINGS_MAX {
                 return None;
             }
-            rings.insert(subject.to_owned(), Kept { ring: self.load(subject), is_changed: false });
+            rings.insert(subject.to_owned(), Kept { ring: self.load(subject), is_changed: false, is_copied: true });
         }
         rings.get_mut(subject).map(work)
+    }
+
+    /// Whether a file of this name is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.folder.join(name).exists()
+    }
+
+    /// Takes a copy, if it is one and belongs under this name. Returns whether it did.
+    pub(super) fn restore(&self, name: &str, bytes: &[u8]) -> bool {
+        let is_its_own = Ring::decode(bytes).is_ok_and(|ring| file_name(&ring.subject) == name);
+        is_its_own && larder_watch::replace(&self.folder.join(name), bytes).is_ok()
+    }
+
+    /// Those that changed since they were copied.
+    pub(super) fn uncopied(&self) -> Vec<Ring> {
+        self.rings.lock().values().filter(|kept| !kept.is_copied).map(|kept| kept.ring.clone()).collect()
+    }
+
+    /// A pool has these.
+    pub(super) fn are_copied(&self, copied: &[Ring]) {
+        let mut rings = self.rings.lock();
+        for ring in copied {
+            if let Some(kept) = rings.get_mut(&ring.subject).filter(|kept| kept.ring == *ring) {
+                kept.is_copied = true;
+            }
+        }
     }
 
     pub(super) fn add(&self, subject: &str, at_s: u64, values: [Option<u32>; COLUMNS]) {
         self.with(subject, |kept| {
             kept.ring.add(at_s, values);
-            kept.is_changed = true;
+            (kept.is_changed, kept.is_copied) = (true, false);
         });
     }
 

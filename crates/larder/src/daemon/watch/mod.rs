@@ -6,7 +6,7 @@
 //!   to, every few hours, and at the end.
 //!
 //! What lies in the folder `watch` of the data folder: `state` (alerts, messages that wait), `audit*.jsonl` (also of operations on files), `history/` (rings), and
-//! `running`, which an orderly end removes.
+//! `running`, which an orderly end removes. The pools have copies of the rings (`copies.with_other_writes`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ mod figures;
 mod file_audits;
 mod guards;
 mod history;
+mod history_copies;
 mod last_looks;
 mod logins;
 mod places;
@@ -102,6 +103,9 @@ async fn run(daemon: &Arc<Daemon>, main: &Handle) {
     let watch = &daemon.watch;
     let (passages, asked) = (watch.passages.lock().take(), watch.asked.lock().take());
     let alarms = watch.alarms.lock().take();
+    // Before the first look begins histories anew.
+    let restored = main.spawn(Arc::clone(daemon).restore_histories());
+    let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, restored).await;
     tokio::join!(
         looks(daemon, main, asked),
         ask_disks(daemon),
@@ -137,7 +141,10 @@ async fn looks(daemon: &Arc<Daemon>, main: &Handle, asked: Option<mpsc::Receiver
                 daemon.watch.note(Condition::is(EventKind::ClockJumped, &daemon.watch.host, jump));
             }
         }
-        daemon.watch_look(asker.is_none()).await;
+        if daemon.watch_look(asker.is_none()).await {
+            // A pool that hangs is not waited for.
+            main.spawn(Arc::clone(daemon).copy_histories());
+        }
         let looker = Arc::clone(daemon);
         let look = main.spawn(async move { looker.look_at_damage().await });
         let _ = tokio::time::timeout(VOLUMES_WAIT_MAX, look).await;
@@ -152,10 +159,11 @@ async fn ask_disks(daemon: &Arc<Daemon>) {
     loop {
         let asker = Arc::clone(daemon);
         let folders: Vec<_> = daemon.storage.all().iter().flat_map(|pool| pool.disks()).collect();
+        let schedule = daemon.state.lock().await.config.self_tests;
         let asked = move || {
             let machine = Machine::this();
             asker.watch.disks.ask(&machine, &asker.watch.history, false);
-            asker.watch.disks.test_one(&machine, &folders);
+            asker.watch.disks.test_one(&machine, &folders, schedule);
         };
         if let Err(error) = tokio::task::spawn_blocking(asked).await {
             tracing::warn!("the disks' health is not known: {error}");
@@ -165,20 +173,55 @@ async fn ask_disks(daemon: &Arc<Daemon>) {
 }
 
 impl Daemon {
-    /// One look. `in_turn`: histories and digests have their turn too.
-    async fn watch_look(&self, in_turn: bool) {
+    /// One look. `in_turn`: histories and digests have their turn too. Returns whether histories were written.
+    async fn watch_look(&self, in_turn: bool) -> bool {
         let watch = &self.watch;
         // Somebody changes something that takes long: everything stays as it was seen last.
-        let Some(seen) = conditions::gather(self).await else { return };
+        let Some(seen) = conditions::gather(self).await else { return false };
         watch.take_in(&seen.conditions, &seen.unknown);
         if !in_turn {
-            return;
+            return false;
         }
         watch.digest(&seen.room, &watch.disks.summary());
         let pools = self.storage.all();
         let disks = pools.iter().filter_map(|pool| pool.disk_pool()).flat_map(|pool| pool.disk_times());
-        if watch.disks.is_time_to_write(disks.map(|disk| disk.written_bytes).sum(), Instant::now()) {
+        let is_time = watch.disks.is_time_to_write(disks.map(|disk| disk.written_bytes).sum(), Instant::now());
+        if is_time {
             watch.history.write();
+        }
+        is_time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    /// The code below a folder, without its tests.
+    fn sources(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                sources(&entry, text);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let source = std::fs::read_to_string(&entry).unwrap();
+                text.push_str(source.split("#[cfg(test)]").next().unwrap());
+            }
+        }
+    }
+
+    /// The list of docs/alerts.md promises nothing that never happens.
+    #[test]
+    fn each_event_is_raised_somewhere() {
+        let mut text = String::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/daemon"), &mut text);
+        let names: std::collections::BTreeSet<&str> = text
+            .split("EventKind::")
+            .skip(1)
+            .map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap())
+            .collect();
+        for event in larder_watch::EVENTS {
+            assert!(names.contains(format!("{:?}", event.kind).as_str()), "nothing raises {}", event.id);
         }
     }
 }

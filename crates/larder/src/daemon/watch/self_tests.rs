@@ -1,5 +1,4 @@
-//! When the disks of pools test themselves: a short test each week, a long one each month, by the hours in their own logs, so tests that
-//! somebody else started count.
+//! When the disks of pools test themselves: as `[disks]` says, by the hours in their own logs, so tests that somebody else started count.
 //!
 //! - `selftests.one_at_a_time`: disks are tested one after the other, so that at most one of a pool is slower.
 //! - `selftests.users_first`: a test begins on a disk that is awake and has had nothing to do for some minutes. A disk interrupts its test
@@ -11,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use larder_facts::machine::{Smart, TestLength, TestOutcome};
 
-/// In hours that the disk has run.
-const SHORT_EVERY_HOURS: u64 = 7 * 24;
-const LONG_EVERY_HOURS: u64 = 30 * 24;
+use crate::config::{Schedule, SelfTestSchedule};
+
 /// After a short test another disk may begin one; the longest take five minutes.
 const SHORT_TAKES: Duration = Duration::from_secs(1800);
 /// The same for long ones: the largest hard disks take a day and a half, and most less than one.
@@ -40,8 +38,8 @@ pub(super) struct SelfTests {
     calls: BTreeMap<String, u64>,
 }
 
-/// The test that a disk needs, by its own log.
-pub(super) fn due(smart: &Smart) -> Option<TestLength> {
+/// The test that a disk needs, by its own log, in hours that the disk has run.
+pub(super) fn due(smart: &Smart, schedule: SelfTestSchedule) -> Option<TestLength> {
     let now = smart.power_on_hours?;
     if smart.self_tests.iter().any(|test| test.outcome == TestOutcome::Running) {
         return None;
@@ -50,11 +48,17 @@ pub(super) fn due(smart: &Smart) -> Option<TestLength> {
     let newest = ended().filter_map(|test| test.age_hours(now)).min();
     let newest_long =
         ended().filter(|test| test.length == TestLength::Long).filter_map(|test| test.age_hours(now)).min();
-    match (newest, newest_long) {
-        (None, _) => Some(TestLength::Short),
-        (_, None) => Some(TestLength::Long),
-        (_, Some(long)) if long >= LONG_EVERY_HOURS => Some(TestLength::Long),
-        (Some(any), _) => (any >= SHORT_EVERY_HOURS).then_some(TestLength::Short),
+    let is_due = |every: Schedule, age_hours: Option<u64>| {
+        let every_hours = every.interval().map(|every| every.as_secs() / 3600);
+        every_hours.is_some_and(|every| age_hours.is_none_or(|age| age >= every))
+    };
+    let (short, long) = (is_due(schedule.short, newest), is_due(schedule.long, newest_long));
+    match (short, long) {
+        // A disk that was never tested is tried for minutes before it is for hours.
+        (true, true) if newest.is_none() => Some(TestLength::Short),
+        (_, true) => Some(TestLength::Long),
+        (true, false) => Some(TestLength::Short),
+        (false, false) => None,
     }
 }
 
@@ -90,6 +94,8 @@ mod tests {
     use super::*;
     use larder_facts::machine::SelfTest;
 
+    const USUAL: SelfTestSchedule = SelfTestSchedule { short: Schedule::Weekly, long: Schedule::Monthly };
+
     fn smart(hours: u64, log: &[(TestLength, TestOutcome, u64)]) -> Smart {
         let test = |&(length, outcome, hours)| SelfTest { length, outcome, text: String::new(), hours: Some(hours) };
         Smart { power_on_hours: Some(hours), self_tests: log.iter().map(test).collect(), ..Smart::default() }
@@ -99,7 +105,7 @@ mod tests {
     fn the_log_says_what_is_due() {
         use TestLength::{Long, Short};
         use TestOutcome::{Failed, Interrupted, Passed, Running};
-        let check = |log: &[_], expected| assert_eq!(due(&smart(10_000, log)), expected, "{log:?}");
+        let check = |log: &[_], expected| assert_eq!(due(&smart(10_000, log), USUAL), expected, "{log:?}");
         check(&[], Some(Short));
         check(&[(Short, Passed, 9_999)], Some(Long));
         check(&[(Short, Passed, 9_999), (Long, Passed, 9_900)], None);
@@ -108,7 +114,31 @@ mod tests {
         check(&[(Short, Passed, 9_900), (Long, Passed, 9_280)], Some(Long));
         check(&[(Short, Running, 10_000), (Long, Passed, 9_000)], None);
         check(&[(Short, Interrupted, 10_000), (Long, Passed, 9_800)], Some(Short));
-        assert_eq!(due(&Smart::default()), None, "its age is not known");
+        assert_eq!(due(&Smart::default(), USUAL), None, "its age is not known");
+    }
+
+    #[test]
+    fn the_schedule_says_which_tests_there_are() {
+        use Schedule::{Daily, Off, Quarterly};
+        use TestLength::{Long, Short};
+        use TestOutcome::Passed;
+        let check = |short, long, log: &[_], expected| {
+            assert_eq!(
+                due(&smart(10_000, log), SelfTestSchedule { short, long }),
+                expected,
+                "{short:?} {long:?} {log:?}"
+            );
+        };
+        assert_eq!(SelfTestSchedule::default(), SelfTestSchedule { short: Off, long: Off });
+        check(Off, Off, &[], None);
+        check(Off, Off, &[(Long, Passed, 1)], None);
+        check(Off, Quarterly, &[], Some(Long));
+        check(Off, Quarterly, &[(Long, Passed, 9_000)], None);
+        check(Off, Quarterly, &[(Short, Passed, 9_999), (Long, Passed, 7_000)], Some(Long));
+        check(Daily, Off, &[], Some(Short));
+        check(Daily, Off, &[(Short, Passed, 9_990)], None);
+        check(Daily, Off, &[(Short, Passed, 9_976)], Some(Short));
+        check(Daily, Off, &[(Long, Passed, 9_980)], None);
     }
 
     /// A year of four disks, one of which is busy by day, with looks of five minutes.
@@ -136,7 +166,7 @@ mod tests {
                 .map(|disk| Candidate {
                     subject: disk.to_string(),
                     calls: calls[disk],
-                    due: due(&smart(hour, &logs[disk])),
+                    due: due(&smart(hour, &logs[disk]), USUAL),
                 })
                 .collect();
             if let Some((subject, length)) = tests.choose(begin + look * u32::try_from(n).unwrap(), &candidates) {

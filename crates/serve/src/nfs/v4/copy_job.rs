@@ -112,8 +112,8 @@ impl CopyJob {
         let exports = self.shared.exports();
         for (end, writes) in [(&self.source, false), (&self.target, true)] {
             let export = exports.by_key(&end.object.export.key).ok_or(NfsStat::Stale)?;
-            let rule = export.rule(self.peer).map_err(|_| NfsStat::Access)?;
-            if writes && rule.read_only {
+            let rights = export.entrance(self.peer).map_err(|_| NfsStat::Access)?;
+            if writes && !rights.may_write {
                 return Err(NfsStat::RoFs);
             }
         }
