@@ -155,6 +155,10 @@ routes! {
     GET "/care/power" SeeBox power::page;
     GET "/care/doctor" SeeBox measure::doctor;
     GET "/care/bench" SeeBox measure::bench;
+    GET "/care/bench/live" SeeBox measure::bench_live;
+    POST "/care/bench/start" ChangeStorage measure::bench_start;
+    POST "/care/bench/stop" ChangeStorage measure::bench_stop;
+    POST "/care/bench/remove" ChangeStorage measure::bench_remove;
     GET "/care/config" SeeBox config::page;
     POST "/care/config/plan" ChangeConfiguration config::plan;
     POST "/care/config/apply" ChangeConfiguration config::apply;
