@@ -67,7 +67,7 @@ pub use auth::PasswordRefused;
 pub use browser::fuzz;
 pub use browser::links::{Link, Links, Which};
 pub use config::WebConfig;
-pub use guest::{Guest, GuestBody, GuestUser, Serves};
+pub use guest::{Guest, GuestBody, GuestPlace, GuestUser, Serves};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};

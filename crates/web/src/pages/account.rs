@@ -7,6 +7,7 @@ use larder_api::endpoints::{
 };
 use larder_api::{Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
+use super::passkey::PasskeyView;
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
 use crate::login::Refusal;
@@ -36,6 +37,10 @@ struct AccountPage {
     past: Vec<PastView>,
     rooms: Vec<RoomView>,
     has_factor: bool,
+    has_codes: bool,
+    passkeys: Vec<PasskeyView>,
+    /// The name that a new passkey is for; none where the page was opened by an address.
+    passkey_party: Option<String>,
     owes_factor: bool,
     recovery_left: usize,
 }
@@ -120,6 +125,9 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         past: past(visit, &shares).await,
         rooms: rooms(visit, &shares).await,
         has_factor: visit.server.factors.has(&me),
+        has_codes: visit.server.factors.has_codes(&me),
+        passkeys: visit.server.factors.passkeys(&me).iter().map(PasskeyView::of).collect(),
+        passkey_party: visit.server.party(&visit.host).map(|party| party.id),
         owes_factor: visit.server.factors.owes(&me),
         recovery_left: visit.server.factors.recovery_left(&me),
         shares: shares.iter().map(|share| share.name.clone()).collect(),
