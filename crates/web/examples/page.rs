@@ -36,6 +36,8 @@ impl LogIn for Trial {
         Some(standing_of(name))
     }
 
+    fn entered(&self, _: &str, _: std::net::IpAddr, _: &str) {}
+
     /// They end with this process.
     fn keep_factors(&self, _: Vec<u8>) -> BoxFuture<'_, Result<(), larder_api::Failure>> {
         Box::pin(async { Ok(()) })

@@ -39,7 +39,7 @@ mod visit;
 pub use ask::{Ask, Asker};
 pub use base::BASE;
 pub use login::{LogIn, Refusal, Standing};
-pub use oidc::{Fetch, Issuer, IssuerOptions, is_issuer_address};
+pub use oidc::{ANSWER_BYTES_MAX, Fetch, Issuer, IssuerOptions, is_issuer_address};
 pub use role::{Act, Role, may};
 pub use router::{Body, Known, ROUTES, Route, Web, log_in_path};
 pub use setup::{SetUp, Setup};

@@ -22,7 +22,7 @@ use crate::form::Form;
 use crate::login::LogIn;
 use crate::oidc::Issuer;
 use crate::pages::{
-    account, alerts, care, change, charts, config, connections, explain, factor, home, issuer, keys, log, log_in, measure,
+    account, alerts, care, change, charts, config, connections, explain, factor, found, home, issuer, keys, log, log_in, measure,
     passkey, people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
@@ -108,6 +108,8 @@ routes! {
 
     GET "/storage" SeeBox storage::page;
     GET "/storage/live" SeeBox storage::live;
+    GET "/storage/found" SeeBox found::page;
+    POST "/storage/import" ChangeStorage found::import;
     POST "/storage/look" ChangeStorage storage::look;
     POST "/storage/scrub" ChangeStorage storage::scrub;
     POST "/storage/clear" ChangeStorage storage::clear;

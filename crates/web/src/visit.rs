@@ -361,10 +361,6 @@ impl Frame {
         places(self.role, self.files)
     }
 
-    pub fn sees_box(&self) -> bool {
-        may(self.role, Act::SeeBox)
-    }
-
     pub fn changes_storage(&self) -> bool {
         may(self.role, Act::ChangeStorage)
     }

@@ -124,6 +124,12 @@ impl WebHandle {
         auth::check_for_guest(&self.shared, from, name, given).await
     }
 
+    /// A user came in at the guest's without a password; `by` is a word of the guest's, such as `passkey`.
+    pub fn came_in(&self, name: &str, from: IpAddr, by: &str) {
+        self.shared.stats.logins.add(1);
+        self.shared.door.came_in(from, Some(name), || format!("page: '{name}' from {from} logged in by {by}"));
+    }
+
     /// The user of that name, as requests see it.
     pub fn user(&self, name: &str) -> Option<Arc<DoorUser>> {
         self.shared.user(name)

@@ -2,10 +2,10 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeUserKeys, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink,
+    ChangeUserKeys, GetAudit, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink,
     RevokeToken, SetPassword,
 };
-use larder_api::{Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
+use larder_api::{AuditQuery, Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::passkey::PasskeyView;
 use super::tokens::{self, LinkView, TokenView};
@@ -39,6 +39,7 @@ struct AccountPage {
     has_factor: bool,
     has_codes: bool,
     passkeys: Vec<PasskeyView>,
+    lately: Vec<LatelyView>,
     /// The name that a new passkey is for; none where the page was opened by an address.
     passkey_party: Option<String>,
     owes_factor: bool,
@@ -73,6 +74,32 @@ async fn rooms(visit: &Visit<'_>, shares: &[&ShareStatus]) -> Vec<RoomView> {
         all.push(RoomView { share: share.name.clone(), used, quota, percent });
     }
     all
+}
+
+/// Where the user logged in, at which door, and when last.
+pub struct LatelyView {
+    pub from: String,
+    pub door: String,
+    pub at: Moment,
+}
+
+/// Records that are in memory; log-ins of others among them are nobody's business.
+const RECORDS_LOOKED_AT: u32 = 500;
+const LATELY_SHOWN_MAX: usize = 20;
+
+async fn lately(visit: &Visit<'_>) -> Result<Vec<LatelyView>, Failure> {
+    let query = AuditQuery { newest: Some(RECORDS_LOOKED_AT), ..AuditQuery::default() };
+    let mut records = visit.call(GetAudit, (), &query).await?;
+    records.retain(|record| record.kind == "login" && record.who == visit.user());
+    records.sort_by_key(|record| std::cmp::Reverse(record.at_ms));
+    let mut all: Vec<LatelyView> = Vec::new();
+    for record in records {
+        let is_there = all.iter().any(|one| one.from == record.from && one.door == record.by);
+        if !is_there && all.len() < LATELY_SHOWN_MAX {
+            all.push(LatelyView { from: record.from, door: record.by, at: Moment::of_ms_unsigned(record.at_ms) });
+        }
+    }
+    Ok(all)
 }
 
 /// A share as it was, once for each of the last days that have a snapshot.
@@ -127,6 +154,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         has_factor: visit.server.factors.has(&me),
         has_codes: visit.server.factors.has_codes(&me),
         passkeys: visit.server.factors.passkeys(&me).iter().map(PasskeyView::of).collect(),
+        lately: lately(visit).await?,
         passkey_party: visit.server.party(&visit.host).map(|party| party.id),
         owes_factor: visit.server.factors.owes(&me),
         recovery_left: visit.server.factors.recovery_left(&me),

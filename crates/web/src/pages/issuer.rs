@@ -101,7 +101,10 @@ pub async fn finish(visit: &Visit<'_>) -> Answer {
                 let trouble = Trouble::Refused(format!("there is no user {user} here"));
                 refused(visit, issuer, next, &trouble)
             }
-            Some(standing) => factor::after_first(visit, &user, standing.generation, next),
+            Some(standing) => {
+                visit.server.log_in.entered(&user, visit.peer.addr, issuer.label());
+                factor::after_first(visit, &user, standing.generation, next)
+            }
         },
         Err(trouble) => refused(visit, issuer, next, &trouble),
     }

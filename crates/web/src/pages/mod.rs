@@ -9,6 +9,7 @@ pub mod config;
 pub mod connections;
 pub mod explain;
 pub mod factor;
+pub mod found;
 pub mod home;
 pub mod issuer;
 pub mod keys;

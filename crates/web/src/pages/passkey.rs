@@ -150,6 +150,9 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     match entered.await {
         Ok((user, generation)) => {
             visit.server.factors.came(&token);
+            if waiting.is_none() {
+                visit.server.log_in.entered(&user, visit.peer.addr, "passkey");
+            }
             factor::begin_session(visit, &user, generation, next)
         }
         Err(failure) => {

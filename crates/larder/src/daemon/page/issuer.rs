@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use larder_web::{Fetch, Issuer, is_issuer_address};
+use larder_web::{ANSWER_BYTES_MAX, Fetch, Issuer, is_issuer_address};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder};
 
@@ -14,7 +14,6 @@ use crate::config::OidcConfig;
 
 /// A person waits for it.
 const TIME_MAX: Duration = Duration::from_secs(10);
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 const SECRET_BYTES_MAX: u64 = 4096;
 
 struct Https {

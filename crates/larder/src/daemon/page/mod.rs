@@ -275,6 +275,10 @@ impl LogIn for People {
         Some(Standing { role, generation })
     }
 
+    fn entered(&self, name: &str, from: IpAddr, by: &str) {
+        self.handle.came_in(name, from, by);
+    }
+
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
         let file = self.factors.clone();
         Box::pin(async move {
