@@ -175,7 +175,7 @@ def test_a_bench_is_run_watched_and_stopped_by_the_page(own, browser, folder):  
         # It is seen by itself, and by somebody else.
         wait_for(lambda: browser.run("return document.querySelector('#live [role=progressbar]')?.getAttribute('aria-valuenow') > 0"), limit_s=60)
         assert "mine <b>" in visitor(daemon).get("/+/care/bench")[1].replace("&#60;", "<").replace("&#62;", ">")
-        assert json.loads(daemon.run("history", "--json").stdout)
+        assert "StartBench" in daemon.run("audit", "--json", check=True).stdout
         start(more=str(measured))
         wait_for(lambda: "two would measure each other" in said(browser), told=lambda: said(browser))
         browser.driver.find_element(By.CSS_SELECTOR, "form[action='/+/care/bench/stop'] button").click()

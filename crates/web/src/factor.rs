@@ -240,7 +240,8 @@ impl Factors {
     /// The passkey of that id for a name of this box, and its user.
     pub fn passkey(&self, id: &str, party: &str) -> Option<(String, Passkey)> {
         let table = self.table.lock();
-        let mut all = table.kept.of.iter().flat_map(|(user, factor)| factor.passkeys.iter().map(move |key| (user, key)));
+        let mut all =
+            table.kept.of.iter().flat_map(|(user, factor)| factor.passkeys.iter().map(move |key| (user, key)));
         all.find(|(_, key)| key.id == id && key.party == party).map(|(user, key)| (user.clone(), key.clone()))
     }
 
@@ -319,8 +320,11 @@ impl Factors {
         self.change_passkey(user, id, count, keep).await?;
         match is_copied {
             false => Ok(()),
-            true => Err(Failure::new(FailureKind::Denied, "the counter of the passkey went back: somebody has a copy of it")
-                .action("Log in by another factor, and remove the passkey")),
+            true => Err(Failure::new(
+                FailureKind::Denied,
+                "the counter of the passkey went back: somebody has a copy of it",
+            )
+            .action("Log in by another factor, and remove the passkey")),
         }
     }
 

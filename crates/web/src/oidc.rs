@@ -239,7 +239,8 @@ impl Issuer {
     /// Where a browser goes to log in (Core 3.1.2.1).
     pub async fn way(&self, bound: &Bound<'_>, now: Duration) -> Result<String, Trouble> {
         let document = self.document(now).await?;
-        let challenge = Base64UrlUnpadded::encode_string(digest::digest(&digest::SHA256, bound.proof.as_bytes()).as_ref());
+        let challenge =
+            Base64UrlUnpadded::encode_string(digest::digest(&digest::SHA256, bound.proof.as_bytes()).as_ref());
         let asked = query(&[
             ("response_type", "code"),
             ("scope", "openid profile email"),
@@ -332,7 +333,9 @@ fn named(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i
         // 9; a time that is no number is no time in the future
         () if !(claims.exp > now - SKEW_SECS as f64) => Err(refused("its token is over: compare the clocks")),
         // 10
-        () if !(claims.iat < now + SKEW_SECS as f64) || claims.nbf.is_some_and(|nbf| !(nbf < now + SKEW_SECS as f64)) => {
+        () if !(claims.iat < now + SKEW_SECS as f64)
+            || claims.nbf.is_some_and(|nbf| !(nbf < now + SKEW_SECS as f64)) =>
+        {
             Err(refused("its token is of the future: compare the clocks"))
         }
         // 11
@@ -442,8 +445,10 @@ mod tests {
         fn keys(&self, kid: &str) -> Keys {
             let point = self.0.public_key().as_ref();
             let text = Base64UrlUnpadded::encode_string;
-            Keys { keys: vec![json!({"kty": "EC", "crv": "P-256", "kid": kid, "use": "sig",
-                "x": text(&point[1..33]), "y": text(&point[33..])})] }
+            Keys {
+                keys: vec![json!({"kty": "EC", "crv": "P-256", "kid": kid, "use": "sig",
+                "x": text(&point[1..33]), "y": text(&point[33..])})],
+            }
         }
     }
 
@@ -514,7 +519,8 @@ mod tests {
 
     #[test]
     fn addresses_are_secure_or_here() {
-        for fine in ["https://id.example.org/realm", "http://127.0.0.1:8080", "http://localhost/x?y", "http://[::1]:1/"] {
+        for fine in ["https://id.example.org/realm", "http://127.0.0.1:8080", "http://localhost/x?y", "http://[::1]:1/"]
+        {
             assert!(is_issuer_address(fine), "{fine}");
         }
         for bad in [

@@ -22,8 +22,8 @@ use crate::form::Form;
 use crate::login::LogIn;
 use crate::oidc::Issuer;
 use crate::pages::{
-    account, alerts, care, change, charts, config, connections, explain, factor, found, home, issuer, keys, log, log_in, measure,
-    passkey, people, power, sharing, storage, volume,
+    account, alerts, care, change, charts, config, connections, explain, factor, found, home, issuer, keys, log,
+    log_in, measure, passkey, people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
@@ -219,7 +219,12 @@ impl Web {
     }
 
     /// People may log in by an issuer of OpenID Connect, too.
-    pub fn with_issuer(ask: Arc<dyn Ask>, log_in: Arc<dyn LogIn>, options: (Arc<dyn Clock>, Options), issuer: Option<Issuer>) -> Self {
+    pub fn with_issuer(
+        ask: Arc<dyn Ask>,
+        log_in: Arc<dyn LogIn>,
+        options: (Arc<dyn Clock>, Options),
+        issuer: Option<Issuer>,
+    ) -> Self {
         let mut server = Server::new(ask, log_in, options.0, options.1);
         server.issuer = issuer;
         Self(Arc::new(server))

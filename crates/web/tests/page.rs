@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
@@ -18,8 +16,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
 use larder_base::{Clock, SystemClock};
 use larder_web::{
-    Act, Ask, Asker, BASE, Body, Fetch, Issuer, IssuerOptions, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web,
-    may,
+    Act, Ask, Asker, BASE, Body, Fetch, Issuer, IssuerOptions, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing,
+    Web, may,
 };
 use serde_json::{Value, json};
 
@@ -1327,7 +1325,9 @@ impl Soft {
     }
 
     fn client(kind: &str, question: &Value) -> Vec<u8> {
-        json!({"type": kind, "challenge": question["challenge"], "origin": "http://nas.local:10443"}).to_string().into_bytes()
+        json!({"type": kind, "challenge": question["challenge"], "origin": "http://nas.local:10443"})
+            .to_string()
+            .into_bytes()
     }
 
     fn make(&self, question: &Value) -> Vec<(&'static str, String)> {
@@ -1335,7 +1335,8 @@ impl Soft {
         let key = [&[0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32][..], &point[1..33], &[0x22, 0x58, 32], &point[33..]];
         let data = [&self.data(64)[..], &[0; 16], &[0, 16], self.id(), &key.concat()].concat();
         let object =
-            [b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x58", &[u8::try_from(data.len()).unwrap()][..], &data].concat();
+            [b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x58", &[u8::try_from(data.len()).unwrap()][..], &data]
+                .concat();
         vec![("client", url64(&Self::client("webauthn.create", question))), ("attestation", url64(&object))]
     }
 
@@ -1414,7 +1415,10 @@ async fn a_passkey_is_a_second_factor_and_a_first_one() {
     assert!(unknown.status == StatusCode::UNAUTHORIZED && unknown.text.contains("who you are"));
     soft.verifies = true;
     for wrong in ["", "another"] {
-        assert_eq!(trial.post_owned(&before, "/login/passkey", &soft.sign(&asked, wrong)).await.status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            trial.post_owned(&before, "/login/passkey", &soft.sign(&asked, wrong)).await.status,
+            StatusCode::UNAUTHORIZED
+        );
     }
     let form = trial.get(&Browser::default(), "/login").await;
     let thief = Browser { token: form.cookie(), csrf: form.csrf() };
@@ -1465,7 +1469,9 @@ struct Office {
 impl Fetch for Office {
     fn get(&self, url: String) -> BoxFuture<'_, Result<Bytes, String>> {
         let answer = self.answers.lock().unwrap().get(&url).cloned();
-        Box::pin(async move { answer.map(|answer| Bytes::from(answer.to_string())).ok_or("it cannot be reached".to_owned()) })
+        Box::pin(async move {
+            answer.map(|answer| Bytes::from(answer.to_string())).ok_or("it cannot be reached".to_owned())
+        })
     }
 
     fn post(&self, url: String, form: String, basic: Option<(String, String)>) -> BoxFuture<'_, Result<Bytes, String>> {
@@ -1509,7 +1515,10 @@ impl Office {
             "preferred_username": user});
         let message = format!("{}.{}", part(json!({"alg": "ES256", "kid": kid})), part(claims));
         let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-        self.set("/token", json!({"id_token": format!("{message}.{}", url64(signature.as_ref())), "access_token": "x"}));
+        self.set(
+            "/token",
+            json!({"id_token": format!("{message}.{}", url64(signature.as_ref())), "access_token": "x"}),
+        );
     }
 }
 
@@ -1591,7 +1600,11 @@ async fn people_log_in_by_an_issuer() {
     office.answers.lock().unwrap().remove(&format!("{ISSUER}/token"));
     let (browser, state, _, _) = begin().await;
     let away = finish(&browser, &state).await;
-    assert!(away.status == StatusCode::SERVICE_UNAVAILABLE && away.text.contains("Your password here works"), "{}", away.text);
+    assert!(
+        away.status == StatusCode::SERVICE_UNAVAILABLE && away.text.contains("Your password here works"),
+        "{}",
+        away.text
+    );
     trial.log_in("owner").await;
     // A browser that was refused shows nothing of what the issuer's address said.
     let strange = trial.get(&browser, "/login/back?error=%3Cb%3E&state=%22%3E%3Cscript%3E").await.text;
@@ -1607,7 +1620,13 @@ async fn a_bench_is_started_watched_and_stopped() {
     let owner = trial.log_in("owner").await;
     let page = trial.get(&owner, "/care/bench").await.text;
     assert!(page.contains("51 %") && page.contains("123 MB/s, 118 IOPS") && page.contains("value=\"/mnt/files\""));
-    let fields = [("kind", "disk"), ("path", "/mnt/a"), ("more", "/mnt/b\r\n\r\n /dev/sdc "), ("preset", "quick"), ("size", "1G")];
+    let fields = [
+        ("kind", "disk"),
+        ("path", "/mnt/a"),
+        ("more", "/mnt/b\r\n\r\n /dev/sdc "),
+        ("preset", "quick"),
+        ("size", "1G"),
+    ];
     trial.post(&owner, "/care/bench/start", &fields).await;
     let share = [("kind", "share"), ("target", "smb://nas/x"), ("user", "me"), ("password", " p "), ("preset", "iops")];
     trial.post(&owner, "/care/bench/start", &share).await;
@@ -1627,15 +1646,21 @@ async fn a_bench_is_started_watched_and_stopped() {
 async fn a_pool_on_other_disks_is_shown_before_it_is_opened() {
     let trial = Trial::new();
     let mut found = found();
-    let old = |missing: usize| json!({"name": "old", "layout": "mirror", "folders": ["/mnt/x/larder"], "missing": missing,
-        "is_importable": true});
+    let old = |missing: usize| {
+        json!({"name": "old", "layout": "mirror", "folders": ["/mnt/x/larder"], "missing": missing,
+        "is_importable": true})
+    };
     found["pools"] = json!([old(1), {"name": "tank", "layout": "mirror", "folders": ["/mnt/a"], "missing": 0, "is_importable": true}]);
     trial.daemon.set("GET /v1/disks", found);
     trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 0)])]));
     trial.daemon.set("POST /v1/pools/import", pool("ONLINE", &[disk("x", "ONLINE", 0)]));
     let owner = trial.log_in("owner").await;
     let page = trial.get(&owner, "/storage/found").await.text;
-    assert!(page.contains("These disks hold a larder: old") && page.contains("1 disk is missing") && !page.contains("larder: tank"));
+    assert!(
+        page.contains("These disks hold a larder: old")
+            && page.contains("1 disk is missing")
+            && !page.contains("larder: tank")
+    );
     for (typed, folder) in [("x", "/mnt/x/larder"), ("old", "/etc")] {
         trial.post(&owner, "/storage/import", &[("pool", "old"), ("folder", folder), ("typed", typed)]).await;
     }

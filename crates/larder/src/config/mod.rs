@@ -52,11 +52,11 @@ pub(crate) mod user;
 
 use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
+use larder_web::IssuerOptions;
 pub(crate) use mount::{MountConfig, mount_options};
 use names::check_domain;
 pub(crate) use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
-use larder_web::IssuerOptions;
 use page::USUAL_CLAIM;
 pub(crate) use page::{OidcConfig, PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};

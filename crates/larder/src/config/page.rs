@@ -93,7 +93,10 @@ mod tests {
         );
         let text = "[page]\noidc = { issuer = \"https://id.example.org/x\", client_id = \"nas\", client_secret_file = \"oidc\" }";
         let oidc = parsed(text).unwrap().oidc.unwrap();
-        assert_eq!((oidc.options.user_claim.as_str(), oidc.options.label.as_str()), ("preferred_username", "id.example.org"));
+        assert_eq!(
+            (oidc.options.user_claim.as_str(), oidc.options.label.as_str()),
+            ("preferred_username", "id.example.org")
+        );
         assert_eq!(oidc.secret_file, Some("/oidc".into()));
         for (text, why) in [
             ("[page]\nlisten = \"nowhere\"", "2:10"),
@@ -102,7 +105,10 @@ mod tests {
             ("[page]\nport = 1", "port"),
             ("[page.oidc]\nissuer = \"http://id.example.org\"\nclient_id = \"a\"", "not the address of an issuer"),
             ("[page.oidc]\nissuer = \"https://id.example.org\"\nclient_id = \"\"", "1 to 200"),
-            ("[page.oidc]\nissuer = \"https://id.example.org\"\nclient_id = \"a\"\nclient_secret = \"b\"", "client_secret"),
+            (
+                "[page.oidc]\nissuer = \"https://id.example.org\"\nclient_id = \"a\"\nclient_secret = \"b\"",
+                "client_secret",
+            ),
         ] {
             assert!(parsed(text).unwrap_err().contains(why), "{text}");
         }

@@ -32,6 +32,7 @@ use crate::machine;
 
 pub(crate) mod api;
 mod applying;
+mod bench_runs;
 mod benches;
 pub(crate) mod box_record;
 pub(crate) mod bucket;

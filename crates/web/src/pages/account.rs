@@ -2,15 +2,15 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeUserKeys, GetAudit, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink,
-    RevokeToken, SetPassword,
+    ChangeUserKeys, GetAudit, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers,
+    RevokeLink, RevokeToken, SetPassword,
 };
-use larder_api::{AuditQuery, Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
+use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
-use super::passkey::PasskeyView;
+use super::passkey_question::PasskeyView;
+use super::password::knows_password;
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
-use crate::login::Refusal;
 use crate::note::Note;
 use crate::text::{Moment, duration, percent, size, weekday};
 use crate::visit::{Answer, Frame, Local, Outcome, Theme, Visit, page as show};
@@ -183,21 +183,6 @@ fn back(visit: &Visit<'_>, outcome: Result<Note, Failure>) -> Answer {
 pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
     let to = Local::read(visit.form.text("back")).unwrap_or(Local::of("/"));
     Ok(Outcome::Choose(to, Theme::of(visit.form.text("theme"))))
-}
-
-/// `browsers.password_again`
-pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
-    let given = visit.form.get("current").unwrap_or_default().to_owned();
-    let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
-        Ok(_) => return Ok(()),
-        Err(refusal) => refusal,
-    };
-    let text = match refusal {
-        Refusal::Wrong => "nothing was changed: the current password is wrong".to_owned(),
-        Refusal::Wait(time) => format!("too many wrong passwords: try again in {}", duration(time.as_secs().max(1))),
-        Refusal::Unavailable(why) => format!("the current password could not be checked: {why}"),
-    };
-    Err(Failure::new(FailureKind::Denied, text))
 }
 
 pub async fn set_password(visit: &Visit<'_>) -> Answer {

@@ -4,8 +4,8 @@ use askama::Template;
 use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
-use super::account::knows_password;
-use super::passkey;
+use super::passkey_question;
+use super::password::knows_password;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::note::Note;
 use crate::text::duration;
@@ -41,7 +41,7 @@ pub fn ask(visit: &Visit<'_>, status: StatusCode, next: &Local, token: String, r
     let mut frame = visit.frame("", "Log in");
     frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
     let user = visit.server.factors.waits(&token, visit.now()).map(|(user, _)| user);
-    let passkey = user.and_then(|user| passkey::second_question(visit, &user, &token));
+    let passkey = user.and_then(|user| passkey_question::second_question(visit, &user, &token));
     let page = CodePage { frame, next: next.path().to_owned(), refusal, passkey };
     Ok(Outcome::Form(status, rendered(&page)?, token))
 }

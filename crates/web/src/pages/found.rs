@@ -66,7 +66,8 @@ pub async fn import(visit: &Visit<'_>) -> Answer {
         let is_it = |pool: &&PoolOnDisks| {
             pool.name == name && pool.folders.first().and_then(|first| first.to_str()) == Some(folder.as_str())
         };
-        let pool = found.iter().find(is_it).ok_or_else(|| Failure::not_found(format!("no disks hold the pool {name} now")))?;
+        let pool =
+            found.iter().find(is_it).ok_or_else(|| Failure::not_found(format!("no disks hold the pool {name} now")))?;
         let request = PoolImport {
             disks: pool.folders.clone(),
             force: visit.form.is_checked("force"),

@@ -25,9 +25,10 @@ fn redirect_address(visit: &Visit<'_>) -> String {
 fn refused(visit: &Visit<'_>, issuer: &Issuer, next: Local, trouble: &Trouble) -> Answer {
     let label = issuer.label();
     let (status, text) = match trouble {
-        Trouble::Away(why) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{label} does not answer as it should: {why}. Your password here works."))
-        }
+        Trouble::Away(why) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("{label} does not answer as it should: {why}. Your password here works."),
+        ),
         Trouble::Refused(why) => (StatusCode::UNAUTHORIZED, format!("{label} did not let you in: {why}.")),
         Trouble::KeyUnknown => (StatusCode::UNAUTHORIZED, format!("{label} signed with an unknown key.")),
     };

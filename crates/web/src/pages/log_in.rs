@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use larder_api::Failure;
 use larder_base::hex;
 
-use super::{factor, passkey};
+use super::{factor, passkey_question};
 use crate::asset as assets;
 use crate::login::Refusal;
 use crate::note::Note;
@@ -90,7 +90,7 @@ pub fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, ref
     frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
     let page = LogInPage {
         frame,
-        passkey: passkey::first_question(visit, &token),
+        passkey: passkey_question::first_question(visit, &token),
         issuer: visit.server.issuer.as_ref().map(|issuer| (issuer.label().to_owned(), issuer_href(&next))),
         next: next.path().to_owned(),
         name: name.to_owned(),

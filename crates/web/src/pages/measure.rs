@@ -9,9 +9,7 @@ use larder_api::endpoints::{
     CompareBenches, GetBench, GetBenchState, GetBenches, GetMounts, GetPoolsKnown, RemoveBench, RunDoctor, StartBench,
     StopBench,
 };
-use larder_api::{
-    BenchCompare, BenchKept, BenchRunning, BenchStart, BenchState, BenchSubject, DoctorReport, Failure,
-};
+use larder_api::{BenchCompare, BenchKept, BenchRunning, BenchStart, BenchState, BenchSubject, DoctorReport, Failure};
 
 use super::storage::size_of;
 use crate::ask;

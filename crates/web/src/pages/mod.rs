@@ -17,6 +17,8 @@ pub mod log;
 pub mod log_in;
 pub mod measure;
 pub mod passkey;
+pub mod passkey_question;
+pub mod password;
 pub mod people;
 mod pools;
 pub mod power;

@@ -1,80 +1,22 @@
 //! Passkeys: added, named and removed by their user; a second factor after the password, or the whole log-in where the authenticator
 //! knows its person.
 
-use std::time::Duration;
-
 use askama::Template;
 use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::account::knows_password;
 use super::factor::{self, RecoveryPage};
 use super::log_in;
+use super::passkey_question::{ADD, FIRST, SECOND, listed, millis};
+use super::password::knows_password;
 use crate::factor::Passkey;
 use crate::note::Note;
 use crate::passkey::{self, ALGORITHMS, Party};
-use crate::text::Moment;
 use crate::ticket::{GOOD_FOR, Ticket, Tickets};
 use crate::visit::{Answer, Frame, Local, Outcome, Visit, page as show, rendered};
 
-/// Purposes of tickets: the question of one is no answer to another.
-const ADD: &str = "passkey add";
-const FIRST: &str = "passkey first";
-const SECOND: &str = "passkey second";
 const NAME_CHARS_MAX: usize = 60;
-
-pub struct PasskeyView {
-    pub id: String,
-    pub name: String,
-    pub party: String,
-    pub made: Moment,
-    pub used: Option<Moment>,
-}
-
-impl PasskeyView {
-    pub fn of(one: &Passkey) -> Self {
-        let moment = |secs: i64| Moment::of_ms(secs.saturating_mul(1000));
-        Self {
-            id: one.id.clone(),
-            name: one.name.clone(),
-            party: one.party.clone(),
-            made: moment(one.made_secs),
-            used: one.used_secs.map(moment),
-        }
-    }
-}
-
-fn listed<'a>(all: impl Iterator<Item = &'a Passkey>) -> Vec<Value> {
-    all.map(|one| json!({"type": "public-key", "id": one.id})).collect()
-}
-
-fn millis(time: Duration) -> u64 {
-    time.as_secs() * 1000
-}
-
-/// The question for a log-in without a password (WebAuthn 5.5).
-pub fn first_question(visit: &Visit<'_>, token: &str) -> Option<String> {
-    let party = visit.server.party(&visit.host)?;
-    let challenge = visit.server.tickets.draw(FIRST, token, "", visit.now());
-    let asked = json!({"challenge": challenge, "rpId": party.id, "userVerification": "required",
-        "timeout": millis(GOOD_FOR)});
-    Some(asked.to_string())
-}
-
-/// The question after the password. `None`: the user has no passkey for this name.
-pub fn second_question(visit: &Visit<'_>, user: &str, token: &str) -> Option<String> {
-    let party = visit.server.party(&visit.host)?;
-    let own = visit.server.factors.passkeys(user);
-    let allowed = listed(own.iter().filter(|one| one.party == party.id));
-    if allowed.is_empty() {
-        return None;
-    }
-    let challenge = visit.server.tickets.draw(SECOND, token, user, visit.now());
-    let asked = json!({"challenge": challenge, "rpId": party.id, "allowCredentials": allowed,
-        "userVerification": "discouraged", "timeout": millis(GOOD_FOR)});
-    Some(asked.to_string())
-}
 
 struct Answered {
     party: Party,
@@ -205,9 +147,7 @@ pub async fn begin(visit: &Visit<'_>) -> Answer {
         Ok((name, question.to_string()))
     };
     match asked.await {
-        Ok((name, question)) => {
-            show(&PasskeyPage { frame: visit.frame("me", "Add a passkey"), name, question })
-        }
+        Ok((name, question)) => show(&PasskeyPage { frame: visit.frame("me", "Add a passkey"), name, question }),
         Err(failure) => visit.back(Local::of("/me"), Err(failure)),
     }
 }

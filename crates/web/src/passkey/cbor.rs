@@ -115,8 +115,11 @@ mod tests {
     /// RFC 8949, appendix A.
     #[test]
     fn examples_of_the_standard() {
-        let read = |text: &str| Value::read(&larder_base::hex::decode(text).unwrap().leak()[..]).map(|(value, _)| value);
-        for (text, int) in [("00", 0), ("17", 23), ("1818", 24), ("1903e8", 1000), ("1a000f4240", 1_000_000), ("3903e7", -1000)] {
+        let read =
+            |text: &str| Value::read(&larder_base::hex::decode(text).unwrap().leak()[..]).map(|(value, _)| value);
+        for (text, int) in
+            [("00", 0), ("17", 23), ("1818", 24), ("1903e8", 1000), ("1a000f4240", 1_000_000), ("3903e7", -1000)]
+        {
             assert_eq!(read(text), Some(Value::Int(int)));
         }
         assert_eq!(read("1b7fffffffffffffff"), Some(Value::Int(i64::MAX)));

@@ -89,7 +89,8 @@ impl Fetch for Https {
             let read = tokio::task::spawn_blocking(move || {
                 use std::io::Read;
                 let mut text = String::new();
-                let found = std::fs::File::open(&file).and_then(|file| file.take(SECRET_BYTES_MAX).read_to_string(&mut text));
+                let found =
+                    std::fs::File::open(&file).and_then(|file| file.take(SECRET_BYTES_MAX).read_to_string(&mut text));
                 found.map_err(|e| format!("the secret in {} cannot be read: {e}", file.display()))?;
                 let text = text.trim().to_owned();
                 let is_fit = !text.is_empty() && !text.contains(char::is_control);

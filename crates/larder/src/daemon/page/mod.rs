@@ -169,11 +169,8 @@ impl Guest for PageGuest {
             return None;
         }
         let known = self.web.known(headers, true)?;
-        let place = |place: Place| GuestPlace {
-            href: place.href,
-            name: place.name,
-            is_files: place.section == FILES_SECTION,
-        };
+        let place =
+            |place: Place| GuestPlace { href: place.href, name: place.name, is_files: place.section == FILES_SECTION };
         Some(GuestUser {
             name: known.user,
             csrf: known.csrf,

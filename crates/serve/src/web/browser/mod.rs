@@ -194,7 +194,7 @@ pub async fn get(context: Context, session: Option<Session>, query: &str) -> Ans
     let visit = Visit { context, query: Form::parse(query.as_bytes()), session, link: None };
     match page(visit).await {
         Err(fail) if is_page && fail.status != StatusCode::NOT_MODIFIED => {
-            Ok(failure(&fail, Some((&user, own.as_ref())), is_head))
+            Ok(failure(&fail, Some((user.as_str(), own.as_ref())), is_head))
         }
         answer => answer,
     }
@@ -289,6 +289,7 @@ pub fn check_token(session: Option<&Session>, headers: &HeaderMap, form: Option<
 pub async fn post(context: Context, session: Option<Session>, query: &str, tls: bool, body: &[u8]) -> Answer {
     let form = Form::parse(body);
     let query = Form::parse(query.as_bytes());
+    let own = session.clone();
     let (is_page, user) = (
         text(&context.headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html")),
         context.user.name.clone(),
@@ -298,7 +299,7 @@ pub async fn post(context: Context, session: Option<Session>, query: &str, tls: 
         Err(fail) => Err(fail),
     };
     match done {
-        Err(fail) if is_page => Ok(failure(&fail, Some((&user, None)), false)),
+        Err(fail) if is_page => Ok(failure(&fail, Some((user.as_str(), own.as_ref())), false)),
         done => done,
     }
 }
