@@ -8,7 +8,7 @@
 //! - `factors.damage_opens_nothing`: while the file cannot be read, nobody logs in.
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
-//! - `factors.passkey_of_one`: a passkey belongs to one user and one name of this box. One whose counter went back was copied, and opens
+//! - `factors.passkey_of_one`: a passkey belongs to one user (not to the next one of that name) and one name of this box. One whose counter went back was copied, and opens
 //!   nothing.
 
 use std::collections::{BTreeMap, HashMap};
@@ -70,6 +70,8 @@ pub struct Passkey {
     /// What the authenticator calls the user: random, the same for all passkeys of a user.
     pub handle: String,
     pub name: String,
+    /// Of the user, who may be removed while another gets the name.
+    pub uid: u32,
     pub count: u32,
     pub made_secs: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -630,6 +632,7 @@ mod tests {
             party: text("nas"),
             handle: text("h"),
             name: text("n"),
+            uid: 1000,
             count,
             made_secs: AT,
             used_secs: None,

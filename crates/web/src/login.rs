@@ -15,6 +15,8 @@ pub struct Standing {
     pub role: Role,
     /// Changes with the password, so that sessions of an older one end.
     pub generation: u64,
+    /// Never given again: tells users apart who had the same name.
+    pub uid: u32,
 }
 
 /// Reasons not to let somebody in.

@@ -90,6 +90,7 @@ impl Recorded {
 struct People {
     /// The file of second factors.
     factors: Mutex<Vec<u8>>,
+    uid: Mutex<u32>,
     /// Log-ins without the password.
     entered: Mutex<Vec<String>>,
     is_disk_full: std::sync::atomic::AtomicBool,
@@ -115,7 +116,11 @@ impl LogIn for People {
             _ => Role::User,
         };
         let generation = *self.generation.lock().unwrap();
-        (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing { role, generation })
+        (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing {
+            role,
+            generation,
+            uid: *self.uid.lock().unwrap(),
+        })
     }
 
     fn entered(&self, name: &str, _: IpAddr, by: &str) {
@@ -1434,6 +1439,15 @@ async fn a_passkey_is_a_second_factor_and_a_first_one() {
     soft.count = 1;
     let copied = trial.post_owned(&thief, "/login/passkey", &soft.sign(&asked, &handle)).await;
     assert!(copied.status == StatusCode::UNAUTHORIZED && copied.text.contains("copy"), "{}", copied.text);
+
+    // Another user of that name is another user.
+    *trial.people.uid.lock().unwrap() = 7;
+    let form = trial.get(&Browser::default(), "/login").await;
+    let thief = Browser { token: form.cookie(), csrf: form.csrf() };
+    soft.count = 9;
+    let other = trial.post_owned(&thief, "/login/passkey", &soft.sign(&question(&form.text), &handle)).await;
+    assert!(other.status == StatusCode::UNAUTHORIZED && other.text.contains("another user"), "{}", other.text);
+    *trial.people.uid.lock().unwrap() = 0;
 
     // It has a name, and ends by the password.
     let id = url64(soft.id());

@@ -51,7 +51,8 @@ async fn signed(visit: &Visit<'_>, answer: &Answered, is_first: bool) -> Result<
     let (user, known) = found.ok_or_else(|| refused("this passkey is not known here"))?;
     // WebAuthn 7.2 step 6.
     let handle = visit.form.text("handle");
-    let is_other = (is_first || !handle.is_empty()) && handle != known.handle;
+    let is_gone = visit.server.log_in.standing(&user).is_none_or(|standing| standing.uid != known.uid);
+    let is_other = is_gone || (is_first || !handle.is_empty()) && handle != known.handle;
     if is_other || (!is_first && user != answer.ticket.text) {
         return Err(refused("this passkey is of another user"));
     }
@@ -171,7 +172,10 @@ pub async fn add(visit: &Visit<'_>) -> Answer {
         if !visit.server.tickets.use_up(&answer.ticket, visit.now()) {
             return Err(refused("the question was answered already"));
         }
+        let standing = visit.server.log_in.standing(visit.user());
+        let standing = standing.ok_or_else(|| refused("there is no such user any more"))?;
         let kept = Passkey {
+            uid: standing.uid,
             id: passkey::base64(&made.id),
             key: passkey::base64(&made.key),
             handle: handle(visit, &answer.ticket.nonce),

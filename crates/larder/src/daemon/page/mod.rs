@@ -259,7 +259,8 @@ impl LogIn for People {
     }
 
     fn standing(&self, name: &str) -> Option<Standing> {
-        let password = self.handle.user(name)?.password.clone();
+        let user = self.handle.user(name)?;
+        let password = user.password.clone();
         let role = match self.entitlements.now().roles.get(name)? {
             UserRole::Owner => Role::Owner,
             UserRole::User => Role::User,
@@ -269,7 +270,7 @@ impl LogIn for People {
         // Without one nobody logs in but by the issuer.
         let hash = Sha256::digest(password.map(|password| password.to_text()).unwrap_or_default());
         let generation = u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default());
-        Some(Standing { role, generation })
+        Some(Standing { role, generation, uid: user.uid })
     }
 
     fn entered(&self, name: &str, from: IpAddr, by: &str) {
