@@ -1943,6 +1943,10 @@ async fn forms_and_routes_meet() {
         .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));
     let sent = json!({"volume": "tank/files", "to": "far:tank/copy", "sent_bytes": 0, "late": false});
     trial.daemon.set("GET /v1/replications", json!({"replications": [sent]}));
+    let mut disks = found();
+    disks["pools"] =
+        json!([{"name": "old", "layout": "mirror", "folders": ["/mnt/x"], "missing": 1, "is_importable": true}]);
+    trial.daemon.set("GET /v1/disks", disks);
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
     let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);
