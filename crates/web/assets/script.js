@@ -22,7 +22,7 @@
   const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, '+').replace(/_/g, '/')), (one) => one.charCodeAt(0));
   const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, '-').replace(/\//g, '_').replace(/=+$/, '');
   const question = (form) => {
-    const asked = JSON.parse(form.dataset.passkey);
+    const asked = JSON.parse(form.querySelector('[data-question]').value);
     const known = (list) => (list || []).map((one) => ({ ...one, id: bytes(one.id) }));
     asked.challenge = bytes(asked.challenge);
     if (!asked.user) return navigator.credentials.get({ publicKey: { ...asked, allowCredentials: known(asked.allowCredentials) } });

@@ -1362,7 +1362,7 @@ impl Soft {
 
 /// The question that a page has for the browser.
 fn question(page: &str) -> Value {
-    let text = between(page, "data-passkey=\"", "\"").replace("&#34;", "\"").replace("&quot;", "\"");
+    let text = between(page, "data-question value=\"", "\"").replace("&#34;", "\"").replace("&quot;", "\"");
     serde_json::from_str(&text).unwrap()
 }
 
@@ -1737,6 +1737,8 @@ async fn no_name_brings_markup_into_a_page() {
     for pointer in ["/disks/0/model", "/disks/0/serial", "/disks/0/device", "/folders/0/path", "/folders/0/disks/0"] {
         *evil_found.pointer_mut(pointer).unwrap() = json!(EVIL);
     }
+    evil_found["pools"] =
+        json!([{"name": EVIL, "layout": EVIL, "folders": [EVIL], "missing": 1, "is_importable": true}]);
     d.set("GET /v1/disks", evil_found);
     let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);

@@ -145,7 +145,7 @@ impl BenchFragment {
 #[template(path = "bench.html")]
 struct BenchPage {
     frame: Frame,
-    state: String,
+    progress: String,
     disks: Vec<String>,
     /// The folder, and the volume that is mounted there.
     mounts: Vec<(String, String)>,
@@ -167,7 +167,7 @@ pub async fn bench(visit: &Visit<'_>) -> Answer {
     };
     let frame = visit.frame("care", "Benches");
     let state = visit.ask(GetBenchState).await?;
-    let state = rendered(&BenchFragment::of(state, frame.csrf.clone(), frame.changes_storage()))?;
+    let progress = rendered(&BenchFragment::of(state, frame.csrf.clone(), frame.changes_storage()))?;
     let shown = |path: &std::path::Path| path.to_str().map(str::to_owned);
     let pools = visit.ask(GetPoolsKnown).await?;
     let disks = pools.iter().flat_map(|pool| &pool.disks).filter(|disk| disk.state == "ONLINE");
@@ -175,7 +175,7 @@ pub async fn bench(visit: &Visit<'_>) -> Answer {
     let mounts = visit.ask(GetMounts).await?;
     let mounts = mounts.iter().filter(|mount| !mount.read_only);
     let mounts = mounts.filter_map(|mount| Some((shown(&mount.dir)?, mount.volume.clone()))).collect();
-    show(&BenchPage { frame, state, disks, mounts, kept: kept.iter().map(BenchView::of).collect(), title, report })
+    show(&BenchPage { frame, progress, disks, mounts, kept: kept.iter().map(BenchView::of).collect(), title, report })
 }
 
 pub async fn bench_live(visit: &Visit<'_>) -> Answer {

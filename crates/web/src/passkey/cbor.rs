@@ -102,7 +102,8 @@ fn value(bytes: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
             }
             Value::Map(all)
         }
-        7 if argument <= 23 => Value::Simple(u8::try_from(argument).ok()?),
+        // Behind a longer head are floats.
+        7 if bytes.first().is_some_and(|first| first & 31 < 24) => Value::Simple(u8::try_from(argument).ok()?),
         _ => return None,
     };
     Some((value, rest))
