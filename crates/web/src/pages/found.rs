@@ -14,6 +14,8 @@ pub struct FoundView {
     pub name: String,
     pub layout: String,
     pub folders: Vec<String>,
+    /// Names the pool in the form: another may be called the same.
+    pub first_folder: String,
     pub disks: String,
     pub missing: String,
     pub is_importable: bool,
@@ -25,6 +27,7 @@ impl FoundView {
             name: pool.name.clone(),
             layout: pool.layout.clone(),
             folders: pool.folders.iter().map(|folder| folder.display().to_string()).collect(),
+            first_folder: pool.folders.first().map(|first| first.display().to_string()).unwrap_or_default(),
             disks: counted(pool.folders.len(), "disk is there", "disks are there"),
             missing: match pool.missing {
                 0 => String::new(),
