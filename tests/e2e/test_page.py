@@ -636,8 +636,19 @@ def test_the_file_view_has_the_log_in_of_the_page(daemon, browser):
         assert made == 201
         refused = browser.run("return fetch('other', {method: 'MKCOL'}).then((answer) => answer.status)")
         assert refused == 403, "a change needs the page's token"
-        browser.driver.find_element(By.CSS_SELECTOR, "details.user summary").click()
-        browser.driver.find_element(By.CSS_SELECTOR, "details.user form button").click()
+        # One frame: the navigation of the page is around the files, and leads back.
+        places = "return [...document.querySelectorAll('header nav[aria-label=Main] a')].map((one) => [one.textContent, one.getAttribute('href')])"
+        around = browser.run(places)
+        for size in [(360, 780), WIDE]:
+            for dark in (False, True):
+                browser.visit(browser.driver.current_url, size, dark)
+                assert not axe.violations(browser) and not browser.out_of_the_page(), (size, dark)
+        browser.driver.find_element(By.LINK_TEXT, "Account").click()
+        assert around == browser.run(places) == [["Files", "/?shares"], ["Account", "/+/me"]]
+        browser.driver.find_element(By.CSS_SELECTOR, "button[value=dark]").click()
+        browser.driver.find_element(By.LINK_TEXT, "Files").click()
+        assert browser.run("return document.documentElement.dataset.theme") == "dark"
+        browser.driver.find_element(By.CSS_SELECTOR, "form.out button").click()
         wait_for(lambda: browser.driver.find_elements(By.ID, "password"))
         browser.visit(daemon.info["page"]["url"] + daemon.share + "/")
         assert browser.driver.find_elements(By.ID, "password"), "one log-out for both"
@@ -772,7 +783,7 @@ def test_axe_finds_nothing_on_any_page(daemon, browser):
     pages = ["", "storage", "storage/change?pool=tank&change=replace", "storage/change?pool=tank&change=layout&layout=mirror",
              "volume?name=tank/files", "snapshot?volume=tank/files&name=seen&compare=1", "connections", "sharing", "people", "explain",
              f"explain?user=ann&path=/{daemon.share}&from=", "alerts", "care", "care/config", "care/charts",
-             "care/log", "care/power?settings=a%3D98W:10m+b%3D85W:11m", "care/doctor?run=1", "care/bench", "me"]
+             "care/log", "care/power?settings=a%3D98W:10m+b%3D85W:11m", "care/doctor?run=1", "care/bench", "storage/found", "me"]
     browser.visit(daemon.info["page"]["url"] + "+/login")
     assert not axe.violations(browser)
     with contextlib.closing(enter(daemon, browser)):

@@ -5,12 +5,16 @@
   C3  Power, doctor and kept benches say on the page what the commands say. A name of a bench is no path.
   C4  A minute after a transfer the charts show it, and a restart keeps them.
   C5  A user sees what the own files take up, and nothing of the box.
+  C6  A bench is started, watched and stopped on the page; what it wrote is removed, also where larder stops meanwhile.
 """
 
 import contextlib
 import json
 import re
 
+from selenium.webdriver.common.by import By
+
+import axe
 from browser import PHONE, WIDE
 from conftest import client, payload
 from test_page import Visitor, daemon, ended, enter, own, press, said, visitor  # noqa: F401
@@ -144,3 +148,45 @@ def test_a_user_sees_the_own_room(daemon):  # noqa: F811
     assert "of your 5.00 GiB used" in page, page
     for path in ["", "storage", "connections", "care", "care/log", "care/power", "care/charts", "care/doctor", "care/bench"]:
         assert visitor(daemon, "ann").get("/+/" + path)[0] in (303, 403), path
+
+
+# C6
+
+
+def test_a_bench_is_run_watched_and_stopped_by_the_page(own, browser, folder):  # noqa: F811
+    daemon = own("--page", "127.0.0.1:0").start()
+    measured = folder / "measured"
+    measured.mkdir()
+    with contextlib.closing(enter(daemon, browser)):
+        url = daemon.info["page"]["url"] + "+/care/bench"
+
+        def start(**fields):
+            browser.visit(url)
+            browser.run("document.querySelectorAll('details').forEach((fold) => fold.open = true)")
+            form = browser.driver.find_element(By.CSS_SELECTOR, "input[value=disk]").find_element(By.XPATH, "..")
+            for name, value in fields.items():
+                form.find_element(By.NAME, name).send_keys(value)
+            form.find_element(By.CSS_SELECTOR, "button[type=submit]").click()
+
+        start(more="relative")
+        wait_for(lambda: "no whole path" in said(browser), told=lambda: said(browser))
+        start(more=str(measured), size="64M", title="mine <b>")
+        wait_for(lambda: "The bench runs." in said(browser), told=lambda: said(browser))
+        # It is seen by itself, and by somebody else.
+        wait_for(lambda: browser.run("return document.querySelector('#live [role=progressbar]')?.getAttribute('aria-valuenow') > 0"), limit_s=60)
+        assert "mine <b>" in visitor(daemon).get("/+/care/bench")[1].replace("&#60;", "<").replace("&#62;", ">")
+        assert "StartBench" in daemon.run("audit", "--json", check=True).stdout
+        start(more=str(measured))
+        wait_for(lambda: "two would measure each other" in said(browser), told=lambda: said(browser))
+        browser.driver.find_element(By.CSS_SELECTOR, "form[action='/+/care/bench/stop'] button").click()
+        wait_for(lambda: "it was stopped" in said(browser), limit_s=60, told=lambda: said(browser))
+        assert not list(measured.iterdir()), "what it wrote is removed"
+        for size in [(360, 780), WIDE]:
+            for dark in (False, True):
+                browser.visit(url, size, dark)
+                assert not axe.violations(browser) and not browser.out_of_the_page(), (size, dark)
+        # A daemon that stops takes the files of a bench away, too.
+        start(more=str(measured), size="64M")
+        wait_for(lambda: list(measured.iterdir()), limit_s=60)
+    ended(daemon)
+    assert not list(measured.iterdir())

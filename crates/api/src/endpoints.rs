@@ -231,10 +231,18 @@ endpoints! { $
     GetAwake(): Owner Json GET "/v1/power/awake", () => Report;
     /// Says what limits this box: the machine as it is, and its clients as they are served now. Asks no disk.
     RunDoctor(): Owner Json GET "/v1/doctor", () => DoctorReport;
+    /// Says how far the bench of the daemon is, or how the last one ended.
+    GetBenchState(): Owner Json GET "/v1/bench", () => BenchState;
+    /// Starts a bench; one at a time. Its result is kept in the data folder.
+    StartBench(): Owner Json POST "/v1/bench", BenchStart => BenchState;
+    /// Stops the bench. It takes away what it wrote, and the results so far are kept.
+    StopBench(): Owner Json DELETE "/v1/bench", () => BenchState;
     /// Lists the results of benches in the data folder.
     GetBenches(): Owner Json GET "/v1/benches", () => Vec<BenchKept>;
     /// Shows the result of a bench.
     GetBench(String): Owner Json GET "/v1/benches/{name}", () => Report;
+    /// Removes the result of a bench.
+    RemoveBench(String): Owner Json DELETE "/v1/benches/{name}", () => Done;
     /// Holds two results of benches against each other.
     CompareBenches(): Owner Json POST "/v1/benches/compare", BenchCompare => Report;
 

@@ -5,6 +5,7 @@
 //! same structures. Nothing here does anything: a type, its wire form, and how to carry it.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod care;
 mod charts;
 mod client;
@@ -27,6 +28,7 @@ mod top;
 mod types;
 mod watch;
 
+pub use bench::*;
 pub use care::*;
 pub use charts::{ChartSample, ChartSpan, ChartSpanName, Charts};
 pub use client::{Client, Connect, Connecting, Connection, Download, Lines};

@@ -1,4 +1,4 @@
-// The page works without this. It shows times in the browser's zone, brings the current place of the navigation into view, goes to the log-in when the session of a living part is over, and loads the page again when a living part could not begin.
+// The page works without this. It shows times in the browser's zone, brings the current place of the navigation into view, goes to the log-in when the session of a living part is over, and loads the page again when a living part could not begin. Passkeys alone need it.
 'use strict';
 (() => {
   const zone = (root) => {
@@ -18,6 +18,39 @@
   if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start);
   else start();
   document.addEventListener('htmx:sse:after:message', () => zone(document));
+  // Passkeys: a form has the question, and the browser's answer goes into it. Bytes are base64url in both.
+  const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, '+').replace(/_/g, '/')), (one) => one.charCodeAt(0));
+  const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, '-').replace(/\//g, '_').replace(/=+$/, '');
+  const question = (form) => {
+    const asked = JSON.parse(form.querySelector('[data-question]').value);
+    const known = (list) => (list || []).map((one) => ({ ...one, id: bytes(one.id) }));
+    asked.challenge = bytes(asked.challenge);
+    if (!asked.user) return navigator.credentials.get({ publicKey: { ...asked, allowCredentials: known(asked.allowCredentials) } });
+    asked.user.id = bytes(asked.user.id);
+    return navigator.credentials.create({ publicKey: { ...asked, excludeCredentials: known(asked.excludeCredentials) } });
+  };
+  const answered = (form, made) => {
+    const { clientDataJSON, attestationObject, authenticatorData, signature, userHandle } = made.response;
+    const fields = { id: made.rawId, client: clientDataJSON, attestation: attestationObject, data: authenticatorData, signature, handle: userHandle };
+    for (const [name, value] of Object.entries(fields)) {
+      if (!value) continue;
+      const field = document.createElement('input');
+      Object.assign(field, { type: 'hidden', name, value: text(value) });
+      form.append(field);
+    }
+    form.submit();
+  };
+  for (const form of window.PublicKeyCredential ? document.querySelectorAll('form[data-passkey]') : []) {
+    form.hidden = false;
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      question(form).then((made) => answered(form, made), (error) => {
+        const place = form.querySelector('[role=alert]');
+        place.hidden = false;
+        place.textContent = error.name === 'NotAllowedError' ? 'The browser gave no passkey: it was cancelled, took too long, or has none for this page.' : `The browser gave no passkey: ${error.message}`;
+      });
+    });
+  }
   // A stream that has begun is begun anew by its extension. One that could not begin waits here until the server answers.
   const again = () => fetch('/+/login', { method: 'HEAD' }).then(() => location.reload(), () => setTimeout(again, 5000));
   document.addEventListener('htmx:error', (event) => {

@@ -24,7 +24,7 @@ fn standing_of(name: &str) -> Standing {
         "user" => Role::User,
         _ => Role::Owner,
     };
-    Standing { role, generation: 0 }
+    Standing { role, generation: 0, uid: 0 }
 }
 
 impl LogIn for Trial {
@@ -35,6 +35,8 @@ impl LogIn for Trial {
     fn standing(&self, name: &str) -> Option<Standing> {
         Some(standing_of(name))
     }
+
+    fn entered(&self, _: &str, _: std::net::IpAddr, _: &str) {}
 
     /// They end with this process.
     fn keep_factors(&self, _: Vec<u8>) -> BoxFuture<'_, Result<(), larder_api::Failure>> {

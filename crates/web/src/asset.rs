@@ -64,7 +64,7 @@ mod tests {
 
     const ALL_BYTES_MAX: usize = 250 << 10;
 
-    /// Vendored files with their hashes as the packages have them. uPlot joins [`ASSETS`] with the first chart.
+    /// Vendored files with their hashes as the packages have them.
     const VENDORED: &[(&str, &[u8], &str)] = &[
         (
             "htmx.org 4.0.1, dist/htmx.min.js",
@@ -75,16 +75,6 @@ mod tests {
             "htmx.org 4.0.1, dist/ext/hx-sse.min.js",
             include_bytes!("../assets/vendor/hx-sse-4.0.1.min.js"),
             "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103",
-        ),
-        (
-            "uplot 1.6.32, dist/uPlot.iife.min.js",
-            include_bytes!("../assets/vendor/uPlot-1.6.32.min.js"),
-            "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
-        ),
-        (
-            "uplot 1.6.32, dist/uPlot.min.css",
-            include_bytes!("../assets/vendor/uPlot-1.6.32.min.css"),
-            "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
         ),
     ];
 
@@ -97,9 +87,7 @@ mod tests {
 
     #[test]
     fn all_assets_fit() {
-        let charts: usize =
-            VENDORED.iter().filter(|(name, ..)| name.starts_with("uplot")).map(|(_, b, _)| b.len()).sum();
-        let all = ASSETS.iter().map(|asset| asset.bytes.len()).sum::<usize>() + charts;
+        let all = ASSETS.iter().map(|asset| asset.bytes.len()).sum::<usize>();
         assert!(all <= ALL_BYTES_MAX, "{all} bytes");
     }
 

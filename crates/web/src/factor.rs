@@ -1,4 +1,5 @@
-//! Second factors: codes of a clock that a telephone shares with this box (TOTP, RFC 6238), and codes for the day it is lost.
+//! Second factors: passkeys, codes of a clock that a telephone shares with this box (TOTP, RFC 6238), and codes for the day both are
+//! lost.
 //!
 //! - `factors.kept_first`: a factor is begun or ended, and a recovery code used, when that is on disk, not before.
 //! - `factors.code_once`: a code opens once. After a start, codes of before and of that moment are refused.
@@ -7,6 +8,8 @@
 //! - `factors.damage_opens_nothing`: while the file cannot be read, nobody logs in.
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
+//! - `factors.passkey_of_one`: a passkey belongs to one user (not to the next one of that name) and one name of this box. One whose counter went back was copied, and opens
+//!   nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,6 +22,7 @@ use qrcodegen::{QrCode, QrCodeEcc};
 use serde::{Deserialize, Serialize};
 
 use crate::form::encoded;
+use crate::passkey::is_copy;
 use crate::session::{is_same, secret};
 
 /// Of a secret: what RFC 4226 4 recommends.
@@ -31,6 +35,7 @@ const SKEW_STEPS: u64 = 1;
 const RECOVERY_CODES: usize = 10;
 /// 60 bits: nobody tries that many.
 const RECOVERY_CHARS: usize = 12;
+pub const PASSKEYS_MAX: usize = 16;
 pub const WRONG_MAX: u32 = 5;
 pub const WRONG_FOR: Duration = Duration::from_secs(15 * 60);
 pub const PENDING_FOR: Duration = Duration::from_secs(5 * 60);
@@ -38,15 +43,39 @@ pub const PENDING_FOR: Duration = Duration::from_secs(5 * 60);
 const PENDING_MAX: usize = 256;
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// What is kept of a user's factor.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What is kept of a user's factors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Factor {
+    /// Of codes; empty: the user has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     secret: String,
     /// Hashes of recovery codes that were not used.
     recovery: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    passkeys: Vec<Passkey>,
     /// The last step whose code was taken.
     #[serde(skip)]
     last_step: u64,
+}
+
+/// A credential of an authenticator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passkey {
+    /// As base64url, as the key.
+    pub id: String,
+    /// A COSE key.
+    pub key: String,
+    /// The name of this box that it is for.
+    pub party: String,
+    /// What the authenticator calls the user: random, the same for all passkeys of a user.
+    pub handle: String,
+    pub name: String,
+    /// Of the user, who may be removed while another gets the name.
+    pub uid: u32,
+    pub count: u32,
+    pub made_secs: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_secs: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -145,6 +174,10 @@ fn recovery_code() -> String {
     code
 }
 
+fn recovery_codes() -> Vec<String> {
+    (0..RECOVERY_CODES).map(|_| recovery_code()).collect()
+}
+
 /// A code in groups of four.
 fn grouped(code: &str) -> String {
     let groups: Vec<&str> = code.as_bytes().chunks(4).filter_map(|chunk| std::str::from_utf8(chunk).ok()).collect();
@@ -197,6 +230,122 @@ impl Factors {
         self.table.lock().kept.of.contains_key(user)
     }
 
+    /// Codes of a telephone.
+    pub fn has_codes(&self, user: &str) -> bool {
+        self.table.lock().kept.of.get(user).is_some_and(|factor| !factor.secret.is_empty())
+    }
+
+    pub fn passkeys(&self, user: &str) -> Vec<Passkey> {
+        self.table.lock().kept.of.get(user).map(|factor| factor.passkeys.clone()).unwrap_or_default()
+    }
+
+    /// The passkey of that id for a name of this box, and its user.
+    pub fn passkey(&self, id: &str, party: &str) -> Option<(String, Passkey)> {
+        let table = self.table.lock();
+        let mut all =
+            table.kept.of.iter().flat_map(|(user, factor)| factor.passkeys.iter().map(move |key| (user, key)));
+        all.find(|(_, key)| key.id == id && key.party == party).map(|(user, key)| (user.clone(), key.clone()))
+    }
+
+    /// Returns recovery codes where it is the user's first factor.
+    pub async fn add_passkey<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        passkey: Passkey,
+        keep: K,
+    ) -> Result<Option<Vec<String>>, Failure> {
+        let mut codes = None;
+        let add = |kept: &mut Kept| {
+            // `factors.passkey_of_one`
+            if kept.of.values().flat_map(|factor| &factor.passkeys).any(|other| other.id == passkey.id) {
+                return Err(Failure::new(FailureKind::Exists, "nothing was added: this passkey is somebody's already"));
+            }
+            let factor = kept.of.entry(user.to_owned()).or_insert_with(|| {
+                let drawn = recovery_codes();
+                let recovery = drawn.iter().map(|code| hash(code)).collect();
+                codes = Some(drawn);
+                Factor { recovery, ..Factor::default() }
+            });
+            if factor.passkeys.len() >= PASSKEYS_MAX {
+                return Err(Failure::invalid(format!("nothing was added: you have {PASSKEYS_MAX} passkeys"))
+                    .action("Remove one first"));
+            }
+            factor.passkeys.push(passkey);
+            Ok(())
+        };
+        self.try_change(add, keep).await?;
+        Ok(codes.map(|codes| codes.iter().map(|code| grouped(code)).collect()))
+    }
+
+    /// Changes a passkey of a user, or removes it where `change` says so.
+    pub async fn change_passkey<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        id: &str,
+        change: impl FnOnce(&mut Passkey) -> bool,
+        keep: K,
+    ) -> Result<(), Failure> {
+        let change = |kept: &mut Kept| {
+            let factor = kept.of.get_mut(user);
+            let at = factor.as_ref().and_then(|factor| factor.passkeys.iter().position(|key| key.id == id));
+            let (Some(factor), Some(at)) = (factor, at) else {
+                return Err(Failure::not_found("you have no such passkey"));
+            };
+            if factor.passkeys.get_mut(at).is_some_and(change) {
+                factor.passkeys.remove(at);
+            }
+            let is_over = factor.passkeys.is_empty() && factor.secret.is_empty();
+            if is_over {
+                kept.of.remove(user);
+            }
+            Ok(())
+        };
+        self.try_change(change, keep).await
+    }
+
+    /// A passkey signed (`factors.passkey_of_one`).
+    pub async fn passkey_signed<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        id: &str,
+        (count, secs): (u32, i64),
+        keep: K,
+    ) -> Result<(), Failure> {
+        let mut is_copied = false;
+        let count = |passkey: &mut Passkey| {
+            is_copied = is_copy(passkey.count, count);
+            if !is_copied {
+                (passkey.count, passkey.used_secs) = (count, Some(secs));
+            }
+            false
+        };
+        self.change_passkey(user, id, count, keep).await?;
+        match is_copied {
+            false => Ok(()),
+            true => Err(Failure::new(
+                FailureKind::Denied,
+                "the counter of the passkey went back: somebody has a copy of it",
+            )
+            .action("Log in by another factor, and remove the passkey")),
+        }
+    }
+
+    /// Ends the codes of a telephone. Passkeys stay.
+    pub async fn end_codes<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        user: &str,
+        keep: K,
+    ) -> Result<(), Failure> {
+        let end = |kept: &mut Kept| {
+            let Some(factor) = kept.of.get_mut(user) else { return };
+            factor.secret.clear();
+            if factor.passkeys.is_empty() {
+                kept.of.remove(user);
+            }
+        };
+        self.change(end, keep).await
+    }
+
     pub fn is_demanded(&self) -> bool {
         self.table.lock().kept.is_demanded
     }
@@ -240,10 +389,13 @@ impl Factors {
         let (last_step, drawn) = step.ok_or_else(|| {
             Failure::invalid("nothing was changed: the code is wrong").action("Compare the clocks of telephone and box")
         })?;
-        let codes: Vec<String> = (0..RECOVERY_CODES).map(|_| recovery_code()).collect();
+        let codes = recovery_codes();
         let recovery = codes.iter().map(|code| hash(code)).collect();
-        let factor = Factor { secret: hex::encode(&drawn), recovery, last_step };
-        self.change(|kept| drop(kept.of.insert(user.to_owned(), factor)), keep).await?;
+        let add = |kept: &mut Kept| {
+            let factor = kept.of.entry(user.to_owned()).or_default();
+            (factor.secret, factor.recovery, factor.last_step) = (hex::encode(&drawn), recovery, last_step);
+        };
+        self.change(add, keep).await?;
         self.table.lock().begun.remove(user);
         Ok(codes.iter().map(|code| grouped(code)).collect())
     }
@@ -294,6 +446,18 @@ impl Factors {
         change: impl FnOnce(&mut Kept),
         keep: K,
     ) -> Result<(), Failure> {
+        let change = |kept: &mut Kept| {
+            change(kept);
+            Ok(())
+        };
+        self.try_change(change, keep).await
+    }
+
+    async fn try_change<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        change: impl FnOnce(&mut Kept) -> Result<(), Failure>,
+        keep: K,
+    ) -> Result<(), Failure> {
         let _alone = self.changing.lock().await;
         if self.is_damaged() {
             return Err(Failure::new(
@@ -302,7 +466,7 @@ impl Factors {
             ));
         }
         let mut kept = self.table.lock().kept.clone();
-        change(&mut kept);
+        change(&mut kept)?;
         let bytes = serde_json::to_vec(&kept).map_err(|e| Failure::internal(e.to_string()))?;
         keep(bytes).await?;
         let mut table = self.table.lock();
@@ -328,7 +492,9 @@ impl Factors {
         }
         let given = plain(given);
         let secret = hex::decode(&factor.secret).unwrap_or_default();
-        if let Some(step) = right_step(&secret, factor.last_step, &given, step_of(secs)) {
+        if !secret.is_empty()
+            && let Some(step) = right_step(&secret, factor.last_step, &given, step_of(secs))
+        {
             factor.last_step = step;
             wrong.remove(user);
             return Tried::Right;
@@ -456,6 +622,66 @@ mod tests {
         factors.demand(true, async |_| Ok(())).await.unwrap();
         factors.end("ann", async |_| Ok(())).await.unwrap();
         assert!(factors.owes("ann") && !factors.has("ann"));
+    }
+
+    fn passkey(id: &str, count: u32) -> Passkey {
+        let text = |text: &str| text.to_owned();
+        Passkey {
+            id: text(id),
+            key: text("key"),
+            party: text("nas"),
+            handle: text("h"),
+            name: text("n"),
+            uid: 1000,
+            count,
+            made_secs: AT,
+            used_secs: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn passkeys_are_of_one_user_and_one_name() {
+        let factors = Factors::default();
+        let codes = factors.add_passkey("ann", passkey("a", 0), async |_| Ok(())).await.unwrap();
+        assert_eq!(codes.unwrap().len(), RECOVERY_CODES);
+        assert!(factors.has("ann") && !factors.has_codes("ann"));
+        assert_eq!(factors.try_code("ann", &code(&[], step_of(AT)), Duration::ZERO, AT), Tried::Wrong);
+        assert!(factors.add_passkey("ann", passkey("b", 5), async |_| Ok(())).await.unwrap().is_none());
+        assert!(factors.add_passkey("bob", passkey("a", 0), async |_| Ok(())).await.is_err());
+        assert_eq!(factors.passkey("a", "nas").unwrap().0, "ann");
+        assert!(factors.passkey("a", "other").is_none() && factors.passkey("c", "nas").is_none());
+        let mut file = Vec::new();
+        let keep = async |bytes| {
+            file = bytes;
+            Ok(())
+        };
+        factors.passkey_signed("ann", "b", (6, AT), keep).await.unwrap();
+        assert!(factors.passkey_signed("ann", "b", (6, AT), async |_| Ok(())).await.is_err());
+        let after = Factors::default();
+        after.read(Some(&file), AT);
+        assert_eq!(after.passkeys("ann"), factors.passkeys("ann"));
+        assert!(after.add_passkey("ann", passkey("d", 0), async |_| Err(Failure::invalid("full"))).await.is_err());
+        assert_eq!(after.passkeys("ann").len(), 2, "what is not on disk did not happen");
+        for id in ["a", "b"] {
+            assert!(after.has("ann"));
+            assert!(after.change_passkey("bob", id, |_| true, async |_| Ok(())).await.is_err());
+            after.change_passkey("ann", id, |_| true, async |_| Ok(())).await.unwrap();
+        }
+        assert!(!after.has("ann") && after.recovery_left("ann") == 0);
+        for n in 0..PASSKEYS_MAX {
+            after.add_passkey("ann", passkey(&n.to_string(), 0), async |_| Ok(())).await.unwrap();
+        }
+        assert!(after.add_passkey("ann", passkey("more", 0), async |_| Ok(())).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn codes_and_passkeys_end_apart() {
+        let (factors, ..) = with(AT).await;
+        factors.add_passkey("ann", passkey("a", 0), async |_| Ok(())).await.unwrap();
+        factors.end_codes("ann", async |_| Ok(())).await.unwrap();
+        assert!(factors.has("ann") && !factors.has_codes("ann") && factors.recovery_left("ann") == RECOVERY_CODES);
+        factors.end("ann", async |_| Ok(())).await.unwrap();
+        assert!(!factors.has("ann"));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Standing {
     pub role: Role,
     /// Changes with the password, so that sessions of an older one end.
     pub generation: u64,
+    /// Never given again: tells users apart who had the same name.
+    pub uid: u32,
 }
 
 /// Reasons not to let somebody in.
@@ -34,6 +36,9 @@ pub trait LogIn: Send + Sync + 'static {
 
     /// Asked at every request, from memory. `None`: there is no such user any more.
     fn standing(&self, name: &str) -> Option<Standing>;
+
+    /// Somebody came in without the password: `by` says how. Others hear of it as of a log-in by password.
+    fn entered(&self, name: &str, from: IpAddr, by: &str);
 
     /// Makes the second factors durable (`factors.kept_first`). They have secrets.
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>>;

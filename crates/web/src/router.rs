@@ -20,13 +20,14 @@ use crate::ask::Ask;
 use crate::base::BASE;
 use crate::form::Form;
 use crate::login::LogIn;
+use crate::oidc::Issuer;
 use crate::pages::{
-    account, alerts, care, change, charts, config, connections, explain, factor, home, keys, log, log_in, measure,
-    people, power, sharing, storage, volume,
+    account, alerts, care, change, charts, config, connections, explain, factor, found, home, issuer, keys, log,
+    log_in, measure, passkey, people, power, sharing, storage, volume,
 };
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, is_same};
-use crate::visit::{Answer, Local, Options, Outcome, Peer, Server, Theme, Visit, new_nonce};
+use crate::visit::{Answer, Local, Options, Outcome, Peer, Place, Server, Theme, Visit, new_nonce, places};
 
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -35,8 +36,17 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// More than any address of the page has.
 const QUERY_BYTES_MAX: usize = 8 << 10;
 /// What somebody may open who has no second factor and is to have one.
-const OWED_PATHS: [&str; 7] =
-    ["/me", "/me/factor", "/me/factor/confirm", "/logout", "/theme", "/login", "/assets/{name}"];
+const OWED_PATHS: [&str; 9] = [
+    "/me",
+    "/me/factor",
+    "/me/factor/confirm",
+    "/me/passkey",
+    "/me/passkey/add",
+    "/logout",
+    "/theme",
+    "/login",
+    "/assets/{name}",
+];
 /// Their forms have secrets of volumes.
 const SECRET_PATHS: [&str; 6] = [
     "/volume/unlock",
@@ -82,6 +92,10 @@ routes! {
     GET "/login" Enter log_in::form;
     POST "/login" Enter log_in::enter;
     POST "/login/code" Enter factor::enter;
+    POST "/login/passkey" Enter passkey::enter;
+    GET "/login/issuer" Enter issuer::begin;
+    GET "/login/back" Enter issuer::back;
+    GET "/login/finish" Enter issuer::finish;
     POST "/logout" Own log_in::leave;
     POST "/theme" Own account::choose_theme;
 
@@ -94,6 +108,8 @@ routes! {
 
     GET "/storage" SeeBox storage::page;
     GET "/storage/live" SeeBox storage::live;
+    GET "/storage/found" SeeBox found::page;
+    POST "/storage/import" ChangeStorage found::import;
     POST "/storage/look" ChangeStorage storage::look;
     POST "/storage/scrub" ChangeStorage storage::scrub;
     POST "/storage/clear" ChangeStorage storage::clear;
@@ -155,6 +171,10 @@ routes! {
     GET "/care/power" SeeBox power::page;
     GET "/care/doctor" SeeBox measure::doctor;
     GET "/care/bench" SeeBox measure::bench;
+    GET "/care/bench/live" SeeBox measure::bench_live;
+    POST "/care/bench/start" ChangeStorage measure::bench_start;
+    POST "/care/bench/stop" ChangeStorage measure::bench_stop;
+    POST "/care/bench/remove" ChangeStorage measure::bench_remove;
     GET "/care/config" SeeBox config::page;
     POST "/care/config/plan" ChangeConfiguration config::plan;
     POST "/care/config/apply" ChangeConfiguration config::apply;
@@ -164,6 +184,10 @@ routes! {
     POST "/me/factor" Own factor::begin;
     POST "/me/factor/confirm" Own factor::confirm;
     POST "/me/factor/end" Own factor::end;
+    POST "/me/passkey" Own passkey::begin;
+    POST "/me/passkey/add" Own passkey::add;
+    POST "/me/passkey/rename" Own passkey::rename;
+    POST "/me/passkey/remove" Own passkey::remove;
     POST "/me/add-key" Own account::add_key;
     POST "/me/remove-key" Own account::remove_key;
     POST "/me/create-token" Own account::create_token;
@@ -179,6 +203,10 @@ pub struct Known {
     pub user: String,
     /// The second token (`browsers.token_on_each_change`).
     pub csrf: String,
+    /// The navigation of the page, for a frame around the files.
+    pub places: Vec<Place>,
+    /// auto, light, dark.
+    pub theme: &'static str,
 }
 
 /// The page, for any server of HTTP/1.1.
@@ -190,15 +218,29 @@ impl Web {
         Self(Arc::new(Server::new(ask, log_in, clock, options)))
     }
 
+    /// People may log in by an issuer of OpenID Connect, too.
+    pub fn with_issuer(
+        ask: Arc<dyn Ask>,
+        log_in: Arc<dyn LogIn>,
+        options: (Arc<dyn Clock>, Options),
+        issuer: Option<Issuer>,
+    ) -> Self {
+        let mut server = Server::new(ask, log_in, options.0, options.1);
+        server.issuer = issuer;
+        Self(Arc::new(server))
+    }
+
     /// The person behind the session of a request. Other parts of the server take the page's log-in by it.
     /// A `request` keeps it alive.
     pub fn known(&self, headers: &HeaderMap, request: bool) -> Option<Known> {
         let token = cookie(headers, self.cookie_name())?;
-        let (session, _) = self.0.find(&token, request)?;
+        let (session, standing) = self.0.find(&token, request)?;
         if self.0.factors.owes(&session.user) {
             return None;
         }
-        Some(Known { user: session.user, csrf: session.csrf })
+        let theme = cookie(headers, THEME_COOKIE).map(|word| Theme::of(&word)).unwrap_or_default().word();
+        let places = places(Some(standing.role), self.0.options.files);
+        Some(Known { user: session.user, csrf: session.csrf, places, theme })
     }
 
     /// Sessions for a file: hashes of tokens, which open nothing (`browsers.survive_a_restart`).
@@ -257,6 +299,7 @@ impl Web {
             token,
             peer,
             agent: text_of(&parts.headers, header::USER_AGENT).to_owned(),
+            host: text_of(&parts.headers, header::HOST).to_owned(),
             theme: cookie(&parts.headers, THEME_COOKIE).map(|word| Theme::of(&word)).unwrap_or_default(),
             param: String::new(),
             path,
@@ -347,6 +390,13 @@ impl Web {
                 let mut response = redirect(&to);
                 let secs = if token.is_empty() { 0 } else { AGE_MAX.as_secs() };
                 self.add_cookie(&mut response, self.cookie_name(), &token, secs);
+                response
+            }
+            Outcome::Away(to, token) => {
+                let mut response = Response::new(full(Bytes::new()));
+                *response.status_mut() = StatusCode::SEE_OTHER;
+                set(&mut response, header::LOCATION, &to);
+                self.add_cookie(&mut response, self.cookie_name(), &token, AGE_MAX.as_secs());
                 response
             }
             Outcome::Choose(to, theme) => {

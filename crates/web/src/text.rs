@@ -136,7 +136,11 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             for (at, _) in text.match_indices("|safe") {
                 let value = &text[text[..at].rfind("{{ ").unwrap() + 3..at];
-                assert!(["overview", "pools", "connections"].contains(&value), "{}: {value} is raw", path.display());
+                assert!(
+                    ["overview", "pools", "connections", "progress"].contains(&value),
+                    "{}: {value} is raw",
+                    path.display()
+                );
             }
             for (at, _) in text.match_indices("|escape(") {
                 let value = text[..at].rfind("{{ ").unwrap();

@@ -18,9 +18,12 @@ use crate::factor::Factors;
 use crate::form::{Form, encoded};
 use crate::login::{LogIn, Standing};
 use crate::note::Note;
+use crate::oidc::Issuer;
+use crate::passkey::Party;
 use crate::role::{Act, Role, may};
 use crate::session::{AGE_MAX, Session, Sessions, secret};
 use crate::streams::Streams;
+use crate::ticket::Tickets;
 
 /// How the page is reached.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ pub struct Server {
     pub sessions: Sessions,
     pub factors: Factors,
     pub streams: Arc<Streams>,
+    pub tickets: Tickets,
+    pub issuer: Option<Issuer>,
 }
 
 impl Server {
@@ -58,12 +63,19 @@ impl Server {
             sessions: Sessions::default(),
             factors: Factors::default(),
             streams: Arc::default(),
+            tickets: Tickets::default(),
+            issuer: None,
         }
     }
 
     /// Monotonic, and later than each moment of a session of an earlier run.
     pub fn now(&self) -> Duration {
         AGE_MAX + self.clock.elapsed()
+    }
+
+    /// `None`: the page was opened by an address (`passkeys.party_is_the_name`).
+    pub fn party(&self, host: &str) -> Option<Party> {
+        Party::of(host, self.options.is_secure)
     }
 
     /// The session of a token and what its user is now. A session of a user who is gone, or of an older password, ends here.
@@ -147,6 +159,8 @@ pub enum Outcome {
     Page(StatusCode, String),
     /// To another page, with GET (RFC 9110 15.4.4).
     Go(Local),
+    /// To the page of another server, which the configuration names.
+    Away(String, String),
     /// As `Go`, with a new token in the cookie; an empty one takes the cookie away.
     GoAs(Local, String),
     /// A page for a browser without a session, with the token that its form is bound to.
@@ -168,6 +182,8 @@ pub struct Visit<'a> {
     pub token: Option<String>,
     pub peer: Peer,
     pub agent: String,
+    /// The name and port by which the page was opened.
+    pub host: String,
     pub theme: Theme,
     /// Of a route that ends in a name.
     pub param: String,
@@ -285,6 +301,36 @@ pub fn new_nonce() -> String {
     hex::encode(&secret::<16>())
 }
 
+/// A page in the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub section: &'static str,
+    pub href: &'static str,
+    pub name: &'static str,
+}
+
+/// Sections of those who see the box.
+const BOX_PLACES: [Place; 8] = [
+    Place { section: "home", href: "/+/", name: "Home" },
+    Place { section: "connections", href: "/+/connections", name: "Connections" },
+    Place { section: "storage", href: "/+/storage", name: "Storage" },
+    Place { section: "sharing", href: "/+/sharing", name: "Shares" },
+    Place { section: "people", href: "/+/people", name: "People" },
+    Place { section: "explain", href: "/+/explain", name: "Explain" },
+    Place { section: "alerts", href: "/+/alerts", name: "Alerts" },
+    Place { section: "care", href: "/+/care", name: "Care" },
+];
+
+/// The navigation of a person of this role, on each page and around the files.
+pub fn places(role: Option<Role>, files: Option<&'static str>) -> Vec<Place> {
+    let mut all = if may(role, Act::SeeBox) { BOX_PLACES.to_vec() } else { Vec::new() };
+    all.extend(files.map(|href| Place { section: FILES_SECTION, href, name: "Files" }));
+    all.push(Place { section: "me", href: "/+/me", name: "Account" });
+    all
+}
+
+pub const FILES_SECTION: &str = "files";
+
 /// What surrounds each page.
 pub struct Frame {
     pub title: String,
@@ -311,8 +357,8 @@ impl Frame {
         self.section == section
     }
 
-    pub fn sees_box(&self) -> bool {
-        may(self.role, Act::SeeBox)
+    pub fn places(&self) -> Vec<Place> {
+        places(self.role, self.files)
     }
 
     pub fn changes_storage(&self) -> bool {

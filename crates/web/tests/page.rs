@@ -6,13 +6,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aws_lc_rs::digest;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use larder_api::{Failure, FailureKind};
 use larder_base::{Clock, SystemClock};
-use larder_web::{Act, Ask, Asker, BASE, Body, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing, Web, may};
+use larder_web::{
+    Act, Ask, Asker, BASE, Body, Fetch, Issuer, IssuerOptions, LogIn, Options, Peer, ROUTES, Refusal, Role, Standing,
+    Web, may,
+};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "[listen]\nnfs = \"<b>\"\n";
@@ -84,6 +90,9 @@ impl Recorded {
 struct People {
     /// The file of second factors.
     factors: Mutex<Vec<u8>>,
+    uid: Mutex<u32>,
+    /// Log-ins without the password.
+    entered: Mutex<Vec<String>>,
     is_disk_full: std::sync::atomic::AtomicBool,
     generation: Mutex<u64>,
     gone: Mutex<Vec<String>>,
@@ -107,7 +116,15 @@ impl LogIn for People {
             _ => Role::User,
         };
         let generation = *self.generation.lock().unwrap();
-        (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing { role, generation })
+        (!self.gone.lock().unwrap().iter().any(|gone| gone == name)).then_some(Standing {
+            role,
+            generation,
+            uid: *self.uid.lock().unwrap(),
+        })
+    }
+
+    fn entered(&self, name: &str, _: IpAddr, by: &str) {
+        self.entered.lock().unwrap().push(format!("{name} by {by}"));
     }
 
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {
@@ -186,6 +203,8 @@ impl Trial {
     }
 
     async fn send(&self, request: hyper::http::request::Builder, token: &str, body: String) -> Seen {
+        let has_host = request.headers_ref().is_some_and(|headers| headers.contains_key("host"));
+        let request = if has_host { request } else { request.header("host", "nas.local:10443") };
         let request = match token {
             "" => request,
             token => request.header("cookie", format!("other=1; larder-page={token}")),
@@ -221,6 +240,13 @@ impl Trial {
         let page = self.get(&Browser { token: token.clone(), csrf: String::new() }, "/me").await;
         Browser { token, csrf: page.csrf() }
     }
+}
+
+fn bench_state(name: &str) -> Value {
+    let running = json!({"title": name, "preset": "quick", "elapsed_s": 61.0, "left_s": 59.0, "percent": 51, "workload": name,
+        "repeat": 1, "repeats": 3, "bytes_per_s": 123_400_000.0, "operations_per_s": 118.0, "stopping": false,
+        "results": [name], "notes": [name]});
+    json!({"running": running, "ended": {"title": name, "at_ms": 1, "id": name, "fault": name, "action": name}})
 }
 
 fn disk(name: &str, state: &str, errors: u64) -> Value {
@@ -387,6 +413,8 @@ fn care(daemon: &Recorded) {
         "interrupted": false})
     };
     daemon.set("GET /v1/benches", json!([bench("b1"), bench("b2")]));
+    daemon.set("GET /v1/bench", bench_state("disk /mnt/a"));
+    daemon.set("GET /v1/mounts", json!([{"dir": "/mnt/files", "volume": "tank/files", "read_only": false}]));
     let sample = |at_s: u64| {
         json!({"at_s": at_s, "read_bytes_per_s": 8e6, "written_bytes_per_s": 1e3, "disk_calls_per_s": 4.5,
             "disk_latency_us": 120.0, "watts": null, "disk_celsius": 41.0})
@@ -452,6 +480,7 @@ const PAGES: &[&str] = &[
     "/care/bench",
     "/care/bench?id=b1",
     "/care/bench?a=b1&b=b2",
+    "/storage/found",
     "/me",
 ];
 
@@ -1272,6 +1301,390 @@ async fn a_second_factor_may_be_demanded() {
     assert!(trial.web.known(&headers, true).is_none());
 }
 
+/// An authenticator with one key of P-256.
+struct Soft {
+    pair: EcdsaKeyPair,
+    count: u32,
+    verifies: bool,
+}
+
+fn url64(bytes: &[u8]) -> String {
+    use base64ct::Encoding;
+    base64ct::Base64UrlUnpadded::encode_string(bytes)
+}
+
+impl Soft {
+    fn new() -> Self {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+        Self { pair, count: 0, verifies: true }
+    }
+
+    fn id(&self) -> &[u8] {
+        &self.pair.public_key().as_ref()[1..17]
+    }
+
+    fn data(&self, flags: u8) -> Vec<u8> {
+        let hash = digest::digest(&digest::SHA256, b"nas.local");
+        let flags = flags | 1 | u8::from(self.verifies) << 2;
+        [hash.as_ref(), &[flags], &self.count.to_be_bytes()].concat()
+    }
+
+    fn client(kind: &str, question: &Value) -> Vec<u8> {
+        json!({"type": kind, "challenge": question["challenge"], "origin": "http://nas.local:10443"})
+            .to_string()
+            .into_bytes()
+    }
+
+    fn make(&self, question: &Value) -> Vec<(&'static str, String)> {
+        let point = self.pair.public_key().as_ref();
+        let key = [&[0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32][..], &point[1..33], &[0x22, 0x58, 32], &point[33..]];
+        let data = [&self.data(64)[..], &[0; 16], &[0, 16], self.id(), &key.concat()].concat();
+        let object =
+            [b"\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x58", &[u8::try_from(data.len()).unwrap()][..], &data]
+                .concat();
+        vec![("client", url64(&Self::client("webauthn.create", question))), ("attestation", url64(&object))]
+    }
+
+    fn sign(&self, question: &Value, handle: &str) -> Vec<(&'static str, String)> {
+        let (client, data) = (Self::client("webauthn.get", question), self.data(0));
+        let message = [&data[..], digest::digest(&digest::SHA256, &client).as_ref()].concat();
+        let signature = self.pair.sign(&SystemRandom::new(), &message).unwrap();
+        vec![
+            ("id", url64(self.id())),
+            ("client", url64(&client)),
+            ("data", url64(&data)),
+            ("signature", url64(signature.as_ref())),
+            ("handle", handle.to_owned()),
+            ("next", "/care".to_owned()),
+        ]
+    }
+}
+
+/// The question that a page has for the browser.
+fn question(page: &str) -> Value {
+    let text = between(page, "data-question value=\"", "\"").replace("&#34;", "\"").replace("&quot;", "\"");
+    serde_json::from_str(&text).unwrap()
+}
+
+impl Trial {
+    async fn post_owned(&self, browser: &Browser, path: &str, fields: &[(&'static str, String)]) -> Seen {
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.post(browser, path, &fields).await
+    }
+
+    /// Adds a passkey; the user's handle.
+    async fn with_passkey(&self, browser: &Browser, soft: &Soft) -> String {
+        let page = self.post(browser, "/me/passkey", &[("current", "right"), ("name", "stick")]).await.text;
+        let question = question(&page);
+        let mut fields = soft.make(&question);
+        fields.push(("name", "stick".to_owned()));
+        let added = self.post_owned(browser, "/me/passkey/add", &fields).await;
+        assert!(added.status == StatusCode::OK && added.text.contains("<li><code>"), "recovery codes: {}", added.text);
+        let again = self.post_owned(browser, "/me/passkey/add", &fields).await;
+        assert_eq!(again.status, StatusCode::SEE_OTHER, "a question is answered once");
+        question["user"]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_passkey_is_a_second_factor_and_a_first_one() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let refused = trial.post(&owner, "/me/passkey", &[("current", "wrong"), ("name", "stick")]).await;
+    assert_eq!(refused.header("location"), "/+/me", "an open browser alone adds none");
+    let other = trial.log_in("owner").await;
+    let mut soft = Soft::new();
+    let handle = trial.with_passkey(&owner, &soft).await;
+    assert_eq!(trial.get(&other, "/care").await.status, StatusCode::SEE_OTHER, "sessions of a password alone end");
+    assert!(trial.get(&owner, "/me").await.text.contains("stick"));
+
+    // After the password.
+    let (seen, half) = trial.password("owner").await;
+    let asked = question(&seen.text);
+    assert_eq!(asked["allowCredentials"][0]["id"], json!(url64(soft.id())));
+    let stranger = trial.post_owned(&half, "/login/passkey", &Soft::new().sign(&asked, &handle)).await;
+    assert!(stranger.status == StatusCode::UNAUTHORIZED && stranger.text.contains("not known here"));
+    soft.verifies = false;
+    soft.count = 1;
+    let entered = trial.post_owned(&half, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/care"), "{}", entered.text);
+    let replayed = trial.post_owned(&half, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert_eq!(replayed.status, StatusCode::UNAUTHORIZED);
+
+    // In place of it, where the authenticator knows its person.
+    let form = trial.get(&Browser::default(), "/login").await;
+    let before = Browser { token: form.cookie(), csrf: form.csrf() };
+    let asked = question(&form.text);
+    soft.count = 2;
+    let unknown = trial.post_owned(&before, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert!(unknown.status == StatusCode::UNAUTHORIZED && unknown.text.contains("who you are"));
+    soft.verifies = true;
+    for wrong in ["", "another"] {
+        assert_eq!(
+            trial.post_owned(&before, "/login/passkey", &soft.sign(&asked, wrong)).await.status,
+            StatusCode::UNAUTHORIZED
+        );
+    }
+    let form = trial.get(&Browser::default(), "/login").await;
+    let thief = Browser { token: form.cookie(), csrf: form.csrf() };
+    let moved = trial.post_owned(&thief, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert_eq!(moved.status, StatusCode::UNAUTHORIZED, "a question of another browser");
+    let entered = trial.post_owned(&before, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/care"), "{}", entered.text);
+    assert_ne!(entered.cookie(), before.token);
+    assert_eq!(*trial.people.entered.lock().unwrap(), ["owner by passkey"]);
+
+    // A counter that goes back is a copy's.
+    let asked = question(&form.text);
+    soft.count = 1;
+    let copied = trial.post_owned(&thief, "/login/passkey", &soft.sign(&asked, &handle)).await;
+    assert!(copied.status == StatusCode::UNAUTHORIZED && copied.text.contains("copy"), "{}", copied.text);
+
+    // Another user of that name is another user.
+    *trial.people.uid.lock().unwrap() = 7;
+    let form = trial.get(&Browser::default(), "/login").await;
+    let thief = Browser { token: form.cookie(), csrf: form.csrf() };
+    soft.count = 9;
+    let other = trial.post_owned(&thief, "/login/passkey", &soft.sign(&question(&form.text), &handle)).await;
+    assert!(other.status == StatusCode::UNAUTHORIZED && other.text.contains("another user"), "{}", other.text);
+    *trial.people.uid.lock().unwrap() = 0;
+
+    // It has a name, and ends by the password.
+    let id = url64(soft.id());
+    trial.post(&owner, "/me/passkey/rename", &[("passkey", &id), ("name", "<b>ring")]).await;
+    assert!(trial.get(&owner, "/me").await.text.contains("&#60;b&#62;ring"));
+    trial.post(&owner, "/me/passkey/remove", &[("passkey", &id), ("current", "wrong")]).await;
+    assert!(trial.password("owner").await.0.status == StatusCode::OK);
+    trial.post(&owner, "/me/passkey/remove", &[("passkey", &id), ("current", "right")]).await;
+    assert_eq!(trial.password("owner").await.0.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn an_address_has_no_passkeys() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let at_address = |path: &str| {
+        let request = Request::get(at(path)).header("host", "192.168.1.2:10443");
+        trial.send(request, &owner.token, String::new())
+    };
+    assert!(at_address("/me").await.text.contains("Browsers keep passkeys for names alone"));
+    let form = trial.send(Request::get(at("/login")).header("host", "[fd00::1]:10443"), "", String::new()).await;
+    assert!(!form.text.contains("data-passkey"));
+    assert!(trial.get(&Browser::default(), "/login").await.text.contains("data-passkey"));
+}
+
+/// An issuer in memory: what it answers by address.
+#[derive(Default)]
+struct Office {
+    answers: Mutex<HashMap<String, Value>>,
+    posted: Mutex<Vec<(String, Option<(String, String)>)>>,
+}
+
+impl Fetch for Office {
+    fn get(&self, url: String) -> BoxFuture<'_, Result<Bytes, String>> {
+        let answer = self.answers.lock().unwrap().get(&url).cloned();
+        Box::pin(async move {
+            answer.map(|answer| Bytes::from(answer.to_string())).ok_or("it cannot be reached".to_owned())
+        })
+    }
+
+    fn post(&self, url: String, form: String, basic: Option<(String, String)>) -> BoxFuture<'_, Result<Bytes, String>> {
+        self.posted.lock().unwrap().push((form, basic));
+        self.get(url)
+    }
+
+    fn client_secret(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
+        Box::pin(async { Ok(Some("s e:cret".to_owned())) })
+    }
+}
+
+const ISSUER: &str = "https://id.test";
+
+impl Office {
+    fn set(&self, path: &str, answer: Value) {
+        self.answers.lock().unwrap().insert(format!("{ISSUER}{path}"), answer);
+    }
+
+    fn new(pair: &EcdsaKeyPair) -> Arc<Self> {
+        let office = Arc::new(Self::default());
+        office.set(
+            "/.well-known/openid-configuration",
+            json!({"issuer": ISSUER, "authorization_endpoint": "https://id.test/in", "token_endpoint": "https://id.test/token",
+                "jwks_uri": "https://id.test/keys"}),
+        );
+        office.turn_keys(pair, "a");
+        office
+    }
+
+    fn turn_keys(&self, pair: &EcdsaKeyPair, kid: &str) {
+        let point = pair.public_key().as_ref();
+        let key = json!({"kty": "EC", "crv": "P-256", "kid": kid, "x": url64(&point[1..33]), "y": url64(&point[33..])});
+        self.set("/keys", json!({"keys": [key]}));
+    }
+
+    fn answer(&self, pair: &EcdsaKeyPair, kid: &str, user: &str, nonce: &str) {
+        let now = SystemClock::default().now().secs;
+        let part = |value: Value| url64(value.to_string().as_bytes());
+        let claims = json!({"iss": ISSUER, "aud": "nas", "sub": "1", "exp": now + 60, "iat": now, "nonce": nonce,
+            "preferred_username": user});
+        let message = format!("{}.{}", part(json!({"alg": "ES256", "kid": kid})), part(claims));
+        let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        self.set(
+            "/token",
+            json!({"id_token": format!("{message}.{}", url64(signature.as_ref())), "access_token": "x"}),
+        );
+    }
+}
+
+#[tokio::test]
+async fn people_log_in_by_an_issuer() {
+    let mut trial = Trial::new();
+    let fixed = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    let (first, second) = (fixed(), fixed());
+    let office = Office::new(&first);
+    let options = IssuerOptions {
+        issuer: ISSUER.to_owned(),
+        client_id: "nas".to_owned(),
+        user_claim: "preferred_username".to_owned(),
+        label: "Office".to_owned(),
+    };
+    let clock = (Arc::new(SystemClock::default()) as Arc<dyn Clock>, Options { is_secure: false, files: None });
+    let issuer = Some(Issuer::new(options, office.clone()));
+    trial.web = Web::with_issuer(trial.daemon.clone(), trial.people.clone(), clock, issuer);
+    assert!(trial.get(&Browser::default(), "/login").await.text.contains("Log in with Office"));
+
+    // There: the way, and what the browser keeps.
+    let begin = async || {
+        let seen = trial.get(&Browser::default(), "/login/issuer?next=/%2B/care").await;
+        let way = seen.header("location").to_owned();
+        assert!(way.starts_with("https://id.test/in?response_type=code&"), "{way}");
+        assert!(way.contains("redirect_uri=http%3A%2F%2Fnas.local%3A10443%2F%2B%2Flogin%2Fback"), "{way}");
+        assert!(way.contains("code_challenge_method=S256"));
+        let part = |name: &str| way.split_once(&format!("&{name}=")).unwrap().1.split('&').next().unwrap().to_owned();
+        (Browser { token: seen.cookie(), csrf: String::new() }, part("state"), part("nonce"), part("code_challenge"))
+    };
+    let finish = async |browser: &Browser, state: &str| {
+        let back = trial.get(&Browser::default(), &format!("/login/back?code=c&state={state}&error=")).await;
+        let href = between(&back.text, "content=\"0;url=", "\"").replace("&#38;", "&").replace("&amp;", "&");
+        trial.get(browser, &href).await
+    };
+    let (browser, state, nonce, challenge) = begin().await;
+    office.answer(&first, "a", "ann", &nonce);
+    let entered = finish(&browser, &state).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/+/care"), "{}", entered.text);
+    let session = Browser { token: entered.cookie(), csrf: String::new() };
+    assert_eq!(trial.get(&session, "/me").await.status, StatusCode::OK);
+    assert_eq!(*trial.people.entered.lock().unwrap(), ["ann by Office"]);
+    let (form, basic) = office.posted.lock().unwrap().pop().unwrap();
+    assert_eq!(basic, Some(("nas".to_owned(), "s%20e%3Acret".to_owned())));
+    let proof = form.split_once("code_verifier=").unwrap().1;
+    assert_eq!(url64(digest::digest(&digest::SHA256, proof.as_bytes()).as_ref()), challenge);
+
+    // A state is good once, and in its browser.
+    assert_eq!(finish(&browser, &state).await.status, StatusCode::UNAUTHORIZED);
+    let (_, state, nonce, _) = begin().await;
+    office.answer(&first, "a", "ann", &nonce);
+    assert_eq!(finish(&browser, &state).await.status, StatusCode::UNAUTHORIZED);
+
+    // Another log-in's token, somebody who is not here, keys that turned.
+    let (browser, state, _, _) = begin().await;
+    let other = finish(&browser, &state).await;
+    assert!(other.status == StatusCode::UNAUTHORIZED && other.text.contains("another log-in"), "{}", other.text);
+    trial.people.gone.lock().unwrap().push("eve".to_owned());
+    let (browser, state, nonce, _) = begin().await;
+    office.answer(&first, "a", "eve", &nonce);
+    assert!(finish(&browser, &state).await.text.contains("there is no user eve here"));
+    let (browser, state, nonce, _) = begin().await;
+    office.answer(&second, "b", "ann", &nonce);
+    assert!(finish(&browser, &state).await.text.contains("a key that it does not have"));
+    office.turn_keys(&second, "b");
+    let (browser, state, nonce, _) = begin().await;
+    office.answer(&second, "b", "ann", &nonce);
+    assert_eq!(finish(&browser, &state).await.status, StatusCode::SEE_OTHER);
+
+    // Second factors stay here.
+    let ann = trial.log_in("ann").await;
+    trial.with_factor(&ann).await;
+    let (browser, state, nonce, _) = begin().await;
+    office.answer(&second, "b", "ann", &nonce);
+    let asked = finish(&browser, &state).await;
+    assert!(asked.status == StatusCode::OK && asked.text.contains("/+/login/code"));
+
+    // It is away: the password works.
+    office.answers.lock().unwrap().remove(&format!("{ISSUER}/token"));
+    let (browser, state, _, _) = begin().await;
+    let away = finish(&browser, &state).await;
+    assert!(
+        away.status == StatusCode::SERVICE_UNAVAILABLE && away.text.contains("Your password here works"),
+        "{}",
+        away.text
+    );
+    trial.log_in("owner").await;
+    // A browser that was refused shows nothing of what the issuer's address said.
+    let strange = trial.get(&browser, "/login/back?error=%3Cb%3E&state=%22%3E%3Cscript%3E").await.text;
+    assert!(!strange.contains("<b>") && !strange.contains("<script>\""));
+}
+
+#[tokio::test]
+async fn a_bench_is_started_watched_and_stopped() {
+    let trial = Trial::new();
+    trial.daemon.set("POST /v1/bench", json!({}));
+    trial.daemon.set("DELETE /v1/bench", json!({}));
+    trial.daemon.set("DELETE /v1/benches/b1", json!({}));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/care/bench").await.text;
+    assert!(page.contains("51 %") && page.contains("123 MB/s, 118 IOPS") && page.contains("value=\"/mnt/files\""));
+    let fields = [
+        ("kind", "disk"),
+        ("path", "/mnt/a"),
+        ("more", "/mnt/b\r\n\r\n /dev/sdc "),
+        ("preset", "quick"),
+        ("size", "1G"),
+    ];
+    trial.post(&owner, "/care/bench/start", &fields).await;
+    let share = [("kind", "share"), ("target", "smb://nas/x"), ("user", "me"), ("password", " p "), ("preset", "iops")];
+    trial.post(&owner, "/care/bench/start", &share).await;
+    trial.post(&owner, "/care/bench/start", &[("kind", "everything"), ("preset", "quick")]).await;
+    trial.post(&owner, "/care/bench/stop", &[]).await;
+    trial.post(&owner, "/care/bench/remove", &[("id", "b1")]).await;
+    let asked = trial.daemon.changes();
+    let disk = json!({"kind": "disk", "paths": ["/mnt/a", "/mnt/b", "/dev/sdc"]});
+    assert_eq!(asked[0].1, json!({"subject": disk, "preset": "quick", "size_bytes": 1u64 << 30}));
+    let share = json!({"kind": "share", "target": "smb://nas/x", "user": "me", "password": " p "});
+    assert_eq!(asked[1].1["subject"], share);
+    let keys: Vec<&str> = asked.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys[2..], ["DELETE /v1/bench", "DELETE /v1/benches/b1"]);
+}
+
+#[tokio::test]
+async fn a_pool_on_other_disks_is_shown_before_it_is_opened() {
+    let trial = Trial::new();
+    let mut found = found();
+    let old = |missing: usize| {
+        json!({"name": "old", "layout": "mirror", "folders": ["/mnt/x/larder"], "missing": missing,
+        "is_importable": true})
+    };
+    found["pools"] = json!([old(1), {"name": "tank", "layout": "mirror", "folders": ["/mnt/a"], "missing": 0, "is_importable": true}]);
+    trial.daemon.set("GET /v1/disks", found);
+    trial.daemon.set("GET /v1/pools/known", json!([pool("ONLINE", &[disk("a", "ONLINE", 0)])]));
+    trial.daemon.set("POST /v1/pools/import", pool("ONLINE", &[disk("x", "ONLINE", 0)]));
+    let owner = trial.log_in("owner").await;
+    let page = trial.get(&owner, "/storage/found").await.text;
+    assert!(
+        page.contains("These disks hold a larder: old")
+            && page.contains("1 disk is missing")
+            && !page.contains("larder: tank")
+    );
+    for (typed, folder) in [("x", "/mnt/x/larder"), ("old", "/etc")] {
+        trial.post(&owner, "/storage/import", &[("pool", "old"), ("folder", folder), ("typed", typed)]).await;
+    }
+    assert!(trial.daemon.changes().is_empty());
+    let yes = [("pool", "old"), ("folder", "/mnt/x/larder"), ("typed", "old"), ("degraded", "on")];
+    trial.post(&owner, "/storage/import", &yes).await;
+    let asked = trial.daemon.changes();
+    assert_eq!(asked[0].1, json!({"disks": ["/mnt/x/larder"], "force": false, "degraded": true, "pool": "old"}));
+}
+
 #[tokio::test]
 async fn codes_are_not_guessed() {
     let trial = Trial::new();
@@ -1290,6 +1703,8 @@ async fn codes_are_not_guessed() {
 async fn no_name_brings_markup_into_a_page() {
     let trial = Trial::new();
     let d = &trial.daemon;
+    d.set("GET /v1/bench", bench_state(EVIL));
+    d.set("GET /v1/mounts", json!([{"dir": EVIL, "volume": EVIL, "read_only": false}]));
     let mut evil_disk = disk(EVIL, "DEGRADED", 3);
     evil_disk["note"] = json!(EVIL);
     let mut evil_pool = pool("DEGRADED", &[evil_disk]);
@@ -1322,6 +1737,8 @@ async fn no_name_brings_markup_into_a_page() {
     for pointer in ["/disks/0/model", "/disks/0/serial", "/disks/0/device", "/folders/0/path", "/folders/0/disks/0"] {
         *evil_found.pointer_mut(pointer).unwrap() = json!(EVIL);
     }
+    evil_found["pools"] =
+        json!([{"name": EVIL, "layout": EVIL, "folders": [EVIL], "missing": 1, "is_importable": true}]);
     d.set("GET /v1/disks", evil_found);
     let mut evil_snapshot = snapshot(EVIL, 1_700_000_000_000);
     evil_snapshot["holds"] = json!([{"reason": EVIL}]);
@@ -1528,6 +1945,10 @@ async fn forms_and_routes_meet() {
         .set("GET /v1/users/owner/keys", json!([{"kind": "ssh-ed25519", "fingerprint": "SHA256:x", "comment": "c"}]));
     let sent = json!({"volume": "tank/files", "to": "far:tank/copy", "sent_bytes": 0, "late": false});
     trial.daemon.set("GET /v1/replications", json!({"replications": [sent]}));
+    let mut disks = found();
+    disks["pools"] =
+        json!([{"name": "old", "layout": "mirror", "folders": ["/mnt/x"], "missing": 1, "is_importable": true}]);
+    trial.daemon.set("GET /v1/disks", disks);
     trial.log_in("owner").await;
     let owner = trial.log_in("owner").await;
     let mut actions = std::collections::BTreeSet::from(["/+/login".to_owned()]);
@@ -1549,7 +1970,18 @@ async fn forms_and_routes_meet() {
         }
     }
     // These are on the page of the differences, on those of a second factor, and where somebody has one.
-    for action in ["/care/config/apply", "/login/code", "/me/factor/confirm", "/me/factor/end", "/people/end-factor"] {
+    for action in [
+        "/care/config/apply",
+        "/login/code",
+        "/login/passkey",
+        "/me/factor/confirm",
+        "/me/factor/end",
+        "/me/passkey",
+        "/me/passkey/add",
+        "/me/passkey/remove",
+        "/me/passkey/rename",
+        "/people/end-factor",
+    ] {
         actions.insert(at(action));
     }
     let routes: std::collections::BTreeSet<String> =

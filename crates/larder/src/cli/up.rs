@@ -466,7 +466,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         next_uid: 0,
         nfs_domain: None,
         webdav: Default::default(),
-        page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new() },
+        page: PageConfig { listen: None, networks: private_networks(), hosts: Vec::new(), oidc: None },
         discovery: Default::default(),
         alerts: Default::default(),
         ups: None,

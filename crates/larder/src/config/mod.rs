@@ -53,11 +53,13 @@ pub(crate) mod user;
 
 use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
+use larder_web::IssuerOptions;
 pub(crate) use mount::{MountConfig, mount_options};
 use names::check_domain;
 pub(crate) use names::check_label;
 pub(crate) use names::{VolumeName, check_name};
-pub(crate) use page::{PAGE_PORT, PageConfig, PageListen};
+use page::USUAL_CLAIM;
+pub(crate) use page::{OidcConfig, PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
 pub(crate) use schedule::{Schedule, SelfTestSchedule};
@@ -538,7 +540,7 @@ impl Validator<'_> {
                     proxies.map(|text| self.at(text, parse_network(text.get_ref()))).collect::<Checked<_>>()?
                 },
             },
-            page: self.page(raw.page)?,
+            page: self.page(raw.page, folder)?,
             discovery: DiscoveryConfig {
                 enabled: raw.discovery.enabled.unwrap_or(true),
                 name: self.optional(raw.discovery.name, check_label)?,
@@ -623,7 +625,7 @@ impl Validator<'_> {
         Ok(config)
     }
 
-    fn page(&self, raw: raw::RawPage) -> Checked<PageConfig> {
+    fn page(&self, raw: raw::RawPage, folder: &Path) -> Checked<PageConfig> {
         let any = IpAddr::from([0, 0, 0, 0]);
         let listen = self.optional(raw.listen, |text| parse_page_listen(text, any))?;
         let networks = match raw.networks {
@@ -636,7 +638,22 @@ impl Validator<'_> {
         };
         let hosts =
             raw.hosts.iter().map(|host| self.at(host, page::check_host(host.get_ref()))).collect::<Checked<_>>()?;
-        Ok(PageConfig { listen, networks, hosts })
+        let oidc = raw.oidc.map(|raw| self.oidc(raw, folder)).transpose()?;
+        Ok(PageConfig { listen, networks, hosts, oidc })
+    }
+
+    fn oidc(&self, raw: raw::RawOidc, folder: &Path) -> Checked<OidcConfig> {
+        let issuer = self.at(&raw.issuer, page::check_issuer(raw.issuer.get_ref()))?;
+        let usual = page::host_of(&issuer).to_owned();
+        Ok(OidcConfig {
+            options: IssuerOptions {
+                client_id: self.at(&raw.client_id, page::check_word(raw.client_id.get_ref()))?,
+                user_claim: self.optional(raw.user_claim, page::check_word)?.unwrap_or_else(|| USUAL_CLAIM.to_owned()),
+                label: self.optional(raw.label, page::check_word)?.unwrap_or(usual),
+                issuer,
+            },
+            secret_file: raw.client_secret_file.map(|file| folder.join(file.into_inner())),
+        })
     }
 
     fn pool(&self, raw: raw::RawPool, folder: &Path) -> Checked<PoolConfig> {

@@ -1,8 +1,10 @@
 //! The page: where it is served, to whom, and by what names.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use larder_people::Network;
+use larder_web::{IssuerOptions, is_issuer_address};
 
 pub(crate) const PAGE_PORT: u16 = 10443;
 
@@ -14,6 +16,36 @@ pub(crate) struct PageConfig {
     pub(crate) networks: Vec<Network>,
     /// Further names of this machine, in lower case.
     pub(crate) hosts: Vec<String>,
+    pub(crate) oidc: Option<OidcConfig>,
+}
+
+/// An issuer of OpenID Connect. Its secret is in a file, never in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OidcConfig {
+    pub(crate) options: IssuerOptions,
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+pub(super) const USUAL_CLAIM: &str = "preferred_username";
+const WORD_CHARS_MAX: usize = 200;
+
+pub(super) fn check_issuer(address: &str) -> Result<String, String> {
+    match is_issuer_address(address) && !address.contains('?') {
+        true => Ok(address.to_owned()),
+        false => Err(format!(
+            "'{address}' is not the address of an issuer: write it as in https://id.example.org/realm; http:// is for this machine alone"
+        )),
+    }
+}
+
+pub(super) fn host_of(address: &str) -> &str {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+pub(super) fn check_word(text: &str) -> Result<String, String> {
+    let is_word = (1..=WORD_CHARS_MAX).contains(&text.chars().count()) && !text.contains(char::is_control);
+    is_word.then(|| text.to_owned()).ok_or_else(|| format!("write 1 to {WORD_CHARS_MAX} characters in one line"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +91,24 @@ mod tests {
             (said.networks.len(), said.hosts),
             (private_networks().len() + 1, vec!["nas.example.org".to_owned()])
         );
+        let text = "[page]\noidc = { issuer = \"https://id.example.org/x\", client_id = \"nas\", client_secret_file = \"oidc\" }";
+        let oidc = parsed(text).unwrap().oidc.unwrap();
+        assert_eq!(
+            (oidc.options.user_claim.as_str(), oidc.options.label.as_str()),
+            ("preferred_username", "id.example.org")
+        );
+        assert_eq!(oidc.secret_file, Some("/oidc".into()));
         for (text, why) in [
             ("[page]\nlisten = \"nowhere\"", "2:10"),
             ("[page]\nnetworks = [\"10.0.0.0/99\"]", "2:13"),
             ("[page]\nhosts = [\"https://nas\"]", "not the name of a host"),
             ("[page]\nport = 1", "port"),
+            ("[page.oidc]\nissuer = \"http://id.example.org\"\nclient_id = \"a\"", "not the address of an issuer"),
+            ("[page.oidc]\nissuer = \"https://id.example.org\"\nclient_id = \"\"", "1 to 200"),
+            (
+                "[page.oidc]\nissuer = \"https://id.example.org\"\nclient_id = \"a\"\nclient_secret = \"b\"",
+                "client_secret",
+            ),
         ] {
             assert!(parsed(text).unwrap_err().contains(why), "{text}");
         }

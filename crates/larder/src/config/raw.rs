@@ -159,6 +159,23 @@ pub(super) struct RawPage {
     /// Further names of this machine, as browsers are told.
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
+    /// An issuer of OpenID Connect, by which people may log in to the page.
+    pub(super) oidc: Option<RawOidc>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOidc {
+    /// The address of the issuer, as it names itself.
+    pub(super) issuer: Spanned<String>,
+    /// The name of this box at the issuer.
+    pub(super) client_id: Spanned<String>,
+    /// A file with the secret of this box at the issuer; a public client has none.
+    pub(super) client_secret_file: Option<Spanned<String>>,
+    /// The claim that is the name of a user here; "preferred_username" when absent.
+    pub(super) user_claim: Option<Spanned<String>>,
+    /// On the button of the log-in; the issuer's host when absent.
+    pub(super) label: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -256,8 +256,12 @@ answers!(GetPower, |daemon, (), ()| daemon.power().await);
 answers!(WhatIfPower, |daemon, (), request| daemon.power_what_if(request).await);
 answers!(GetAwake, |daemon, (), ()| daemon.power_awake().await);
 answers!(RunDoctor, |daemon, (), ()| daemon.doctor().await);
+answers!(GetBenchState, |daemon, (), ()| Ok(daemon.benches.state()));
+finishes!(StartBench, |daemon, (), request| daemon.bench_start(request).await);
+finishes!(StopBench, |daemon, (), ()| Ok(daemon.benches.stop()));
 answers!(GetBenches, |daemon, (), ()| daemon.bench_list().await);
 answers!(GetBench, |daemon, id, ()| daemon.bench_show(id).await);
+finishes!(RemoveBench, |daemon, id, ()| daemon.bench_remove(id).await.map(done));
 answers!(CompareBenches, |daemon, (), request| daemon.bench_compare(request).await);
 
 answers!(GetMounts, |daemon, (), ()| Ok(daemon.mounts().await));

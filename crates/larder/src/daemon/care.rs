@@ -27,7 +27,7 @@ const TIMES_A_YEAR: f64 = 12.0;
 /// Reports for pages are as wide as this, in characters.
 const STYLE: Style = Style { width: 96, colour: false, unicode: true, cores: false };
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Failure::internal(format!("the daemon failed at this: {e}")))
 }
@@ -156,7 +156,7 @@ impl Daemon {
     }
 
     /// As `larder bench --data` keeps them.
-    fn bench_folder(&self) -> PathBuf {
+    pub(super) fn bench_folder(&self) -> PathBuf {
         self.folder.path().join("bench")
     }
 
@@ -182,6 +182,11 @@ impl Daemon {
             Ok(Report { text: show::text(&result, &STYLE) })
         })
         .await?
+    }
+
+    pub(crate) async fn bench_remove(&self, id: String) -> Result<(), Failure> {
+        let folder = self.bench_folder();
+        blocking(move || history::remove(&folder, &id).map_err(|e| cli_bench::failure(&e))).await?
     }
 
     pub(crate) async fn bench_compare(&self, request: BenchCompare) -> Result<Report, Failure> {

@@ -32,6 +32,8 @@ use crate::machine;
 
 pub(crate) mod api;
 mod applying;
+mod bench_runs;
+mod benches;
 pub(crate) mod box_record;
 pub(crate) mod bucket;
 pub(crate) mod care;
@@ -138,6 +140,7 @@ pub(crate) struct Daemon {
     pub(crate) watch: std::sync::Arc<watch::Watch>,
     pub(crate) top: top::TopState,
     pub(crate) charts: charts::ChartState,
+    benches: std::sync::Arc<benches::Benches>,
     record: box_record::BoxRecord,
     /// While there is nothing to serve.
     pub(crate) setup_offer: setup_offer::SetupOffer,
@@ -197,6 +200,7 @@ impl Daemon {
             watch,
             top,
             charts,
+            benches: Default::default(),
             record,
             setup_offer: setup_offer::SetupOffer::default(),
             moving: Default::default(),
@@ -831,6 +835,7 @@ impl Daemon {
     /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
         self.setup_offer.end().await;
+        self.benches.end().await;
         self.announcer.stop().await;
         self.servers.end_page_streams();
         serving.stop().await;

@@ -183,6 +183,15 @@ pub fn list(history: &Path) -> Vec<Kept> {
     ids(history).into_iter().take(LISTED_MAX).filter_map(kept).collect()
 }
 
+/// Removes a result with all that belongs to it, by its whole id.
+pub fn remove(history: &Path, id: &str) -> Result<(), BenchError> {
+    if !ids(history).iter().any(|kept| kept == id) {
+        return Err(unknown(history, id));
+    }
+    let folder = history.join(id);
+    fs::remove_dir_all(&folder).map_err(|e| BenchError::at("remove", &folder, e))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,16 +26,27 @@ pub struct Serves {
     pub guest: bool,
 }
 
+/// A page of the guest, in the navigation of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestPlace {
+    pub href: &'static str,
+    pub name: &'static str,
+    /// The file view.
+    pub is_files: bool,
+}
+
 /// A user who has logged in at the guest's.
 pub struct GuestUser {
     /// The name of the user.
     pub name: String,
     /// The token that a change by this session carries.
     pub csrf: String,
-    /// The page of the user's own.
-    pub home: &'static str,
     /// The address of the form that ends the session.
     pub log_out: &'static str,
+    /// The pages of the guest that the user may open.
+    pub places: Vec<GuestPlace>,
+    /// auto, light, dark.
+    pub theme: &'static str,
 }
 
 /// The other side: who answers for such paths.

@@ -67,7 +67,7 @@ pub use auth::PasswordRefused;
 pub use browser::fuzz;
 pub use browser::links::{Link, Links, Which};
 pub use config::WebConfig;
-pub use guest::{Guest, GuestBody, GuestUser, Serves};
+pub use guest::{Guest, GuestBody, GuestPlace, GuestUser, Serves};
 use service::Peer;
 use shared::Shared;
 pub use tls::{Tls, TlsError};
@@ -122,6 +122,12 @@ impl WebHandle {
     /// Looks at a password for the guest, at the price of a guess (`login.guessing_is_slow`).
     pub async fn check_password(&self, name: &str, given: String, from: IpAddr) -> Result<(), PasswordRefused> {
         auth::check_for_guest(&self.shared, from, name, given).await
+    }
+
+    /// A user came in at the guest's without a password; `by` is a word of the guest's, such as `passkey`.
+    pub fn came_in(&self, name: &str, from: IpAddr, by: &str) {
+        self.shared.stats.logins.add(1);
+        self.shared.door.came_in(from, Some(name), || format!("page: '{name}' from {from} logged in by {by}"));
     }
 
     /// The user of that name, as requests see it.

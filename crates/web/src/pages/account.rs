@@ -2,14 +2,15 @@
 
 use askama::Template;
 use larder_api::endpoints::{
-    ChangeUserKeys, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers, RevokeLink,
-    RevokeToken, SetPassword,
+    ChangeUserKeys, GetAudit, GetLinks, GetOwners, GetShares, GetSnapshots, GetTokens, GetUserKeys, GetUsers,
+    RevokeLink, RevokeToken, SetPassword,
 };
-use larder_api::{Failure, FailureKind, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
+use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
+use super::passkey_question::PasskeyView;
+use super::password::knows_password;
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
-use crate::login::Refusal;
 use crate::note::Note;
 use crate::text::{Moment, duration, percent, size, weekday};
 use crate::visit::{Answer, Frame, Local, Outcome, Theme, Visit, page as show};
@@ -36,6 +37,11 @@ struct AccountPage {
     past: Vec<PastView>,
     rooms: Vec<RoomView>,
     has_factor: bool,
+    has_codes: bool,
+    passkeys: Vec<PasskeyView>,
+    lately: Vec<LatelyView>,
+    /// The name that a new passkey is for; none where the page was opened by an address.
+    passkey_party: Option<String>,
     owes_factor: bool,
     recovery_left: usize,
 }
@@ -68,6 +74,32 @@ async fn rooms(visit: &Visit<'_>, shares: &[&ShareStatus]) -> Vec<RoomView> {
         all.push(RoomView { share: share.name.clone(), used, quota, percent });
     }
     all
+}
+
+/// Where the user logged in, at which door, and when last.
+pub struct LatelyView {
+    pub from: String,
+    pub door: String,
+    pub at: Moment,
+}
+
+/// Records that are in memory; log-ins of others among them are nobody's business.
+const RECORDS_LOOKED_AT: u32 = 500;
+const LATELY_SHOWN_MAX: usize = 20;
+
+async fn lately(visit: &Visit<'_>) -> Result<Vec<LatelyView>, Failure> {
+    let query = AuditQuery { newest: Some(RECORDS_LOOKED_AT), ..AuditQuery::default() };
+    let mut records = visit.call(GetAudit, (), &query).await?;
+    records.retain(|record| record.kind == "login" && record.who == visit.user());
+    records.sort_by_key(|record| std::cmp::Reverse(record.at_ms));
+    let mut all: Vec<LatelyView> = Vec::new();
+    for record in records {
+        let is_there = all.iter().any(|one| one.from == record.from && one.door == record.by);
+        if !is_there && all.len() < LATELY_SHOWN_MAX {
+            all.push(LatelyView { from: record.from, door: record.by, at: Moment::of_ms_unsigned(record.at_ms) });
+        }
+    }
+    Ok(all)
 }
 
 /// A share as it was, once for each of the last days that have a snapshot.
@@ -120,6 +152,10 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         past: past(visit, &shares).await,
         rooms: rooms(visit, &shares).await,
         has_factor: visit.server.factors.has(&me),
+        has_codes: visit.server.factors.has_codes(&me),
+        passkeys: visit.server.factors.passkeys(&me).iter().map(PasskeyView::of).collect(),
+        lately: lately(visit).await?,
+        passkey_party: visit.server.party(&visit.host).map(|party| party.id),
         owes_factor: visit.server.factors.owes(&me),
         recovery_left: visit.server.factors.recovery_left(&me),
         shares: shares.iter().map(|share| share.name.clone()).collect(),
@@ -147,21 +183,6 @@ fn back(visit: &Visit<'_>, outcome: Result<Note, Failure>) -> Answer {
 pub async fn choose_theme(visit: &Visit<'_>) -> Answer {
     let to = Local::read(visit.form.text("back")).unwrap_or(Local::of("/"));
     Ok(Outcome::Choose(to, Theme::of(visit.form.text("theme"))))
-}
-
-/// `browsers.password_again`
-pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
-    let given = visit.form.get("current").unwrap_or_default().to_owned();
-    let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
-        Ok(_) => return Ok(()),
-        Err(refusal) => refusal,
-    };
-    let text = match refusal {
-        Refusal::Wrong => "nothing was changed: the current password is wrong".to_owned(),
-        Refusal::Wait(time) => format!("too many wrong passwords: try again in {}", duration(time.as_secs().max(1))),
-        Refusal::Unavailable(why) => format!("the current password could not be checked: {why}"),
-    };
-    Err(Failure::new(FailureKind::Denied, text))
 }
 
 pub async fn set_password(visit: &Visit<'_>) -> Answer {

@@ -4,7 +4,8 @@ use askama::Template;
 use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
-use super::account::knows_password;
+use super::passkey_question;
+use super::password::knows_password;
 use crate::factor::{PENDING_FOR, Shown, Tried};
 use crate::note::Note;
 use crate::text::duration;
@@ -16,6 +17,8 @@ struct CodePage {
     frame: Frame,
     next: String,
     refusal: Option<Note>,
+    /// The question to the user's passkeys for this name.
+    passkey: Option<String>,
 }
 
 #[derive(Template)]
@@ -28,16 +31,18 @@ struct FactorPage {
 
 #[derive(Template)]
 #[template(path = "recovery_codes.html")]
-struct RecoveryPage {
-    frame: Frame,
-    codes: Vec<String>,
+pub struct RecoveryPage {
+    pub frame: Frame,
+    pub codes: Vec<String>,
 }
 
 /// The form for the code, bound to a token that opens nothing else.
 pub fn ask(visit: &Visit<'_>, status: StatusCode, next: &Local, token: String, refusal: Option<Note>) -> Answer {
     let mut frame = visit.frame("", "Log in");
     frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
-    let page = CodePage { frame, next: next.path().to_owned(), refusal };
+    let user = visit.server.factors.waits(&token, visit.now()).map(|(user, _)| user);
+    let passkey = user.and_then(|user| passkey_question::second_question(visit, &user, &token));
+    let page = CodePage { frame, next: next.path().to_owned(), refusal, passkey };
     Ok(Outcome::Form(status, rendered(&page)?, token))
 }
 
@@ -71,9 +76,29 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
         }
     }
     factors.came(&token);
-    // `browsers.renewed_at_log_in`
-    let session = visit.server.sessions.begin(&user, generation, Some(visit.peer.addr), &visit.agent, visit.now());
+    begin_session(visit, &user, generation, next)
+}
+
+/// `browsers.renewed_at_log_in`
+pub fn begin_session(visit: &Visit<'_>, user: &str, generation: u64, next: Local) -> Answer {
+    if let Some(session) = &visit.session {
+        visit.server.sessions.end(session);
+    }
+    let session = visit.server.sessions.begin(user, generation, Some(visit.peer.addr), &visit.agent, visit.now());
     Ok(Outcome::GoAs(next, session))
+}
+
+/// Somebody showed who they are, by a password or by the issuer; a second factor is asked for where the user has one.
+pub fn after_first(visit: &Visit<'_>, user: &str, generation: u64, next: Local) -> Answer {
+    if !visit.server.factors.has(user) {
+        return begin_session(visit, user, generation, next);
+    }
+    if let Some(session) = &visit.session {
+        visit.server.sessions.end(session);
+    }
+    // `factors.password_first`
+    let token = visit.server.factors.wait_for_code(user, generation, visit.now());
+    ask(visit, StatusCode::OK, &next, token, None)
 }
 
 fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer {
@@ -85,8 +110,8 @@ fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer 
 /// Draws a secret and shows it. An open browser alone gives nobody a factor (`browsers.password_again`).
 pub async fn begin(visit: &Visit<'_>) -> Answer {
     match knows_password(visit).await {
-        Ok(()) if visit.server.factors.has(visit.user()) => {
-            let failure = Failure::new(FailureKind::Exists, "you have a second factor").action("End it first");
+        Ok(()) if visit.server.factors.has_codes(visit.user()) => {
+            let failure = Failure::new(FailureKind::Exists, "you have codes of a telephone").action("End them first");
             visit.back(Local::of("/me"), Err(failure))
         }
         Ok(()) => setting_up(visit, visit.server.factors.begin(visit.user()), None),
@@ -125,8 +150,11 @@ pub async fn end(visit: &Visit<'_>) -> Answer {
                 return Err(Failure::new(FailureKind::Denied, text));
             }
         }
-        factors.end(user, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
-        Ok(Note::done("Your second factor has ended: the password alone lets you in."))
+        factors.end_codes(user, async |bytes| visit.server.log_in.keep_factors(bytes).await).await?;
+        Ok(Note::done(match factors.has(user) {
+            true => "The codes have ended. Your passkeys stay.",
+            false => "Your second factor has ended: the password alone lets you in.",
+        }))
     };
     visit.back(Local::of("/me"), change.await)
 }

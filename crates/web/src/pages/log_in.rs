@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use larder_api::Failure;
 use larder_base::hex;
 
-use super::factor;
+use super::{factor, passkey_question};
 use crate::asset as assets;
 use crate::login::Refusal;
 use crate::note::Note;
@@ -24,6 +24,10 @@ struct LogInPage {
     next: String,
     name: String,
     refusal: Option<Note>,
+    /// The question to passkeys.
+    passkey: Option<String>,
+    /// What the issuer is called, and the way there.
+    issuer: Option<(String, String)>,
 }
 
 pub async fn asset(visit: &Visit<'_>) -> Answer {
@@ -49,23 +53,7 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     }
     let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
     match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
-        Ok(standing) => {
-            // `browsers.renewed_at_log_in`
-            if let Some(session) = &visit.session {
-                visit.server.sessions.end(session);
-            }
-            if visit.server.factors.has(name) {
-                // `factors.password_first`
-                if let Some(session) = &visit.session {
-                    visit.server.sessions.end(session);
-                }
-                let token = visit.server.factors.wait_for_code(name, standing.generation, visit.now());
-                return factor::ask(visit, StatusCode::OK, &next, token, None);
-            }
-            let from = Some(visit.peer.addr);
-            let token = visit.server.sessions.begin(name, standing.generation, from, &visit.agent, visit.now());
-            Ok(Outcome::GoAs(next, token))
-        }
+        Ok(standing) => factor::after_first(visit, name, standing.generation, next),
         Err(refusal) => {
             let (status, text) = match refusal {
                 Refusal::Wrong => (StatusCode::UNAUTHORIZED, "The name or the password is wrong.".to_owned()),
@@ -89,12 +77,28 @@ pub async fn leave(visit: &Visit<'_>) -> Answer {
     Ok(Outcome::GoAs(Local::of("/login"), String::new()))
 }
 
-/// The form, bound to a token that is no session.
-fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal: Option<Note>) -> Answer {
+/// The browser's token, or a new one: it opens nothing, and forms and tickets are bound to it.
+pub fn token_before(visit: &Visit<'_>) -> String {
     let is_token = |token: &&String| token.len() == TOKEN_DIGITS && hex::decode(token).is_some();
-    let token = visit.token.as_ref().filter(is_token).cloned().unwrap_or_else(|| hex::encode(&secret::<32>()));
+    visit.token.as_ref().filter(is_token).cloned().unwrap_or_else(|| hex::encode(&secret::<32>()))
+}
+
+/// The form, bound to a token that is no session.
+pub fn again(visit: &Visit<'_>, status: StatusCode, next: Local, name: &str, refusal: Option<Note>) -> Answer {
+    let token = token_before(visit);
     let mut frame = visit.frame("", "Log in");
     frame.csrf = visit.server.sessions.csrf_before_log_in(&token);
-    let page = LogInPage { frame, next: next.path().to_owned(), name: name.to_owned(), refusal };
+    let page = LogInPage {
+        frame,
+        passkey: passkey_question::first_question(visit, &token),
+        issuer: visit.server.issuer.as_ref().map(|issuer| (issuer.label().to_owned(), issuer_href(&next))),
+        next: next.path().to_owned(),
+        name: name.to_owned(),
+        refusal,
+    };
     Ok(Outcome::Form(status, rendered(&page)?, token))
+}
+
+fn issuer_href(next: &Local) -> String {
+    Local::with("/login/issuer", "next", next.path()).path().to_owned()
 }

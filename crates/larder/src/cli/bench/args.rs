@@ -8,8 +8,8 @@ use larder_load::{Kind, PORT};
 use larder_measure::bench::{Changes, Preset, samples_port};
 
 /// No bench takes longer, and no clock counts further.
-const SECONDS_MAX: f64 = 86_400.0;
-const REPEATS_MAX: i64 = 100;
+pub(crate) const SECONDS_MAX: f64 = 86_400.0;
+pub(crate) const REPEATS_MAX: i64 = 100;
 /// What encrypts the files of a pool that is made for a bench.
 const ENCRYPTIONS: [&str; 5] = ["none", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "gocryptfs"];
 
@@ -318,14 +318,14 @@ fn block(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
+pub(crate) fn kind(text: &str) -> Result<Kind, String> {
     let named = |kind: &Kind| serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
     let known = || Kind::ALL.iter().filter_map(named).collect::<Vec<_>>().join(", ");
     serde_json::from_value(serde_json::Value::from(text))
         .map_err(|_| format!("'{text}' is not a kind of workload: choose from {}", known()))
 }
 
-fn title(text: &str) -> Result<String, String> {
+pub(crate) fn title(text: &str) -> Result<String, String> {
     const CHARS_MAX: usize = 120;
     let sound = (1..=CHARS_MAX).contains(&text.trim().chars().count()) && !text.contains(char::is_control);
     let refused = || format!("a title is one line of 1 to {CHARS_MAX} characters");

@@ -18,9 +18,9 @@ use super::args::Global;
 use super::reach::absolute;
 use crate::out;
 
-mod args;
-mod progress;
-mod show;
+pub(crate) mod args;
+pub(crate) mod progress;
+pub(crate) mod show;
 
 pub(crate) use args::BenchCommand;
 use args::{AllArgs, DiskArgs, How, KeptArgs, Login, NetArgs, PoolArgs, ShareArgs};
@@ -127,7 +127,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
     measure(global, "all", subjects, &args.how, client).await
 }
 
-fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
+pub(crate) fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
     let path = absolute(path)?;
     match larder_load::is_device(&path) {
         true => Device::look(&Machine::this(), &path).map(DiskTarget::Device).map_err(|e| failure(&e)),
@@ -183,7 +183,7 @@ fn pool(args: &PoolArgs) -> Result<PoolTarget, Failure> {
     })
 }
 
-fn share_target(text: &str) -> Result<ShareTarget, Failure> {
+pub(crate) fn share_target(text: &str) -> Result<ShareTarget, Failure> {
     // A folder is loaded by fio, however it is written.
     let text = text.strip_prefix("file://").unwrap_or(text);
     match text.contains("://") {

@@ -23,16 +23,17 @@ enum Manner {
     Quiet,
 }
 
-struct State {
+/// How far a bench is, as a terminal and the page show it.
+pub(crate) struct State {
     began: Instant,
     planned_s: f64,
     /// Planned seconds of all repeats that are over.
     past_s: f64,
-    what: String,
-    repeat: (u32, u32),
+    pub(crate) what: String,
+    pub(crate) repeat: (u32, u32),
     repeat_began: Instant,
     repeat_s: f64,
-    live: Progress,
+    pub(crate) live: Progress,
 }
 
 pub(crate) struct Shown {
@@ -48,17 +49,7 @@ impl Shown {
             (false, true) => Manner::Quiet,
             (false, false) => Manner::Plain,
         };
-        let state = State {
-            began: now,
-            planned_s: 0.0,
-            past_s: 0.0,
-            what: String::new(),
-            repeat: (0, 0),
-            repeat_began: now,
-            repeat_s: 0.0,
-            live: Progress::default(),
-        };
-        Arc::new(Self { manner, state: Mutex::new(state) })
+        Arc::new(Self { manner, state: Mutex::new(State::new(now)) })
     }
 
     pub(crate) fn tell(&self, progress: Progress) {
@@ -96,6 +87,45 @@ impl Shown {
 }
 
 impl State {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            planned_s: 0.0,
+            past_s: 0.0,
+            what: String::new(),
+            repeat: (0, 0),
+            repeat_began: now,
+            repeat_s: 0.0,
+            live: Progress::default(),
+        }
+    }
+
+    pub(crate) fn planned(&mut self, seconds: f64) {
+        self.planned_s = seconds;
+    }
+
+    pub(crate) fn began(&mut self, what: &str, repeat: u32, repeats: u32, seconds: f64) {
+        self.past_s += self.repeat_s;
+        (self.what, self.repeat) = (what.to_owned(), (repeat, repeats));
+        (self.repeat_began, self.repeat_s) = (Instant::now(), seconds);
+        self.live = Progress::default();
+    }
+
+    pub(crate) fn elapsed_s(&self, now: Instant) -> f64 {
+        (now - self.began).as_secs_f64()
+    }
+
+    /// The part that is over, 0 to 1, and the seconds that are left.
+    pub(crate) fn part_and_left(&self, now: Instant) -> (f64, f64) {
+        let past = self.past_s + self.part(now) * self.repeat_s;
+        let whole = self.planned_s.max(past).max(1.0);
+        // The rest of the plan will run late by the same factor as the part that is done. The first minute goes almost
+        // entirely into making data, which happens once: until more is known the plan is believed.
+        let believed_s = whole * BELIEVED_PART;
+        let stretch = (self.elapsed_s(now) + believed_s) / (past + believed_s);
+        (past / whole, (whole - past) * stretch.clamp(1.0, 3.0))
+    }
+
     /// The part of the present repeat that is over, by what the load says or by the clock.
     fn part(&self, now: Instant) -> f64 {
         let by_clock = (now - self.repeat_began).as_secs_f64() / self.repeat_s.max(0.1);
@@ -104,15 +134,9 @@ impl State {
 
     /// At most `width` characters: of a long name the end, because the workload and how fast it goes are there.
     fn text(&self, now: Instant, width: usize) -> String {
-        let past = self.past_s + self.part(now) * self.repeat_s;
-        let whole = self.planned_s.max(past).max(1.0);
-        let filled = ((past / whole) * BAR_CHARS as f64) as usize;
+        let (part, left) = self.part_and_left(now);
+        let filled = (part * BAR_CHARS as f64) as usize;
         let bar = format!("{}{}", "#".repeat(filled.min(BAR_CHARS)), ".".repeat(BAR_CHARS - filled.min(BAR_CHARS)));
-        // The rest of the plan will run late by the same factor as the part that is done. The first minute goes almost
-        // entirely into making data, which happens once: until more is known the plan is believed.
-        let believed_s = whole * BELIEVED_PART;
-        let stretch = ((now - self.began).as_secs_f64() + believed_s) / (past + believed_s);
-        let left = (whole - past) * stretch.clamp(1.0, 3.0);
         let rate = match (self.live.bytes_per_s, self.live.operations_per_s) {
             (b, o) if o > 0.0 && b > 0.0 => format!("  {:.1} MB/s  {o:.0} IOPS", b / 1e6),
             (b, _) if b > 0.0 => format!("  {:.1} MB/s", b / 1e6),
@@ -137,15 +161,11 @@ impl State {
 
 impl Watch for Shown {
     fn planned(&self, seconds: f64) {
-        self.state().planned_s = seconds;
+        self.state().planned(seconds);
     }
 
     fn began(&self, what: &str, repeat: u32, repeats: u32, seconds: f64) {
-        let mut state = self.state();
-        state.past_s += state.repeat_s;
-        (state.what, state.repeat) = (what.to_owned(), (repeat, repeats));
-        (state.repeat_began, state.repeat_s) = (Instant::now(), seconds);
-        state.live = Progress::default();
+        self.state().began(what, repeat, repeats, seconds);
     }
 
     fn ended(&self, run: &Run) {
@@ -190,7 +210,7 @@ impl Drop for Drawing {
 }
 
 /// The result of a run, in a line.
-fn line(run: &Run) -> String {
+pub(crate) fn line(run: &Run) -> String {
     let median = run.median().unwrap_or(0.0);
     let figure = match run.workload.kind {
         kind if kind.counts_files() => format!("{median:.0} files/s"),

@@ -47,7 +47,7 @@ pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], form: Form) ->
 }
 
 /// The page of a result in its folder. A result without its page is a result all the same.
-pub(super) fn keep_page(folder: &Path, result: &BenchResult) -> Option<PathBuf> {
+pub(crate) fn keep_page(folder: &Path, result: &BenchResult) -> Option<PathBuf> {
     let page = folder.join(PAGE_NAME);
     std::fs::write(&page, html(result)).ok().map(|()| page)
 }

@@ -11,6 +11,7 @@
 mod hosts;
 mod https_api;
 mod in_process;
+mod issuer;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,9 +24,9 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
-use larder_base::SystemClock;
-use larder_serve::web::{Guest, GuestBody, GuestUser, PasswordRefused, Tls, WebHandle};
-use larder_web::{BASE, LogIn, Options, Peer, Refusal, Role, Standing, Web};
+use larder_base::{Clock, SystemClock};
+use larder_serve::web::{Guest, GuestBody, GuestPlace, GuestUser, PasswordRefused, Tls, WebHandle};
+use larder_web::{BASE, FILES_SECTION, LogIn, Options, Peer, Place, Refusal, Role, Standing, Web};
 use sha2::{Digest, Sha256};
 
 use self::hosts::Hosts;
@@ -69,7 +70,9 @@ impl PageGuest {
         let files = around.has_files.then_some(FILES);
         let ask = Arc::new(InProcess::new(router.clone()));
         let options = Options { is_secure: true, files };
-        let web = Web::new(ask, Arc::new(people), Arc::new(SystemClock::default()), options);
+        let clock = (Arc::new(SystemClock::default()) as Arc<dyn Clock>, options);
+        let issuer = around.config.oidc.as_ref().map(issuer::of);
+        let web = Web::with_issuer(ask, Arc::new(people), clock, issuer);
         let guest = Self { web, api: InProcess::new(router), hosts: Hosts::new(&around.config.hosts), around };
         guest.take_factors();
         guest.take_sessions();
@@ -166,7 +169,15 @@ impl Guest for PageGuest {
             return None;
         }
         let known = self.web.known(headers, true)?;
-        Some(GuestUser { name: known.user, csrf: known.csrf, home: "/+/me", log_out: "/+/logout" })
+        let place =
+            |place: Place| GuestPlace { href: place.href, name: place.name, is_files: place.section == FILES_SECTION };
+        Some(GuestUser {
+            name: known.user,
+            csrf: known.csrf,
+            log_out: "/+/logout",
+            places: known.places.into_iter().map(place).collect(),
+            theme: known.theme,
+        })
     }
 
     fn log_in_path(&self, path: &str) -> String {
@@ -248,16 +259,22 @@ impl LogIn for People {
     }
 
     fn standing(&self, name: &str) -> Option<Standing> {
-        let password = self.handle.user(name)?.password.clone()?;
+        let user = self.handle.user(name)?;
+        let password = user.password.clone();
         let role = match self.entitlements.now().roles.get(name)? {
             UserRole::Owner => Role::Owner,
             UserRole::User => Role::User,
             UserRole::Looker => Role::Looker,
         };
         // The same after a restart, and another with each password that is set: each has a salt of its own.
-        let hash = Sha256::digest(password.to_text());
+        // Without one nobody logs in but by the issuer.
+        let hash = Sha256::digest(password.map(|password| password.to_text()).unwrap_or_default());
         let generation = u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default());
-        Some(Standing { role, generation })
+        Some(Standing { role, generation, uid: user.uid })
+    }
+
+    fn entered(&self, name: &str, from: IpAddr, by: &str) {
+        self.handle.came_in(name, from, by);
     }
 
     fn keep_factors(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<(), Failure>> {

@@ -12,6 +12,7 @@ use larder_base::{Timestamp, hex};
 use super::super::civil::civil;
 use super::super::context::{Body, full};
 use super::super::xml::push_text;
+use super::frame::Around;
 use super::sessions::secret;
 
 const ICONS: &str = include_str!("icons.svg");
@@ -69,6 +70,7 @@ pub struct Page {
     pub head: String,
     /// What is right of it.
     pub tools: String,
+    pub around: Around,
     pub main: String,
     /// Of the session, for the script.
     pub csrf: String,
@@ -103,26 +105,34 @@ impl Page {
         let mut out = String::with_capacity(self.main.len() + 8192);
         let title = escaped(&self.title);
         out.push_str(&format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+            "<!doctype html>\n<html lang=\"en\" data-theme=\"{}\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
              <meta name=\"color-scheme\" content=\"light dark\"><title>{title} · larder</title>\
              <link rel=\"icon\" href=\"{OWN}icon.svg\" type=\"image/svg+xml\">\
-             <link rel=\"stylesheet\" href=\"{OWN}style.css\" nonce=\"{nonce}\">"
+             <link rel=\"stylesheet\" href=\"{OWN}style.css\" nonce=\"{nonce}\">",
+            self.around.theme
         ));
         if !self.csrf.is_empty() {
             out.push_str(&format!("<meta name=\"csrf\" content=\"{}\">", self.csrf));
         }
         out.push_str(&format!(
             "<script src=\"{OWN}script.js\" nonce=\"{nonce}\" defer></script></head><body class=\"{}\">{ICONS}\
-             <a class=\"skip\" href=\"#main\">Skip to content</a><header class=\"bar\">\
-             <a class=\"logo\" href=\"/\" aria-label=\"larder: all shares\">{}<span>larder</span></a>{}\
-             <div class=\"tools\">{}</div></header><main id=\"main\" tabindex=\"-1\">{}</main></body></html>\n",
-            self.class,
-            icon("logo"),
-            self.head,
-            self.tools,
-            self.main
+             <a class=\"skip\" href=\"#main\">Skip to content</a>",
+            self.class
         ));
+        let logo = icon("logo");
+        let path = format!("{}<div class=\"tools\">{}</div>", self.head, self.tools);
+        match self.around.bar.as_str() {
+            "" => out.push_str(&format!(
+                "<header class=\"bar\"><a class=\"logo\" href=\"/\" aria-label=\"larder: all shares\">{logo}<span>larder</span></a>\
+                 {path}</header>"
+            )),
+            bar => out.push_str(&format!(
+                "<header class=\"bar house\"><a class=\"logo\" href=\"/+/\">{logo}<span>larder</span></a>{bar}</header>\
+                 <div class=\"bar\">{path}</div>"
+            )),
+        }
+        out.push_str(&format!("<main id=\"main\" tabindex=\"-1\">{}</main></body></html>\n", self.main));
         out
     }
 }

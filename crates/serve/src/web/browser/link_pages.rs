@@ -11,7 +11,7 @@ use super::super::context::{Answer, Body, Context};
 use super::super::fail::Fail;
 use super::super::path::{href, name};
 use super::form::Form;
-use super::frame::{crumbs, tools, user_menu};
+use super::frame::{around, around_of, crumbs, tools, user_menu};
 use super::html::{OWN, Page, escaped, icon, shown, time};
 use super::links::{DAYS_MAX, Link, Which, now};
 use super::sessions::Session;
@@ -64,6 +64,7 @@ pub fn share(visit: &Visit, is_folder: bool, made: Option<(&str, i64)>) -> Respo
         title: "Share".to_owned(),
         head: crumbs(visit),
         tools: tools(visit),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         ..Page::default()
@@ -128,6 +129,7 @@ pub fn list(context: &Context, session: Option<&Session>) -> Response<Body> {
                <li><span aria-current=\"page\">My links</span></li></ol></nav>"
             .to_owned(),
         tools: user_menu(&context.user.name, session),
+        around: around(&context.user.name, session),
         main,
         csrf,
         ..Page::default()

@@ -17,7 +17,7 @@ use super::super::context::Answer;
 use super::super::fail::Fail;
 use super::super::kinds::content_type;
 use super::super::path::{join, name, push_escaped};
-use super::frame::{crumbs, tools};
+use super::frame::{around_of, crumbs, tools};
 use super::html::{Page, counted, escaped, human, icon, shown, time};
 use super::visit::Visit;
 use crate::tree::Room;
@@ -204,6 +204,7 @@ pub async fn shares(visit: &Visit) -> Answer {
         title: "Shares".to_owned(),
         head: crumbs(visit),
         tools: tools(visit),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         ..Page::default()
@@ -244,6 +245,7 @@ pub async fn folder(visit: &Visit, room: &Room, dir: &Attr) -> Answer {
         title: String::from_utf8_lossy(name(visit.path())).into_owned(),
         head: crumbs(visit),
         tools: format!("{}{}", search_box(visit, ""), tools(visit)),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         class: if visit.may_change(Some(room)) { "folder can-change" } else { "folder" },

@@ -110,10 +110,10 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
     let shared = stranger.shared;
     let rest = parts.uri.path().strip_prefix(LINK).unwrap_or_default();
     let (token, below) = rest.split_once('/').map_or((rest, None), |(token, below)| (token, Some(below)));
-    let Some(link) = shared.links.find(token) else { return (Ok(failure(&OVER, String::new(), false)), false) };
+    let Some(link) = shared.links.find(token) else { return (Ok(failure(&OVER, None, false)), false) };
     // `links.rights_of_the_maker`.
     let maker = shared.user(&link.maker).filter(|user| link.is_of(&user.name, user.uid));
-    let Some(user) = maker else { return (Ok(failure(&OVER, String::new(), false)), false) };
+    let Some(user) = maker else { return (Ok(failure(&OVER, None, false)), false) };
     let prefix = format!("{LINK}{token}");
     if link.password.is_some() && !has_opened(shared, &parts.headers, &link.hash) {
         if parts.method != Method::POST {
@@ -151,7 +151,7 @@ async fn by_link(stranger: Stranger<'_>, parts: Parts) -> (Answer, bool) {
     };
     let answer = answer.or_else(|fail| match fail.status {
         StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED | StatusCode::SERVICE_UNAVAILABLE => Err(fail),
-        _ => Ok(failure(&OVER, String::new(), false)),
+        _ => Ok(failure(&OVER, None, false)),
     });
     (answer, true)
 }
@@ -179,7 +179,7 @@ async fn open_link(stranger: &Stranger<'_>, parts: &Parts, link: &links::Link, p
         }
         Err(super::auth::Refused::LockedOut) => {
             let (status, text) = entrance::why(&super::auth::Refused::LockedOut);
-            Ok(failure(&Fail::new(status, text), String::new(), false))
+            Ok(failure(&Fail::new(status, text), None, false))
         }
         Err(_) => Ok(link_pages::door(parts.uri.path(), true)),
     }
@@ -194,7 +194,7 @@ pub async fn get(context: Context, session: Option<Session>, query: &str) -> Ans
     let visit = Visit { context, query: Form::parse(query.as_bytes()), session, link: None };
     match page(visit).await {
         Err(fail) if is_page && fail.status != StatusCode::NOT_MODIFIED => {
-            Ok(failure(&fail, frame::user_menu(&user, own.as_ref()), is_head))
+            Ok(failure(&fail, Some((user.as_str(), own.as_ref())), is_head))
         }
         answer => answer,
     }
@@ -289,6 +289,7 @@ pub fn check_token(session: Option<&Session>, headers: &HeaderMap, form: Option<
 pub async fn post(context: Context, session: Option<Session>, query: &str, tls: bool, body: &[u8]) -> Answer {
     let form = Form::parse(body);
     let query = Form::parse(query.as_bytes());
+    let own = session.clone();
     let (is_page, user) = (
         text(&context.headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html")),
         context.user.name.clone(),
@@ -298,7 +299,7 @@ pub async fn post(context: Context, session: Option<Session>, query: &str, tls: 
         Err(fail) => Err(fail),
     };
     match done {
-        Err(fail) if is_page => Ok(failure(&fail, frame::user_menu(&user, None), false)),
+        Err(fail) if is_page => Ok(failure(&fail, Some((user.as_str(), own.as_ref())), false)),
         done => done,
     }
 }

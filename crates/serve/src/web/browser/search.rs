@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::super::context::Answer;
 use super::super::fail::Fail;
 use super::super::path::{join, name, parent};
-use super::frame::{crumbs, tools};
+use super::frame::{around_of, crumbs, tools};
 use super::html::{Page, counted, escaped, human, icon, shown, time};
 use super::listing::{kind_icon, search_box};
 use super::visit::Visit;
@@ -88,6 +88,7 @@ pub async fn page(visit: &Visit, room: &Room, dir: &Attr, text: &str) -> Answer 
         title: format!("Search: {text}"),
         head: crumbs(visit),
         tools: format!("{}{}", search_box(visit, &text), tools(visit)),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         ..Page::default()

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
-use super::super::guest::GuestUser;
+use super::super::guest::{GuestPlace, GuestUser};
 
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 pub const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -63,17 +63,18 @@ pub struct Session {
 }
 
 /// Pages of the guest for one of its sessions.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct GuestPaths {
-    pub home: &'static str,
     pub log_out: &'static str,
+    pub places: Vec<GuestPlace>,
+    pub theme: &'static str,
 }
 
 impl Session {
     /// A session that the guest keeps; this table has no entry of it.
     pub fn of_guest(user: GuestUser) -> Self {
-        let GuestUser { name, csrf, home, log_out } = user;
-        let guest = Some(GuestPaths { home, log_out });
+        let GuestUser { name, csrf, log_out, places, theme } = user;
+        let guest = Some(GuestPaths { log_out, places, theme });
         Session { key: hash(&csrf), who: Who::User { name, password: None }, csrf, guest }
     }
 

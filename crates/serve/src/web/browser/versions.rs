@@ -6,7 +6,7 @@ use larder_fs::{Attr, FileKind, FsError, NameMatch};
 
 use super::super::context::Answer;
 use super::super::path::{join, name, parent};
-use super::frame::{crumbs, tools};
+use super::frame::{around_of, crumbs, tools};
 use super::html::{Page, human, icon, shown, time};
 use super::visit::{SNAPSHOTS, Visit};
 use crate::tree::Room;
@@ -46,6 +46,7 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
         title: format!("Versions of {}", String::from_utf8_lossy(name(visit.path()))),
         head: crumbs(visit),
         tools: tools(visit),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         class: "past",

@@ -9,7 +9,7 @@ use super::super::context::Answer;
 use super::super::fail::Fail;
 use super::super::kinds::content_type;
 use super::super::path::{name, parent};
-use super::frame::{crumbs, tools};
+use super::frame::{around_of, crumbs, tools};
 use super::html::{Page, escaped, human, icon, shown, time};
 use super::visit::Visit;
 use crate::tree::Room;
@@ -100,6 +100,7 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
         title,
         head: crumbs(visit),
         tools: tools(visit),
+        around: around_of(visit),
         main,
         csrf: visit.csrf(),
         class: if visit.may_change(Some(room)) { "one can-change" } else { "one" },
