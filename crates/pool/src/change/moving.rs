@@ -427,7 +427,8 @@ impl Core {
 
     async fn copy_anew(self: &Arc<Self>, object: &Arc<Object>) -> Result<(), Refused> {
         let mode = PutMode::Update(UpdateVersion { e_tag: Some(object.e_tag()), version: None });
-        let request = Request { path: object.path.clone(), attributes: self.attributes(object).await?, mode, group: None };
+        let request =
+            Request { path: object.path.clone(), attributes: self.attributes(object).await?, mode, group: None };
         let size = object.geometry.size;
         let ranges = (0..size).step_by(READ_BYTES_MAX as usize).map(|at| at..(at + READ_BYTES_MAX).min(size));
         if size <= IN_MEMORY_BYTES_MAX {

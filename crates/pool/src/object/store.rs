@@ -199,7 +199,8 @@ impl ObjectStore for PoolStore {
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.core.check_open()?;
-        let request = Request { path: location.to_string(), attributes: opts.attributes, mode: PutMode::Overwrite, group: None };
+        let request =
+            Request { path: location.to_string(), attributes: opts.attributes, mode: PutMode::Overwrite, group: None };
         Ok(Box::new(Upload::new(self.core.clone(), request)))
     }
 

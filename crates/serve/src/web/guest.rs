@@ -29,7 +29,9 @@ pub struct Serves {
 /// A page of the guest, in the navigation of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestPlace {
+    /// Its address.
     pub href: &'static str,
+    /// What the link says.
     pub name: &'static str,
     /// The file view.
     pub is_files: bool,

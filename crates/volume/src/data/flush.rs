@@ -388,12 +388,7 @@ impl Inner {
     }
 
     /// Puts a segment, after the mark that says that its records may have pieces.
-    pub(super) async fn put_once(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        group: Option<GroupCommit>,
-    ) -> FsResult<()> {
+    pub(super) async fn put_once(&self, path: &Path, payload: PutPayload, group: Option<GroupCommit>) -> FsResult<()> {
         self.parts.marks.set(features::PIECES).await?;
         let failed = |error: &object_store::Error| store_error(&format!("writing {path}"), error);
         if !self.parts.shared {
