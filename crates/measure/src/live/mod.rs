@@ -12,7 +12,7 @@
 //! - `live.starved`: a process without a core takes its own samples late, and between them nothing is seen of what its requests wait for.
 //!   So threads that wait for a core nearly all of the time are named first, if the look is late as well (`live.late`). A control group that this process cannot see (another
 //!   namespace) shows only so.
-//! - `live.late`: kernels from 6.18 on count no wait while a control group holds a thread back. The look shows it nevertheless: its own
+//! - `live.late`: a kernel may count no wait while a control group holds a thread back. The look shows it nevertheless: its own
 //!   thread does nothing but sleep and sample, so samples that come late had no core.
 //! - `live.full_or_lossy`: a full wire drops what is too much, after it has queued it: then the round trip is far above
 //!   its least. Losses without a queue are the wire's own.

@@ -834,7 +834,7 @@ mod tests {
     async fn calls_read_only_the_shares_they_need() {
         let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counts = std::sync::Arc::clone(&asked);
-        let count = move || drop(counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let count = move || _ = counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let server = SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
             .share(Share::new("a", MemFsBackend::new()).public())
