@@ -428,12 +428,12 @@ mod tests {
         let share = |config: Config| config.shares.into_iter().next().unwrap();
         let change = ShareChange { users, read_only: Some(false), ..ShareChange::default() };
         let after = share(set(&change).unwrap());
-        assert_eq!((after.users, after.read_only), (Writers::Listed(vec!["ann".into()]), false));
+        assert_eq!((after.users.clone(), after.read_only), (Writers::Listed(vec!["ann".into()]), false));
         let networks = Some(vec!["10.0.0.0/8".to_owned(), "private".to_owned()]);
         let change =
             ShareChange { networks, remove_users: vec!["ann".into()], common: Some(true), ..ShareChange::default() };
         let after = share(set(&change).unwrap());
-        assert_eq!((after.networks.unwrap().len(), after.common), (7, true));
+        assert_eq!((after.networks.as_ref().unwrap().len(), after.common), (7, true));
         assert_eq!(after.users, Writers::Listed(Vec::new()));
         let text = std::fs::read_to_string(&file).unwrap();
         for kept in ["# mine", "# the share", "# all of it"] {
