@@ -211,6 +211,7 @@ def arrive(daemon, issuer):
 def test_an_issuer_lets_its_people_in(own, issuer, browser):  # noqa: F811
     daemon = in_office(own, issuer)
     url = f"https://localhost:{port_of(daemon)}/+/"
+    browser.complaints()  # Those of pages before do not count.
     with contextlib.ExitStack() as undo:
         undo.callback(browser.driver.delete_all_cookies)
         browser.visit(url + "me")

@@ -3,6 +3,7 @@
 //! The backend as the library calls it, over a volume in memory.
 
 use larder_base::{Clock, SystemClock};
+use larder_files::Files;
 use larder_fs::{Ino, SetAttr, Stability, acl};
 use larder_people::Share as Rules;
 use larder_smb::{

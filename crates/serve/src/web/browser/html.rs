@@ -129,7 +129,7 @@ impl Page {
             )),
             bar => out.push_str(&format!(
                 "<header class=\"bar house\"><a class=\"logo\" href=\"/+/\">{logo}<span>larder</span></a>{bar}</header>\
-                 <div class=\"bar\">{path}</div>"
+                 <section class=\"bar\" aria-label=\"This place\">{path}</section>"
             )),
         }
         out.push_str(&format!("<main id=\"main\" tabindex=\"-1\">{}</main></body></html>\n", self.main));
