@@ -400,7 +400,10 @@ impl Web {
                 response
             }
             Outcome::Choose(to, theme) => {
-                let mut response = redirect(&to);
+                // What answered a form has no address to come back to.
+                let path = to.path().split_once('?').map_or(to.path(), |(path, _)| path);
+                let is_page = path.strip_prefix(BASE).is_none_or(|path| route_of(&Method::GET, path).is_ok());
+                let mut response = redirect(&if is_page { to } else { Local::of("/me") });
                 self.add_cookie(&mut response, THEME_COOKIE, theme.word(), 400 * 86_400);
                 response
             }

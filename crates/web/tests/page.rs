@@ -706,6 +706,12 @@ async fn redirects_stay_on_the_page() {
     let owner = trial.log_in("owner").await;
     let chosen = trial.post(&owner, "/theme", &[("theme", "dark"), ("back", "//evil.test")]).await;
     assert_eq!(chosen.header("location"), "/+/");
+    for (back, to) in
+        [("/+/care/log?level=warn", "/+/care/log?level=warn"), ("/+/me/passkey", "/+/me"), ("/files/", "/files/")]
+    {
+        let chosen = trial.post(&owner, "/theme", &[("theme", "dark"), ("back", back)]).await;
+        assert_eq!(chosen.header("location"), to, "what answered a form has no address");
+    }
 }
 
 #[tokio::test]
@@ -1292,6 +1298,8 @@ async fn a_second_factor_may_be_demanded() {
     let mut headers = hyper::HeaderMap::new();
     headers.insert("cookie", format!("larder-page={}", ann.token).parse().unwrap());
     assert!(trial.web.known(&headers, true).is_none());
+    let back = trial.get(&ann, "/login?next=/%3Fshares").await;
+    assert_eq!(back.header("location"), "/+/me", "the files would send the browser back here");
     trial.with_factor(&ann).await;
     assert!(trial.web.known(&headers, true).is_some());
     // The owner helps whoever lost a telephone.

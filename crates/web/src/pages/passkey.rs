@@ -88,12 +88,13 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
         if !is_first && !is_second {
             return Err(refused("the password was given too long ago"));
         }
-        Ok((user, standing.generation))
+        Ok((user, standing.generation, is_first))
     };
     match entered.await {
-        Ok((user, generation)) => {
+        Ok((user, generation, is_first)) => {
             visit.server.factors.came(&token);
-            if waiting.is_none() {
+            // The password before a second factor was recorded.
+            if is_first {
                 visit.server.log_in.entered(&user, visit.peer.addr, "passkey");
             }
             factor::begin_session(visit, &user, generation, next)

@@ -26,9 +26,10 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// A name of a file for people.
+/// A name of a file for people. Marks that turn the order of letters are written out: "gpj.exe" is not shown as a picture
+/// (`printed.steers_nothing`).
 pub fn shown(name: &[u8]) -> String {
-    escaped(&String::from_utf8_lossy(name))
+    escaped(&larder_base::printed::shown(&String::from_utf8_lossy(name)))
 }
 
 pub fn icon(name: &str) -> String {
@@ -168,6 +169,12 @@ mod tests {
         {
             assert_eq!(human(bytes), text);
         }
+    }
+
+    #[test]
+    fn names_do_not_turn_the_order_of_letters() {
+        assert_eq!(shown("\u{202e}gpj.exe".as_bytes()), "\\u{202e}gpj.exe");
+        assert_eq!(shown("<b>".as_bytes()), "&lt;b&gt;");
     }
 
     #[test]
