@@ -174,7 +174,13 @@ class View:
         return wait_for(found, 20, self.names)
 
     def menu(self, name, item):
-        self.row(name).find_element(By.CSS_SELECTOR, ".more button").click()
+        def opened():
+            try:
+                self.row(name).find_element(By.CSS_SELECTOR, ".more button").click()
+                return True
+            except StaleElementReferenceException:  # as above
+                return False
+        wait_for(opened, 20)
         wait_for(lambda: [e for e in self.all("[role=menuitem]") if e.text == item], 10)[0].click()
 
     def press(self, text):

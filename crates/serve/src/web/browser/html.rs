@@ -26,6 +26,11 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// A name of a file for the script, which asks the server with it: as it is.
+pub fn verbatim(name: &[u8]) -> String {
+    escaped(&String::from_utf8_lossy(name))
+}
+
 /// A name of a file for people. Marks that turn the order of letters are written out: "gpj.exe" is not shown as a picture
 /// (`printed.steers_nothing`).
 pub fn shown(name: &[u8]) -> String {

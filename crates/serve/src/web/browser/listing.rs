@@ -18,7 +18,7 @@ use super::super::fail::Fail;
 use super::super::kinds::content_type;
 use super::super::path::{join, name, push_escaped};
 use super::frame::{around_of, crumbs, tools};
-use super::html::{Page, counted, escaped, human, icon, shown, time};
+use super::html::{Page, counted, escaped, human, icon, shown, time, verbatim};
 use super::visit::Visit;
 use crate::tree::Room;
 
@@ -345,7 +345,7 @@ pub fn kind_icon(name: &[u8]) -> &'static str {
 fn push_row(out: &mut String, own: bool, row: &Row) {
     let mut href = "./".to_owned();
     push_escaped(&mut href, &row.name);
-    let name = shown(&row.name);
+    let (name, own_name) = (shown(&row.name), verbatim(&row.name));
     let (kind, mark, slash, query) = match row.is_folder {
         true => ("folder", "folder", "/", ""),
         false => ("file", kind_icon(&row.name), "", "?view"),
@@ -365,7 +365,7 @@ fn push_row(out: &mut String, own: bool, row: &Row) {
         false => (String::new(), String::new()),
     };
     out.push_str(&format!(
-        "<tr data-kind=\"{kind}\" data-name=\"{name}\">{pick}<td class=\"name\"><a href=\"{href}{slash}{query}\">{}\
+        "<tr data-kind=\"{kind}\" data-name=\"{own_name}\">{pick}<td class=\"name\"><a href=\"{href}{slash}{query}\">{}\
          <span class=\"label\"><bdi>{name}</bdi></span></a><span class=\"below dim\">{below}</span></td>\
          <td class=\"size\">{size}</td><td class=\"time\">{at}</td>{more}</tr>\n",
         icon(mark),

@@ -7,7 +7,7 @@ use larder_fs::{Attr, FileKind, FsError, NameMatch};
 use super::super::context::Answer;
 use super::super::path::{join, name, parent};
 use super::frame::{around_of, crumbs, tools};
-use super::html::{Page, human, icon, shown, time};
+use super::html::{Page, human, icon, shown, time, verbatim};
 use super::visit::{SNAPSHOTS, Visit};
 use crate::tree::Room;
 
@@ -65,7 +65,7 @@ fn push(out: &mut String, visit: &Visit, room: &Room, version: &Version) {
         actions.push_str(&format!(
             "<button class=\"button js restore\" hidden data-from=\"{url}\" data-to=\"{}\" data-name=\"{}\" data-taken=\"{}\">Restore</button>",
             visit.href(visit.path(), is_folder),
-            shown(name(visit.path())),
+            verbatim(name(visit.path())),
             version.taken.secs
         ));
     }

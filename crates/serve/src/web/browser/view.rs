@@ -10,7 +10,7 @@ use super::super::fail::Fail;
 use super::super::kinds::content_type;
 use super::super::path::{name, parent};
 use super::frame::{around_of, crumbs, tools};
-use super::html::{Page, escaped, human, icon, shown, time};
+use super::html::{Page, escaped, human, icon, shown, time, verbatim};
 use super::visit::Visit;
 use crate::tree::Room;
 
@@ -33,7 +33,7 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
     let title = String::from_utf8_lossy(name(visit.path())).into_owned();
     let url = visit.href(visit.path(), false);
     let raw = format!("{url}?raw");
-    let shown_name = shown(name(visit.path()));
+    let (shown_name, own_name) = (shown(name(visit.path())), verbatim(name(visit.path())));
     let picture = match kind(visit, room, attr).await? {
         Kind::Picture => {
             format!("<div class=\"stage\"><img src=\"{raw}\" alt=\"{shown_name}\" decoding=\"async\"></div>")
@@ -90,7 +90,7 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
         ),
     };
     let main = format!(
-        "<div class=\"about\" data-name=\"{shown_name}\">{back}<div><h1><bdi>{shown_name}</bdi></h1><p class=\"dim\">{} · {}</p></div></div>\
+        "<div class=\"about\" data-name=\"{own_name}\">{back}<div><h1><bdi>{shown_name}</bdi></h1><p class=\"dim\">{} · {}</p></div></div>\
          <div class=\"actions\"><a class=\"button primary\" href=\"{url}?download\">{} Download</a>{actions}</div>{picture}",
         human(attr.size),
         time(attr.mtime),
