@@ -322,6 +322,8 @@ fn named(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i
     };
     let client = &options.client_id;
     let now = secs as f64;
+    // A time that is no number is on neither side.
+    let (has_begun, lasts) = (|at: f64| at < now + SKEW_SECS as f64, claims.exp > now - SKEW_SECS as f64);
     match () {
         // 2
         () if claims.iss != options.issuer => Err(refused("its token is of another issuer")),
@@ -330,12 +332,10 @@ fn named(token: &str, keys: &Keys, options: &IssuerOptions, nonce: &str, secs: i
         // 4, 5
         () if many.len() > 1 && claims.azp.is_none() => Err(refused("its token is for several programs")),
         () if claims.azp.as_ref().is_some_and(|azp| azp != client) => Err(refused("its token is for another program")),
-        // 9; a time that is no number is no time in the future
-        () if !(claims.exp > now - SKEW_SECS as f64) => Err(refused("its token is over: compare the clocks")),
+        // 9
+        () if !lasts => Err(refused("its token is over: compare the clocks")),
         // 10
-        () if !(claims.iat < now + SKEW_SECS as f64)
-            || claims.nbf.is_some_and(|nbf| !(nbf < now + SKEW_SECS as f64)) =>
-        {
+        () if !has_begun(claims.iat) || claims.nbf.is_some_and(|nbf| !has_begun(nbf)) => {
             Err(refused("its token is of the future: compare the clocks"))
         }
         // 11

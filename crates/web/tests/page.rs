@@ -1481,11 +1481,14 @@ async fn an_address_has_no_passkeys() {
     assert!(trial.get(&Browser::default(), "/login").await.text.contains("data-passkey"));
 }
 
+/// A form, and the name and password with it.
+type Posted = (String, Option<(String, String)>);
+
 /// An issuer in memory: what it answers by address.
 #[derive(Default)]
 struct Office {
     answers: Mutex<HashMap<String, Value>>,
-    posted: Mutex<Vec<(String, Option<(String, String)>)>>,
+    posted: Mutex<Vec<Posted>>,
 }
 
 impl Fetch for Office {

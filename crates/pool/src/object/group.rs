@@ -157,8 +157,7 @@ mod tests {
             writing.push(groups.join(TERMS).await);
         }
         assert!(tokio::time::timeout(HELD_MAX * 10, groups.join(TERMS)).await.is_err());
-        let held = writing.pop().unwrap().written(1);
-        let mut held = std::pin::pin!(held);
+        let mut held = Box::pin(writing.pop().unwrap().written(1));
         assert!(futures::poll!(&mut held).is_pending());
         writing.push(groups.join(TERMS).await);
         // Given up while it is held back.

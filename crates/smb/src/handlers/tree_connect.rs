@@ -242,7 +242,7 @@ mod tests {
         let (arrived, go) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(std::sync::Barrier::new(2)));
         let stops = {
             let (arrived, go) = (Arc::clone(&arrived), Arc::clone(&go));
-            move || drop((arrived.wait(), go.wait()))
+            move || _ = (arrived.wait(), go.wait())
         };
         let server = crate::SmbServer::builder()
             .listen("127.0.0.1:0".parse().unwrap())
