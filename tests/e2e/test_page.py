@@ -649,7 +649,7 @@ def test_the_file_view_has_the_log_in_of_the_page(daemon, browser):
         browser.driver.find_element(By.LINK_TEXT, "Files").click()
         assert browser.run("return document.documentElement.dataset.theme") == "dark"
         browser.driver.find_element(By.CSS_SELECTOR, "form.out button").click()
-        wait_for(lambda: browser.driver.find_elements(By.ID, "password"))
+        wait_for(lambda: browser.driver.find_elements(By.CSS_SELECTOR, "form[action='/+/login']"))
         browser.visit(daemon.info["page"]["url"] + daemon.share + "/")
         assert browser.driver.find_elements(By.ID, "password"), "one log-out for both"
 

@@ -40,9 +40,13 @@ def authenticator(browser):
 def test_a_passkey_comes_after_the_password_and_instead_of_it(own, browser):  # noqa: F811
     daemon = own("--page", "127.0.0.1:0").start()
     url = f"https://localhost:{port_of(daemon)}/+/"
-    click = lambda text: browser.run(  # noqa: E731
-        "[...document.querySelectorAll('button')].find((one) => one.textContent.includes(arguments[0])).click()", text
-    )
+
+    def click(text):
+        """The page that has the button may still be on its way, and its script shows it."""
+        script = """const one = [...document.querySelectorAll('button')].find((one) => one.offsetParent && one.textContent.includes(arguments[0]));
+            one?.click(); return !!one"""
+        wait_for(lambda: browser.run(script, text), told=lambda: said(browser))
+
     browser.visit(f"https://127.0.0.1:{port_of(daemon)}/+/login")
     assert not browser.driver.find_elements(By.CSS_SELECTOR, "[data-passkey]"), "an address has none"
     authenticator(browser)
@@ -63,7 +67,7 @@ def test_a_passkey_comes_after_the_password_and_instead_of_it(own, browser):  # 
         def log_out():
             browser.visit(url + "me")
             browser.driver.find_element(By.CSS_SELECTOR, "form.out button").click()
-            wait_for(lambda: browser.driver.find_elements(By.ID, "password"))
+            wait_for(lambda: browser.driver.find_elements(By.CSS_SELECTOR, "form[action='/+/login']"))
 
         log_out()
         press(browser, "/+/login", name="keeper", password=daemon.password)

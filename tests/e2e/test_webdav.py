@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from impacket.smbconnection import SMBConnection
+from impacket.smbconnection import SessionError, SMBConnection
 
 from conftest import client as nfs_client
 from conftest import make
@@ -482,6 +482,15 @@ def test_a_move_leaves_the_locks_of_the_destination(daemon, keeper):
     keeper.put(f"{at}/f", b"free again")
 
 
+def opened_alone(smb, tree_id, path):
+    """The open of an SMB client that shares nothing, or `None` while somebody else has the file open."""
+    try:
+        return smb.openFile(tree_id, path, desiredAccess=0x0012_01bf, shareMode=0)
+    except SessionError as error:
+        assert "SHARING_VIOLATION" in str(error)
+        return None
+
+
 def test_locks_and_opens_of_other_doors(daemon, keeper):
     seen = top(daemon, "doors")
     path, file = f"/{daemon.share}/doors/f", seen / "f"
@@ -512,8 +521,8 @@ def test_locks_and_opens_of_other_doors(daemon, keeper):
         fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert keeper("PUT", path, b"x").status == 423, "the lock of a program"
         assert keeper.lock(path).status == 423
-    # An SMB client that shares nothing.
-    handle = smb.openFile(tree_id, "doors\\f", desiredAccess=0x0012_01bf, shareMode=0)
+    # An SMB client that shares nothing. The kernel tells the mount of a close after the program went on.
+    handle = wait_for(lambda: opened_alone(smb, tree_id, "doors\\f"))
     for method in ["GET", "PUT", "DELETE"]:
         assert Dav(daemon)(method, path, b"x" if method == "PUT" else None).status == 423, method
     assert keeper.lock(path).status == 423

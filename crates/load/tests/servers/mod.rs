@@ -22,6 +22,8 @@ pub struct Server {
     process: Child,
     /// What it cannot run without.
     helper: Option<Child>,
+    /// Nobody else has such a server meanwhile.
+    _turn: Option<fs::File>,
     _folder: tempfile::TempDir,
 }
 
@@ -142,7 +144,7 @@ pub fn larder() -> Option<(Server, String)> {
     let text = |what: &serde_json::Value| what.as_str().unwrap().to_owned();
     let url = format!("nfs://127.0.0.1:{}{}", info["nfs"]["port"], text(&info["nfs"]["export"]));
     let smb = format!("smb://keeper:{PASSWORD}@127.0.0.1:{}/{}", info["smb"]["port"], text(&info["smb"]["share"]));
-    Some((Server { url, options: options(), files: None, process, helper: None, _folder: folder }, smb))
+    Some((Server { url, options: options(), files: None, process, helper: None, _turn: None, _folder: folder }, smb))
 }
 
 /// All that is read is compared.
@@ -162,6 +164,9 @@ pub fn ganesha() -> Option<Server> {
     if !is_root() {
         return None;
     }
+    // There is one portmapper to a machine: a test that ends takes it from under another's server.
+    let turn = fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("ganesha")).unwrap();
+    turn.lock().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (files, log) = (with_files(&folder), folder.path().join("log"));
     let (port, mount_port) = (free_port(), free_port());
@@ -188,7 +193,8 @@ pub fn ganesha() -> Option<Server> {
     fs::create_dir(files.join("inside")).unwrap();
     // A folder within the export: it has to be found by walking there.
     let url = format!("nfs://127.0.0.1:{port}{}/inside?mountport={mount_port}", files.display());
-    Some(Server { url, options: options(), files: Some(files.join("inside")), process, helper, _folder: folder })
+    let files = Some(files.join("inside"));
+    Some(Server { url, options: options(), files, process, helper, _turn: Some(turn), _folder: folder })
 }
 
 pub fn smbd() -> Option<Server> {
@@ -228,7 +234,7 @@ pub fn smbd() -> Option<Server> {
     wait_for(port, &mut process, &log);
     let url = format!("smb://root@127.0.0.1:{port}/bench");
     let options = ClientOptions { password: Some(PASSWORD.into()), ..options() };
-    Some(Server { url, options, files: Some(files), process, helper: None, _folder: folder })
+    Some(Server { url, options, files: Some(files), process, helper: None, _turn: None, _folder: folder })
 }
 
 /// Not the system's service: another port, other keys, another configuration.
@@ -257,7 +263,7 @@ pub fn sshd() -> Option<Server> {
     wait_for(port, &mut process, &log);
     let url = format!("sftp://root@127.0.0.1:{port}{}", files.display());
     let options = ClientOptions { key_file: Some(folder.path().join("user")), ..options() };
-    Some(Server { url, options, files: Some(files), process, helper: None, _folder: folder })
+    Some(Server { url, options, files: Some(files), process, helper: None, _turn: None, _folder: folder })
 }
 
 /// With a certificate of its own making, if wanted.
@@ -286,5 +292,5 @@ pub fn webdav(secure: bool) -> Option<Server> {
     let scheme = if secure { "https" } else { "dav" };
     let url = format!("{scheme}://me:{PASSWORD}@127.0.0.1:{port}/");
     let options = ClientOptions { any_certificate: secure, ..options() };
-    Some(Server { url, options, files: Some(files), process, helper: None, _folder: folder })
+    Some(Server { url, options, files: Some(files), process, helper: None, _turn: None, _folder: folder })
 }
