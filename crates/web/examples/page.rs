@@ -24,7 +24,7 @@ fn standing_of(name: &str) -> Standing {
         "user" => Role::User,
         _ => Role::Owner,
     };
-    Standing { role, generation: 0, uid: 0 }
+    Standing { role, generation: 0, uid: 0, has_password: true }
 }
 
 impl LogIn for Trial {

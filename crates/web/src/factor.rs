@@ -6,10 +6,10 @@
 //! - `factors.guesses_bounded`: after [`WRONG_MAX`] wrong codes of a user none is tried until [`WRONG_FOR`] is over. Codes
 //!   are tried for somebody who gave the right password, so strangers lock nobody out.
 //! - `factors.damage_opens_nothing`: while the file cannot be read, nobody logs in.
+//! - `factors.of_one`: codes and passkeys belong to one user, not to the next one of that name. The log-in of another ends them.
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
-//! - `factors.passkey_of_one`: a passkey belongs to one user (not to the next one of that name) and one name of this box. One whose counter went back was copied, and opens
-//!   nothing.
+//! - `factors.passkey_of_one`: a passkey belongs to one user and one name of this box. One whose counter went back was copied, and opens nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -46,6 +46,9 @@ const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// What is kept of a user's factors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Factor {
+    /// Of the user; none in files of earlier releases, which did not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<u32>,
     /// Of codes; empty: the user has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     secret: String,
@@ -264,7 +267,7 @@ impl Factors {
                 let drawn = recovery_codes();
                 let recovery = drawn.iter().map(|code| hash(code)).collect();
                 codes = Some(drawn);
-                Factor { recovery, ..Factor::default() }
+                Factor { uid: Some(passkey.uid), recovery, ..Factor::default() }
             });
             if factor.passkeys.len() >= PASSKEYS_MAX {
                 return Err(Failure::invalid(format!("nothing was added: you have {PASSKEYS_MAX} passkeys"))
@@ -376,7 +379,7 @@ impl Factors {
     /// A factor whose code was shown right. Returns its recovery codes, which nothing shows again.
     pub async fn confirm<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
         &self,
-        user: &str,
+        (user, uid): (&str, u32),
         given: &str,
         secs: i64,
         keep: K,
@@ -393,6 +396,7 @@ impl Factors {
         let recovery = codes.iter().map(|code| hash(code)).collect();
         let add = |kept: &mut Kept| {
             let factor = kept.of.entry(user.to_owned()).or_default();
+            factor.uid = Some(uid);
             (factor.secret, factor.recovery, factor.last_step) = (hex::encode(&drawn), recovery, last_step);
         };
         self.change(add, keep).await?;
@@ -406,6 +410,22 @@ impl Factors {
         keep: K,
     ) -> Result<(), Failure> {
         self.change(|kept| drop(kept.of.remove(user)), keep).await
+    }
+
+    /// Ends what another user of that name left (`factors.of_one`).
+    pub async fn end_of_another<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
+        &self,
+        (user, uid): (&str, u32),
+        keep: K,
+    ) -> Result<(), Failure> {
+        let owner = self.table.lock().kept.of.get(user).and_then(|factor| {
+            // Files of earlier releases have it at passkeys alone.
+            factor.uid.or_else(|| factor.passkeys.first().map(|key| key.uid))
+        });
+        match owner.is_some_and(|owner| owner != uid) {
+            true => self.end(user, keep).await,
+            false => Ok(()),
+        }
     }
 
     pub async fn demand<K: AsyncFnOnce(Vec<u8>) -> Result<(), Failure>>(
@@ -566,7 +586,7 @@ mod tests {
             file = bytes;
             Ok(())
         };
-        let codes = factors.confirm("ann", &code(&secret, step_of(secs)), secs, keep).await.unwrap();
+        let codes = factors.confirm(("ann", 7), &code(&secret, step_of(secs)), secs, keep).await.unwrap();
         (factors, file, secret, codes)
     }
 
@@ -591,6 +611,24 @@ mod tests {
         assert_eq!(try_at(&after, now + 1, next), Tried::Wrong);
         assert_eq!(try_at(&after, now + 2, next), Tried::Right);
         assert!(!String::from_utf8(file).unwrap().contains("MY"), "codes are kept as hashes");
+    }
+
+    #[tokio::test]
+    async fn the_next_user_of_a_name_has_no_factor() {
+        let (factors, file, ..) = with(AT).await;
+        let full = async |_| Err(Failure::invalid("no room"));
+        factors.end_of_another(("ann", 7), full).await.unwrap();
+        assert!(factors.has("ann"));
+        assert!(factors.end_of_another(("ann", 8), full).await.is_err() && factors.has("ann"));
+        let after = Factors::default();
+        after.read(Some(&file), AT);
+        after.end_of_another(("ann", 8), async |_| Ok(())).await.unwrap();
+        assert!(!after.has("ann") && factors.has("ann"));
+        // Of an earlier release.
+        let old = Factors::default();
+        old.read(Some(br#"{"is_demanded":false,"of":{"ann":{"secret":"00","recovery":[]}}}"#), AT);
+        old.end_of_another(("ann", 8), full).await.unwrap();
+        assert!(old.has("ann"), "nobody knows whose it was");
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ pub struct Standing {
     pub generation: u64,
     /// Never given again: tells users apart who had the same name.
     pub uid: u32,
+    /// Without one somebody logs in by the issuer or a passkey alone.
+    pub has_password: bool,
 }
 
 /// Reasons not to let somebody in.

@@ -10,7 +10,8 @@
 //!   another password by then has no session.
 //! - `browsers.renewed_at_log_in`: a log-in draws a new token, and ends the session that the browser had.
 //! - `browsers.password_again`: a new password, key or token of a user's own needs the current password, so that a
-//!   browser left open gives nobody a lasting way in. Wrong ones count as guesses.
+//!   browser left open gives nobody a lasting way in. Wrong ones count as guesses. Of somebody who has no password it needs a
+//!   log-in of the last minutes.
 //! - `browsers.token_on_each_change`: a change needs a second token, which is in the page and not in the cookie. A
 //!   page of another site can make a browser send the cookie, and cannot read the page. Before the log-in the second
 //!   token is a MAC of the first, so that nobody fills a table by asking for the form.
@@ -238,6 +239,11 @@ impl Sessions {
             let (began, seen) = (now.saturating_sub(age), now.saturating_sub(idle));
             all.insert(key, Entry { user, generation, csrf, agent, from, began, seen, note: None });
         }
+    }
+
+    /// Since the log-in.
+    pub fn age(&self, session: &Session, now: Duration) -> Option<Duration> {
+        self.all.lock().get(&session.key).map(|entry| now.saturating_sub(entry.began))
     }
 
     /// The sessions of a user, the latest used first.

@@ -120,6 +120,7 @@ impl LogIn for People {
             role,
             generation,
             uid: *self.uid.lock().unwrap(),
+            has_password: name != "guest",
         })
     }
 
@@ -2121,4 +2122,45 @@ async fn streams_tell_what_changes_and_look_at_no_disk() {
     while let Some(frame) = body.frame().await {
         frame.unwrap();
     }
+}
+
+/// `browsers.password_again`: the name of the trial's user without a password is `guest`.
+#[tokio::test]
+async fn without_a_password_a_fresh_log_in_counts() {
+    let trial = Trial::new();
+    let guest = trial.log_in("guest").await;
+    trial.daemon.set("GET /v1/users/guest/keys", json!([]));
+    let page = trial.get(&guest, "/me").await.text;
+    assert!(page.contains("Set a password") && page.contains("You have no password"), "{page}");
+    assert!(!page.contains("Current password"), "{page}");
+    trial.with_factor(&guest).await;
+
+    let kept: Vec<serde_json::Value> = serde_json::from_slice(&trial.web.sessions()).unwrap();
+    for (seconds, may) in [(200, true), (400, false)] {
+        let older = Trial::new();
+        older.daemon.set("GET /v1/users/guest/keys", json!([]));
+        let aged = kept.iter().cloned().map(|mut session| {
+            session["began_secs"] = (session["began_secs"].as_i64().unwrap() - seconds).into();
+            session
+        });
+        older.web.take_sessions(&serde_json::to_vec(&aged.collect::<Vec<_>>()).unwrap());
+        let answer = older.post(&guest, "/me/factor", &[("current", "")]).await;
+        assert_eq!(answer.text.contains("<svg class=\"qr\""), may, "{seconds}");
+        if !may {
+            assert!(older.get(&guest, "/me").await.text.contains("a log-in of the last 5 min"));
+        }
+    }
+}
+
+/// `factors.of_one`
+#[tokio::test]
+async fn the_next_user_of_a_name_is_asked_for_no_code() {
+    let trial = Trial::new();
+    let ann = trial.log_in("ann").await;
+    trial.with_factor(&ann).await;
+    assert!(trial.password("ann").await.0.text.contains("/+/login/code"));
+    *trial.people.uid.lock().unwrap() = 1234;
+    assert_eq!(trial.password("ann").await.0.status, StatusCode::SEE_OTHER);
+    let kept = String::from_utf8(trial.people.factors.lock().unwrap().clone()).unwrap();
+    assert!(!kept.contains("ann"), "{kept}");
 }

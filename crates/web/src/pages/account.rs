@@ -8,7 +8,7 @@ use larder_api::endpoints::{
 use larder_api::{AuditQuery, Failure, OwnerKind, ShareStatus, UserKey, UserKeysChange, UserPassword};
 
 use super::passkey_question::PasskeyView;
-use super::password::knows_password;
+use super::password::proved_again;
 use super::tokens::{self, LinkView, TokenView};
 use super::volume::as_it_was;
 use crate::note::Note;
@@ -36,6 +36,7 @@ struct AccountPage {
     sessions: Vec<SessionView>,
     past: Vec<PastView>,
     rooms: Vec<RoomView>,
+    has_password: bool,
     has_factor: bool,
     has_codes: bool,
     passkeys: Vec<PasskeyView>,
@@ -151,6 +152,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         groups: groups.join(", "),
         past: past(visit, &shares).await,
         rooms: rooms(visit, &shares).await,
+        has_password: visit.server.log_in.standing(&me).is_some_and(|standing| standing.has_password),
         has_factor: visit.server.factors.has(&me),
         has_codes: visit.server.factors.has_codes(&me),
         passkeys: visit.server.factors.passkeys(&me).iter().map(PasskeyView::of).collect(),
@@ -191,7 +193,7 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
         if password.is_empty() || visit.form.get("again") != Some(&password) {
             return Err(Failure::invalid("the new password and its repetition differ, or are empty"));
         }
-        knows_password(visit).await?;
+        proved_again(visit).await?;
         let request = UserPassword { password, force: false, keep_links: visit.form.is_checked("keep_links") };
         visit.call(SetPassword, visit.user(), &request).await?;
         let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
@@ -205,7 +207,7 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
 pub async fn add_key(visit: &Visit<'_>) -> Answer {
     let change = async {
         let line = visit.required("key", "the key")?;
-        knows_password(visit).await?;
+        proved_again(visit).await?;
         visit.call(ChangeUserKeys, visit.user(), &UserKeysChange::Add(vec![line])).await?;
         Ok(Note::done("The key lets you in over SFTP."))
     };
@@ -222,7 +224,7 @@ pub async fn remove_key(visit: &Visit<'_>) -> Answer {
 }
 
 pub async fn create_token(visit: &Visit<'_>) -> Answer {
-    match knows_password(visit).await {
+    match proved_again(visit).await {
         Ok(()) => tokens::create(visit, visit.user().to_owned(), "me", Local::of("/me")).await,
         Err(failure) => back(visit, Err(failure)),
     }

@@ -5,8 +5,9 @@ use hyper::StatusCode;
 use larder_api::{Failure, FailureKind};
 
 use super::passkey_question;
-use super::password::knows_password;
+use super::password::proved_again;
 use crate::factor::{PENDING_FOR, Shown, Tried};
+use crate::login::Standing;
 use crate::note::Note;
 use crate::text::duration;
 use crate::visit::{Answer, Frame, Local, Outcome, Visit, rendered};
@@ -89,7 +90,10 @@ pub fn begin_session(visit: &Visit<'_>, user: &str, generation: u64, next: Local
 }
 
 /// Somebody showed who they are, by a password or by the issuer; a second factor is asked for where the user has one.
-pub fn after_first(visit: &Visit<'_>, user: &str, generation: u64, next: Local) -> Answer {
+pub async fn after_first(visit: &Visit<'_>, user: &str, standing: Standing, next: Local) -> Answer {
+    let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
+    visit.server.factors.end_of_another((user, standing.uid), keep).await?;
+    let generation = standing.generation;
     if !visit.server.factors.has(user) {
         return begin_session(visit, user, generation, next);
     }
@@ -109,7 +113,7 @@ fn setting_up(visit: &Visit<'_>, shown: Shown, refusal: Option<Note>) -> Answer 
 
 /// Draws a secret and shows it. An open browser alone gives nobody a factor (`browsers.password_again`).
 pub async fn begin(visit: &Visit<'_>) -> Answer {
-    match knows_password(visit).await {
+    match proved_again(visit).await {
         Ok(()) if visit.server.factors.has_codes(visit.user()) => {
             let failure = Failure::new(FailureKind::Exists, "you have codes of a telephone").action("End them first");
             visit.back(Local::of("/me"), Err(failure))
@@ -123,7 +127,9 @@ pub async fn confirm(visit: &Visit<'_>) -> Answer {
     let (factors, user) = (&visit.server.factors, visit.user());
     let secs = visit.server.clock.now().secs;
     let keep = async |bytes| visit.server.log_in.keep_factors(bytes).await;
-    match factors.confirm(user, visit.form.text("code"), secs, keep).await {
+    let standing = visit.server.log_in.standing(user);
+    let uid = standing.ok_or_else(|| Failure::not_found("there is no such user any more"))?.uid;
+    match factors.confirm((user, uid), visit.form.text("code"), secs, keep).await {
         Ok(codes) => {
             // Sessions that a password alone began.
             visit.server.sessions.end_others(user, visit.session.as_ref());
@@ -140,7 +146,7 @@ pub async fn confirm(visit: &Visit<'_>) -> Answer {
 /// Ends the own factor: by the password and a code of it.
 pub async fn end(visit: &Visit<'_>) -> Answer {
     let change = async {
-        knows_password(visit).await?;
+        proved_again(visit).await?;
         let (factors, user) = (&visit.server.factors, visit.user());
         match factors.try_code(user, visit.form.text("code"), visit.now(), visit.server.clock.now().secs) {
             Tried::Right | Tried::Recovery => {}

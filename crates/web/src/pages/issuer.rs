@@ -104,7 +104,7 @@ pub async fn finish(visit: &Visit<'_>) -> Answer {
             }
             Some(standing) => {
                 visit.server.log_in.entered(&user, visit.peer.addr, issuer.label());
-                factor::after_first(visit, &user, standing.generation, next)
+                factor::after_first(visit, &user, standing, next).await
             }
         },
         Err(trouble) => refused(visit, issuer, next, &trouble),

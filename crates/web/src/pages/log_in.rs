@@ -55,7 +55,7 @@ pub async fn enter(visit: &Visit<'_>) -> Answer {
     }
     let (name, password) = (visit.form.text("name"), visit.form.get("password").unwrap_or_default());
     match visit.server.log_in.check(name.to_owned(), password.to_owned(), visit.peer.addr).await {
-        Ok(standing) => factor::after_first(visit, name, standing.generation, next),
+        Ok(standing) => factor::after_first(visit, name, standing, next).await,
         Err(refusal) => {
             let (status, text) = match refusal {
                 Refusal::Wrong => (StatusCode::UNAUTHORIZED, "The name or the password is wrong.".to_owned()),

@@ -1,4 +1,6 @@
-//! The current password, asked for once more before a lasting way in is made or ended.
+//! Who sits before the browser, asked once more before a lasting way in is made or ended.
+
+use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
 
@@ -6,8 +8,15 @@ use crate::login::Refusal;
 use crate::text::duration;
 use crate::visit::Visit;
 
+/// A log-in of so long ago stands for the password of somebody who has none.
+const FRESH_FOR: Duration = Duration::from_secs(5 * 60);
+
 /// `browsers.password_again`
-pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
+pub async fn proved_again(visit: &Visit<'_>) -> Result<(), Failure> {
+    let standing = visit.server.log_in.standing(visit.user());
+    if standing.is_some_and(|standing| !standing.has_password) {
+        return came_lately(visit);
+    }
     let given = visit.form.get("current").unwrap_or_default().to_owned();
     let refusal = match visit.server.log_in.check(visit.user().to_owned(), given, visit.peer.addr).await {
         Ok(_) => return Ok(()),
@@ -19,4 +28,16 @@ pub async fn knows_password(visit: &Visit<'_>) -> Result<(), Failure> {
         Refusal::Unavailable(why) => format!("the current password could not be checked: {why}"),
     };
     Err(Failure::new(FailureKind::Denied, text))
+}
+
+fn came_lately(visit: &Visit<'_>) -> Result<(), Failure> {
+    let age = visit.session.as_ref().and_then(|session| visit.server.sessions.age(session, visit.now()));
+    if age.is_some_and(|age| age <= FRESH_FOR) {
+        return Ok(());
+    }
+    let text = format!(
+        "nothing was changed: you have no password, so this takes a log-in of the last {}",
+        duration(FRESH_FOR.as_secs())
+    );
+    Err(Failure::new(FailureKind::Denied, text).action("Log out and in, then do it again"))
 }

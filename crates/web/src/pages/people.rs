@@ -16,20 +16,25 @@ pub struct UserView {
     pub name: String,
     pub uid: u32,
     pub groups: String,
-    pub has_password: bool,
+    /// Of the password.
+    pub password: &'static str,
     pub keys: usize,
     pub role: &'static str,
     pub has_factor: bool,
 }
 
 impl UserView {
-    fn of(user: &UserStatus, factors: &Factors) -> Self {
+    fn of(user: &UserStatus, factors: &Factors, has_issuer: bool) -> Self {
         let groups = user.group_names.join(", ");
         Self {
             name: user.name.clone(),
             uid: user.uid,
             groups,
-            has_password: user.has_password,
+            password: match (user.has_password, has_issuer || !factors.passkeys(&user.name).is_empty()) {
+                (true, _) => "set",
+                (false, true) => "none",
+                (false, false) => "none: cannot log in",
+            },
             keys: user.keys,
             role: user.role.word(),
             has_factor: factors.has(&user.name),
@@ -72,7 +77,7 @@ pub async fn page(visit: &Visit<'_>) -> Answer {
         frame: visit.frame("people", "People"),
         is_demanded: factors.is_demanded(),
         guarded: users.iter().filter(|user| factors.has(&user.name)).map(|user| user.name.clone()).collect(),
-        users: users.iter().map(|user| UserView::of(user, factors)).collect(),
+        users: users.iter().map(|user| UserView::of(user, factors, visit.server.issuer.is_some())).collect(),
         groups: groups.collect(),
         tokens: tokens.iter().map(TokenView::of).collect(),
         links: links.iter().map(LinkView::of).collect(),

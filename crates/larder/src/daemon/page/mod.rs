@@ -268,9 +268,10 @@ impl LogIn for People {
         };
         // The same after a restart, and another with each password that is set: each has a salt of its own.
         // Without one nobody logs in but by the issuer.
+        let has_password = password.is_some();
         let hash = Sha256::digest(password.map(|password| password.to_text()).unwrap_or_default());
         let generation = u64::from_le_bytes(hash.first_chunk().copied().unwrap_or_default());
-        Some(Standing { role, generation, uid: user.uid })
+        Some(Standing { role, generation, uid: user.uid, has_password })
     }
 
     fn entered(&self, name: &str, from: IpAddr, by: &str) {
