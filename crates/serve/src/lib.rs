@@ -17,6 +17,7 @@ pub mod sftp;
 pub mod share;
 pub mod smb;
 mod stats;
+mod steps;
 pub mod strangers;
 mod tree;
 mod turns;

@@ -2,9 +2,7 @@
 //!
 //! - `tree.user_decides`: each name is looked up with the credentials of the user, in shares that list
 //!   the user. A share that does not is not there.
-//! - `tree.links_stay_within`: the server follows symbolic links within their share, as the SMB door
-//!   does. `..` in a link stops at the share's top; an absolute target leads nowhere, since it means
-//!   something on the machine that made it alone.
+//! - `tree.links_stay_within`: the server follows symbolic links ([`crate::steps`]), and `..` in one stops at the share's top.
 //! - `tree.names_are_always_there`: a name that another client replaces leads to the old file or to the new one. What was
 //!   looked up and is gone before it is used is looked up again, [`LOOKS_MAX`] times.
 
@@ -17,13 +15,10 @@ use larder_fs::{ACCESS_EXECUTE, Attr, Cred, FileKind, FsError, Ino, NameMatch};
 use larder_people::{Door, Entrance, User, Who};
 
 use crate::share::ServedShare;
+use crate::steps::{LostWay, STEPS_MAX, Steps};
 
-/// Links followed for one path, as Linux has it.
-const LINKS_MAX: usize = 40;
 /// The longest path, as Linux has it.
 const PATH_BYTES_MAX: usize = 4096;
-/// Names of a path and of the links in it.
-const PENDING_MAX: usize = 4096;
 /// More than this, and a request fails: each look but the first follows a replacement of what the one before had found.
 pub const LOOKS_MAX: usize = 64;
 
@@ -124,6 +119,16 @@ impl From<FsError> for NoWay {
     }
 }
 
+impl From<LostWay> for NoWay {
+    fn from(lost: LostWay) -> Self {
+        match lost {
+            LostWay::TooLong => Self::NoSuchFile("the path is too long"),
+            LostWay::Nowhere => Self::NoSuchFile("the symbolic link leads nowhere on the server"),
+            LostWay::Volume(error) => Self::Volume(error),
+        }
+    }
+}
+
 /// What a path leads to.
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "one lives as long as a request; `Top` is the rare one")]
@@ -149,13 +154,6 @@ pub struct View {
     /// By which door.
     pub door: Door,
     pub shares: Arc<Vec<Arc<ShareState>>>,
-}
-
-/// The names of a path, the last first.
-fn push_names(path: &Bytes, pending: &mut Vec<Bytes>) -> Result<(), NoWay> {
-    let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty() && *name != b".");
-    pending.extend(names.map(|name| path.slice_ref(name)));
-    if pending.len() > PENDING_MAX { Err(NoWay::NoSuchFile("the path is too long")) } else { Ok(()) }
 }
 
 fn check(path: &Bytes) -> Result<(), NoWay> {
@@ -191,29 +189,25 @@ impl View {
     /// What `path` leads to; a link at its end is followed if `follow`.
     pub async fn find(&self, path: &Bytes, follow: bool) -> Result<Spot, NoWay> {
         check(path)?;
-        let mut pending = Vec::new();
-        push_names(path, &mut pending)?;
-        self.walk(pending, follow || path.ends_with(b"/")).await
+        self.walk(Steps::of(path)?, follow || path.ends_with(b"/")).await
     }
 
     /// The walk begins again when a folder or link on the way was replaced (`tree.names_are_always_there`).
-    async fn walk(&self, pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
+    async fn walk(&self, steps: Steps, follow: bool) -> Result<Spot, NoWay> {
         for _ in 1..LOOKS_MAX {
-            match self.walk_once(pending.clone(), follow).await {
+            match self.walk_once(steps.clone(), follow).await {
                 Err(NoWay::Volume(FsError::Stale)) => {}
                 found => return found,
             }
         }
-        self.walk_once(pending, follow).await
+        self.walk_once(steps, follow).await
     }
 
-    async fn walk_once(&self, mut pending: Vec<Bytes>, follow: bool) -> Result<Spot, NoWay> {
-        let (mut at, mut links) = (Spot::Top, 0);
+    async fn walk_once(&self, mut steps: Steps, follow: bool) -> Result<Spot, NoWay> {
+        let mut at = Spot::Top;
         // The folders above, from the top of the share: climbing by inodes would cost each `..` the depth that it is at.
         let mut above: Vec<Attr> = Vec::new();
-        while let Some(name) = pending.pop() {
-            // A path of links takes many steps, which may all be in memory.
-            tokio::task::coop::consume_budget().await;
+        while let Some(name) = steps.next().await {
             let (room, dir) = match at {
                 Spot::Top if *name == *b".." => continue,
                 Spot::Top => {
@@ -229,29 +223,24 @@ impl View {
                     return Err(NoWay::none());
                 }
                 room.files().access(&room.cred, dir.id.ino, ACCESS_EXECUTE).await?;
-                at = match (above.pop(), links) {
+                at = match (above.pop(), steps.are_of_links()) {
                     (Some(above), _) => Spot::In(room.clone(), above),
-                    (None, 0) => Spot::Top,
+                    (None, false) => Spot::Top,
                     // Nothing above the top of the share is reached by a link (`tree.links_stay_within`).
-                    (None, _) => continue,
+                    (None, true) => continue,
                 };
                 continue;
             }
             let next = room.files().lookup(&room.cred, dir.id.ino, &name, NameMatch::Exact).await?;
-            if next.kind != FileKind::Symlink || (!follow && pending.is_empty()) {
-                if above.len() >= PENDING_MAX {
+            if next.kind != FileKind::Symlink || (!follow && steps.are_over()) {
+                if above.len() >= STEPS_MAX {
                     return Err(NoWay::NoSuchFile("the path is too long"));
                 }
                 above.push(dir);
                 at = Spot::In(room.clone(), next);
                 continue;
             }
-            links += 1;
-            let target = room.files().readlink(next.id.ino).await?;
-            if links > LINKS_MAX || target.starts_with(b"/") {
-                return Err(NoWay::NoSuchFile("the symbolic link leads nowhere on the server"));
-            }
-            push_names(&target, &mut pending)?;
+            steps.follow(room.files(), next.id.ino).await?;
         }
         Ok(at)
     }
@@ -259,14 +248,10 @@ impl View {
     /// The directory and the last name of `path`.
     pub async fn entry(&self, path: &Bytes) -> Result<Entry, NoWay> {
         check(path)?;
-        let mut pending = Vec::new();
-        push_names(path, &mut pending)?;
-        let name = pending.first().cloned().unwrap_or_default();
-        if name.is_empty() || *name == *b".." {
-            return Err(NoWay::BadPath("the path ends in no name"));
-        }
-        pending.remove(0);
-        match self.walk(pending, true).await? {
+        let mut steps = Steps::of(path)?;
+        let name = steps.take_last().filter(|name| **name != *b"..");
+        let name = name.ok_or(NoWay::BadPath("the path ends in no name"))?;
+        match self.walk(steps, true).await? {
             Spot::Top => Err(NoWay::Top),
             Spot::In(_, dir) if dir.kind != FileKind::Directory => Err(NoWay::none()),
             Spot::In(room, dir) => Ok(Entry { room, dir: dir.id.ino, name }),

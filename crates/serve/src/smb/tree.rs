@@ -5,9 +5,8 @@
 //!
 //! - `tree.folded_lookup`: every component is looked up by its folded name, in O(log n), with the
 //!   user's permissions.
-//! - `tree.links_on_the_server`: the server follows symbolic links within the share, as Samba does.
-//!   `..` stops at the share's root, and in a snapshot at the root of then. Absolute targets lead nowhere, since they have a meaning only
-//!   on the client that made them.
+//! - `tree.links_on_the_server`: the server follows symbolic links ([`crate::steps`]), as Samba does. `..` stops at the share's root, and in a
+//!   snapshot at the root of then.
 //! - `tree.past_by_number`: the root of the share at a moment of the past is the directory that has the root's inode number in the
 //!   snapshot, wherever it was then and whatever its name. Below it names decide, as they were then.
 //! - `tree.archive_and_user`: a new file carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
@@ -32,15 +31,12 @@ use super::stats::{Op, Stats};
 use super::status::{MEDIA_WRITE_PROTECTED, OrStatus, path_status, status};
 use super::volume_door::VolumeDoor;
 use super::{names, rights, security};
+use crate::steps::Steps;
 
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
-/// Links followed for one path, as Linux has it.
-const LINKS_MAX: usize = 40;
 /// Steps upwards for one link. Each costs the depth that it is at, and links are followed in listings.
 const CLIMBS_MAX: usize = 256;
-/// Components of link targets that wait to be walked.
-const PENDING_MAX: usize = 4096;
 /// How often an open starts over because the name came or went meanwhile.
 pub(super) const RACES_MAX: usize = 8;
 const SECTOR_BYTES: u32 = 512;
@@ -99,42 +95,27 @@ impl Core {
 
     /// The target of the symbolic link `link` in `dir` (`tree.links_on_the_server`).
     pub async fn follow(&self, who: &Cred, dir: Ino, link: Attr) -> FsResult<Attr> {
-        let mut at = dir;
-        let mut pending: Vec<Bytes> = Vec::new();
-        let mut next = Some(link);
-        let mut climbs = 0;
-        for _ in 0..LINKS_MAX {
-            match next.take() {
-                Some(link) => self.push_target(link.id.ino, &mut pending).await?,
-                None => break,
-            }
-            while let Some(name) = pending.pop() {
-                // Listings follow every link that they meet: others have their turn.
-                tokio::task::coop::consume_budget().await;
-                let attr = match &*name {
-                    b".." => {
-                        climbs += 1;
-                        if climbs > CLIMBS_MAX {
-                            return Err(FsError::NotFound);
-                        }
-                        self.above(who, at).await?
+        let (mut at, mut climbs) = (dir, 0);
+        let mut steps = Steps::default();
+        steps.follow(&self.files, link.id.ino).await?;
+        while let Some(name) = steps.next().await {
+            let attr = match &*name {
+                b".." => {
+                    climbs += 1;
+                    if climbs > CLIMBS_MAX {
+                        return Err(FsError::NotFound);
                     }
-                    name => self.files.lookup(who, at, name, MATCH).await?,
-                };
-                match attr.kind {
-                    FileKind::Symlink => {
-                        next = Some(attr);
-                        break;
-                    }
-                    _ if pending.is_empty() => return Ok(attr),
-                    _ => at = attr.id.ino,
+                    self.above(who, at).await?
                 }
-            }
-            if next.is_none() {
-                return self.files.getattr(at).await;
+                name => self.files.lookup(who, at, name, MATCH).await?,
+            };
+            match attr.kind {
+                FileKind::Symlink => steps.follow(&self.files, attr.id.ino).await?,
+                _ if steps.are_over() => return Ok(attr),
+                _ => at = attr.id.ino,
             }
         }
-        Err(FsError::NotFound)
+        self.files.getattr(at).await
     }
 
     /// The directory above `dir`. Nothing above the root of the share is reached by a link, today or in a snapshot.
@@ -148,16 +129,6 @@ impl Core {
             Err(FsError::Stale) => Err(FsError::NotFound),
             Err(error) => Err(error),
         }
-    }
-
-    async fn push_target(&self, link: Ino, pending: &mut Vec<Bytes>) -> FsResult<()> {
-        let target = self.files.readlink(link).await?;
-        if target.first() == Some(&b'/') {
-            return Err(FsError::NotFound);
-        }
-        let parts = target.split(|&b| b == b'/').rev().filter(|part| !part.is_empty() && *part != b".");
-        pending.extend(parts.map(|part| target.slice_ref(part)));
-        if pending.len() > PENDING_MAX { Err(FsError::NotFound) } else { Ok(()) }
     }
 }
 
