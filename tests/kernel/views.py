@@ -64,7 +64,7 @@ def snapshots(near):
     assert list(then.iterdir()) is not None
     assert os.lstat(near).st_dev != os.lstat(then).st_dev, "snapshots are a file system of their own"
     names = lambda *more: subprocess.run(["find", str(near), *more], check=True, capture_output=True, text=True).stdout.split("\n")
-    within = lambda found: [name for name in found if name.startswith(str(near / ".snapshots/"))]
+    within = lambda found: [name for name in found if name.startswith(f"{near}/.snapshots/")]
     assert str(near / ".snapshots") in names("-xdev") and within(names()) and not within(names("-xdev"))
     subprocess.run(["rsync", "-rx", f"{near}/", "/tmp/copied-x/"], check=True)
     assert not list(Path("/tmp/copied-x/.snapshots").iterdir()), "rsync -x stays out"
