@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
 use crate::daemon::bucket::bucket_failure;
-use crate::missing::may_be_missing;
 use crate::{machine, render, times};
+use larder_keep::missing::may_be_missing;
 
 /// An owner with a standby has renewed its record by then.
 const BETWEEN_LOOKS: Duration = BEAT.saturating_add(Duration::from_secs(2));

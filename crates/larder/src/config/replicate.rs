@@ -8,7 +8,7 @@ use larder_base::units::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::names::VolumeName;
+use super::VolumeName;
 use super::snapshots::RawSnapshots;
 
 pub(crate) const REPLICATION_PORT: u16 = 12077;

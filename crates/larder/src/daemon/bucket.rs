@@ -17,7 +17,7 @@ use larder_store::{
 use larder_volume::{Backing, Space};
 
 use super::journal_place::{JournalPlace, OpenJournal, log_failure, missing_failure, what_is_missing};
-use crate::config::StoreConfig;
+use crate::config::StoreSettings;
 use crate::folder::DataFolder;
 use crate::machine;
 
@@ -81,7 +81,7 @@ pub(crate) fn this_machine(folder: &DataFolder) -> Result<Machine, Failure> {
 impl OpenBucket {
     /// Takes the store. With `take_over` also from a machine that has not given it back.
     pub(super) async fn take(
-        config: &StoreConfig,
+        config: &StoreSettings,
         machine: Machine,
         take_over: bool,
         journal: Option<JournalPlace>,
@@ -96,7 +96,7 @@ impl OpenBucket {
     }
 
     async fn take_with(
-        config: &StoreConfig,
+        config: &StoreSettings,
         machine: Machine,
         take_over: bool,
         journal: Option<JournalPlace>,
@@ -135,13 +135,13 @@ impl OpenBucket {
     }
 
     /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
-    pub(super) fn follow(config: &StoreConfig) -> Result<Self, Failure> {
+    pub(super) fn follow(config: &StoreSettings) -> Result<Self, Failure> {
         let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_failure(&config.name, &error))?;
         bucket.store = Arc::new(ReadOnly(bucket.store));
         Ok(Self::of(config, bucket, None, None))
     }
 
-    fn of(config: &StoreConfig, bucket: Bucket, owner: Option<Owner>, beating: Option<Beating>) -> Self {
+    fn of(config: &StoreSettings, bucket: Bucket, owner: Option<Owner>, beating: Option<Beating>) -> Self {
         let (cache, cache_fault) = match open_cache(config).transpose() {
             Ok(cache) => (cache, None),
             Err(fault) => (None, Some(fault)),
@@ -336,7 +336,7 @@ fn is_immutable(path: &object_store::path::Path) -> bool {
 }
 
 /// A store is served without the cache that cannot be opened (`cache.never_needed`).
-fn open_cache(config: &StoreConfig) -> Option<Result<Arc<DiskCache>, String>> {
+fn open_cache(config: &StoreSettings) -> Option<Result<Arc<DiskCache>, String>> {
     let wanted = config.cache.as_ref()?;
     let opened = DiskCache::open(&wanted.dir, wanted.bytes.0, &config.bucket.url.to_string());
     Some(opened.map(Arc::new).map_err(|error| {
@@ -348,7 +348,7 @@ fn open_cache(config: &StoreConfig) -> Option<Result<Arc<DiskCache>, String>> {
 
 /// A machine that lost its own journal does not serve the store without what it had, unless a person has said so.
 fn refuse_without_own_journal(
-    config: &StoreConfig,
+    config: &StoreSettings,
     machine: &Machine,
     before: Option<&OwnerRecord>,
     journal: Option<&JournalPlace>,

@@ -7,11 +7,11 @@
 
 use larder_api::{Failure, FailureKind};
 
-use super::storage::OpenPool;
+use super::storage::Store;
 use super::{Daemon, State};
 use crate::config::{MountConfig, VolumeName};
 
-impl OpenPool {
+impl Store {
     /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
     pub(super) fn still_in_use(&self, volume: &str, outcome: &str) -> Failure {
         let uses = self.uses.of(volume);
@@ -26,7 +26,7 @@ impl Daemon {
     /// command that does not ask, `or` what it does then.
     pub(super) async fn check_unused(
         &self,
-        pool: &OpenPool,
+        pool: &Store,
         of: &VolumeName,
         or: &str,
         anyway: String,
@@ -47,7 +47,7 @@ impl Daemon {
     }
 
     /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
-    pub(super) async fn close_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
+    pub(super) async fn close_doors(&self, state: &mut State, pool: &Store, of: &VolumeName) {
         let id = pool.files(&of.volume).await.map(|files| files.handle_id());
         if let Ok(id) = id {
             self.servers.pause(id);
@@ -65,7 +65,7 @@ impl Daemon {
     }
 
     /// Serves the volume again, where `was` was closed: its shares and its mounts, those that the file does not name too.
-    pub(super) async fn open_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName, was: &VolumeName) {
+    pub(super) async fn open_doors(&self, state: &mut State, pool: &Store, of: &VolumeName, was: &VolumeName) {
         pool.open_again(&of.volume);
         self.apply_shares(state).await;
         self.servers.resume();

@@ -11,7 +11,7 @@ use larder_api::{Failure, PoolDestroyed, TakeAway};
 use larder_pool::Pool;
 
 use super::Daemon;
-use super::storage::OpenPool;
+use super::storage::Store;
 
 /// Files of a disk begin with this; folders have these names.
 const FILES: &str = "larder.";
@@ -19,7 +19,7 @@ const LABELS: [&str; 2] = ["larder.label", "larder.label.2"];
 const FOLDERS: [&str; 2] = ["objects", "journal"];
 
 /// Closes the pool, whose volumes nobody uses any more, and erases the disks that are there.
-pub(crate) async fn destroy(pool: &OpenPool) -> Result<PoolDestroyed, Failure> {
+pub(crate) async fn destroy(pool: &Store) -> Result<PoolDestroyed, Failure> {
     pool.check_all_unheld().await?;
     let status = pool.status();
     pool.export().await?;

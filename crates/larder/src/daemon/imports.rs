@@ -16,7 +16,7 @@ use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
 use tokio::task::JoinHandle;
 
-use super::storage::OpenPool;
+use super::storage::Store;
 use crate::config::check_folder;
 
 /// The tag of changes by imports in events.
@@ -47,7 +47,7 @@ pub(crate) struct Own {
     pub(crate) mounts: Vec<PathBuf>,
 }
 
-impl OpenPool {
+impl Store {
     /// Begins to copy the folder. The stream ends with the outcome; to drop it stops the import.
     pub(crate) async fn import(
         self: Arc<Self>,

@@ -6,9 +6,9 @@ use larder_base::units::ByteSize;
 use larder_pool::Pool;
 use larder_store::{BucketLog, JournalMark, JournalTeller, JournaledLog, Local, LostEntries};
 
-use crate::config::StoreConfig;
+use crate::config::StoreSettings;
 use crate::machine;
-use crate::missing::may_be_missing;
+use larder_keep::missing::may_be_missing;
 
 /// The pool whose journal answers for a store.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub(super) struct OpenJournal {
 }
 
 impl JournalPlace {
-    pub(super) fn on(disks: &Pool, store: &StoreConfig, pool: &str) -> Self {
+    pub(super) fn on(disks: &Pool, store: &StoreSettings, pool: &str) -> Self {
         let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
         let lives = disks.lives().into_iter().map(|mark| format!("{mark:016x}")).collect();
         Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), lives, local }

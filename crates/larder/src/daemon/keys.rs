@@ -23,13 +23,13 @@ use super::keyrings::{
     write_keyring,
 };
 pub(crate) use super::keyrings::{Mixture, decorated, keyring, keys_of, secret_of};
-use super::storage::{OpenPool, Storage};
+use super::storage::{Storage, Store};
 use super::uses::Patience;
 use crate::config::{KeySource, VolumeConfig};
 
 /// How long the program of a `key_command` may take.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
-impl OpenPool {
+impl Store {
     /// Makes an encrypted volume. With the recovery key in the answer, if one was asked for.
     pub(crate) async fn create_sealed(
         &self,

@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, StoreSettings, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -74,7 +74,6 @@ mod recycle;
 mod remote;
 mod replicas;
 pub(crate) mod replication;
-mod retention;
 mod rollback;
 mod schedule;
 mod scrub;
@@ -116,7 +115,7 @@ pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
-use storage::{OpenPool, Storage};
+use storage::{Storage, Store};
 pub(crate) use time_machine::run as run_time_machine;
 
 /// Changes to the configuration that hold for this run only: options of the command line.
@@ -222,12 +221,12 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
-    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
+    async fn start_bucket(&self, store: &StoreSettings, force: bool, memory: ByteSize) -> Result<Store, Failure> {
         let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
             None => None,
             Some(pool) => Some(self.journal_place(store, pool)?),
         };
-        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
+        Store::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered
@@ -269,7 +268,7 @@ impl Daemon {
     }
 
     /// Takes in a pool opened elsewhere (made by `up`).
-    pub(crate) fn adopt(&self, pool: OpenPool) {
+    pub(crate) fn adopt(&self, pool: Store) {
         self.storage.add(pool);
     }
 
@@ -393,9 +392,9 @@ impl Daemon {
     }
 
     /// The open pools, and how often each is scrubbed.
-    async fn schedules(&self) -> Vec<(std::sync::Arc<OpenPool>, Schedule)> {
+    async fn schedules(&self) -> Vec<(std::sync::Arc<Store>, Schedule)> {
         let state = self.state.lock().await;
-        let schedule = |pool: &OpenPool| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
+        let schedule = |pool: &Store| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
         let with_disks = self.storage.all().into_iter().filter(|pool| pool.has_disks());
         with_disks.map(|pool| (pool.clone(), schedule(&pool))).collect()
     }
@@ -790,7 +789,7 @@ impl Daemon {
         faults
     }
 
-    async fn only_volume(&self) -> Result<(std::sync::Arc<OpenPool>, String), Failure> {
+    async fn only_volume(&self) -> Result<(std::sync::Arc<Store>, String), Failure> {
         let volumes = self.storage.volumes().await?;
         match volumes.as_slice() {
             [one] => Ok((self.storage.pool(Some(&one.pool))?, one.name.clone())),
@@ -860,9 +859,9 @@ fn with_faults(mut list: Vec<PoolStatus>, state: &State) -> Vec<PoolStatus> {
 }
 
 /// Opens a pool with its volumes.
-pub(crate) async fn open_pool(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failure> {
+pub(crate) async fn open_pool(options: OpenOptions, memory: ByteSize) -> Result<Store, Failure> {
     let pool = Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
-    OpenPool::start(pool, memory).await
+    Store::start(pool, memory).await
 }
 
 /// Opens a pool of the configuration in this data folder.
@@ -872,7 +871,7 @@ pub(crate) async fn open_configured(
     force: bool,
     degraded: bool,
     memory: ByteSize,
-) -> Result<OpenPool, Failure> {
+) -> Result<Store, Failure> {
     let memory_of_lives = last_lives::Remembered::of(data);
     let mut options = OpenOptions {
         force,
@@ -957,7 +956,7 @@ fn is_configured(config: &Config, data: &Path, name: &str, id: &str) -> bool {
 /// A new volume belongs to whoever runs larder; like /tmp, everybody may write into its top folder and
 /// nobody may remove what is another's there.
 pub(crate) async fn create_volume(
-    pool: &OpenPool,
+    pool: &Store,
     name: &str,
     change: &VolumeChange,
     encrypt: Option<Encrypt>,

@@ -4,7 +4,7 @@ use larder_api::{Failure, FailureKind, SnapshotsRequest, SnapshotsStatus};
 
 use super::Daemon;
 use super::snapshots::selected;
-use super::storage::OpenPool;
+use super::storage::Store;
 use crate::config::VolumeName;
 
 impl Daemon {
@@ -24,7 +24,7 @@ impl Daemon {
     }
 
     /// Fails for snapshots that are to go, or to have another name, and are mounted.
-    async fn not_mounted(&self, pool: &OpenPool, volume: &str, request: &SnapshotsRequest) -> Result<(), Failure> {
+    async fn not_mounted(&self, pool: &Store, volume: &str, request: &SnapshotsRequest) -> Result<(), Failure> {
         let names = match request {
             SnapshotsRequest::Destroy { names, dry_run: false } if !pool.is_replica(volume).await? => {
                 // A name that there is not is refused later.

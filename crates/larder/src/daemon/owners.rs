@@ -3,10 +3,10 @@
 use larder_api::{Failure, OwnerKind, OwnerUse};
 
 use super::Daemon;
-use super::storage::OpenPool;
+use super::storage::Store;
 use crate::config::user::Accounts;
 
-impl OpenPool {
+impl Store {
     /// What owners use of a volume, without their names.
     pub(crate) async fn owners(&self, name: &str) -> Result<Vec<OwnerUse>, Failure> {
         let owners = self.volume(name).await?.owners().await.map_err(|error| self.failure(name, &error))?;

@@ -16,9 +16,9 @@ use larder_volume::HAS_CLONES;
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
 
 use super::keyrings;
-use super::retention::{self, Arrival};
 use super::snapshots::{failure, has_clones, hold_failure, selected, unknown};
-use super::storage::OpenPool;
+use super::storage::Store;
+use larder_keep::retention::{self, Arrival};
 
 /// A refusal of the same replica within this time is not logged again.
 const REFUSAL_NOTE_PAUSE: Duration = Duration::from_secs(600);
@@ -28,7 +28,7 @@ const REFUSALS_MAX: usize = 64;
 /// Bytes of a body, or why there are no more.
 pub(crate) type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
 
-impl OpenPool {
+impl Store {
     pub(super) async fn is_replica(&self, volume: &str) -> Result<bool, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.replica))

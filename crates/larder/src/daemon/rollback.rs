@@ -10,7 +10,7 @@ use larder_fs::FsError;
 
 use super::Daemon;
 use super::snapshots;
-use super::storage::OpenPool;
+use super::storage::Store;
 use super::uses::Patience;
 use crate::config::VolumeName;
 
@@ -46,7 +46,7 @@ impl Daemon {
     }
 }
 
-impl OpenPool {
+impl Store {
     /// All of it, for a command that works on the disks itself.
     pub(crate) async fn roll_back(
         &self,

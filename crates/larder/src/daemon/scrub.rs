@@ -7,10 +7,10 @@ use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolS
 use larder_base::shell;
 use larder_volume::{DamageReport, DamagedObject, MissingObjects, Registry};
 
-use super::storage::OpenPool;
+use super::storage::Store;
 use super::translate;
 
-impl OpenPool {
+impl Store {
     pub(crate) async fn scrub_status(&self) -> PoolScrub {
         let (damage, unused) = self.damage().await;
         let scrub =

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::Daemon;
 use super::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, secret_of, slowly};
 use super::passes::Work;
-use super::storage::OpenPool;
+use super::storage::Store;
 use super::uses::Patience;
 use crate::config::VolumeName;
 
@@ -39,7 +39,7 @@ impl NewKeys {
     }
 }
 
-impl OpenPool {
+impl Store {
     async fn info(&self, name: &str) -> Result<VolumeInfo, Failure> {
         let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
         infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))
@@ -121,7 +121,7 @@ impl Daemon {
     /// Takes the shares and mounts of the volume away, changes its keys, and serves it again.
     async fn seal_anew(
         &self,
-        pool: &Arc<OpenPool>,
+        pool: &Arc<Store>,
         volume: &str,
         sealing: Sealing,
         new: NewKeys,

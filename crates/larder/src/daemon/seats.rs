@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::followed::Sight;
-use super::storage::{OpenPool, Storage};
+use super::storage::{Storage, Store};
 use super::uses::Patience;
 use super::{Daemon, State};
 use crate::config::VolumeName;
@@ -92,7 +92,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 
 /// A volume on its way to another machine. One at a time.
 pub(crate) struct Handing {
-    pool: Arc<OpenPool>,
+    pool: Arc<Store>,
     name: VolumeName,
     id: Uuid,
     to: Seat,
@@ -134,7 +134,7 @@ fn resolve(text: &str, own: &Seat, seats: &[(Seat, OwnerRecord)]) -> Result<(Sea
     Ok((seat.clone(), owner.machine.name.clone()))
 }
 
-impl OpenPool {
+impl Store {
     async fn seated(&self, id: Uuid) -> FsResult<Seated> {
         let all = self.registry.seated().await?;
         all.into_iter().find(|one| one.info.id == id).ok_or(FsError::NotFound)
@@ -391,7 +391,7 @@ impl Daemon {
 
     // ---------------------------------------------------------------------------------------- taker
 
-    async fn look_at_seats(&self, pool: &Arc<OpenPool>, watch: &mut Watch) -> FsResult<()> {
+    async fn look_at_seats(&self, pool: &Arc<Store>, watch: &mut Watch) -> FsResult<()> {
         let version = pool.registry.version().await?;
         if version == watch.version {
             return Ok(());
@@ -454,7 +454,7 @@ impl Daemon {
     }
 
     /// Serves a volume that is this machine's now.
-    async fn take_volume(&self, pool: &Arc<OpenPool>, name: &VolumeName, id: Uuid) -> FsResult<()> {
+    async fn take_volume(&self, pool: &Arc<Store>, name: &VolumeName, id: Uuid) -> FsResult<()> {
         let mut state = self.state.lock().await;
         self.apply(&mut state).await;
         let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == *name).cloned().collect();

@@ -13,8 +13,9 @@ use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::Volume;
 
 use super::snapshot_runs::Run;
-use super::{Daemon, retention, translate};
+use super::{Daemon, translate};
 use crate::config::VolumeName;
+use larder_keep::retention;
 
 /// After the full hour, so that a clock that is a little slow does not wake twice.
 const AFTER_THE_HOUR: Duration = Duration::from_secs(5);

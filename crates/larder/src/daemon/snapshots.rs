@@ -12,11 +12,11 @@ use larder_fs::{DiffKind, Difference, FileKind, FsError, SnapshotInfo};
 use larder_volume::replica::SENDING;
 use larder_volume::{HAS_CLONES, Volume};
 
-use super::storage::OpenPool;
+use super::storage::Store;
 use super::translate;
 use crate::config::check_name;
 
-impl OpenPool {
+impl Store {
     pub(crate) async fn snapshots(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
         if self.is_replica(volume).await? {
             return self.received(volume).await;
@@ -98,7 +98,7 @@ impl OpenPool {
     }
 }
 
-impl OpenPool {
+impl Store {
     /// Makes a volume that begins as a snapshot.
     pub(crate) async fn clone_snapshot(&self, volume: &str, request: &CloneRequest) -> Result<VolumeStatus, Failure> {
         let CloneRequest { snapshot, name } = request;

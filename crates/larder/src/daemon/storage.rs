@@ -26,7 +26,7 @@ use parking_lot::RwLock;
 use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
 use super::journal_place::JournalPlace;
 use super::translate;
-use crate::config::{StoreConfig, VolumeName};
+use crate::config::{StoreSettings, VolumeName};
 
 /// What volumes stand on.
 pub(super) enum Ground {
@@ -35,7 +35,7 @@ pub(super) enum Ground {
 }
 
 /// A pool, or a store in a bucket, with the registry of its volumes.
-pub(crate) struct OpenPool {
+pub(crate) struct Store {
     pub(crate) name: String,
     pub(super) ground: Ground,
     pub(super) registry: Arc<Registry>,
@@ -76,7 +76,7 @@ impl Space for PoolSpace {
 /// How long a status waits for the disks.
 const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
-impl OpenPool {
+impl Store {
     /// Opens the registry on a pool already open.
     pub(crate) async fn start(pool: Pool, memory: ByteSize) -> Result<Self, Failure> {
         let name = pool.name().to_owned();
@@ -105,7 +105,7 @@ impl OpenPool {
 
     /// Takes a store in a bucket and opens the registry of its volumes.
     pub(crate) async fn start_bucket(
-        config: &StoreConfig,
+        config: &StoreSettings,
         machine: Machine,
         take_over: bool,
         memory: ByteSize,
@@ -129,7 +129,7 @@ impl OpenPool {
 
     /// Opens the volumes of a store that another machine writes.
     pub(crate) async fn follow_bucket(
-        config: &StoreConfig,
+        config: &StoreSettings,
         behind_max: std::time::Duration,
         memory: ByteSize,
     ) -> Result<Self, Failure> {
@@ -342,7 +342,7 @@ impl OpenPool {
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
 
-    /// Nobody gets the volume, until [`OpenPool::open_again`].
+    /// Nobody gets the volume, until [`Store::open_again`].
     pub(super) fn close_for_now(&self, name: &str) {
         self.closed.lock().insert(name.to_owned());
     }
@@ -649,13 +649,13 @@ impl OpenPool {
 /// The open pools by name.
 #[derive(Default)]
 pub(crate) struct Storage {
-    pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    pools: RwLock<BTreeMap<String, Arc<Store>>>,
     /// Folders of the host that are shared.
     pub(super) folders: Arc<Folders>,
 }
 
 impl Storage {
-    pub(crate) fn add(&self, pool: OpenPool) -> Arc<OpenPool> {
+    pub(crate) fn add(&self, pool: Store) -> Arc<Store> {
         let pool = Arc::new(pool);
         self.pools.write().insert(pool.name.clone(), pool.clone());
         pool
@@ -665,12 +665,12 @@ impl Storage {
         self.pools.write().remove(name);
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<OpenPool>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Store>> {
         self.pools.read().values().cloned().collect()
     }
 
     /// The pool of that name; without a name the only one.
-    pub(crate) fn pool(&self, name: Option<&str>) -> Result<Arc<OpenPool>, Failure> {
+    pub(crate) fn pool(&self, name: Option<&str>) -> Result<Arc<Store>, Failure> {
         let pools = self.pools.read();
         let names = || match pools.is_empty() {
             true => "none".to_owned(),
@@ -690,7 +690,7 @@ impl Storage {
     }
 
     /// An existing volume, `VOLUME` or `POOL/VOLUME` as a person writes it: of several pools the only one that has such a volume.
-    pub(crate) async fn find(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+    pub(crate) async fn find(&self, text: &str) -> Result<(Arc<Store>, String), Failure> {
         let pools = self.all();
         if text.contains('/') || pools.len() < 2 {
             return self.named(text);
@@ -703,7 +703,7 @@ impl Storage {
                 Err(error) => failed = Some(pool.failure(text, &error)),
             }
         }
-        let full = |pool: &Arc<OpenPool>| format!("{}/{text}", pool.name);
+        let full = |pool: &Arc<Store>| format!("{}/{text}", pool.name);
         match having.as_slice() {
             [one] => Ok((one.clone(), text.to_owned())),
             [] => Err(failed.unwrap_or_else(|| {
@@ -718,7 +718,7 @@ impl Storage {
     }
 
     /// A volume that may be made, `VOLUME` or `POOL/VOLUME` as a person writes it.
-    pub(crate) fn named(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+    pub(crate) fn named(&self, text: &str) -> Result<(Arc<Store>, String), Failure> {
         match text.split_once('/') {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
@@ -727,7 +727,7 @@ impl Storage {
 
     /// Refuses while the journal of this pool answers for a store.
     pub(super) fn check_no_journal(&self, pool: &str) -> Result<(), Failure> {
-        let on_it = |other: &Arc<OpenPool>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
+        let on_it = |other: &Arc<Store>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
         let Some(store) = self.all().into_iter().find(on_it) else { return Ok(()) };
         Err(Failure::new(
             FailureKind::Busy,

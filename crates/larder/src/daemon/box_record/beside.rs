@@ -9,7 +9,7 @@ use larder_crypt::Keyring;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use crate::daemon::storage::OpenPool;
+use crate::daemon::storage::Store;
 
 /// What fits into one request of the API, with room for the rest of it.
 pub(super) const SEALED_BYTES_MAX: usize = 7 << 20;
@@ -17,7 +17,7 @@ const NAME: &str = "box.json";
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The place of the record beside a replica.
-async fn place_of(pool: &OpenPool, volume: &str) -> Result<Path, Failure> {
+async fn place_of(pool: &Store, volume: &str) -> Result<Path, Failure> {
     let infos = pool.registry.list().await.map_err(|error| pool.failure(volume, &error))?;
     let info = infos.into_iter().find(|info| info.name == volume);
     let info = info.ok_or_else(|| pool.failure(volume, &larder_fs::FsError::NotFound))?;
@@ -25,7 +25,7 @@ async fn place_of(pool: &OpenPool, volume: &str) -> Result<Path, Failure> {
 }
 
 /// Keeps what a sender sent (`sent.newest_alone`).
-pub(in crate::daemon) async fn keep_beside(pool: &OpenPool, volume: &str, sent: &SentRecord) -> Result<(), Failure> {
+pub(in crate::daemon) async fn keep_beside(pool: &Store, volume: &str, sent: &SentRecord) -> Result<(), Failure> {
     let wrong = |why: String| Failure::invalid(format!("this is no record of a box: {why}"));
     Keyring::decode(sent.keyring.as_bytes()).map_err(|error| wrong(error.to_string()))?;
     if hex::decode(&sent.sealed).is_none_or(|sealed| sealed.len() > SEALED_BYTES_MAX) {
@@ -39,7 +39,7 @@ pub(in crate::daemon) async fn keep_beside(pool: &OpenPool, volume: &str, sent: 
     put.map(drop).map_err(|error| Failure::new(FailureKind::Unavailable, format!("the record of the sender: {error}")))
 }
 
-pub(super) async fn read_beside(pool: &OpenPool, volume: &str) -> Result<SentRecord, Failure> {
+pub(super) async fn read_beside(pool: &Store, volume: &str) -> Result<SentRecord, Failure> {
     let none = || {
         Failure::not_found(format!("no box has sent its record to '{}/{volume}'", pool.name))
             .action("a larder that replicates into it sends one with the next snapshot")

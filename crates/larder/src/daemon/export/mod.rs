@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use self::tar::{Extent, Member};
 use super::snapshots;
-use super::storage::OpenPool;
+use super::storage::Store;
 
 /// Pieces on their way to a slow reader.
 const PIECES_MAX: usize = 8;
@@ -42,7 +42,7 @@ pub(crate) struct Owners {
     pub(crate) groups: HashMap<u32, String>,
 }
 
-impl OpenPool {
+impl Store {
     /// Begins to write a snapshot as a tar stream.
     pub(crate) async fn export_tar(
         &self,

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::plan::{self, Step};
 use super::receiver::{Receiver, Stream};
-use crate::daemon::storage::OpenPool;
+use crate::daemon::storage::Store;
 
 /// The longest reason of a hold, in bytes.
 const REASON_BYTES_MAX: usize = 200;
@@ -36,7 +36,7 @@ pub(super) struct Progress {
 
 /// A volume, and the replica that it is brought to.
 pub(super) struct Courier {
-    pub(super) pool: Arc<OpenPool>,
+    pub(super) pool: Arc<Store>,
     pub(super) volume: String,
     pub(super) receiver: Receiver,
     pub(super) limit: Option<ByteSize>,
@@ -179,7 +179,7 @@ impl Courier {
     }
 
     /// Copies the files of a snapshot.
-    async fn copy(&self, step: &Step, (to, copy): (&Arc<OpenPool>, &str), total: Option<u64>) -> Result<(), Failure> {
+    async fn copy(&self, step: &Step, (to, copy): (&Arc<Store>, &str), total: Option<u64>) -> Result<(), Failure> {
         let full = format!("{}/{}@{}", self.pool.name, self.volume, step.to.name);
         let _uses = (
             self.pool.uses.begin(&self.volume, format!("the copying of {full}")),

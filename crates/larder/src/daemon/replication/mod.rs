@@ -24,9 +24,10 @@ use larder_volume::replica::ReceiveLimits;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::storage::{OpenPool, Storage};
-use super::{Daemon, retention, snapshots};
+use super::storage::{Storage, Store};
+use super::{Daemon, snapshots};
 use crate::config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
+use larder_keep::retention;
 
 mod courier;
 pub(crate) mod door;
@@ -82,7 +83,7 @@ pub(crate) struct Known<'a> {
 }
 
 /// Takes a snapshot if anything has changed since the newest.
-async fn take(pool: &OpenPool, volume: &str) -> Result<(), Failure> {
+async fn take(pool: &Store, volume: &str) -> Result<(), Failure> {
     let open = pool.volume(volume).await?;
     if !open.changed_since_snapshot() {
         return Ok(());
@@ -343,7 +344,7 @@ impl Daemon {
     }
 
     /// A volume that may be sent.
-    async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+    async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<Store>, String), Failure> {
         let (pool, volume) = self.storage.named(volume)?;
         if !pool.volumes().await?.iter().any(|there| there.name == volume) {
             return Err(pool.failure(&volume, &FsError::NotFound));

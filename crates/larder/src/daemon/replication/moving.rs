@@ -36,7 +36,7 @@ use super::{EndOf, Progress};
 use crate::config::edit::{Editor, replace_file};
 use crate::config::{Config, Place, VolumeName};
 use crate::daemon::api::finish;
-use crate::daemon::storage::OpenPool;
+use crate::daemon::storage::Store;
 use crate::daemon::uses::Patience;
 use crate::daemon::{Daemon, State, snapshots};
 
@@ -133,8 +133,8 @@ impl Records {
 pub(crate) struct Move {
     from: VolumeName,
     to: VolumeName,
-    old: Arc<OpenPool>,
-    new: Arc<OpenPool>,
+    old: Arc<Store>,
+    new: Arc<Store>,
     keep: bool,
     force: bool,
     limit: Option<ByteSize>,
@@ -144,7 +144,7 @@ pub(crate) struct Move {
     _alone: OwnedMutexGuard<()>,
 }
 
-async fn find(pool: &OpenPool, name: &str) -> Result<Option<VolumeInfo>, Failure> {
+async fn find(pool: &Store, name: &str) -> Result<Option<VolumeInfo>, Failure> {
     let infos = pool.registry.list().await.map_err(|error| pool.failure(name, &error))?;
     Ok(infos.into_iter().find(|info| info.name == name))
 }
@@ -226,7 +226,7 @@ impl Move {
     }
 
     /// The snapshots that only the move needed.
-    async fn drop_snapshots(pool: &OpenPool, volume: &str) -> Result<(), Failure> {
+    async fn drop_snapshots(pool: &Store, volume: &str) -> Result<(), Failure> {
         let open = pool.volume_anyway(volume).await?;
         let names: Vec<String> =
             open.snapshots().into_iter().map(|info| info.name).filter(|name| name.starts_with(PREFIX)).collect();

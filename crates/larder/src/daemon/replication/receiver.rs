@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::config::VolumeName;
 use crate::daemon::box_record::beside::keep_beside;
-use crate::daemon::storage::OpenPool;
+use crate::daemon::storage::Store;
 
 /// Pieces that wait for a slow receiver.
 const PIECES_MAX: usize = 8;
@@ -30,14 +30,14 @@ pub(super) type Stream<'a> = BoxStream<'a, Result<Bytes, String>>;
 
 #[derive(Clone)]
 pub(crate) enum Receiver {
-    Pool(Arc<OpenPool>, String, ReceiveLimits),
+    Pool(Arc<Store>, String, ReceiveLimits),
     /// With a quota that counts beside the one in its configuration.
     Daemon(Client, VolumeName, Option<u64>),
 }
 
 impl Receiver {
     /// The copy as files that this leads to.
-    pub(super) async fn copy(&self) -> Result<Option<(&Arc<OpenPool>, &str)>, Failure> {
+    pub(super) async fn copy(&self) -> Result<Option<(&Arc<Store>, &str)>, Failure> {
         match self {
             Self::Pool(pool, volume, _) if pool.is_copy(volume).await? => Ok(Some((pool, volume))),
             Self::Pool(..) | Self::Daemon(..) => Ok(None),
