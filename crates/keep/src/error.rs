@@ -1,5 +1,4 @@
 //! What can go wrong with what is kept: what happened to which thing and why, and the way out.
-
 use std::fmt;
 
 /// A failed question or change. Each variant is a sort of failure; its words are for a person.
@@ -46,7 +45,7 @@ impl fmt::Display for Words {
 }
 
 impl Words {
-    fn of(message: impl Into<String>) -> Self {
+    pub(crate) fn of(message: impl Into<String>) -> Self {
         Self { message: message.into(), action: None }
     }
 }
@@ -102,6 +101,10 @@ impl KeepError {
             | Self::Unavailable(words)
             | Self::Internal(words) => words,
         }
+    }
+
+    pub fn into_words(mut self) -> Words {
+        std::mem::replace(self.words_mut(), Words { message: String::new(), action: None })
     }
 
     fn words_mut(&mut self) -> &mut Words {

@@ -5,7 +5,6 @@
 //!   (`contents.whole_or_nothing`).
 //! - `reborn.own_pools_alone`: of the pools on the disks the box takes those that hold its record, never one of another box, whatever
 //!   their names are: two boxes usually have a pool 'tank' each. A pool that stays out is closed, and a note names it.
-
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use larder_api::{BoxFound, Failure, FailureKind, PoolImport};
 use larder_base::shell;
 use larder_crypt::Secret;
+use larder_keep::Store;
 use larder_pool::{Event, EventKind, FoundPool, Pool};
 
 use super::args::{Global, UpArgs};
@@ -23,8 +23,8 @@ use crate::config::StoreSettings;
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
 use crate::daemon::box_record::versions;
-use crate::daemon::bucket::this_machine;
-use crate::daemon::storage::Store;
+use crate::daemon::bucket::{taking, this_machine};
+use crate::daemon::translate::as_failure;
 use crate::daemon::{import_options, open_pool};
 use crate::folder::{CONFIG_NAME, DataFolder};
 use crate::{out, times};
@@ -172,7 +172,7 @@ async fn close(pools: &[Candidate]) -> Result<(), Failure> {
     for one in pools {
         closed = closed.and(one.pool.close().await);
     }
-    closed
+    closed.map_err(as_failure)
 }
 
 /// Opens all pools on the disks, and the stores. A pool that is refused stops the import only if the box needs it ([`keep_own`]).
@@ -203,7 +203,7 @@ async fn open_pools(
     }
     for store in stores {
         let opened = match this_machine(folder) {
-            Ok(machine) => Store::start_bucket(store, machine, args.force, memory(), None).await,
+            Ok(machine) => Store::start_bucket(store, taking(machine, args.force), memory()).await.map_err(as_failure),
             Err(failure) => Err(failure),
         };
         match opened {

@@ -8,7 +8,6 @@
 //!   folder.
 //! - `up.file_last`: larder.toml is written last. While it is missing, the run before was not
 //!   finished.
-
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use clap::Parser;
 use larder_api::{Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
+use larder_keep::Store;
 use larder_pool::{CreateOptions, FoundPool, LastLives, Layout, OpenOptions, Pool};
 
 use super::args::{Global, UpArgs};
@@ -33,12 +33,12 @@ use crate::config::{
 };
 use crate::daemon::box_record::contents::finish_pending;
 use crate::daemon::box_record::found;
-use crate::daemon::bucket::this_machine;
+use crate::daemon::bucket::{taking, this_machine};
 use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
 use crate::daemon::people::fit_password;
 use crate::daemon::standby::stand_by;
-use crate::daemon::storage::Store;
+use crate::daemon::translate::as_failure;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out, welcome};
@@ -256,7 +256,7 @@ async fn serve(
         for store in &config.stores {
             // Refused before a pool is made.
             let machine = this_machine(daemon.folder())?;
-            daemon.adopt(Store::start_bucket(store, machine, args.force, memory, None).await?);
+            daemon.adopt(Store::start_bucket(store, taking(machine, args.force), memory).await.map_err(as_failure)?);
         }
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
@@ -606,7 +606,7 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig, data: &Path, memory:
     if Pool::scan(&config.disks).is_empty() {
         let options = CreateOptions { last_lives, ..create_options(args, config) };
         let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
-        return Store::start(pool, memory).await;
+        return Store::start(pool, memory).await.map_err(as_failure);
     }
     let options = OpenOptions {
         force: args.force,
@@ -623,14 +623,14 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
     let mut pools = daemon.storage.all();
     pools.sort_by_key(|pool| !pool.has_disks());
     for pool in pools {
-        let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
+        let mut names: Vec<String> = pool.volumes().await.map_err(as_failure)?.into_iter().map(|v| v.name).collect();
         if names.is_empty() && pool.is_read_only() {
             let message = format!("there is no volume in the store '{}', and nothing is made there", pool.name);
             return Err(
                 Failure::not_found(message).action("make one on the machine that writes it: larder volume create NAME")
             );
         }
-        let elsewhere = pool.elsewhere().await?;
+        let elsewhere = pool.elsewhere().await.map_err(as_failure)?;
         if names.is_empty() && elsewhere.is_empty() {
             names.push(VOLUME.to_owned());
         }

@@ -4,22 +4,11 @@
 //!   back, and go on with the handles that they have. SMB, SFTP and WebDAV clients connect again; the files that they had open are closed.
 //! - `closing.bounded`: the volume is closed within half a minute (`Patience`). Otherwise it is served as before, and the failure says what uses it.
 //! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in `Uses`.
-
 use larder_api::{Failure, FailureKind};
+use larder_keep::Store;
 
-use super::storage::Store;
 use super::{Daemon, State};
 use crate::config::{MountConfig, VolumeName};
-
-impl Store {
-    /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
-    pub(super) fn still_in_use(&self, volume: &str, outcome: &str) -> Failure {
-        let uses = self.uses.of(volume);
-        let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };
-        Failure::new(FailureKind::Busy, format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
-            .action("end what uses it, or wait until it is done; then try again")
-    }
-}
 
 impl Daemon {
     /// Refuses while a client has a file open for writing or a program uses a mount; takes mounts away that nobody uses. `anyway` is the

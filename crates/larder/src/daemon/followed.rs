@@ -4,15 +4,13 @@
 //!   A replica that nobody asks and that lacks nothing makes no request.
 //! - `replica.keys_follow`: keys that the keyring has outgrown are forgotten before the volume is opened anew. Where larder.toml names
 //!   the key, it is read again; otherwise the volume is locked, and its shares say so.
-
 use std::sync::Arc;
 
 use larder_fs::FsResult;
+use larder_keep::Store;
 use larder_volume::Outdated;
 use tokio::time::Instant;
 
-use super::keys::keyring;
-use super::storage::Store;
 use super::{Daemon, State};
 use crate::config::VolumeName;
 
@@ -23,23 +21,6 @@ pub(super) struct Sight {
     looked: Option<Instant>,
     /// Some volume is being given other keys: its keyring changes without the registry.
     is_sealing: bool,
-}
-
-impl Store {
-    /// Volumes whose keys in memory are not those of their keyrings any more, and whether one is being given others.
-    async fn outgrown_keys(&self) -> FsResult<(Vec<Outdated>, bool)> {
-        let (mut outdated, mut is_sealing) = (Vec::new(), false);
-        for info in self.registry.list().await?.into_iter().filter(|info| info.sealed) {
-            is_sealing |= info.sealing.is_some();
-            let Some(keys) = self.unlocked.of(info.id) else { continue };
-            // One that cannot be read now is looked at next time.
-            let Ok(Some((ring, _))) = keyring(&*self.store(), info.id).await else { continue };
-            if ring.domain() != keys.domain() || ring.newest() != keys.newest() || ring.cipher() != keys.cipher() {
-                outdated.push(Outdated { id: info.id, name: info.name });
-            }
-        }
-        Ok((outdated, is_sealing))
-    }
 }
 
 impl Daemon {

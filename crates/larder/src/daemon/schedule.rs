@@ -2,14 +2,13 @@
 //!
 //! The clock is looked at once an hour, and no disk is touched for that: a pool knows in memory when it was last scrubbed.
 //! When one is due: [`Schedule::is_due`](larder_keep::Schedule::is_due).
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{Local, Timelike};
+use larder_keep::Store;
 
 use super::Daemon;
-use super::storage::Store;
 
 /// After the full hour, so that a clock that is a little slow does not wake twice.
 const AFTER_THE_HOUR: Duration = Duration::from_secs(5);
@@ -35,6 +34,6 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 async fn start(pool: &Store) {
     tracing::info!(pool = %pool.name, "scheduled scrub");
     if let Err(failure) = pool.scrub_do("start", "scheduled").await {
-        tracing::warn!(pool = %pool.name, "the scheduled scrub did not start: {}", failure.message);
+        tracing::warn!(pool = %pool.name, "the scheduled scrub did not start: {}", failure.message());
     }
 }

@@ -1,5 +1,4 @@
 //! What a set-up in a browser does to the daemon beside which it runs (`setup_offer.*`).
-
 use larder_api::{Failure, SetupLink};
 
 use super::Daemon;
@@ -37,7 +36,7 @@ impl Daemon {
         let Ok(open) = self.storage.pool(Some(pool)) else { return };
         self.storage.remove(pool);
         if let Err(failure) = open.close().await {
-            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message);
+            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message());
         }
     }
 }

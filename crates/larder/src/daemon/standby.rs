@@ -4,20 +4,20 @@
 //!   sign that this machine serves. The pool whose journal is to answer is opened then, too.
 //! - `bucket.asked_ends`: a daemon that is asked for its store ends in order, everything in the bucket, and gives the store back. It
 //!   stays until another machine has the store, for a moment only, so that whatever starts it again does not take it back.
-
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
+use larder_keep::journal_place::JournalPlace;
+use larder_keep::missing::waiting;
 use larder_pool::{OpenOptions, Pool};
 use larder_store::{Beating, Bucket, Owner, Watched};
 
 use super::Daemon;
-use super::bucket::{bucket_failure, this_machine};
-use super::journal_place::JournalPlace;
+use super::bucket::this_machine;
+use super::translate::bucket_failure;
 use crate::config::{Config, PoolConfig, StoreSettings};
 use crate::folder::DataFolder;
 use crate::times;
-use larder_keep::missing::waiting;
 
 /// A standby takes what was given back within its next look, every 2 s.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(15);

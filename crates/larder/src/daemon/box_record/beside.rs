@@ -2,14 +2,14 @@
 //!
 //! - `sent.newest_alone`: beside a replica lies the newest version that its sender has sent, sealed as it was there, with the
 //!   keyring that opens it, in one object.
-
 use larder_api::{Failure, FailureKind, SentRecord};
 use larder_base::hex;
 use larder_crypt::Keyring;
+use larder_keep::Store;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use crate::daemon::storage::Store;
+use crate::daemon::translate::as_failure;
 
 /// What fits into one request of the API, with room for the rest of it.
 pub(super) const SEALED_BYTES_MAX: usize = 7 << 20;
@@ -18,9 +18,9 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// The place of the record beside a replica.
 async fn place_of(pool: &Store, volume: &str) -> Result<Path, Failure> {
-    let infos = pool.registry.list().await.map_err(|error| pool.failure(volume, &error))?;
+    let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(volume, &error)))?;
     let info = infos.into_iter().find(|info| info.name == volume);
-    let info = info.ok_or_else(|| pool.failure(volume, &larder_fs::FsError::NotFound))?;
+    let info = info.ok_or_else(|| as_failure(pool.failure(volume, &larder_fs::FsError::NotFound)))?;
     Ok(Path::from("replica-boxes").join(info.id.to_string()).join(NAME))
 }
 
@@ -31,7 +31,7 @@ pub(in crate::daemon) async fn keep_beside(pool: &Store, volume: &str, sent: &Se
     if hex::decode(&sent.sealed).is_none_or(|sealed| sealed.len() > SEALED_BYTES_MAX) {
         return Err(wrong("it is too large, or has no digits".to_owned()));
     }
-    if !pool.is_replica(volume).await? {
+    if !pool.is_replica(volume).await.map_err(as_failure)? {
         return Err(Failure::invalid(format!("'{}/{volume}' is no replica", pool.name)));
     }
     let text = serde_json::to_vec(sent).map_err(|error| Failure::internal(error.to_string()))?;

@@ -38,11 +38,12 @@ use contents::{Contents, Gathered, Writer};
 use own::Own;
 use versions::{Listed, Place};
 
-use super::storage::Store;
-use super::{Daemon, keyrings};
+use super::Daemon;
 use crate::config::differences::differences;
 use crate::config::{Config, VolumeName};
 use crate::machine;
+use larder_keep::Store;
+use larder_keep::keyrings;
 
 /// A person who changes one thing often changes another.
 const GATHER_FOR: Duration = Duration::from_secs(1);

@@ -4,7 +4,6 @@
 //!   password, by whoever may read the data folder, which has in clear all that the record seals.
 //! - `own.slots_follow_logins`: the slot of an owner remembers the hash of the password that it was made with. A slot whose owner has
 //!   another hash, is an owner no more or is gone is taken away, however that came about.
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use std::sync::Arc;
 use larder_api::{Failure, FailureKind};
 use larder_base::{hex, wipe};
 use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, Secret, Work};
+use larder_keep::keyrings::{self, RECOVERY_SLOT};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::keyrings::{self, RECOVERY_SLOT};
 use crate::config::edit::replace_file;
 
 pub(crate) const FILE: &str = "box.json";

@@ -1,7 +1,6 @@
 //! What is done when a guard tells about a client: an alert, and a snapshot of before that is held.
 //!
 //! - `suspects.one_hold_a_day`: of a volume at most one snapshot a day is held, so that alarms cannot fill a pool.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ impl Daemon {
     }
 
     async fn newest_before(&self, volume: &VolumeName, before_ms: u64) -> Result<Option<(String, u64)>, String> {
-        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
+        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
         let of = |info: larder_fs::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
         Ok(open.snapshots().into_iter().map(of).filter(|(_, created)| *created <= before_ms).max_by_key(|one| one.1))
     }
@@ -91,7 +90,7 @@ impl Daemon {
         if let Some(held) = self.watch.kept.lock().suspects.held(&key, now) {
             return Ok(held.to_owned());
         }
-        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
+        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
         match open.hold_snapshot(name, HOLD, None).await {
             Ok(()) | Err(FsError::Exists) => {}
             Err(error) => return Err(error.to_string()),

@@ -1,12 +1,12 @@
 //! What is the case now: conditions from what the daemon has in memory (`looking.no_disk_asked`).
 //!
 //! One cause is one condition: a pool is told to be degraded only where no disk of it explains that.
-
 use std::time::{Duration, Instant};
 
 use larder_api::{DiskStatus, PoolStatus};
 use larder_base::units::ByteSize;
 use larder_fs::Cred;
+use larder_keep::Store;
 use larder_volume::Registry;
 use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
@@ -15,7 +15,6 @@ use super::clock::now_ms;
 use crate::config::Config;
 use crate::config::user::Accounts;
 use crate::daemon::Daemon;
-use crate::daemon::storage::Store;
 
 /// A change that holds the daemon's state longer than this has everything stay as it was seen last.
 const STATE_WAIT_MAX: Duration = Duration::from_secs(5);

@@ -1,15 +1,14 @@
 //! Keeps which files lost data (`larder damage`).
 //!
 //! - `damage.looked_at_news`: the names of files are only looked for when what a pool lists as damaged has changed.
-
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use larder_api::{DamageEntry, DamageKept, Failure};
+use larder_keep::Store;
 use larder_watch::damage::{Entry, Loss};
 
 use super::clock::now_ms;
 use crate::daemon::Daemon;
-use crate::daemon::storage::Store;
 
 fn digest(pool: &Store) -> Option<u64> {
     let disks = pool.disk_pool()?;

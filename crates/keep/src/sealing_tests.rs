@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used)]
 //! The work is cut off at each of its puts, and ended by the next life.
-
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -19,8 +18,8 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::super::keyrings::folder_of;
 use super::*;
+use crate::keyrings::folder_of;
 
 const PLAIN: &[u8] = b"the plaintext that nobody may find ";
 
@@ -174,7 +173,7 @@ impl Life {
                 return Err(fault.clone());
             }
             if passed.sealed == 0 {
-                return work.end().await.map_err(|failure| failure.message);
+                return work.end().await.map_err(|error| error.into_words().message);
             }
         }
     }
