@@ -1,5 +1,6 @@
 //! A store in a bucket in the place of a pool: opened, owned, watched and given back.
 //! The loser of a store is told by [`Taking::on_loss`].
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use larder_store::{
 use larder_volume::{Backing, Space};
 
 use crate::error::{KeepError, Words};
-use crate::journal_place::{JournalPlace, OpenJournal, log_failure, missing_failure, what_is_missing};
+use crate::journal_place::{JournalPlace, OpenJournal, log_error, missing_error, what_is_missing};
 use crate::settings::StoreSettings;
 
 /// A bucket has no end; clients want to see a number.
 const ROOM_BYTES: u64 = 1 << 50;
 /// A store that does not answer is not waited for longer than this when the daemon stops. What was acknowledged is in it.
-pub const CLOSE_WAIT_MAX: Duration = Duration::from_secs(40);
+pub(crate) const CLOSE_WAIT_MAX: Duration = Duration::from_secs(40);
 
 pub struct OpenBucket {
     name: String,
@@ -78,7 +79,7 @@ impl OpenBucket {
     async fn take_with(config: &StoreSettings, taking: Taking) -> Result<Self, KeepError> {
         let Taking { machine, take_over, journal, on_loss } = taking;
         let machine_name = machine.name.clone();
-        let failed = |error| bucket_failure(&config.name, &error);
+        let failed = |error| bucket_error(&config.name, &error);
         let bucket = Bucket::open(&config.bucket).map_err(failed)?;
         let before = larder_store::look_at(&*bucket.store, &config.seat).await.map_err(failed)?;
         refuse_without_own_journal(config, &machine, before.as_ref().filter(|_| !take_over), journal.as_ref())?;
@@ -113,7 +114,7 @@ impl OpenBucket {
 
     /// Opens a store that another machine writes, or wrote. Nobody is asked, and nothing is ever written there.
     pub fn follow(config: &StoreSettings) -> Result<Self, KeepError> {
-        let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_failure(&config.name, &error))?;
+        let mut bucket = Bucket::open(&config.bucket).map_err(|error| bucket_error(&config.name, &error))?;
         bucket.store = Arc::new(ReadOnly(bucket.store));
         Ok(Self::of(config, bucket, None, None))
     }
@@ -140,7 +141,7 @@ impl OpenBucket {
     /// The machines that sit at the store, this one among them.
     pub async fn seats(&self) -> Result<Vec<(Seat, OwnerRecord)>, KeepError> {
         let seats = larder_store::look_at_all(&*self.bucket.store).await;
-        seats.map_err(|error| bucket_failure(&self.name, &error))
+        seats.map_err(|error| bucket_error(&self.name, &error))
     }
 
     pub fn is_read_only(&self) -> bool {
@@ -152,7 +153,7 @@ impl OpenBucket {
     }
 
     /// What volumes stand on here.
-    pub fn backing(&self) -> Backing {
+    pub(crate) fn backing(&self) -> Backing {
         Backing {
             store: self.store(),
             log: Some(Arc::clone(&self.log)),
@@ -170,7 +171,7 @@ impl OpenBucket {
     }
 
     /// While the answer lives, the bucket itself is read.
-    pub fn without_cache(&self) -> Option<Bypass> {
+    pub(crate) fn without_cache(&self) -> Option<Bypass> {
         self.cache.as_ref().map(DiskCache::bypass)
     }
 
@@ -255,7 +256,7 @@ impl OpenBucket {
     pub async fn forget_lost(&self) -> Result<(), KeepError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let forgotten = journal.place.local.forget_lost().await;
-        forgotten.map_err(|error| log_failure(&self.name, &error))?;
+        forgotten.map_err(|error| log_error(&self.name, &error))?;
         journal.lost.lock().clear();
         Ok(())
     }
@@ -336,7 +337,7 @@ fn refuse_without_own_journal(
     let Some(mark) = before.journal.as_ref().filter(|mark| !mark.given_up) else { return Ok(()) };
     match what_is_missing(&config.name, Some(mark), &before.machine.name, journal) {
         None => Ok(()),
-        Some(missing) => Err(missing_failure(&config.name, &missing, mark)),
+        Some(missing) => Err(missing_error(&config.name, &missing, mark)),
     }
 }
 
@@ -346,7 +347,7 @@ fn ownership(seat: &Seat, epoch: u64, beats: bool) -> String {
     format!("owned by this machine{seat}, epoch {epoch}{renewed}")
 }
 
-pub fn bucket_failure(name: &str, error: &BucketError) -> KeepError {
+pub fn bucket_error(name: &str, error: &BucketError) -> KeepError {
     let kind = match error {
         BucketError::Invalid(_) => KeepError::Invalid,
         BucketError::Owned { .. } => KeepError::Busy,

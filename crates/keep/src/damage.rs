@@ -1,15 +1,16 @@
 //! Damaged and missing objects, between a pool and the volumes on it.
+
 use std::sync::Weak;
 
 use futures::future::BoxFuture;
 use larder_volume::{DamagedObject, MissingObjects, Registry};
 
-pub fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
+pub(crate) fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
     let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
     damaged.iter().map(object).collect()
 }
 
-pub fn gone_of(gone: MissingObjects) -> larder_pool::MissingObjects {
+pub(crate) fn gone_of(gone: MissingObjects) -> larder_pool::MissingObjects {
     let length = |object: &DamagedObject| object.ranges.last().map_or(0, |range| range.end);
     let objects = gone.objects.into_iter().map(|object| (object.path.clone(), length(&object))).collect();
     larder_pool::MissingObjects { objects, asked: gone.asked }

@@ -1,4 +1,5 @@
 //! What can go wrong with what is kept: what happened to which thing and why, and the way out.
+
 use std::fmt;
 
 /// A failed question or change. Each variant is a sort of failure; its words are for a person.

@@ -1,4 +1,5 @@
 //! The imports that run, so that a pool is not closed under them.
+
 use std::sync::{Arc, Weak};
 
 use larder_import::Progress;

@@ -1,4 +1,5 @@
 //! The pool whose journal answers for a store: what waits in it, what is missing without it, and how that is said.
+
 use larder_base::log::LogError;
 use larder_base::units::ByteSize;
 use larder_pool::Pool;
@@ -66,13 +67,13 @@ impl JournalPlace {
 
 impl OpenJournal {
     pub async fn open(store: &str, machine: String, log: BucketLog, place: JournalPlace) -> Result<Self, KeepError> {
-        let failed = |error| log_failure(store, &error);
+        let failed = |error| log_error(store, &error);
         let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
         let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
         Ok(Self { machine, place, log, lost })
     }
 
-    pub fn teller(&self) -> JournalTeller {
+    pub(crate) fn teller(&self) -> JournalTeller {
         let (pool, pool_id, log) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.clone());
         let (drained_ms, machine) = (self.log.drained_ms(), self.machine.clone());
         let pool_life = self.place.lives.first().cloned().unwrap_or_default();
@@ -132,12 +133,12 @@ impl OpenJournal {
     }
 }
 
-pub fn log_failure(store: &str, error: &LogError) -> KeepError {
+pub(crate) fn log_error(store: &str, error: &LogError) -> KeepError {
     KeepError::unavailable(format!("the store '{store}': {error}"))
 }
 
 /// What this machine would serve without. `None`: nothing is known to be missing.
-pub fn what_is_missing(
+pub(crate) fn what_is_missing(
     store: &str,
     mark: Option<&JournalMark>,
     owner: &str,
@@ -155,7 +156,7 @@ pub fn what_is_missing(
     }
 }
 
-pub fn missing_failure(store: &str, missing: &str, mark: &JournalMark) -> KeepError {
+pub(crate) fn missing_error(store: &str, missing: &str, mark: &JournalMark) -> KeepError {
     let pool = &mark.pool;
     KeepError::unavailable(format!("the store '{store}' is not served: {missing}")).action(format!(
         "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"

@@ -1,4 +1,5 @@
 //! Keyrings in the store of a pool, secrets that open them, and the keys that are unlocked in memory (`keys.memory_only`).
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -109,7 +110,7 @@ pub fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>, mixture: Mixture) 
     Ok(Beneath { store, log: log.map(|log| Arc::new(log) as _) })
 }
 
-pub fn folder_of(id: Uuid) -> Path {
+pub(crate) fn folder_of(id: Uuid) -> Path {
     Path::from("volumes").join(id.to_string())
 }
 
@@ -135,7 +136,7 @@ pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyrin
 /// The keys that `secret` opens a keyring for.
 pub async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, KeepError> {
     let Opened { ring, master, .. } = opened(keyring, secret).await?;
-    ring.keys(&master).map_err(|error| failure(&error))
+    ring.keys(&master).map_err(|error| keyring_error(&error))
 }
 
 /// A keyring that a secret has opened.
@@ -173,14 +174,14 @@ fn note_swappable() {
     }
 }
 
-pub async fn slowly<T: Send + 'static>(
+pub(crate) async fn slowly<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
 ) -> Result<T, KeepError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| KeepError::internal(error.to_string()))?.map_err(|error| failure(&error))
+    done.map_err(|error| KeepError::internal(error.to_string()))?.map_err(|error| keyring_error(&error))
 }
 
-pub fn failure(error: &KeyringError) -> KeepError {
+pub fn keyring_error(error: &KeyringError) -> KeepError {
     let kind = match error {
         KeyringError::Refused(_) => KeepError::Denied,
         KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) | KeyringError::NoSecretFor(_) => {
@@ -237,7 +238,7 @@ pub async fn write_keyring(store: &dyn ObjectStore, id: Uuid, ring: &Keyring, mo
         .map_err(|error| KeepError::unavailable(format!("the keyring of the volume cannot be written: {error}")))
 }
 
-pub fn cipher_named(name: &str) -> Result<Cipher, KeepError> {
+pub(crate) fn cipher_named(name: &str) -> Result<Cipher, KeepError> {
     Cipher::of_name(name).ok_or_else(|| {
         let names = Cipher::ALL.map(Cipher::name).join(", ");
         KeepError::invalid(format!("'{name}' is not a cipher: use one of {names}"))
@@ -245,7 +246,7 @@ pub fn cipher_named(name: &str) -> Result<Cipher, KeepError> {
 }
 
 /// A keyring for a volume that has none, with its recovery key, if one was asked for.
-pub async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), KeepError> {
+pub(crate) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), KeepError> {
     let cipher = encrypt.cipher.as_deref().map_or_else(|| Ok(Cipher::for_this_machine()), cipher_named)?;
     let secret = secret_of(encrypt.secret)?;
     slowly(move || {

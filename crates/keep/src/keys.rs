@@ -6,6 +6,7 @@
 //! - `keys.locked_first`: locking forgets the keys before the volume closes, so that nobody opens it in between.
 //! - `keys.keyring_after_entry`: a volume is entered in the registry, then its keyring is written, then it is formatted. One that was
 //!   cut off between has no keyring, holds nothing, and can be destroyed.
+
 use std::sync::Arc;
 
 use larder_api::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeStatus};
@@ -16,16 +17,16 @@ use object_store::{PutMode, UpdateVersion};
 use uuid::Uuid;
 
 use crate::error::KeepError;
-pub use crate::keyrings::{Mixture, decorated, keyring, keys_of, secret_of};
 use crate::keyrings::{
-    Opened, RECOVERY_SLOT, add_recovery, failure, new_keyring, now, opened, slowly, work, write_keyring,
+    Opened, RECOVERY_SLOT, add_recovery, keyring, keyring_error, new_keyring, now, opened, secret_of, slowly, work,
+    write_keyring,
 };
 use crate::store::Store;
 use crate::uses::Patience;
 
 impl Store {
     /// Makes an encrypted volume. With the recovery key in the answer, if one was asked for.
-    pub async fn create_sealed(
+    pub(crate) async fn create_sealed(
         &self,
         name: &str,
         properties: Properties,
@@ -35,7 +36,7 @@ impl Store {
     }
 
     /// Makes an encrypted volume, or a copy as files.
-    pub async fn create_sealed_as(
+    pub(crate) async fn create_sealed_as(
         &self,
         name: &str,
         properties: Properties,
@@ -43,7 +44,7 @@ impl Store {
         as_copy: bool,
     ) -> Result<VolumeStatus, KeepError> {
         let (ring, master, recovery) = new_keyring(encrypt).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
         let entered = match as_copy {
             true => self.registry.enter_copy(name, properties, true).await,
             false => self.registry.enter(name, properties, true).await,
@@ -67,7 +68,7 @@ impl Store {
     }
 
     /// The cipher of an encrypted volume, where its keyring can be read.
-    pub async fn cipher_of(&self, info: &VolumeInfo) -> Option<String> {
+    pub(crate) async fn cipher_of(&self, info: &VolumeInfo) -> Option<String> {
         if !info.sealed {
             return None;
         }
@@ -98,7 +99,7 @@ impl Store {
     pub async fn unlock(&self, name: &str, secret: Secret) -> Result<(), KeepError> {
         let (info, ring, version) = self.sealed(name).await?;
         let Opened { ring, master, slot, is_settled } = opened(ring, secret).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
         let may_write = self.registry.behind().is_none();
         if is_settled
             && may_write

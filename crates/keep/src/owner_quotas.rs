@@ -1,4 +1,5 @@
 //! Quotas of users and groups, by their numbers.
+
 use larder_api::VolumeChange;
 use larder_volume::OwnerQuotas;
 

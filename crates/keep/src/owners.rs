@@ -1,4 +1,5 @@
 //! What the files of each user and group take up.
+
 use larder_api::{OwnerKind, OwnerUse};
 
 use crate::error::KeepError;

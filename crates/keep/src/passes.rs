@@ -5,6 +5,7 @@
 //! - `passes.old_keys_last`: the keyring forgets keys once a pass found nothing to do, and only if its newest key is the one that the
 //!   pass sealed with.
 //! - `passes.stopped_first`: a pass ends before its volume is locked or its pool closes.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ struct PassState {
 
 impl Passes {
     /// Begins the work, unless it is under way.
-    pub fn go_on(&self, work: Work) {
+    pub(crate) fn go_on(&self, work: Work) {
         let mut passes = self.0.lock();
         if passes.get(&work.info.id).is_some_and(|pass| !pass.task.is_finished()) {
             return;
@@ -54,7 +55,7 @@ impl Passes {
         self.0.lock().remove(&id).into_iter().for_each(|pass| pass.task.abort());
     }
 
-    pub fn stop_all(&self) {
+    pub(crate) fn stop_all(&self) {
         self.0.lock().drain().for_each(|(_, pass)| pass.task.abort());
     }
 

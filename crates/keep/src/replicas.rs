@@ -1,4 +1,5 @@
 //! Snapshots on their way to other pools and machines, and replicas of volumes.
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapsh
 use crate::error::KeepError;
 use crate::keyrings;
 use crate::retention::{self, Arrival};
-use crate::snapshot_words::{failure, has_clones, hold_failure, selected, unknown};
+use crate::snapshot_words::{has_clones, hold_error, selected, snapshot_error, unknown};
 use crate::store::Store;
 
 /// A refusal of the same replica within this time is not logged again.
@@ -197,19 +198,23 @@ impl Store {
         })
     }
 
-    pub async fn change_received(&self, volume: &str, request: SnapshotsRequest) -> Result<SnapshotsStatus, KeepError> {
+    pub(crate) async fn change_received(
+        &self,
+        volume: &str,
+        request: SnapshotsRequest,
+    ) -> Result<SnapshotsStatus, KeepError> {
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let (names, dry_run) = match request {
             SnapshotsRequest::Destroy { names, dry_run } => (names, dry_run),
             SnapshotsRequest::Hold { name, reason, until } => {
                 let until = until.map(|secs| Timestamp::new(secs, 0));
                 let held = self.registry.hold_received(volume, &name, &reason, until).await;
-                held.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                held.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
             }
             SnapshotsRequest::Release { name, reason } => {
                 let released = self.registry.release_received(volume, &name, &reason).await;
-                released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                released.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
             }
             _ => return Err(self.failure(volume, &FsError::Replica)),
@@ -221,7 +226,7 @@ impl Store {
             let forgotten = self.registry.forget_received(volume, &concerned).await;
             forgotten.map_err(|error| match error {
                 FsError::Busy(why) if why == HAS_CLONES => has_clones("one of the snapshots"),
-                error @ FsError::Busy(_) => failure(&full(&names), &error),
+                error @ FsError::Busy(_) => snapshot_error(&full(&names), &error),
                 error => self.failure(volume, &error),
             })?;
         }

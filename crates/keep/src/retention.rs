@@ -32,13 +32,13 @@ pub fn name_at(now: DateTime<Utc>) -> Option<String> {
 }
 
 /// The time that a name of the schedule says (`retention.own_names_only`).
-pub fn time_of(name: &str) -> Option<DateTime<Utc>> {
+pub(crate) fn time_of(name: &str) -> Option<DateTime<Utc>> {
     let at = NaiveDateTime::parse_from_str(name, NAME).ok()?.and_utc();
     (name.len() == NAME_LEN && at.format(NAME).to_string() == name).then_some(at)
 }
 
 /// As [`time_of`], of a name that somebody else chose: none from the future (`retention.receiver_counts`).
-pub fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+pub(crate) fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     time_of(name).filter(|named| *named <= now + AHEAD_MAX)
 }
 
@@ -69,7 +69,7 @@ pub fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) 
 }
 
 /// The places of those that no period needs any more, among the snapshots in the order of taking.
-pub fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<usize> {
+pub(crate) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<usize> {
     let needed: BTreeSet<usize> = kinds(keep).flat_map(|(kind, count)| kept(kind, count, taken)).collect();
     // A schedule that keeps nothing is none.
     if needed.is_empty() {
@@ -88,7 +88,7 @@ pub struct Arrival {
 }
 
 /// As [`unneeded`], of a replica whose own time is `now` (`retention.receiver_counts`).
-pub fn unneeded_arrivals(keep: &SnapshotCounts, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
+pub(crate) fn unneeded_arrivals(keep: &SnapshotCounts, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
     let named: Vec<DateTime<Utc>> = arrivals.iter().map(|one| one.named).collect();
     let shortest_secs = kinds(keep).map(|(kind, _)| kind.secs_max()).min().unwrap_or(DAY_SECS).max(DAY_SECS);
     let stays: HashSet<usize> = kinds(keep).flat_map(|(kind, count)| firsts(kind, count, arrivals, now)).collect();

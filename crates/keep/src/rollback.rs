@@ -2,6 +2,7 @@
 //!
 //! - `rollback.saved_first`: what is there now is kept as a snapshot of its own, named in the answer, unless nothing changed since
 //!   the newest one. It goes again if the volume does not go back, also where the daemon is killed before that.
+
 use larder_api::SnapshotsStatus;
 use larder_fs::FsError;
 
@@ -33,9 +34,9 @@ impl Store {
         let infos = self.volume(volume).await?.snapshots();
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let place = infos.iter().position(|info| info.name == snapshot);
-        let place = place.ok_or_else(|| snapshots::failure(&full(snapshot), &FsError::NotFound))?;
+        let place = place.ok_or_else(|| snapshots::snapshot_error(&full(snapshot), &FsError::NotFound))?;
         let held = infos[place + 1..].iter().find(|info| destroy_later && !info.holds.is_empty());
-        held.map_or(Ok(()), |held| Err(snapshots::failure(&full(&held.name), &FsError::Busy("held"))))
+        held.map_or(Ok(()), |held| Err(snapshots::snapshot_error(&full(&held.name), &FsError::Busy("held"))))
     }
 
     /// `rollback.saved_first`
@@ -46,7 +47,7 @@ impl Store {
         }
         let name = snapshots::free_name_after(&open, "before-rollback-");
         let taken = open.save_before_rollback(&name).await;
-        taken.map_err(|error| snapshots::failure(&format!("{}/{volume}@{name}", self.name), &error))?;
+        taken.map_err(|error| snapshots::snapshot_error(&format!("{}/{volume}@{name}", self.name), &error))?;
         Ok(Some(name))
     }
 
@@ -67,7 +68,7 @@ impl Store {
                     let full = format!("{}/{volume}@{snapshot}", self.name);
                     return went.map_err(|error| match error {
                         FsError::Busy(_) => self.still_in_use(volume, "it did not go back"),
-                        error => snapshots::failure(&full, &error),
+                        error => snapshots::snapshot_error(&full, &error),
                     });
                 }
             }
@@ -86,7 +87,8 @@ impl Store {
         let later = later.filter(|info| destroy_later && saved.as_ref() != Some(&info.name));
         for info in later {
             let destroyed = open.destroy_snapshot(&info.name).await;
-            destroyed.map_err(|error| snapshots::failure(&format!("{}/{volume}@{}", self.name, info.name), &error))?;
+            destroyed
+                .map_err(|error| snapshots::snapshot_error(&format!("{}/{volume}@{}", self.name, info.name), &error))?;
         }
         let mut status = self.snapshots(volume).await?;
         status.concerned = vec![snapshot.to_owned()];

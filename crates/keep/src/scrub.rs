@@ -1,4 +1,5 @@
 //! Scrubs of open pools, and what their findings mean for files.
+
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::shell;
 use larder_volume::{DamageReport, DamagedObject};
@@ -30,15 +31,15 @@ impl Store {
                 return Err(KeepError::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
             }
         };
-        done.map_err(|e| translate::pool_failure(&e))?;
+        done.map_err(|e| translate::pool_error(&e))?;
         Ok(self.scrub_status().await)
     }
 
     /// Scrubs to the end; returns how many pieces were made anew.
-    pub async fn scrub_through(&self) -> Result<u64, KeepError> {
+    pub(crate) async fn scrub_through(&self) -> Result<u64, KeepError> {
         let pool = self.need_disks()?;
         self.open_volumes().await;
-        pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
+        pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_error(&e))
     }
 
     /// Only a volume that is open knows what it needs. Whoever wants to use one that cannot be opened is told why.
@@ -85,7 +86,7 @@ impl Store {
     }
 
     /// The same from memory: it reads nothing, so damaged objects are counted as files, and none has a name.
-    pub fn known_status(&self) -> PoolStatus {
+    pub(crate) fn known_status(&self) -> PoolStatus {
         let Some(pool) = self.disk_pool() else { return self.status() };
         pool.keep_space();
         let (damaged, more) = pool.damage();

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! The passes themselves: [`crate::passes`].
+
 use std::sync::Arc;
 
 use larder_api::{Encrypt, Rekey};
@@ -15,7 +16,7 @@ use object_store::{ObjectStore, PutMode};
 use uuid::Uuid;
 
 use crate::error::KeepError;
-use crate::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, secret_of, slowly};
+use crate::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, keyring_error, secret_of, slowly};
 use crate::passes::Work;
 use crate::store::Store;
 use crate::uses::Patience;
@@ -57,7 +58,7 @@ impl Store {
                 .action(format!("see how far it is with: larder volume key list {name}; give it a new key with: larder volume rekey {name}")));
         }
         let (ring, master, recovery) = keyrings::new_keyring(encrypt).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
         Ok(NewKeys { ring, keys, mode: PutMode::Overwrite, recovery })
     }
 
@@ -75,7 +76,7 @@ impl Store {
             Ok((ring, master, recovery))
         };
         let (ring, master, recovery) = slowly(new).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let keys = ring.keys(&master).map_err(|error| keyring_error(&error))?;
         Ok(NewKeys { ring, keys, mode: PutMode::Update(version), recovery })
     }
 

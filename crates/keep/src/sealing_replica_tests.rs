@@ -2,6 +2,7 @@
 //!
 //! After each step the replica opens with exactly the secrets of one moment of its volume, not older than the last keyring that it
 //! acknowledged, and with those that were added at the replica. `keyring.signed_by_its_master`, `keyring.slots_here_are_apart`
+
 use std::collections::BTreeSet;
 
 use futures::StreamExt;

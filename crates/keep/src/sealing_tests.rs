@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 //! The work is cut off at each of its puts, and ended by the next life.
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,4 +1,5 @@
 //! Volumes of a store that machines at other seats have.
+
 use larder_base::Seat;
 use larder_fs::{FsError, FsResult};
 use larder_volume::Seated;

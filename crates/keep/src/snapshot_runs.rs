@@ -3,6 +3,7 @@
 //! - `schedules.volumes_at_hand`: looking a volume up by its name reads a disk. So the volumes of schedules are kept at hand, and
 //!   given up before they are closed: a volume is closed only when nobody else has it.
 //! - `schedules.told_once`: a fault is logged when it appears or changes, and once more when it is over.
+
 use std::collections::BTreeMap;
 
 use larder_volume::Volume;

@@ -1,6 +1,7 @@
 //! Automatic snapshots of a volume: taking the one that is due, and destroying those that no period needs. What is due and which
 //! are kept is decided in [`crate::retention`]. No disk is touched where nothing changed since the newest snapshot: the volume knows
 //! that in memory.
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -41,7 +42,7 @@ pub async fn take(volume: &Volume, name: &VolumeName, now: DateTime<Utc>) -> Res
             Ok(true)
         }
         Err(FsError::Exists) => Ok(false),
-        Err(error) => Err(translate::volume_failure(format_args!("the snapshot {name}@{called}"), &error)),
+        Err(error) => Err(translate::volume_error(format_args!("the snapshot {name}@{called}"), &error)),
     }
 }
 
@@ -65,7 +66,7 @@ pub async fn thin(
             Err(FsError::Busy(_) | FsError::NotFound) => {}
             Err(error) => {
                 let what = format_args!("the snapshot {name}@{} is not destroyed", info.name);
-                outcome = outcome.and(Err(translate::volume_failure(what, &error)));
+                outcome = outcome.and(Err(translate::volume_error(what, &error)));
             }
         }
     }

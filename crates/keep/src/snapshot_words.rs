@@ -1,4 +1,5 @@
 //! Names of snapshots, the snapshots that a request means, and what is said of them.
+
 use larder_api::{SnapshotHold, SnapshotStatus};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::replica::SENDING;
@@ -66,7 +67,7 @@ pub fn unknown(full: &str) -> KeepError {
         .action(format!("see which there are with: larder snap list {volume}"))
 }
 
-pub fn failure(full: &str, error: &FsError) -> KeepError {
+pub fn snapshot_error(full: &str, error: &FsError) -> KeepError {
     match error {
         FsError::NotFound => unknown(full),
         FsError::Exists => {
@@ -81,7 +82,7 @@ pub fn failure(full: &str, error: &FsError) -> KeepError {
             full.split('@').next().unwrap_or_default()
         )),
         FsError::Invalid(why) => KeepError::invalid((*why).to_owned()),
-        other => translate::volume_failure(format_args!("the snapshot {full}"), other),
+        other => translate::volume_error(format_args!("the snapshot {full}"), other),
     }
 }
 
@@ -92,14 +93,14 @@ pub fn has_clones(what: &str) -> KeepError {
     )
 }
 
-pub fn hold_failure(full: &str, reason: &str, error: &FsError) -> KeepError {
+pub(crate) fn hold_error(full: &str, reason: &str, error: &FsError) -> KeepError {
     match error {
         FsError::NotPermitted => {
             KeepError::denied(format!("the hold '{reason}' of {full} has an end, and nobody can make it end sooner"))
                 .action("wait; or hold it for longer, which is possible at any time")
         }
         FsError::Invalid(why) => KeepError::invalid((*why).to_owned()),
-        error => failure(full, error),
+        error => snapshot_error(full, error),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - `snapshots.ranges`: `a%b` are the snapshots from `a` to `b` by age, both included; without an end it is the oldest or the
 //!   newest. All names of a request are looked up before the first snapshot goes.
+
 use larder_api::{CloneRequest, DiffEntry, DiffRequest, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
 use larder_base::Timestamp;
 use larder_fs::{DiffKind, Difference, FileKind, FsError};
@@ -9,7 +10,7 @@ use larder_volume::Volume;
 
 use crate::error::KeepError;
 use crate::names::check_name;
-use crate::snapshot_words::{failure, free_name, hold_failure, selected, shown, unknown};
+use crate::snapshot_words::{free_name, hold_error, selected, shown, snapshot_error, unknown};
 use crate::store::Store;
 
 impl Store {
@@ -55,7 +56,7 @@ impl Store {
                     Some(name) => name,
                     None => free_name(&open),
                 };
-                open.snapshot(&name).await.map_err(|error| failure(&full(&name), &error))?;
+                open.snapshot(&name).await.map_err(|error| snapshot_error(&full(&name), &error))?;
                 (vec![name], None)
             }
             SnapshotsRequest::Destroy { names, dry_run } => {
@@ -63,26 +64,26 @@ impl Store {
                 let freed = open.freed_by(&concerned);
                 if !dry_run {
                     let destroyed = open.destroy_snapshots(&concerned).await;
-                    destroyed.map_err(|(name, error)| failure(&full(&name), &error))?;
+                    destroyed.map_err(|(name, error)| snapshot_error(&full(&name), &error))?;
                 }
                 (concerned, Some(freed))
             }
             SnapshotsRequest::Rename { name, to } => {
                 open.rename_snapshot(&name, &to).await.map_err(|error| match error {
-                    FsError::Exists => failure(&full(&to), &error),
-                    error => failure(&full(&name), &error),
+                    FsError::Exists => snapshot_error(&full(&to), &error),
+                    error => snapshot_error(&full(&name), &error),
                 })?;
                 (vec![to], None)
             }
             SnapshotsRequest::Hold { name, reason, until } => {
                 let until = until.map(|secs| Timestamp::new(secs, 0));
                 let held = open.hold_snapshot(&name, &reason, until).await;
-                held.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                held.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 (vec![name], None)
             }
             SnapshotsRequest::Release { name, reason } => {
                 let released = open.release_snapshot(&name, &reason).await;
-                released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                released.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 (vec![name], None)
             }
             SnapshotsRequest::Rollback { name, destroy_later, .. } => {
@@ -134,7 +135,7 @@ impl Store {
                 full(later.as_deref().unwrap_or_default())
             ))
             .action("name the older snapshot first"),
-            error => failure(&full(earlier), &error),
+            error => snapshot_error(&full(earlier), &error),
         })?;
         Ok(found.into_iter().map(difference).collect())
     }

@@ -2,6 +2,7 @@
 //!
 //! The daemon holds one [`Storage`] for its life; a command without a daemon opens one, asks, and closes
 //! it. Both run the code below, so they answer alike.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

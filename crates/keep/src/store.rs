@@ -2,6 +2,7 @@
 //!
 //! - `storage.closing_order`: volumes are closed first (they flush into the pool), then the pool
 //!   (it releases its disks).
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,12 +15,17 @@ use larder_pool::{Change, Pool};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 
 use crate::bucket::{CLOSE_WAIT_MAX, OpenBucket, Taking};
+use crate::damage::VolumesOf;
 use crate::error::KeepError;
+use crate::import_tasks::Imports;
+use crate::keyrings::{self, Unlocked};
+use crate::passes::Passes;
 use crate::settings::StoreSettings;
-use crate::translate;
+use crate::uses::Uses;
+use crate::{snapshot_words, translate};
 
 /// What volumes stand on.
-pub enum Ground {
+pub(crate) enum Ground {
     Pool(Arc<Pool>),
     Bucket(Arc<OpenBucket>),
 }
@@ -27,17 +33,17 @@ pub enum Ground {
 /// A pool, or a store in a bucket, with the registry of its volumes.
 pub struct Store {
     pub name: String,
-    pub ground: Ground,
+    pub(crate) ground: Ground,
     pub registry: Arc<Registry>,
-    pub unlocked: Arc<crate::keyrings::Unlocked>,
+    pub unlocked: Arc<Unlocked>,
     services: Services,
-    pub passes: crate::passes::Passes,
+    pub(crate) passes: Passes,
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
     pub(crate) closed: parking_lot::Mutex<std::collections::HashSet<String>>,
-    pub imports: crate::import_tasks::Imports,
-    pub uses: crate::uses::Uses,
+    pub imports: Imports,
+    pub uses: Uses,
     /// The last time that a stream into each replica was refused in the log.
-    pub refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
+    pub(crate) refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
     /// The last list of the volumes (`volumes.listed_from_memory`).
     listed: parking_lot::Mutex<Option<Listed>>,
 }
@@ -77,18 +83,18 @@ impl Store {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<crate::keyrings::Unlocked>::default();
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
-                pool.used_by(Arc::new(crate::damage::VolumesOf(Arc::downgrade(&registry))));
+                pool.used_by(Arc::new(VolumesOf(Arc::downgrade(&registry))));
                 Ok(Self::of(name, Ground::Pool(pool), registry, unlocked))
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
                 let _ = pool.close().await;
-                Err(translate::volume_failure(format_args!("the volumes of pool '{name}'"), &error))
+                Err(translate::volume_error(format_args!("the volumes of pool '{name}'"), &error))
             }
         }
     }
@@ -99,30 +105,30 @@ impl Store {
             return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
         }
         let (name, bucket) = (config.name.clone(), OpenBucket::take(config, taking).await?);
-        let unlocked = Arc::<crate::keyrings::Unlocked>::default();
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         let opened = Registry::open_seat(bucket.backing(), memory, Arc::clone(&unlocked) as _, config.seat.clone());
         match opened.await {
             Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
             Err(error) => {
                 bucket.close().await;
-                Err(translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))
+                Err(translate::volume_error(format_args!("the volumes of the store '{name}'"), &error))
             }
         }
     }
 
     /// Opens the volumes of a store that another machine writes.
-    pub async fn follow_bucket(
+    pub(crate) async fn follow_bucket(
         config: &StoreSettings,
         behind_max: std::time::Duration,
         memory: ByteSize,
     ) -> Result<Self, KeepError> {
         let (name, bucket) = (config.name.clone(), OpenBucket::follow(config)?);
-        let unlocked = Arc::<crate::keyrings::Unlocked>::default();
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         let opened = Registry::open_followed(bucket.backing(), memory, Arc::clone(&unlocked) as _, behind_max).await;
         let registry = opened
-            .map_err(|error| translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))?;
+            .map_err(|error| translate::volume_error(format_args!("the volumes of the store '{name}'"), &error))?;
         Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked))
     }
 
@@ -131,7 +137,7 @@ impl Store {
         matches!(&self.ground, Ground::Bucket(bucket) if bucket.is_read_only())
     }
 
-    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<crate::keyrings::Unlocked>) -> Self {
+    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<Unlocked>) -> Self {
         let (services, passes, closed, imports, uses, refusals, listed) = Default::default();
         Self { name, ground, registry, unlocked, services, passes, closed, imports, uses, refusals, listed }
     }
@@ -223,18 +229,17 @@ impl Store {
         let pool = self.need_disks()?;
         if dry_run {
             let plan = pool.plan_change(change).await;
-            return plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e));
+            return plan.map(translate::change_plan).map_err(|e| translate::pool_error(&e));
         }
         let (snapshots, notes) = match change {
             Change::Rebalance { layout: Some(_), .. } => {
                 // A change that is refused leaves none behind.
-                pool.plan_change(change).await.map_err(|e| translate::pool_failure(&e))?;
+                pool.plan_change(change).await.map_err(|e| translate::pool_error(&e))?;
                 self.snapshots_before("before-layout-").await?
             }
             _ => Default::default(),
         };
-        let mut plan =
-            pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
+        let mut plan = pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_error(&e))?;
         plan.warnings.extend(notes);
         Ok(PoolChangePlan { snapshots, ..plan })
     }
@@ -243,7 +248,7 @@ impl Store {
     async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), KeepError> {
         let (mut taken, mut notes) = (Vec::new(), Vec::new());
         let infos = self.registry.list().await;
-        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
         for info in infos.iter().filter(|info| !info.replica) {
             let volume = &info.name;
             let open = match self.registry.volume(volume).await {
@@ -254,9 +259,9 @@ impl Store {
                     continue;
                 }
             };
-            let name = crate::snapshot_words::free_name_after(&open, word);
+            let name = snapshot_words::free_name_after(&open, word);
             let full = format!("{}/{volume}@{name}", self.name);
-            open.snapshot(&name).await.map_err(|error| crate::snapshot_words::failure(&full, &error))?;
+            open.snapshot(&name).await.map_err(|error| snapshot_words::snapshot_error(&full, &error))?;
             taken.push(full);
         }
         Ok((taken, notes))
@@ -293,7 +298,7 @@ impl Store {
     }
 
     pub async fn clear(&self) -> Result<(), KeepError> {
-        self.need_disks()?.clear().await.map_err(|e| translate::pool_failure(&e))
+        self.need_disks()?.clear().await.map_err(|e| translate::pool_error(&e))
     }
 
     pub async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
@@ -341,7 +346,7 @@ impl Store {
             return Ok(list);
         }
         let infos = self.registry.list().await;
-        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
         let mut volumes = Vec::with_capacity(infos.len());
         for info in infos {
             let status = self.status_of(&info).await;
@@ -490,7 +495,7 @@ impl Store {
     }
 
     /// Refuses while a snapshot of the volume is held, or has clones. One that cannot be opened holds nothing.
-    pub async fn check_unheld(&self, name: &str) -> Result<(), KeepError> {
+    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), KeepError> {
         let has_clones = match self.registry.replica(name).await {
             Ok(replica) => replica.snapshots.iter().any(|one| !one.clones.is_empty()),
             Err(_) => {
@@ -499,7 +504,7 @@ impl Store {
             }
         };
         if has_clones {
-            return Err(crate::snapshot_words::has_clones(&format!("the volume '{}/{name}'", self.name)));
+            return Err(snapshot_words::has_clones(&format!("the volume '{}/{name}'", self.name)));
         }
         self.check_held(name).await
     }
@@ -570,12 +575,12 @@ impl Store {
             FsError::NotFound => KeepError::not_found(format!("there is no {what}"))
                 .action("see which there are with: larder volume list"),
             FsError::Exists => KeepError::exists(format!("{what} exists already")),
-            FsError::Locked => crate::keyrings::locked(&format!("{}/{volume}", self.name)),
+            FsError::Locked => keyrings::locked(&format!("{}/{volume}", self.name)),
             FsError::Replica => KeepError::invalid(format!("{what} is a replica: it only receives snapshots")).action(
                 format!("make a volume of it, which receives no more: larder volume promote {}/{volume}", self.name),
             ),
             FsError::Refused(why) => KeepError::invalid(why.to_string()),
-            other => translate::volume_failure(what, other),
+            other => translate::volume_error(what, other),
         }
     }
 
@@ -602,15 +607,16 @@ impl Store {
         };
         let volumes = self.registry.close().await;
         let pool = pool.close().await;
-        volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        pool.map_err(|e| translate::pool_failure(&e))
+        volumes.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.map_err(|e| translate::pool_error(&e))
     }
 
     /// Within bounds: a bucket may not answer for days.
     async fn close_registry(&self) -> Result<(), KeepError> {
         match tokio::time::timeout(CLOSE_WAIT_MAX, self.registry.close()).await {
-            Ok(closed) => closed
-                .map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e)),
+            Ok(closed) => {
+                closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))
+            }
             Err(_) => {
                 let message = format!(
                     "the store '{}' did not answer while its volumes were closed: what was not acknowledged is lost",
@@ -627,7 +633,7 @@ impl Store {
         self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };
         let closed = self.registry.close().await;
-        closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        pool.export().await.map_err(|e| translate::pool_failure(&e))
+        closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.export().await.map_err(|e| translate::pool_error(&e))
     }
 }

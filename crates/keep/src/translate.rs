@@ -1,4 +1,5 @@
-//! From the words of the layers below to those of the API, and their errors to failures that a person can act on.
+//! From the words of the layers below to those of the API, and their errors to errors that a person can act on.
+
 use std::fmt;
 
 use larder_api::{
@@ -13,7 +14,7 @@ use crate::error::{KeepError, Words};
 use crate::owner_quotas;
 
 /// The pool's errors say the way out themselves; their causes follow.
-pub fn pool_failure(error: &PoolError) -> KeepError {
+pub fn pool_error(error: &PoolError) -> KeepError {
     let kind = match error {
         PoolError::Locked { .. } | PoolError::InUse { .. } => KeepError::Busy,
         PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => KeepError::Exists,
@@ -62,7 +63,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// The advice for a volume that cannot be read.
 const LOOK_OR_RECOVER: &str = "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR";
 
-pub fn volume_failure(what: impl fmt::Display, error: &FsError) -> KeepError {
+pub fn volume_error(what: impl fmt::Display, error: &FsError) -> KeepError {
     let kind = match error {
         FsError::NotFound => KeepError::NotFound,
         FsError::Exists => KeepError::Exists,
@@ -239,7 +240,7 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
     }
 }
 
-pub fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs, Contents)>) -> VolumeStatus {
+pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs, Contents)>) -> VolumeStatus {
     let contents = open.map(|(_, contents)| contents);
     VolumeStatus {
         pool: pool.to_owned(),
@@ -332,7 +333,7 @@ mod tests {
     fn who_may_not_is_told_so() {
         let error =
             |kind: std::io::ErrorKind| PoolError::Io { what: "open", path: "/mnt/a".into(), source: kind.into() };
-        assert!(matches!(pool_failure(&error(std::io::ErrorKind::PermissionDenied)), KeepError::Denied(_)));
-        assert!(matches!(pool_failure(&error(std::io::ErrorKind::NotFound)), KeepError::Unavailable(_)));
+        assert!(matches!(pool_error(&error(std::io::ErrorKind::PermissionDenied)), KeepError::Denied(_)));
+        assert!(matches!(pool_error(&error(std::io::ErrorKind::NotFound)), KeepError::Unavailable(_)));
     }
 }

@@ -1,4 +1,5 @@
 //! What keeps a volume from being closed: the work that holds it by name, and the time that is given to all else.
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ impl Store {
     ) -> Result<BoxStream<'static, FsResult<Bytes>>, KeepError> {
         let open = self.volume(volume).await?.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
         let full = format!("{}/{volume}@{snapshot}", self.name);
-        let top = open.snapshot_root(snapshot).await.map_err(|error| snapshot_words::failure(&full, &error))?;
+        let top = open.snapshot_root(snapshot).await.map_err(|error| snapshot_words::snapshot_error(&full, &error))?;
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         let failed = out.clone();
         let exporting = self.uses.begin(volume, format!("the export of {full}"));

@@ -2,6 +2,7 @@
 //!
 //! Sparse files are those of GNU tar's format 1.0, extended attributes have the names of star and GNU tar (`SCHILY.xattr`).
 //! Pure: values in, bytes out.
+
 use larder_base::Timestamp;
 use larder_fs::{Attr, FileKind};
 

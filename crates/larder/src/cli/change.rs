@@ -1,4 +1,5 @@
 //! `larder pool add|replace|remove|offline|online|rebalance`: what is asked, what it means, and waiting for its end.
+
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! `larder pool destroy`: says what goes, wants the pool's name typed, and erases its disks.
+
 use std::io::{IsTerminal, Write};
 
 use larder_api::endpoints::{DestroyPool, GetPools, GetVolumes};

@@ -1,4 +1,5 @@
 //! `larder pool ...`
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

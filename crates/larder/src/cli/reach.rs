@@ -1,4 +1,5 @@
 //! How a command reaches a running daemon, or else the pools of a configuration or of disks that were named.
+
 use std::path::{Path, PathBuf};
 
 use futures::StreamExt;

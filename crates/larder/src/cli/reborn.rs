@@ -5,6 +5,7 @@
 //!   (`contents.whole_or_nothing`).
 //! - `reborn.own_pools_alone`: of the pools on the disks the box takes those that hold its record, never one of another box, whatever
 //!   their names are: two boxes usually have a pool 'tank' each. A pool that stays out is closed, and a note names it.
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};

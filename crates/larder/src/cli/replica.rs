@@ -1,4 +1,5 @@
 //! `larder send`, `larder receive`, and promotion of what was received.
+
 use std::io::{IsTerminal, Read, Write};
 use std::time::{Duration, Instant};
 

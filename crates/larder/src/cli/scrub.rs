@@ -1,4 +1,5 @@
 //! `larder pool scrub ...`
+
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 

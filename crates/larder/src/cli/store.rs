@@ -1,4 +1,5 @@
 //! `larder store check`, `status` and `takeover`.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -8,6 +8,7 @@
 //!   folder.
 //! - `up.file_last`: larder.toml is written last. While it is missing, the run before was not
 //!   finished.
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! `larder volume ...`
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 

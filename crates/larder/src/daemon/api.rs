@@ -2,6 +2,7 @@
 //!
 //! Whoever may open the socket (its owner; mode 0600 in a folder of mode 0700) may do everything. The endpoints are declared in
 //! `larder_api::endpoints` (`endpoints.declared_once`). The router has all of them: one without a handler does not compile, nor does one with two.
+
 use std::any::{Any, TypeId};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 //!   another.
 //! - `apply.numbers_stay_used`: `next_uid` never falls, and covers users and groups that a file leaves out
 //!   (`user.numbers_never_reused`).
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

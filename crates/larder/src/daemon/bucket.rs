@@ -3,6 +3,7 @@
 //! - `bucket.loser_ends`: a process whose store was taken over ends at once, before it answers anything. What it has in memory is
 //!   no longer true, its clients find their store elsewhere, and a crash is what every other part is made for. Whatever started it
 //!   may start it again: it stands by then, or says who has the store.
+
 use larder_api::Failure;
 use larder_keep::bucket::Taking;
 use larder_store::{BucketError, Machine};

@@ -4,6 +4,7 @@
 //!   back, and go on with the handles that they have. SMB, SFTP and WebDAV clients connect again; the files that they had open are closed.
 //! - `closing.bounded`: the volume is closed within half a minute (`Patience`). Otherwise it is served as before, and the failure says what uses it.
 //! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in `Uses`.
+
 use larder_api::{Failure, FailureKind};
 use larder_keep::Store;
 

@@ -2,6 +2,7 @@
 //!
 //! A command without a daemon opens the pools and calls this. Where a daemon has nothing to add (no configuration to change, no
 //! shares or mounts to close), its handler is the same function.
+
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;

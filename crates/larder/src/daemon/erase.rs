@@ -3,6 +3,7 @@
 //! - `erase.own_files_only`: only files that a pool makes are removed, by their names, and only
 //!   from folders whose label says that they belong to this pool. Labels are removed first, on all
 //!   disks: a half-erased pool is no pool any more.
+
 use std::io;
 use std::path::{Path, PathBuf};
 

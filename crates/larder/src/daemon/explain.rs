@@ -2,6 +2,7 @@
 //!
 //! - `explain.asks_the_doors`: the verdicts come from the code that decides: [`Share::entrance`] of the share as the
 //!   servers have it, and the questions of [`larder_serve::ask`]. Here they get words alone.
+
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@
 //!   A replica that nobody asks and that lacks nothing makes no request.
 //! - `replica.keys_follow`: keys that the keyring has outgrown are forgotten before the volume is opened anew. Where larder.toml names
 //!   the key, it is read again; otherwise the volume is locked, and its shares say so.
+
 use std::sync::Arc;
 
 use larder_fs::FsResult;

@@ -2,6 +2,7 @@
 //!
 //! The process that has the pool open reads the folder itself. The socket is open to its owner alone, so nobody gets to read
 //! through the daemon what this user may not read anyway.
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! The keys that the configuration names: files and commands.
+
 use std::io::Read;
 use std::time::Duration;
 

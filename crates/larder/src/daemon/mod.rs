@@ -511,7 +511,7 @@ impl Daemon {
                 };
                 self.edit(&mut state, set).await
             }
-            Err(failure) => Err(failure).map_err(as_failure),
+            Err(failure) => Err(as_failure(failure)),
         };
         if let Err(failure) = saved {
             self.storage.remove(&entry.name);

@@ -1,4 +1,5 @@
 //! Snapshots that are mounted stay, under their names.
+
 use larder_api::{Failure, FailureKind, SnapshotsRequest, SnapshotsStatus};
 use larder_keep::Store;
 use larder_keep::snapshot_words::selected;

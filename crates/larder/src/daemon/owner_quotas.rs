@@ -1,4 +1,5 @@
 //! Quotas of users and groups: their names, which the configuration knows, and their numbers, which a volume knows.
+
 use std::collections::BTreeMap;
 
 use larder_api::{Failure, VolumeChange};

@@ -2,6 +2,7 @@
 //!
 //! - `rollback.nobody_uses_it`: its shares and mounts are taken away, then it goes back, then they return. Clients that have files open
 //!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
+
 use larder_api::{Failure, SnapshotsStatus};
 
 use super::Daemon;

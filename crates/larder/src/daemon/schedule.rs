@@ -2,6 +2,7 @@
 //!
 //! The clock is looked at once an hour, and no disk is touched for that: a pool knows in memory when it was last scrubbed.
 //! When one is due: [`Schedule::is_due`](larder_keep::Schedule::is_due).
+
 use std::sync::Arc;
 use std::time::Duration;
 

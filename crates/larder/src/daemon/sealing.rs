@@ -1,4 +1,5 @@
 //! Encrypting a volume that is there, and giving an encrypted one a new key, while it is served: its doors are closed meanwhile.
+
 use std::sync::Arc;
 
 use larder_api::{Encrypt, Failure, KeysStatus, Rekey};

@@ -14,6 +14,7 @@
 //! - `handing.configured_twice`: shares, mounts, schedules and replications stay in the giver's larder.toml and rest there. Whoever has
 //!   the volume serves what its own file says.
 //! - `handing.idle_alone`: a store that only one machine sits at is not looked at.
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Schedules of snapshots and scrubs, changed in the configuration file.
+
 use larder_api::{Failure, ScrubSchedule, SnapshotSchedule, SnapshotScheduleSet};
 
 use super::Daemon;

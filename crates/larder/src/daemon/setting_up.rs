@@ -1,4 +1,5 @@
 //! What a set-up in a browser does to the daemon beside which it runs (`setup_offer.*`).
+
 use larder_api::{Failure, SetupLink};
 
 use super::Daemon;

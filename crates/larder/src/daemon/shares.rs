@@ -1,4 +1,5 @@
 //! From the configuration's shares and users to what the servers are told.
+
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 

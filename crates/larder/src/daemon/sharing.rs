@@ -1,4 +1,5 @@
 //! Making, changing and removing shares: with a daemon and without one alike.
+
 use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
 use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_volume::Volume;

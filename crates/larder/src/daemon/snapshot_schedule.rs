@@ -3,6 +3,7 @@
 //! The clock is looked at once an hour, just after the full hour of UTC, and at once when the configuration or a key has changed. A machine that was
 //! off or asleep finds the present period without a snapshot, and takes one. Taking and destroying them:
 //! [`larder_keep::snapshot_schedule`].
+
 use std::sync::Arc;
 use std::time::Duration;
 

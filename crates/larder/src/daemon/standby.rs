@@ -4,6 +4,7 @@
 //!   sign that this machine serves. The pool whose journal is to answer is opened then, too.
 //! - `bucket.asked_ends`: a daemon that is asked for its store ends in order, everything in the bucket, and gives the store back. It
 //!   stays until another machine has the store, for a moment only, so that whatever starts it again does not take it back.
+
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};

@@ -1,5 +1,6 @@
 //! Errors of the crates below as failures of the API, in the one place where that is done; and pools that are not open, in the
 //! place of their status.
+
 use std::fmt;
 
 use larder_api::{DiskStatus, Failure, FailureKind, PoolListed, PoolStatus};
@@ -26,19 +27,19 @@ pub(crate) fn as_failure(error: KeepError) -> Failure {
 }
 
 pub(crate) fn pool_failure(error: &PoolError) -> Failure {
-    as_failure(translate::pool_failure(error))
+    as_failure(translate::pool_error(error))
 }
 
 pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failure {
-    as_failure(translate::volume_failure(what, error))
+    as_failure(translate::volume_error(what, error))
 }
 
 pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
-    as_failure(larder_keep::bucket::bucket_failure(name, error))
+    as_failure(larder_keep::bucket::bucket_error(name, error))
 }
 
 pub(crate) fn snapshot_failure(full: &str, error: &FsError) -> Failure {
-    as_failure(snapshot_words::failure(full, error))
+    as_failure(snapshot_words::snapshot_error(full, error))
 }
 
 pub(crate) fn has_clones(what: &str) -> Failure {

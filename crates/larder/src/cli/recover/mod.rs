@@ -15,6 +15,7 @@ use clap::Args;
 use futures::TryStreamExt;
 use larder_api::{Failure, FailureKind};
 use larder_base::log::LogEntry;
+use larder_keep::keyrings;
 use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
 use larder_store::{Bucket, BucketError, BucketUrl, ReadOnly, left_of_log};
 use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
@@ -27,7 +28,6 @@ use crate::daemon::translate;
 use crate::daemon::translate::as_failure;
 use crate::daemon::translate::bucket_failure;
 use crate::render;
-use larder_keep::keyrings;
 use report::{Report, Summary};
 
 #[derive(Debug, Args)]

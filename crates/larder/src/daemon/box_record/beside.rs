@@ -2,6 +2,7 @@
 //!
 //! - `sent.newest_alone`: beside a replica lies the newest version that its sender has sent, sealed as it was there, with the
 //!   keyring that opens it, in one object.
+
 use larder_api::{Failure, FailureKind, SentRecord};
 use larder_base::hex;
 use larder_crypt::Keyring;

@@ -20,6 +20,8 @@ use std::time::Duration;
 use larder_api::{BoxRecoveryKey, ConfigHistory, ConfigVersion, ConfigVersionText, Failure, FailureKind, UserRole};
 use larder_base::hex;
 use larder_crypt::Secret;
+use larder_keep::Store;
+use larder_keep::keyrings;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -42,8 +44,6 @@ use super::Daemon;
 use crate::config::differences::differences;
 use crate::config::{Config, VolumeName};
 use crate::machine;
-use larder_keep::Store;
-use larder_keep::keyrings;
 
 /// A person who changes one thing often changes another.
 const GATHER_FOR: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@
 //!   password, by whoever may read the data folder, which has in clear all that the record seals.
 //! - `own.slots_follow_logins`: the slot of an owner remembers the hash of the password that it was made with. A slot whose owner has
 //!   another hash, is an owner no more or is gone is taken away, however that came about.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 //!   People and their passwords come before the file that names them; if the file is refused after all, they go back. A crash in
 //!   between leaves the files of the version together (`contents.whole_or_nothing`).
 //! - `restore.pools_stay`: pools are where they are now, whatever the version says of their disks.
+
 use larder_api::{ConfigApplied, ConfigApply, ConfigRestore, ConfigText, Failure, FailureKind};
 use larder_keep::keyrings;
 

@@ -2,6 +2,7 @@
 //!
 //! - `sent.at_the_next_start`: a machine that becomes the box of a replica does so when it starts again, with its own pools, doors and
 //!   mounts, and with people, tokens, keys and alerts of the box.
+
 use std::sync::Arc;
 
 use larder_api::{ConfigApplied, ConfigPlan, ConfigRestore, Done, Failure, FailureKind, SentRecord};

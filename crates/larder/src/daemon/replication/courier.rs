@@ -3,6 +3,7 @@
 //! - `replication.base_is_held`: the snapshot that the replica has, and the one on its way, are held at the sender: no schedule
 //!   destroys what the next stream goes on from.
 //! - `replication.keys_follow`: each stream has the volume's keyring. Where nothing but that has changed, it is sent alone.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -6,6 +6,7 @@
 //! - `machines.strangers_make_room`: a connection is a stranger until its machine asks for a replica that is open to it. Strangers
 //!   are bounded, timed and evicted as those of the other doors (`strangers.make_room`), and count apart from machines with a
 //!   right. So nobody without one keeps a sender out.
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

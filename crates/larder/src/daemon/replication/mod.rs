@@ -19,6 +19,9 @@ use larder_api::{
 };
 use larder_base::units::ByteSize;
 use larder_fs::FsError;
+use larder_keep::retention;
+use larder_keep::snapshot_words;
+use larder_keep::{Storage, Store};
 use larder_volume::Properties;
 use larder_volume::replica::ReceiveLimits;
 use parking_lot::Mutex;
@@ -27,9 +30,6 @@ use tokio::task::JoinSet;
 use super::Daemon;
 use crate::config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
 use crate::daemon::translate::as_failure;
-use larder_keep::retention;
-use larder_keep::snapshot_words;
-use larder_keep::{Storage, Store};
 
 mod courier;
 pub(crate) mod door;

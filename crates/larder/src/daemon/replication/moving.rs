@@ -15,6 +15,7 @@
 //! - `move.old_one_unchanged`: the old volume is destroyed when the new one is checked, and nothing has changed in the old one since
 //!   the last snapshot that was sent.
 //! - `move.handles_stay`: the new volume has the inodes of the old one, and answers to its handles.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
 //! The side that snapshots are sent to: a pool of this process, or a daemon elsewhere.
+
 use std::sync::Arc;
 use std::time::Duration;
 

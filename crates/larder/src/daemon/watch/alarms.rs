@@ -1,6 +1,7 @@
 //! What is done when a guard tells about a client: an alert, and a snapshot of before that is held.
 //!
 //! - `suspects.one_hold_a_day`: of a volume at most one snapshot a day is held, so that alarms cannot fill a pool.
+
 use std::sync::Arc;
 use std::time::Duration;
 

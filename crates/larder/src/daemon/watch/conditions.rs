@@ -1,6 +1,7 @@
 //! What is the case now: conditions from what the daemon has in memory (`looking.no_disk_asked`).
 //!
 //! One cause is one condition: a pool is told to be degraded only where no disk of it explains that.
+
 use std::time::{Duration, Instant};
 
 use larder_api::{DiskStatus, PoolStatus};

@@ -1,6 +1,7 @@
 //! Keeps which files lost data (`larder damage`).
 //!
 //! - `damage.looked_at_news`: the names of files are only looked for when what a pool lists as damaged has changed.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use larder_api::{DamageEntry, DamageKept, Failure};
