@@ -25,6 +25,7 @@ CIRCLES = {
     "folder": 1,
     "fs": 2,
     "import": 1,
+    "keep": 1,
     "larder": 5,
     "load": 1,
     "measure": 1,

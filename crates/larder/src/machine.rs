@@ -14,7 +14,7 @@ pub(crate) const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
 
 /// A quarter of what this process may use: of RAM, or of the control groups' limit when that is less.
 pub(crate) fn memory_default() -> ByteSize {
-    let ram = meminfo_total().unwrap_or(1 << 30);
+    let ram = larder_keep::memory::total_bytes().unwrap_or(1 << 30);
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups).unwrap_or(u64::MAX);
     ByteSize((ram.min(limit) / 4).max(MEMORY_MIN.0))
@@ -62,7 +62,7 @@ pub(crate) fn pressure_files() -> Vec<std::path::PathBuf> {
 
 /// All that there is.
 pub(crate) fn memory_total() -> ByteSize {
-    ByteSize(meminfo_total().unwrap_or(u64::MAX))
+    ByteSize(larder_keep::memory::total_bytes().unwrap_or(u64::MAX))
 }
 
 /// The least limit of the groups a process is in and of those around them, in version 2 (`0::/PATH`) and in
@@ -81,12 +81,6 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
         around.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()).collect()
     });
     limits.min()
-}
-
-fn meminfo_total() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Raises the soft limit of open files as far as is useful and allowed.

@@ -21,7 +21,6 @@ mod folder;
 mod fuzz;
 mod log;
 mod machine;
-mod missing;
 mod notify;
 mod out;
 mod render;

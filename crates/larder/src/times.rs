@@ -2,11 +2,7 @@
 
 use chrono::{Local, TimeZone};
 
-/// Local time: `2026-11-22 08:01:50`.
-pub(crate) fn local(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms).ok().and_then(|ms| Local.timestamp_millis_opt(ms).earliest());
-    at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%S").to_string())
-}
+pub(crate) use larder_keep::times::local;
 
 /// Local time of a second since 1970.
 pub(crate) fn local_secs(at: i64) -> String {

@@ -25,6 +25,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-measure", &["larder-base", "larder-facts", "larder-load"]),
     ("larder-api", &["larder-base"]),
     ("larder-web", &["larder-base", "larder-api"]),
+    (
+        "larder-keep",
+        &[
+            "larder-base",
+            "larder-fs",
+            "larder-crypt",
+            "larder-pool",
+            "larder-volume",
+            "larder-files",
+            "larder-import",
+            "larder-store",
+            "larder-api",
+        ],
+    ),
     ("larder-sim", &["larder-base", "larder-crypt", "larder-fs", "larder-pool", "larder-store", "larder-volume"]),
     (
         "larder",
@@ -37,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "larder-files",
             "larder-import",
             "larder-people",
+            "larder-keep",
             "larder-serve",
             "larder-facts",
             "larder-discovery",

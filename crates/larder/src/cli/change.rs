@@ -12,6 +12,7 @@ use super::reach::{Target, absolute, is_path, target};
 use crate::config::Config;
 use crate::config::edit::Editor;
 use crate::daemon::translate;
+use crate::daemon::translate::as_failure;
 use crate::{folder, render};
 
 /// How often the progress of a change is asked for.
@@ -151,8 +152,8 @@ async fn directly(
     look_at(change, disks.iter().cloned(), json);
     let change = translate::change(change.clone())?;
     super::reach::closing(super::reach::direct(&disks).await?, async |storage| {
-        let pool = storage.pool(Some(&name))?;
-        let plan = pool.change(&change, how.dry_run).await?;
+        let pool = storage.pool(Some(&name)).map_err(as_failure)?;
+        let plan = pool.change(&change, how.dry_run).await.map_err(as_failure)?;
         if !how.dry_run {
             let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
             editor.set_pool_disks(&name, &pool.disks_staying());

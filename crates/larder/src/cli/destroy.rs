@@ -10,6 +10,7 @@ use super::args::Global;
 use super::reach::{Target, absolute, direct, target};
 use crate::config::edit::Editor;
 use crate::daemon::erase;
+use crate::daemon::translate::as_failure;
 use crate::{folder, out};
 
 pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -> Result<(), Failure> {
@@ -25,13 +26,13 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
         Target::Config(config) => {
             let known = config.pool(name).ok_or_else(|| no_such_pool(name))?;
             let storage = direct(&known.disks).await?;
-            let open = storage.pool(Some(name))?;
+            let open = storage.pool(Some(name)).map_err(as_failure)?;
             let asked = match open.volumes().await {
                 Ok(volumes) => confirm(&open.status(), &volumes, yes),
-                Err(failure) => Err(failure),
+                Err(failure) => Err(failure).map_err(as_failure),
             };
             if let Err(failure) = asked {
-                storage.close().await?;
+                storage.close().await.map_err(as_failure)?;
                 return Err(failure);
             }
             let done = erase::destroy(&open).await?;

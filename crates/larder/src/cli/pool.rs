@@ -20,6 +20,7 @@ use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
 use crate::daemon::disks;
 use crate::daemon::last_lives::Remembered;
+use crate::daemon::translate::as_failure;
 use crate::daemon::{check_names, import_options, open_configured, open_pool, take_in, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
@@ -195,7 +196,7 @@ async fn rename(global: &Global, old: &str, new: String, force: bool) -> Result<
             };
             let open = open_pool(options, super::reach::memory()).await?;
             let status = open.status();
-            open.close().await?;
+            open.close().await.map_err(as_failure)?;
             editor.save()?;
             status
         }
@@ -253,7 +254,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
                 all.push(match open_configured(pool, &config.data, false, false, super::reach::memory()).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
-                        open.close().await?;
+                        open.close().await.map_err(as_failure)?;
                         status
                     }
                     Err(failure) => translate::unavailable_pool(&pool.name, &pool.disks, &failure),
@@ -368,11 +369,11 @@ async fn import(global: &Global, request: PoolImport) -> Result<(), Failure> {
             let status = pool.status();
             let volumes = pool.volumes().await;
             let disks = pool.disks_staying();
-            pool.close().await?;
+            pool.close().await.map_err(as_failure)?;
             add_to_config(
                 &config,
                 &PoolConfig { name: status.name.clone(), disks, scrub: Schedule::default() },
-                &volumes?,
+                &volumes.map_err(as_failure)?,
             )?;
             status
         }
@@ -428,9 +429,9 @@ async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Fa
     global.out().answer(&Done {}, |_| "exported: the disks may be moved to another machine".to_owned())
 }
 
-async fn closing_export(storage: crate::daemon::storage::Storage) -> Result<Done, Failure> {
+async fn closing_export(storage: larder_keep::Storage) -> Result<Done, Failure> {
     for pool in storage.all() {
-        pool.export().await?;
+        pool.export().await.map_err(as_failure)?;
     }
     Ok(Done {})
 }

@@ -6,12 +6,13 @@ use futures::StreamExt;
 use larder_api::endpoint::Param;
 use larder_api::endpoints::GetInfo;
 use larder_api::{Client, Failure, SOCKET_NAME};
+use larder_keep::Storage;
 use larder_pool::OpenOptions;
 
 use super::args::{Disks, Global};
 use crate::config::Config;
 use crate::daemon::direct::{Direct, DirectDownload, Outgoing};
-use crate::daemon::storage::Storage;
+use crate::daemon::translate::as_failure;
 use crate::out::Out;
 use crate::{folder, machine};
 
@@ -137,7 +138,7 @@ impl Backend {
                     match opened {
                         Ok(open) => drop(storage.add(open)),
                         Err(failure) => {
-                            storage.close().await?;
+                            storage.close().await.map_err(as_failure)?;
                             return Err(failure);
                         }
                     }
@@ -203,7 +204,7 @@ impl Backend {
             Backend::Direct(storage) => storage.close().await,
         };
         let value = result?;
-        closed.map(|()| value)
+        closed.map(|()| value).map_err(as_failure)
     }
 }
 
@@ -239,7 +240,7 @@ pub(crate) async fn closing<T>(
     let result = work(&storage).await;
     let closed = storage.close().await;
     let value = result?;
-    closed.map(|()| value)
+    closed.map(|()| value).map_err(as_failure)
 }
 
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {

@@ -14,17 +14,18 @@ use std::sync::Arc;
 use larder_api::{BoxFound, Failure, FailureKind, PoolImport};
 use larder_base::shell;
 use larder_crypt::Secret;
+use larder_keep::Store;
 use larder_pool::{Event, EventKind, FoundPool, Pool};
 
 use super::args::{Global, UpArgs};
 use super::password;
 use super::reach::memory;
-use crate::config::StoreConfig;
+use crate::config::StoreSettings;
 use crate::daemon::box_record::contents::PENDING;
 use crate::daemon::box_record::found::{self, OpenedBox};
 use crate::daemon::box_record::versions;
-use crate::daemon::bucket::this_machine;
-use crate::daemon::storage::OpenPool;
+use crate::daemon::bucket::{taking, this_machine};
+use crate::daemon::translate::as_failure;
 use crate::daemon::{import_options, open_pool};
 use crate::folder::{CONFIG_NAME, DataFolder};
 use crate::{out, times};
@@ -41,7 +42,7 @@ pub(super) struct Import {
 
 /// A pool on the disks, or a store, that was opened.
 struct Candidate {
-    pool: OpenPool,
+    pool: Store,
     /// The pool in words.
     described: String,
 }
@@ -56,7 +57,7 @@ struct Refused {
 pub(super) async fn run(
     global: &Global,
     args: &UpArgs,
-    (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
+    (disks, stores): (Vec<PathBuf>, Vec<StoreSettings>),
     data: &Path,
 ) -> Result<(), Failure> {
     may_begin(data)?;
@@ -116,7 +117,7 @@ impl Import {
     /// Opens the pools on `disks`, whatever the order or paths, or the store, and the box in them.
     pub(super) async fn open(
         args: &UpArgs,
-        (disks, stores): (Vec<PathBuf>, Vec<StoreConfig>),
+        (disks, stores): (Vec<PathBuf>, Vec<StoreSettings>),
         folder: DataFolder,
         secret: Secret,
     ) -> Result<Self, Failure> {
@@ -172,13 +173,13 @@ async fn close(pools: &[Candidate]) -> Result<(), Failure> {
     for one in pools {
         closed = closed.and(one.pool.close().await);
     }
-    closed
+    closed.map_err(as_failure)
 }
 
 /// Opens all pools on the disks, and the stores. A pool that is refused stops the import only if the box needs it ([`keep_own`]).
 async fn open_pools(
     args: &UpArgs,
-    (disks, stores): (&[PathBuf], &[StoreConfig]),
+    (disks, stores): (&[PathBuf], &[StoreSettings]),
     folder: &DataFolder,
 ) -> Result<(Vec<Candidate>, Vec<Refused>), Failure> {
     let found = Pool::scan(disks);
@@ -203,7 +204,7 @@ async fn open_pools(
     }
     for store in stores {
         let opened = match this_machine(folder) {
-            Ok(machine) => OpenPool::start_bucket(store, machine, args.force, memory(), None).await,
+            Ok(machine) => Store::start_bucket(store, taking(machine, args.force), memory()).await.map_err(as_failure),
             Err(failure) => Err(failure),
         };
         match opened {
@@ -239,7 +240,7 @@ enum Holds {
     This(u64, i64),
 }
 
-async fn holds(pool: &OpenPool, opened: &OpenedBox) -> Result<Holds, Failure> {
+async fn holds(pool: &Store, opened: &OpenedBox) -> Result<Holds, Failure> {
     let store = pool.store();
     let all = versions::list(&*store, None).await?;
     let is_of_others = !all.is_empty() && all.iter().all(|one| one.place.box_id != opened.contents.box_id);

@@ -18,6 +18,7 @@ use super::volume_name::split;
 use crate::config::{VolumeName, parse_quota_wanted};
 use crate::daemon::direct::Outgoing;
 use crate::daemon::replication::{Receiver, door};
+use crate::daemon::translate::as_failure;
 use crate::render;
 
 /// Pieces that wait for a slow side.
@@ -218,12 +219,12 @@ pub(super) async fn receive(global: &Global, args: ReceiveArgs) -> Result<(), Fa
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
-                let (pool, volume) = storage.named(&args.name)?;
+                let (pool, volume) = storage.named(&args.name).map_err(as_failure)?;
                 let input = futures::stream::unfold(pieces, |mut pieces| async move {
                     pieces.recv().await.map(|piece| (Ok(piece), pieces))
                 });
                 let limits = ReceiveLimits { quota_bytes: args.quota.filter(|bytes| *bytes > 0) };
-                pool.receive(&volume, limits, input.boxed()).await
+                pool.receive(&volume, limits, input.boxed()).await.map_err(as_failure)
             })
             .await?
         }

@@ -9,6 +9,7 @@ use larder_api::{Failure, PoolScrub, ScrubRequest, ScrubSchedule};
 use super::args::{Global, ScrubCommand};
 use super::pool::backend;
 use super::reach::{Backend, Outcome, daemon};
+use crate::daemon::translate::as_failure;
 use crate::render;
 
 /// How often somebody who waits looks: the end of a short one is seen soon.
@@ -72,7 +73,7 @@ async fn ask(
     }
     for name in names {
         if let (Backend::Direct(storage), true) = (backend, wait) {
-            storage.pool(Some(name))?.scrub_wait().await;
+            storage.pool(Some(name)).map_err(as_failure)?.scrub_wait().await;
         }
         let bar = wait && !json && std::io::stderr().is_terminal();
         pools.push(loop {

@@ -42,7 +42,9 @@ pub(super) async fn run(global: &Global, args: ServeArgs, offer: Offer) -> Resul
         config.data = absolute(&data)?;
     }
     let (standby, read_only) = (args.standby, args.read_only);
-    let set = move |config: &mut Config| config.stores.iter_mut().for_each(|store| store.set(standby, read_only));
+    let set = move |config: &mut Config| {
+        config.stores.iter_mut().for_each(|store| crate::config::set_store(store, standby, read_only))
+    };
     set(&mut config);
     if !args.idle && config.pools.is_empty() && config.stores.is_empty() && config.shares.is_empty() {
         return Err(Failure::invalid(format!("{} names no pool, no store and no share", file.display())).action(

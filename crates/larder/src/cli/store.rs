@@ -6,6 +6,7 @@ use std::time::Duration;
 use larder_api::endpoints::{ForgetLost, GetPools};
 use larder_api::{Failure, FailureKind};
 use larder_base::Seat;
+use larder_keep::missing::may_be_missing;
 use larder_store::{
     BEAT, Bucket, BucketError, BucketUrl, HandOver, Look, Machine, Owner, OwnerRecord, Probe, ProbeState, TakeOver,
 };
@@ -13,8 +14,7 @@ use serde::Serialize;
 
 use super::args::{Global, Reach, StoreCommand};
 use super::reach::Outcome;
-use crate::daemon::bucket::bucket_failure;
-use crate::missing::may_be_missing;
+use crate::daemon::translate::bucket_failure;
 use crate::{machine, render, times};
 
 /// An owner with a standby has renewed its record by then.

@@ -17,6 +17,7 @@ use clap::Parser;
 use larder_api::{Failure, FailureKind, MountRequest, Ready, SetupDoors, SnapshotCounts, VolumeChange};
 use larder_base::shell;
 use larder_base::units::ByteSize;
+use larder_keep::Store;
 use larder_pool::{CreateOptions, FoundPool, LastLives, Layout, OpenOptions, Pool};
 
 use super::args::{Global, UpArgs};
@@ -27,18 +28,18 @@ use super::{password, place, reborn, setup};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
-    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheConfig, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
-    PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreConfig, VolumeConfig, VolumeName,
+    BEHIND_SECONDS, BUDGET_BYTES, CONNECTIONS, CacheSettings, Config, Listen, NFS_PORT, PAGE_PORT, PageConfig,
+    PageListen, PoolConfig, REPLICATION_PORT, SFTP_PORT, SMB_PORT, Schedule, StoreSettings, VolumeConfig, VolumeName,
     WEBDAV_PORT, WEBDAVS_PORT, parse_listen, parse_networks, parse_page_listen, private_networks,
 };
 use crate::daemon::box_record::contents::finish_pending;
 use crate::daemon::box_record::found;
-use crate::daemon::bucket::this_machine;
+use crate::daemon::bucket::{taking, this_machine};
 use crate::daemon::disks::layout_default;
 use crate::daemon::last_lives::Remembered;
 use crate::daemon::people::fit_password;
 use crate::daemon::standby::stand_by;
-use crate::daemon::storage::OpenPool;
+use crate::daemon::translate::as_failure;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out, welcome};
@@ -256,7 +257,7 @@ async fn serve(
         for store in &config.stores {
             // Refused before a pool is made.
             let machine = this_machine(daemon.folder())?;
-            daemon.adopt(OpenPool::start_bucket(store, machine, args.force, memory, None).await?);
+            daemon.adopt(Store::start_bucket(store, taking(machine, args.force), memory).await.map_err(as_failure)?);
         }
         for pool in &mut config.pools {
             let opened = open_or_create(args, pool, daemon.folder().path(), memory).await?;
@@ -350,7 +351,7 @@ fn same_store(config: &Config, args: &UpArgs, data: &Path) -> Result<(), Failure
 }
 
 /// The store that the options name.
-pub(super) fn stores_of(args: &UpArgs, data: &Path) -> Vec<StoreConfig> {
+pub(super) fn stores_of(args: &UpArgs, data: &Path) -> Vec<StoreSettings> {
     fresh(args, data, Vec::new()).stores
 }
 
@@ -392,7 +393,7 @@ fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
         config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
         config.memory = memory.or(config.memory);
         let named = config.stores.iter_mut().filter(|store| read_only && of.as_ref() == Some(&store.bucket.url));
-        named.for_each(|store| store.set(false, read_only));
+        named.for_each(|store| crate::config::set_store(store, false, read_only));
         of_shares(config);
     }))
 }
@@ -415,15 +416,15 @@ fn share_options(args: &UpArgs) -> Result<impl Fn(&mut Config) + Send + Sync + '
 
 /// The configuration of a first run, before its pool is known.
 fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
-    let stores: Vec<StoreConfig> = args
+    let stores: Vec<StoreSettings> = args
         .store
         .iter()
-        .map(|url| StoreConfig {
+        .map(|url| StoreSettings {
             name: args.store_name.clone(),
             bucket: args.reach.settings(url.clone()),
             seat: args.seat.clone().unwrap_or_default(),
             standby: args.standby,
-            cache: args.cache.clone().map(|dir| CacheConfig { dir, bytes: args.cache_size }),
+            cache: args.cache.clone().map(|dir| CacheSettings { dir, bytes: args.cache_size }),
             journal: None,
             read_only: args.read_only.then_some(BEHIND_SECONDS),
             prices: None,
@@ -601,17 +602,12 @@ fn look_at_mount(dir: &Path) -> Result<(), Failure> {
 }
 
 /// The pool that is on the disks, or a new one.
-async fn open_or_create(
-    args: &UpArgs,
-    config: &PoolConfig,
-    data: &Path,
-    memory: ByteSize,
-) -> Result<OpenPool, Failure> {
+async fn open_or_create(args: &UpArgs, config: &PoolConfig, data: &Path, memory: ByteSize) -> Result<Store, Failure> {
     let last_lives: Option<Arc<dyn LastLives>> = Some(Remembered::of(data));
     if Pool::scan(&config.disks).is_empty() {
         let options = CreateOptions { last_lives, ..create_options(args, config) };
         let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
-        return OpenPool::start(pool, memory).await;
+        return Store::start(pool, memory).await.map_err(as_failure);
     }
     let options = OpenOptions {
         force: args.force,
@@ -628,14 +624,14 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str, wishes: &Wis
     let mut pools = daemon.storage.all();
     pools.sort_by_key(|pool| !pool.has_disks());
     for pool in pools {
-        let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
+        let mut names: Vec<String> = pool.volumes().await.map_err(as_failure)?.into_iter().map(|v| v.name).collect();
         if names.is_empty() && pool.is_read_only() {
             let message = format!("there is no volume in the store '{}', and nothing is made there", pool.name);
             return Err(
                 Failure::not_found(message).action("make one on the machine that writes it: larder volume create NAME")
             );
         }
-        let elsewhere = pool.elsewhere().await?;
+        let elsewhere = pool.elsewhere().await.map_err(as_failure)?;
         if names.is_empty() && elsewhere.is_empty() {
             names.push(VOLUME.to_owned());
         }

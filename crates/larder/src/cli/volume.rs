@@ -13,6 +13,7 @@ use super::sealing;
 use super::volume_name::split;
 use crate::config::VolumeName;
 use crate::config::edit::Editor;
+use crate::daemon::translate::as_failure;
 use crate::{folder, render};
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
@@ -171,8 +172,8 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         .await?
         .closing(async |backend| {
             if let Backend::Direct(storage) = backend {
-                let (pool, volume) = storage.find(name).await?;
-                pool.may_be_destroyed(&volume, how.with_snapshots).await?;
+                let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
+                pool.may_be_destroyed(&volume, how.with_snapshots).await.map_err(as_failure)?;
                 // As the daemon does: first nobody wants it any more, then it goes.
                 forget(global, &VolumeName { pool: pool.name.clone(), volume })?;
             }

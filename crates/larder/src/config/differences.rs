@@ -18,7 +18,7 @@ use super::power::PowerConfig;
 use super::schema::with_defaults;
 use super::{
     Config, DiscoveryConfig, GroupConfig, Listen, MountConfig, Network, PageConfig, PoolConfig, ReplicaConfig,
-    ReplicateConfig, SelfTestSchedule, ShareConfig, StoreConfig, UpsConfig, UserConfig, VolumeConfig, WebdavConfig,
+    ReplicateConfig, SelfTestSchedule, ShareConfig, StoreSettings, UpsConfig, UserConfig, VolumeConfig, WebdavConfig,
 };
 
 /// In the order in which they are shown.
@@ -95,7 +95,7 @@ enum Part<'a> {
     Discovery(&'a DiscoveryConfig),
     Disks(SelfTestSchedule),
     Pool(&'a PoolConfig),
-    Store(&'a StoreConfig),
+    Store(&'a StoreSettings),
     Volume(&'a VolumeConfig),
     User(&'a UserConfig),
     Group(&'a GroupConfig),

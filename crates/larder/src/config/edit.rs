@@ -507,7 +507,7 @@ pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
         pools.push(table);
     }
     if !config.stores.is_empty() {
-        document.insert("store", Item::ArrayOfTables(config.stores.iter().map(|store| store.table()).collect()));
+        document.insert("store", Item::ArrayOfTables(config.stores.iter().map(super::store::table).collect()));
     }
     let mut volumes = ArrayOfTables::new();
     for volume in &config.volumes {

@@ -53,18 +53,18 @@ pub(crate) mod user;
 
 use alert::AlertConfig;
 pub(crate) use group::GroupConfig;
+pub(crate) use larder_keep::{CacheSettings, Schedule, StoreSettings, VolumeName, check_name};
 use larder_web::IssuerOptions;
 pub(crate) use mount::{MountConfig, mount_options};
 use names::check_domain;
 pub(crate) use names::check_label;
-pub(crate) use names::{VolumeName, check_name};
 use page::USUAL_CLAIM;
 pub(crate) use page::{OidcConfig, PAGE_PORT, PageConfig, PageListen};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use replicate::{FILES_STAY_HERE, Place, REPLICATION_PORT, ReplicaConfig, ReplicateConfig, parse_limit};
-pub(crate) use schedule::{Schedule, SelfTestSchedule};
+pub(crate) use schedule::SelfTestSchedule;
 pub(crate) use share::{RECYCLE_DAYS, ShareConfig, check_folder, check_host_folder, check_recycle_days, parse_squash};
-pub(crate) use store::{BEHIND_SECONDS, CacheConfig, StoreConfig, parse_cache_bytes};
+pub(crate) use store::{BEHIND_SECONDS, parse_cache_bytes, set as set_store};
 pub(crate) use ups::UpsConfig;
 pub(crate) use user::UserConfig;
 
@@ -100,7 +100,7 @@ pub(crate) struct Config {
     pub(crate) self_tests: SelfTestSchedule,
     pub(crate) pools: Vec<PoolConfig>,
     /// Stores in buckets. Names of stores and pools are one kind.
-    pub(crate) stores: Vec<StoreConfig>,
+    pub(crate) stores: Vec<StoreSettings>,
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
@@ -589,7 +589,7 @@ impl Validator<'_> {
         self.no_disk_twice(&config.pools, &places.disks)?;
         for store in raw.store {
             let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
-            let parsed = StoreConfig::parse(store.into_inner(), &pools);
+            let parsed = store::parse(store.into_inner(), &pools);
             config.stores.push(parsed.map_err(|(place, what)| self.wrong(&Spanned::new(place, ()), what))?);
         }
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;

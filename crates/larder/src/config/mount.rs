@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use larder_serve::fuse::MountOptions;
 
-use super::names::VolumeName;
+use larder_keep::VolumeName;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountConfig {

@@ -8,8 +8,8 @@ use larder_base::units::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::names::VolumeName;
 use super::snapshots::RawSnapshots;
+use larder_keep::VolumeName;
 
 pub(crate) const REPLICATION_PORT: u16 = 12077;
 

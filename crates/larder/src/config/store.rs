@@ -10,25 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toml_edit::{InlineTable, Table, value};
 
-use super::names::check_name;
-
-/// Volumes in a bucket. Keys are not in here: they come from the environment, a profile or the machine's role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoreConfig {
-    pub(crate) name: String,
-    pub(crate) bucket: BucketSettings,
-    /// Machines at other seats serve other volumes of the store.
-    pub(crate) seat: Seat,
-    /// Another machine takes over when this one is silent, and this one waits while another has the store.
-    pub(crate) standby: bool,
-    /// Another machine writes the store: its volumes are served read-only, at most so many seconds behind.
-    pub(crate) read_only: Option<u64>,
-    pub(crate) cache: Option<CacheConfig>,
-    /// The pool whose journal answers: `durability = "journal"`. Without one the bucket does.
-    pub(crate) journal: Option<String>,
-    /// `None`: nobody said what the bucket costs.
-    pub(crate) prices: Option<Prices>,
-}
+use larder_keep::{CacheSettings, StoreSettings, check_name};
 
 /// How far a read-only replica may be behind, unless the file says otherwise.
 pub(crate) const BEHIND_SECONDS: u64 = 10;
@@ -39,13 +21,6 @@ const BEHIND_SECONDS_ALLOWED: std::ops::RangeInclusive<u64> = BEHIND_SECONDS_MIN
 
 const CURRENCY: &str = "USD";
 const CURRENCY_BYTES_MAX: usize = 16;
-
-/// A cache on a local disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CacheConfig {
-    pub(crate) dir: PathBuf,
-    pub(crate) bytes: ByteSize,
-}
 
 /// The size of a cache that somebody wants.
 pub(crate) fn parse_cache_bytes(text: &str) -> Result<ByteSize, String> {
@@ -187,119 +162,117 @@ fn parse_journal(raw: &RawStore, pools: &[&str]) -> Result<Option<String>, Wrong
     }
 }
 
-impl StoreConfig {
-    /// What is wrong comes with its place.
-    pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreConfig, Wrong> {
-        if let Err(what) = check_name(raw.name.get_ref()) {
-            return Err((raw.name.span(), what));
-        }
-        let url = match raw.url.get_ref().parse::<BucketUrl>() {
-            Ok(url) => url,
-            Err(error) => return Err((raw.url.span(), error.to_string())),
-        };
-        let journal = parse_journal(&raw, pools)?;
-        let RawStore {
-            endpoint,
-            region,
-            allow_http,
-            virtual_hosted,
-            seat,
-            standby,
-            read_only,
-            behind_seconds,
-            cache,
-            prices,
-            ..
-        } = raw;
-        let cache = match cache.map(|cache| (parse_cache_bytes(cache.bytes.get_ref()), cache)) {
-            None => None,
-            Some((Ok(bytes), cache)) => Some(CacheConfig { dir: cache.dir, bytes }),
-            Some((Err(what), cache)) => return Err((cache.bytes.span(), what)),
-        };
-        let seat = match seat {
-            None => Seat::default(),
-            Some(raw) if read_only => {
-                return Err((
-                    raw.span(),
-                    "a store that is only read has no seat: leave out seat, or read_only = true".to_owned(),
-                ));
-            }
-            Some(raw) => match raw.get_ref().parse::<Seat>() {
-                Ok(seat) => seat,
-                Err(error) => return Err((raw.span(), error.to_string())),
-            },
-        };
-        let behind = match behind_seconds {
-            None => BEHIND_SECONDS,
-            Some(raw) if !BEHIND_SECONDS_ALLOWED.contains(raw.get_ref()) => {
-                let what = format!("{} s: write {BEHIND_SECONDS_MIN} to {BEHIND_SECONDS_MAX}", raw.get_ref());
-                return Err((raw.span(), what));
-            }
-            Some(raw) if !read_only => {
-                return Err((raw.span(), "behind_seconds is for read_only = true".to_owned()));
-            }
-            Some(raw) => raw.into_inner(),
-        };
-        if read_only && standby {
-            let what = "read_only and standby exclude each other: one never takes the store, the other waits for it";
-            return Err((raw.url.span(), what.to_owned()));
-        }
-        let read_only = read_only.then_some(behind);
-        let prices = prices.map(RawPrices::parse).transpose()?;
-        let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
-        Ok(StoreConfig { name: raw.name.into_inner(), bucket, seat, standby, read_only, cache, journal, prices })
+/// What is wrong comes with its place.
+pub(super) fn parse(raw: RawStore, pools: &[&str]) -> Result<StoreSettings, Wrong> {
+    if let Err(what) = check_name(raw.name.get_ref()) {
+        return Err((raw.name.span(), what));
     }
+    let url = match raw.url.get_ref().parse::<BucketUrl>() {
+        Ok(url) => url,
+        Err(error) => return Err((raw.url.span(), error.to_string())),
+    };
+    let journal = parse_journal(&raw, pools)?;
+    let RawStore {
+        endpoint,
+        region,
+        allow_http,
+        virtual_hosted,
+        seat,
+        standby,
+        read_only,
+        behind_seconds,
+        cache,
+        prices,
+        ..
+    } = raw;
+    let cache = match cache.map(|cache| (parse_cache_bytes(cache.bytes.get_ref()), cache)) {
+        None => None,
+        Some((Ok(bytes), cache)) => Some(CacheSettings { dir: cache.dir, bytes }),
+        Some((Err(what), cache)) => return Err((cache.bytes.span(), what)),
+    };
+    let seat = match seat {
+        None => Seat::default(),
+        Some(raw) if read_only => {
+            return Err((
+                raw.span(),
+                "a store that is only read has no seat: leave out seat, or read_only = true".to_owned(),
+            ));
+        }
+        Some(raw) => match raw.get_ref().parse::<Seat>() {
+            Ok(seat) => seat,
+            Err(error) => return Err((raw.span(), error.to_string())),
+        },
+    };
+    let behind = match behind_seconds {
+        None => BEHIND_SECONDS,
+        Some(raw) if !BEHIND_SECONDS_ALLOWED.contains(raw.get_ref()) => {
+            let what = format!("{} s: write {BEHIND_SECONDS_MIN} to {BEHIND_SECONDS_MAX}", raw.get_ref());
+            return Err((raw.span(), what));
+        }
+        Some(raw) if !read_only => {
+            return Err((raw.span(), "behind_seconds is for read_only = true".to_owned()));
+        }
+        Some(raw) => raw.into_inner(),
+    };
+    if read_only && standby {
+        let what = "read_only and standby exclude each other: one never takes the store, the other waits for it";
+        return Err((raw.url.span(), what.to_owned()));
+    }
+    let read_only = read_only.then_some(behind);
+    let prices = prices.map(RawPrices::parse).transpose()?;
+    let bucket = BucketSettings { url, endpoint, region, allow_http, virtual_hosted };
+    Ok(StoreSettings { name: raw.name.into_inner(), bucket, seat, standby, read_only, cache, journal, prices })
+}
 
-    /// Options of the command line for this run.
-    pub(crate) fn set(&mut self, standby: bool, read_only: bool) {
-        self.standby = (self.standby || standby) && !read_only;
-        if read_only && self.read_only.is_none() {
-            self.read_only = Some(BEHIND_SECONDS);
-        }
+/// Options of the command line for this run.
+pub(crate) fn set(store: &mut StoreSettings, standby: bool, read_only: bool) {
+    store.standby = (store.standby || standby) && !read_only;
+    if read_only && store.read_only.is_none() {
+        store.read_only = Some(BEHIND_SECONDS);
     }
+}
 
-    /// As the file has it.
-    pub(super) fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.insert("name", value(&self.name));
-        table.insert("url", value(self.bucket.url.to_string()));
-        for (name, said) in [("endpoint", &self.bucket.endpoint), ("region", &self.bucket.region)] {
-            if let Some(said) = said {
-                table.insert(name, value(said));
-            }
+/// As the file has it.
+pub(super) fn table(store: &StoreSettings) -> Table {
+    let mut table = Table::new();
+    table.insert("name", value(&store.name));
+    table.insert("url", value(store.bucket.url.to_string()));
+    for (name, said) in [("endpoint", &store.bucket.endpoint), ("region", &store.bucket.region)] {
+        if let Some(said) = said {
+            table.insert(name, value(said));
         }
-        if let Some(seat) = self.seat.name() {
-            table.insert("seat", value(seat));
-        }
-        let flags = [
-            ("allow_http", self.bucket.allow_http),
-            ("virtual_hosted", self.bucket.virtual_hosted),
-            ("standby", self.standby),
-            ("read_only", self.read_only.is_some()),
-        ];
-        for (name, said) in flags {
-            if said {
-                table.insert(name, value(true));
-            }
-        }
-        if let Some(pool) = &self.journal {
-            table.insert("durability", value("journal"));
-            table.insert("journal", value(pool));
-        }
-        if let Some(seconds) = self.read_only.filter(|seconds| *seconds != BEHIND_SECONDS) {
-            table.insert("behind_seconds", value(seconds.cast_signed()));
-        }
-        if let Some(cache) = &self.cache {
-            let mut inline = InlineTable::new();
-            inline.insert("dir", cache.dir.display().to_string().into());
-            inline.insert("bytes", cache.bytes.to_string().into());
-            table.insert("cache", value(inline));
-        }
-        if let Some(prices) = &self.prices {
-            table.insert("prices", value(table_of(prices)));
-        }
-        table
     }
+    if let Some(seat) = store.seat.name() {
+        table.insert("seat", value(seat));
+    }
+    let flags = [
+        ("allow_http", store.bucket.allow_http),
+        ("virtual_hosted", store.bucket.virtual_hosted),
+        ("standby", store.standby),
+        ("read_only", store.read_only.is_some()),
+    ];
+    for (name, said) in flags {
+        if said {
+            table.insert(name, value(true));
+        }
+    }
+    if let Some(pool) = &store.journal {
+        table.insert("durability", value("journal"));
+        table.insert("journal", value(pool));
+    }
+    if let Some(seconds) = store.read_only.filter(|seconds| *seconds != BEHIND_SECONDS) {
+        table.insert("behind_seconds", value(seconds.cast_signed()));
+    }
+    if let Some(cache) = &store.cache {
+        let mut inline = InlineTable::new();
+        inline.insert("dir", cache.dir.display().to_string().into());
+        inline.insert("bytes", cache.bytes.to_string().into());
+        table.insert("cache", value(inline));
+    }
+    if let Some(prices) = &store.prices {
+        table.insert("prices", value(table_of(prices)));
+    }
+    table
 }
 
 fn table_of(prices: &Prices) -> InlineTable {

@@ -280,7 +280,7 @@ fn the_journal_that_answers_for_a_store() {
     let config = parse(&(pool("a") + &store(wanted))).unwrap();
     let both = parse(&(pool("a") + &store(&format!("standby = true\n{wanted}")))).unwrap();
     assert!(both.stores[0].standby && both.stores[0].journal.is_some(), "a standby may answer from a journal");
-    let written = format!("{}[[store]]\n{}", pool("a"), config.stores[0].table());
+    let written = format!("{}[[store]]\n{}", pool("a"), store::table(&config.stores[0]));
     assert_eq!(parse(&written).unwrap().stores, config.stores);
 }
 

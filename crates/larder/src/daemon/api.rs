@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 use super::direct::{self, Direct, DirectDownload, Outgoing};
+use super::translate::as_failure;
 use super::watch;
 
 /// A failure as a response.
@@ -177,9 +178,12 @@ finishes!(ImportPool, |daemon, (), request| daemon.pool_import(request).await);
 finishes!(ExportPool, |daemon, name, request| daemon.pool_export(&name, request).await.map(done));
 finishes!(RenamePool, |daemon, name, request| daemon.pool_rename(&name, request).await);
 finishes!(ChangePool, |daemon, name, request| daemon.pool_change(&name, request).await);
-answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name))?.history()));
+answers!(GetPoolHistory, |daemon, name, ()| Ok(daemon.storage.pool(Some(&name)).map_err(as_failure)?.history()));
 finishes!(DestroyPool, |daemon, name, request| daemon.pool_destroy(&name, request).await);
-finishes!(ForgetLost, |daemon, name, ()| daemon.storage.pool(Some(&name))?.forget_lost().await.map(done));
+finishes!(ForgetLost, |daemon, name, ()| {
+    let pool = daemon.storage.pool(Some(&name)).map_err(as_failure)?;
+    pool.forget_lost().await.map(done).map_err(as_failure)
+});
 
 answers!(GetDisks, |_daemon, (), ()| super::disks::answer_found().await);
 answers!(PreviewLayouts, |_daemon, (), request| super::disks::answer_layouts(request).await);

@@ -12,9 +12,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use larder_api::{CONFIG_BYTES_MAX, ConfigApplied, ConfigApply, ConfigPlan, ConfigText, Failure, FailureKind};
+use larder_keep::KeepError;
 use larder_volume::Properties;
 use sha2::{Digest, Sha256};
 
+use super::translate::as_failure;
 use super::{Daemon, State, keys, owner_quotas, shares};
 use crate::config::differences::{differences, other_data_folder};
 use crate::config::edit::{Editor, replace_file, replace_same};
@@ -163,7 +165,7 @@ impl Daemon {
             if self.storage.is_elsewhere(&text).await || self.storage.is_closed_for_now(&text) {
                 return Ok(());
             }
-            let is_there = pool.volumes().await?.iter().any(|volume| volume.name == name.volume);
+            let is_there = pool.volumes().await.map_err(as_failure)?.iter().any(|volume| volume.name == name.volume);
             let is_made = new.volumes.iter().any(|volume| volume.name == *name && volume.key.is_none());
             match (is_there, is_made) {
                 (true, _) => {}
@@ -237,8 +239,8 @@ impl Daemon {
             let Ok(pool) = self.storage.pool(Some(&name.pool)) else { continue };
             match pool.destroy(&name.volume).await {
                 // It failed before it was made.
-                Err(failure) if failure.kind == FailureKind::NotFound => {}
-                Err(failure) => complain("a new volume", failure),
+                Err(KeepError::NotFound(_)) => {}
+                Err(failure) => complain("a new volume", as_failure(failure)),
                 Ok(()) => {}
             }
         }

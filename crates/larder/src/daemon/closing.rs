@@ -6,27 +6,17 @@
 //! - `closing.uses_named`: work that may hold a volume for longer than a request is entered in `Uses`.
 
 use larder_api::{Failure, FailureKind};
+use larder_keep::Store;
 
-use super::storage::OpenPool;
 use super::{Daemon, State};
 use crate::config::{MountConfig, VolumeName};
-
-impl OpenPool {
-    /// The failure of a caller whose [`Patience`] is over; `outcome` says what has become of the volume.
-    pub(super) fn still_in_use(&self, volume: &str, outcome: &str) -> Failure {
-        let uses = self.uses.of(volume);
-        let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };
-        Failure::new(FailureKind::Busy, format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
-            .action("end what uses it, or wait until it is done; then try again")
-    }
-}
 
 impl Daemon {
     /// Refuses while a client has a file open for writing or a program uses a mount; takes mounts away that nobody uses. `anyway` is the
     /// command that does not ask, `or` what it does then.
     pub(super) async fn check_unused(
         &self,
-        pool: &OpenPool,
+        pool: &Store,
         of: &VolumeName,
         or: &str,
         anyway: String,
@@ -47,7 +37,7 @@ impl Daemon {
     }
 
     /// Takes shares and mounts away (`closing.doors_first`) until [`Daemon::open_doors`].
-    pub(super) async fn close_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName) {
+    pub(super) async fn close_doors(&self, state: &mut State, pool: &Store, of: &VolumeName) {
         let id = pool.files(&of.volume).await.map(|files| files.handle_id());
         if let Ok(id) = id {
             self.servers.pause(id);
@@ -65,7 +55,7 @@ impl Daemon {
     }
 
     /// Serves the volume again, where `was` was closed: its shares and its mounts, those that the file does not name too.
-    pub(super) async fn open_doors(&self, state: &mut State, pool: &OpenPool, of: &VolumeName, was: &VolumeName) {
+    pub(super) async fn open_doors(&self, state: &mut State, pool: &Store, of: &VolumeName, was: &VolumeName) {
         pool.open_again(&of.volume);
         self.apply_shares(state).await;
         self.servers.resume();

@@ -9,11 +9,12 @@ use futures::stream::BoxStream;
 use larder_api::endpoint;
 use larder_api::endpoints::*;
 use larder_api::{Done, ExportRequest, Failure, ImportEvent, ImportRequest};
+use larder_keep::Storage;
+use larder_keep::export::Owners;
 
 use super::create_volume;
-use super::export::Owners;
-use super::imports::Own;
-use super::storage::Storage;
+use super::imports::{self, Own};
+use super::translate::as_failure;
 
 /// What an endpoint does without a daemon.
 pub(crate) trait Direct: endpoint::Json {
@@ -39,64 +40,75 @@ macro_rules! direct {
 }
 
 direct!(ListPools, |storage, (), ()| Ok(storage.listed()));
-direct!(ClearPool, |storage, name, ()| storage.pool(Some(&name))?.clear().await.map(|()| Done {}));
-direct!(GetPoolScrub, |storage, name, ()| Ok(storage.pool(Some(&name))?.scrub_status().await));
-direct!(ScrubPool, |storage, name, request| storage.pool(Some(&name))?.scrub_do(&request.action, "asked for").await);
+direct!(ClearPool, |storage, name, ()| storage
+    .pool(Some(&name))
+    .map_err(as_failure)?
+    .clear()
+    .await
+    .map(|()| Done {})
+    .map_err(as_failure));
+direct!(GetPoolScrub, |storage, name, ()| Ok(storage.pool(Some(&name)).map_err(as_failure)?.scrub_status().await));
+direct!(ScrubPool, |storage, name, request| storage
+    .pool(Some(&name))
+    .map_err(as_failure)?
+    .scrub_do(&request.action, "asked for")
+    .await
+    .map_err(as_failure));
 
-direct!(GetVolumes, |storage, (), ()| storage.volumes().await);
+direct!(GetVolumes, |storage, (), ()| storage.volumes().await.map_err(as_failure));
 direct!(CreateVolume, |storage, (), request| {
-    let pool = storage.pool(request.pool.as_deref())?;
+    let pool = storage.pool(request.pool.as_deref()).map_err(as_failure)?;
     create_volume(&pool, &request.name, &request.properties, request.encrypt).await
 });
 direct!(SetVolume, |storage, name, change| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.set(&volume, &change).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.set(&volume, &change).await.map_err(as_failure)
 });
 direct!(DestroyVolume, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.may_be_destroyed(&volume, request.with_snapshots).await?;
-    pool.destroy(&volume).await.map(|()| Done {})
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.may_be_destroyed(&volume, request.with_snapshots).await.map_err(as_failure)?;
+    pool.destroy(&volume).await.map(|()| Done {}).map_err(as_failure)
 });
 direct!(GetOwners, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.owners(&volume).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.owners(&volume).await.map_err(as_failure)
 });
 direct!(GetKeys, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.keys_status(&volume).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.keys_status(&volume).await.map_err(as_failure)
 });
 direct!(ChangeKeys, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.change_keys(&volume, request).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.change_keys(&volume, request).await.map_err(as_failure)
 });
 direct!(CheckVolumes, |storage, (), request| {
-    storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await
+    storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await.map_err(as_failure)
 });
 
 direct!(GetSnapshots, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.snapshots(&volume).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.snapshots(&volume).await.map_err(as_failure)
 });
 direct!(ChangeSnapshots, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.change_snapshots(&volume, request).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.change_snapshots(&volume, request).await.map_err(as_failure)
 });
 direct!(DiffSnapshots, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.diff(&volume, &request).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.diff(&volume, &request).await.map_err(as_failure)
 });
 direct!(CloneSnapshot, |storage, name, request| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.clone_snapshot(&volume, &request).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.clone_snapshot(&volume, &request).await.map_err(as_failure)
 });
 
 direct!(GetReplica, |storage, name, ()| {
-    let (pool, volume) = storage.named(&name)?;
-    pool.replica_state(&volume).await
+    let (pool, volume) = storage.named(&name).map_err(as_failure)?;
+    pool.replica_state(&volume).await.map_err(as_failure)
 });
 direct!(PromoteReplica, |storage, name, ()| {
-    let (pool, volume) = storage.find(&name).await?;
-    pool.promote(&volume).await
+    let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+    pool.promote(&volume).await.map_err(as_failure)
 });
 
 /// A stream of bytes, and about how many there are, where that is known.
@@ -116,9 +128,9 @@ pub(crate) trait DirectDownload: endpoint::Download {
 
 impl DirectDownload for SendSnapshot {
     async fn direct(storage: &Storage, name: String, request: Self::Request) -> Result<Outgoing, Failure> {
-        let (pool, volume) = storage.find(&name).await?;
-        let outgoing = pool.send_out(&volume, &request).await?;
-        let pieces = outgoing.stream.map(move |piece| piece.map_err(|error| pool.failure(&volume, &error)));
+        let (pool, volume) = storage.find(&name).await.map_err(as_failure)?;
+        let outgoing = pool.send_out(&volume, &request).await.map_err(as_failure)?;
+        let pieces = outgoing.stream.map(move |piece| piece.map_err(|error| as_failure(pool.failure(&volume, &error))));
         Ok(Outgoing { bytes: Some(outgoing.bytes), pieces: pieces.boxed() })
     }
 }
@@ -136,9 +148,9 @@ pub(super) async fn export(
     request: &ExportRequest,
     owners: Owners,
 ) -> Result<Outgoing, Failure> {
-    let (pool, volume) = storage.find(name).await?;
-    let stream = pool.export_tar(&volume, &request.snapshot, owners).await?;
-    let pieces = stream.map(move |piece| piece.map_err(|error| pool.failure(&volume, &error)));
+    let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
+    let stream = pool.export_tar(&volume, &request.snapshot, owners).await.map_err(as_failure)?;
+    let pieces = stream.map(move |piece| piece.map_err(|error| as_failure(pool.failure(&volume, &error))));
     Ok(Outgoing { bytes: None, pieces: pieces.boxed() })
 }
 
@@ -149,6 +161,6 @@ pub(crate) async fn import(
     request: ImportRequest,
     own: Own,
 ) -> Result<BoxStream<'static, ImportEvent>, Failure> {
-    let (pool, volume) = storage.find(name).await?;
-    pool.import(&volume, request, own).await
+    let (pool, volume) = storage.find(name).await.map_err(as_failure)?;
+    imports::import(pool, &volume, request, own).await
 }

@@ -8,10 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, PoolDestroyed, TakeAway};
+use larder_keep::Store;
 use larder_pool::Pool;
 
 use super::Daemon;
-use super::storage::OpenPool;
+use super::translate::as_failure;
 
 /// Files of a disk begin with this; folders have these names.
 const FILES: &str = "larder.";
@@ -19,10 +20,10 @@ const LABELS: [&str; 2] = ["larder.label", "larder.label.2"];
 const FOLDERS: [&str; 2] = ["objects", "journal"];
 
 /// Closes the pool, whose volumes nobody uses any more, and erases the disks that are there.
-pub(crate) async fn destroy(pool: &OpenPool) -> Result<PoolDestroyed, Failure> {
-    pool.check_all_unheld().await?;
+pub(crate) async fn destroy(pool: &Store) -> Result<PoolDestroyed, Failure> {
+    pool.check_all_unheld().await.map_err(as_failure)?;
     let status = pool.status();
-    pool.export().await?;
+    pool.export().await.map_err(as_failure)?;
     let disks: Vec<PathBuf> = status.disks.into_iter().map(|disk| disk.path).chain(status.spares).collect();
     let id = status.id;
     let erased = tokio::task::spawn_blocking(move || erase(&disks, &id)).await;
@@ -77,10 +78,10 @@ impl Daemon {
     /// of it.
     pub(crate) async fn pool_destroy(&self, name: &str, request: TakeAway) -> Result<PoolDestroyed, Failure> {
         let mut state = self.state.lock().await;
-        let pool = self.storage.pool(Some(name))?;
-        pool.need_disks()?;
-        self.storage.check_no_journal(name)?;
-        pool.check_all_unheld().await?;
+        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
+        pool.need_disks().map_err(as_failure)?;
+        self.storage.check_no_journal(name).map_err(as_failure)?;
+        pool.check_all_unheld().await.map_err(as_failure)?;
         self.take_out(&mut state, name, request, format!("larder pool destroy {name} --force")).await?;
         destroy(&pool).await
     }

@@ -15,6 +15,7 @@ use larder_people::{Door, Entrance, Share, User, Who};
 use larder_serve::ask::{self, Object, Op, Way};
 
 use super::explain_words::{EntranceWords, Judged, Reasons, Step, class_of};
+use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
 use crate::config::{Config, ShareConfig, UserConfig, VolumeName};
 
@@ -320,7 +321,7 @@ impl Daemon {
     /// The tree of the target, and where its names begin.
     async fn tree_of(&self, target: &Target, config: &Config) -> Result<(Files, Ino), Failure> {
         if let Some(volume) = &target.volume {
-            return Ok((self.storage.files(volume).await?, Ino::ROOT));
+            return Ok((self.storage.files(volume).await.map_err(as_failure)?, Ino::ROOT));
         }
         let share = config.shares.iter().find(|share| target.share.as_ref() == Some(&share.name));
         let share = share.ok_or_else(|| Failure::not_found("the share is gone"))?;

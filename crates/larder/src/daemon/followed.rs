@@ -8,11 +8,10 @@
 use std::sync::Arc;
 
 use larder_fs::FsResult;
+use larder_keep::Store;
 use larder_volume::Outdated;
 use tokio::time::Instant;
 
-use super::keys::keyring;
-use super::storage::OpenPool;
 use super::{Daemon, State};
 use crate::config::VolumeName;
 
@@ -25,25 +24,8 @@ pub(super) struct Sight {
     is_sealing: bool,
 }
 
-impl OpenPool {
-    /// Volumes whose keys in memory are not those of their keyrings any more, and whether one is being given others.
-    async fn outgrown_keys(&self) -> FsResult<(Vec<Outdated>, bool)> {
-        let (mut outdated, mut is_sealing) = (Vec::new(), false);
-        for info in self.registry.list().await?.into_iter().filter(|info| info.sealed) {
-            is_sealing |= info.sealing.is_some();
-            let Some(keys) = self.unlocked.of(info.id) else { continue };
-            // One that cannot be read now is looked at next time.
-            let Ok(Some((ring, _))) = keyring(&*self.store(), info.id).await else { continue };
-            if ring.domain() != keys.domain() || ring.newest() != keys.newest() || ring.cipher() != keys.cipher() {
-                outdated.push(Outdated { id: info.id, name: info.name });
-            }
-        }
-        Ok((outdated, is_sealing))
-    }
-}
-
 impl Daemon {
-    pub(super) async fn look_at_owner(&self, pool: &Arc<OpenPool>, sight: &mut Sight) -> FsResult<()> {
+    pub(super) async fn look_at_owner(&self, pool: &Arc<Store>, sight: &mut Sight) -> FsResult<()> {
         let Some((_, bound)) = pool.registry.behind() else { return Ok(()) };
         if sight.looked.is_some_and(|looked| looked.elapsed() < bound / 2) {
             return Ok(());
@@ -83,7 +65,7 @@ impl Daemon {
         state.shares.iter().any(|share| share.fault.is_some() && !share.locked && of_store(&share.volume))
     }
 
-    async fn reopen(&self, state: &mut State, pool: &Arc<OpenPool>, one: &Outdated) {
+    async fn reopen(&self, state: &mut State, pool: &Arc<Store>, one: &Outdated) {
         let name = VolumeName { pool: pool.name.clone(), volume: one.name.clone() };
         tracing::info!("the owner of '{name}' has changed what it is: it is opened anew");
         self.close_doors(state, pool, &name).await;

@@ -14,9 +14,10 @@ use larder_api::{Failure, FailureKind, ImportEvent, ImportFault, ImportProgress,
 use larder_files::Files;
 use larder_fs::{Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_import::{Failed, Fault, Options, Phase, Progress, Report};
+use larder_keep::Store;
 use tokio::task::JoinHandle;
 
-use super::storage::OpenPool;
+use super::translate::as_failure;
 use crate::config::check_folder;
 
 /// The tag of changes by imports in events.
@@ -47,105 +48,103 @@ pub(crate) struct Own {
     pub(crate) mounts: Vec<PathBuf>,
 }
 
-impl OpenPool {
-    /// Begins to copy the folder. The stream ends with the outcome; to drop it stops the import.
-    pub(crate) async fn import(
-        self: Arc<Self>,
-        volume: &str,
-        request: ImportRequest,
-        own: Own,
-    ) -> Result<BoxStream<'static, ImportEvent>, Failure> {
-        let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
-        let dir = request.dir.clone();
-        let avoided = tokio::task::spawn_blocking(move || avoided(&dir, &own)).await;
-        let avoided = avoided.map_err(|error| Failure::internal(error.to_string()))??;
-        let files = self.files(volume).await?.for_door(ORIGIN);
-        let to = destination(&files, folder.as_deref().unwrap_or_default(), request.dry_run).await;
-        let to = to.map_err(|error| match error {
-            FsError::NotDirectory => Failure::invalid(format!(
-                "'{}' is no folder in {}/{volume}",
-                folder.clone().unwrap_or_default(),
-                self.name
-            )),
-            error => self.failure(volume, &error),
-        })?;
-        let progress = Arc::<Progress>::default();
-        self.imports.begin(&progress);
-        let importing = self.uses.begin(volume, format!("the import of {}", request.dir.display()));
-        let options = Options {
-            cross: request.cross,
-            delete: request.delete,
-            overwrite: request.overwrite,
-            verify: request.verify,
-            dry_run: request.dry_run,
-            avoided,
-        };
-        let (own, source, service) = (Arc::clone(&progress), request.dir.clone(), files.clone());
-        let task = self.imports.tasks.spawn_blocking(move || {
-            let _use = importing;
-            larder_import::run(&source, service, to, options, &own)
-        });
-        let running = Running { progress, task: Some(task) };
-        let volume = volume.to_owned();
-        let events = futures::stream::unfold(running, move |mut running| {
-            let (pool, volume, request, files) = (Arc::clone(&self), volume.clone(), request.clone(), files.clone());
-            async move {
-                let task = running.task.as_mut()?;
-                let event = match tokio::time::timeout(TELL_EVERY, task).await {
-                    Err(_) => ImportEvent::Progress(told(&running.progress)),
-                    Ok(ended) => {
-                        running.task = None;
-                        match ended {
-                            Ok(Ok(report)) => ImportEvent::Done(pool.reported(&volume, &request, report, &files)),
-                            Ok(Err(failed)) => ImportEvent::Failed(pool.import_failed(&volume, &request.dir, failed)),
-                            Err(error) => ImportEvent::Failed(Failure::internal(error.to_string())),
-                        }
+/// Begins to copy the folder. The stream ends with the outcome; to drop it stops the import.
+pub(crate) async fn import(
+    store: Arc<Store>,
+    volume: &str,
+    request: ImportRequest,
+    own: Own,
+) -> Result<BoxStream<'static, ImportEvent>, Failure> {
+    let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
+    let dir = request.dir.clone();
+    let avoided = tokio::task::spawn_blocking(move || avoided(&dir, &own)).await;
+    let avoided = avoided.map_err(|error| Failure::internal(error.to_string()))??;
+    let files = store.files(volume).await.map_err(as_failure)?.for_door(ORIGIN);
+    let to = destination(&files, folder.as_deref().unwrap_or_default(), request.dry_run).await;
+    let to = to.map_err(|error| match error {
+        FsError::NotDirectory => Failure::invalid(format!(
+            "'{}' is no folder in {}/{volume}",
+            folder.clone().unwrap_or_default(),
+            store.name
+        )),
+        error => as_failure(store.failure(volume, &error)),
+    })?;
+    let progress = Arc::<Progress>::default();
+    store.imports.begin(&progress);
+    let importing = store.uses.begin(volume, format!("the import of {}", request.dir.display()));
+    let options = Options {
+        cross: request.cross,
+        delete: request.delete,
+        overwrite: request.overwrite,
+        verify: request.verify,
+        dry_run: request.dry_run,
+        avoided,
+    };
+    let (own, source, service) = (Arc::clone(&progress), request.dir.clone(), files.clone());
+    let task = store.imports.tasks.spawn_blocking(move || {
+        let _use = importing;
+        larder_import::run(&source, service, to, options, &own)
+    });
+    let running = Running { progress, task: Some(task) };
+    let volume = volume.to_owned();
+    let events = futures::stream::unfold(running, move |mut running| {
+        let (pool, volume, request, files) = (Arc::clone(&store), volume.clone(), request.clone(), files.clone());
+        async move {
+            let task = running.task.as_mut()?;
+            let event = match tokio::time::timeout(TELL_EVERY, task).await {
+                Err(_) => ImportEvent::Progress(told(&running.progress)),
+                Ok(ended) => {
+                    running.task = None;
+                    match ended {
+                        Ok(Ok(report)) => ImportEvent::Done(reported(&pool, &volume, &request, report, &files)),
+                        Ok(Err(failed)) => ImportEvent::Failed(import_failed(&pool, &volume, &request.dir, failed)),
+                        Err(error) => ImportEvent::Failed(Failure::internal(error.to_string())),
                     }
-                };
-                Some((event, running))
-            }
-        });
-        Ok(events.boxed())
-    }
-
-    fn reported(&self, volume: &str, request: &ImportRequest, report: Report, files: &Files) -> ImportReport {
-        ImportReport {
-            pool: self.name.clone(),
-            volume: volume.to_owned(),
-            folder: request.folder.clone(),
-            dry_run: request.dry_run,
-            directories: report.directories,
-            files_copied: report.copied_files,
-            bytes_copied: report.copied_bytes,
-            symlinks: report.symlinks,
-            specials: report.specials,
-            links: report.links,
-            attributes: report.attributes,
-            unchanged: report.unchanged,
-            removed: report.removed,
-            files_verified: report.verified_files,
-            bytes_verified: report.verified_bytes,
-            available_bytes: files.statfs(&Cred::root()).available_bytes,
-            left_out: report.left_out.iter().map(fault).collect(),
-            faults: report.faults.iter().map(fault).collect(),
-            faults_total: report.faults_total,
+                }
+            };
+            Some((event, running))
         }
-    }
+    });
+    Ok(events.boxed())
+}
 
-    fn import_failed(&self, volume: &str, dir: &Path, failed: Failed) -> Failure {
-        const AGAIN: &str = "; what has been copied is kept, and the same command goes on";
-        match failed {
-            Failed::Folder(error) => unreadable(dir, &error.into()),
-            Failed::Empty => {
-                Failure::invalid(format!("{} is empty, and --delete would remove all that was imported", dir.display()))
-                    .action("mount it, or remove the folder in the volume by hand")
-            }
-            Failed::Volume(error) => {
-                let failure = self.failure(volume, &error);
-                Failure { message: format!("{}{AGAIN}", failure.message), ..failure }
-            }
-            Failed::Stopped => Failure::new(FailureKind::Unavailable, format!("the import was stopped{AGAIN}")),
+fn reported(store: &Store, volume: &str, request: &ImportRequest, report: Report, files: &Files) -> ImportReport {
+    ImportReport {
+        pool: store.name.clone(),
+        volume: volume.to_owned(),
+        folder: request.folder.clone(),
+        dry_run: request.dry_run,
+        directories: report.directories,
+        files_copied: report.copied_files,
+        bytes_copied: report.copied_bytes,
+        symlinks: report.symlinks,
+        specials: report.specials,
+        links: report.links,
+        attributes: report.attributes,
+        unchanged: report.unchanged,
+        removed: report.removed,
+        files_verified: report.verified_files,
+        bytes_verified: report.verified_bytes,
+        available_bytes: files.statfs(&Cred::root()).available_bytes,
+        left_out: report.left_out.iter().map(fault).collect(),
+        faults: report.faults.iter().map(fault).collect(),
+        faults_total: report.faults_total,
+    }
+}
+
+fn import_failed(store: &Store, volume: &str, dir: &Path, failed: Failed) -> Failure {
+    const AGAIN: &str = "; what has been copied is kept, and the same command goes on";
+    match failed {
+        Failed::Folder(error) => unreadable(dir, &error.into()),
+        Failed::Empty => {
+            Failure::invalid(format!("{} is empty, and --delete would remove all that was imported", dir.display()))
+                .action("mount it, or remove the folder in the volume by hand")
         }
+        Failed::Volume(error) => {
+            let failure = as_failure(store.failure(volume, &error));
+            Failure { message: format!("{}{AGAIN}", failure.message), ..failure }
+        }
+        Failed::Stopped => Failure::new(FailureKind::Unavailable, format!("the import was stopped{AGAIN}")),
     }
 }
 

@@ -18,6 +18,10 @@ use larder_api::{
     VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
+use larder_keep::bucket::Taking;
+use larder_keep::keyrings::secret_of;
+use larder_keep::snapshot_runs::SnapshotRuns;
+use larder_keep::{KeepError, Storage, Store, export};
 use larder_pool::{OpenOptions, Pool};
 use larder_serve::fuse::MountOptions;
 use larder_serve::nfs::Owners;
@@ -25,7 +29,7 @@ use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
 use crate::config::{
-    Config, MountConfig, PoolConfig, Schedule, StoreConfig, VolumeName, check_name, check_share_name, mount_options,
+    Config, MountConfig, PoolConfig, Schedule, StoreSettings, VolumeName, check_name, check_share_name, mount_options,
 };
 use crate::folder::DataFolder;
 use crate::machine;
@@ -48,13 +52,9 @@ mod entitled;
 pub(crate) mod erase;
 mod explain;
 mod explain_words;
-pub(crate) mod export;
 mod followed;
 pub(crate) mod groups;
-mod import_tasks;
 pub(crate) mod imports;
-mod journal_place;
-pub(crate) mod keyrings;
 pub(crate) mod keys;
 mod known;
 pub(crate) mod last_lives;
@@ -67,17 +67,13 @@ mod open_files;
 mod owner_quotas;
 mod owners;
 pub(crate) mod page;
-mod passes;
 pub(crate) mod people;
 mod port_holder;
 mod recycle;
 mod remote;
-mod replicas;
 pub(crate) mod replication;
-mod retention;
 mod rollback;
 mod schedule;
-mod scrub;
 mod sealing;
 mod seats;
 #[cfg(test)]
@@ -89,18 +85,14 @@ mod setting_up;
 mod setup_offer;
 mod shares;
 pub(crate) mod sharing;
-mod snapshot_runs;
 mod snapshot_schedule;
-mod snapshots;
 pub(crate) mod standby;
-pub(crate) mod storage;
 mod time_machine;
 pub(crate) mod tokens;
 mod top;
 pub(crate) mod translate;
 pub(crate) mod user_keys;
 mod users;
-mod uses;
 pub(crate) mod watch;
 
 pub(crate) use box_record::run as run_record;
@@ -116,8 +108,8 @@ pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving, own_names};
 pub(crate) use shares::{default_share, take_in};
 pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
-use storage::{OpenPool, Storage};
 pub(crate) use time_machine::run as run_time_machine;
+use translate::as_failure;
 
 /// Changes to the configuration that hold for this run only: options of the command line.
 pub(crate) type Overrides = Box<dyn Fn(&mut Config) + Send + Sync>;
@@ -132,7 +124,7 @@ pub(crate) struct Daemon {
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
     announcer: discovery::Announcer,
-    snapshot_runs: snapshot_runs::SnapshotRuns,
+    snapshot_runs: SnapshotRuns,
     /// For the snapshots after backups.
     shares_changed: tokio::sync::Notify,
     replication: replication::runs::Runs,
@@ -193,7 +185,7 @@ impl Daemon {
             servers,
             mounts: mounts::Mounts::default(),
             announcer: discovery::Announcer::default(),
-            snapshot_runs: snapshot_runs::SnapshotRuns::default(),
+            snapshot_runs: SnapshotRuns::default(),
             shares_changed: tokio::sync::Notify::new(),
             replication: replication::runs::Runs::default(),
             invitations: Default::default(),
@@ -222,12 +214,18 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
-    async fn start_bucket(&self, store: &StoreConfig, force: bool, memory: ByteSize) -> Result<OpenPool, Failure> {
+    async fn start_bucket(&self, store: &StoreSettings, force: bool, memory: ByteSize) -> Result<Store, Failure> {
         let journal = match store.journal.as_ref().filter(|_| store.read_only.is_none()) {
             None => None,
             Some(pool) => Some(self.journal_place(store, pool)?),
         };
-        OpenPool::start_bucket(store, bucket::this_machine(&self.folder)?, force, memory, journal).await
+        let taking = Taking {
+            machine: bucket::this_machine(&self.folder)?,
+            take_over: force,
+            journal,
+            on_loss: bucket::end_loser,
+        };
+        Store::start_bucket(store, taking, memory).await.map_err(as_failure)
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered
@@ -269,7 +267,7 @@ impl Daemon {
     }
 
     /// Takes in a pool opened elsewhere (made by `up`).
-    pub(crate) fn adopt(&self, pool: OpenPool) {
+    pub(crate) fn adopt(&self, pool: Store) {
         self.storage.add(pool);
     }
 
@@ -345,16 +343,14 @@ impl Daemon {
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
-        let pool = self.storage.pool(Some(&name.pool))?;
+        let pool = self.storage.pool(Some(&name.pool)).map_err(as_failure)?;
         if pool.is_read_only() {
             // The machine that writes the store makes volumes and sets what they are.
             return Ok(());
         }
         match pool.set(&name.volume, change).await {
-            Err(failure) if failure.kind == FailureKind::NotFound => {
-                create_volume(&pool, &name.volume, change, None).await.map(|_| ())
-            }
-            other => other.map(|_| ()),
+            Err(KeepError::NotFound(_)) => create_volume(&pool, &name.volume, change, None).await.map(|_| ()),
+            other => other.map(|_| ()).map_err(as_failure),
         }
     }
 
@@ -393,9 +389,9 @@ impl Daemon {
     }
 
     /// The open pools, and how often each is scrubbed.
-    async fn schedules(&self) -> Vec<(std::sync::Arc<OpenPool>, Schedule)> {
+    async fn schedules(&self) -> Vec<(std::sync::Arc<Store>, Schedule)> {
         let state = self.state.lock().await;
-        let schedule = |pool: &OpenPool| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
+        let schedule = |pool: &Store| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
         let with_disks = self.storage.all().into_iter().filter(|pool| pool.has_disks());
         with_disks.map(|pool| (pool.clone(), schedule(&pool))).collect()
     }
@@ -499,7 +495,7 @@ impl Daemon {
         };
         if self.storage.pool(Some(&pool.name)).is_ok() {
             let name = pool.name.clone();
-            pool.close().await?;
+            pool.close().await.map_err(as_failure)?;
             return Err(Failure::new(FailureKind::Exists, format!("a pool named '{name}' is open already")));
         }
         // Also those that were not named, or are away: the labels know them.
@@ -515,11 +511,11 @@ impl Daemon {
                 };
                 self.edit(&mut state, set).await
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(as_failure(failure)),
         };
         if let Err(failure) = saved {
             self.storage.remove(&entry.name);
-            pool.close().await?;
+            pool.close().await.map_err(as_failure)?;
             return Err(failure);
         }
         state.pool_faults.remove(&entry.name);
@@ -530,12 +526,12 @@ impl Daemon {
     /// that cannot be written is only said.
     pub(crate) async fn pool_change(&self, name: &str, request: PoolChangeRequest) -> Result<PoolChangePlan, Failure> {
         let change = translate::change(request.change)?;
-        let pool = self.storage.pool(Some(name))?;
+        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
         if request.dry_run {
-            return pool.change(&change, true).await;
+            return pool.change(&change, true).await.map_err(as_failure);
         }
         let mut state = self.state.lock().await;
-        let mut plan = pool.change(&change, false).await?;
+        let mut plan = pool.change(&change, false).await.map_err(as_failure)?;
         let disks = pool.disks_staying();
         let edited = self
             .edit(&mut state, |editor| {
@@ -555,9 +551,9 @@ impl Daemon {
         let new = request.name.clone();
         check_name(&new).map_err(Failure::invalid)?;
         let mut state = self.state.lock().await;
-        let pool = self.storage.pool(Some(old))?;
-        pool.need_disks()?;
-        self.storage.check_no_journal(old)?;
+        let pool = self.storage.pool(Some(old)).map_err(as_failure)?;
+        pool.need_disks().map_err(as_failure)?;
+        self.storage.check_no_journal(old).map_err(as_failure)?;
         check_free(&state.config, &new)?;
         // Refused before anything is closed.
         let mut tried = Editor::open(&self.file)?;
@@ -571,7 +567,7 @@ impl Daemon {
         self.storage.remove(old);
         self.apply_shares(&mut state).await;
         let disks = pool.disks();
-        pool.close().await?;
+        pool.close().await.map_err(as_failure)?;
         drop(pool);
         let memory = self.memory_per_pool(state.config.pools.len() + state.config.stores.len());
         let options = |name: &str, rename: Option<&str>| OpenOptions {
@@ -606,10 +602,10 @@ impl Daemon {
     /// uses a mount of it.
     pub(crate) async fn pool_export(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
-        let pool = self.storage.pool(Some(name))?;
-        self.storage.check_no_journal(name)?;
+        let pool = self.storage.pool(Some(name)).map_err(as_failure)?;
+        self.storage.check_no_journal(name).map_err(as_failure)?;
         self.take_out(&mut state, name, request, format!("larder pool export {name} --force")).await?;
-        pool.export().await
+        pool.export().await.map_err(as_failure)
     }
 
     /// Nobody uses the pool afterwards, and the file does not name it.
@@ -637,7 +633,7 @@ impl Daemon {
     pub(crate) async fn volume_create(&self, request: VolumeCreate) -> Result<VolumeStatus, Failure> {
         check_name(&request.name).map_err(Failure::invalid)?;
         let mut state = self.state.lock().await;
-        let pool = self.storage.pool(request.pool.as_deref())?;
+        let pool = self.storage.pool(request.pool.as_deref()).map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume: request.name };
         let taken = state.config.shares.iter().any(|s| s.name.eq_ignore_ascii_case(&name.volume));
         if request.share && taken {
@@ -668,11 +664,11 @@ impl Daemon {
             other => other,
         };
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(name).await?;
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
         match request {
             KeysRequest::Unlock { secret } => {
-                pool.unlock(&volume, keys::secret_of(secret)?).await?;
+                pool.unlock(&volume, secret_of(secret).map_err(as_failure)?).await.map_err(as_failure)?;
                 self.apply_shares(&mut state).await;
                 let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == of).cloned().collect();
                 self.mount_those_of_file(&[], &mounts).await;
@@ -682,7 +678,7 @@ impl Daemon {
                     let anyway = format!("larder volume lock {name} --force");
                     self.check_unused(&pool, &of, "lock it", anyway).await?;
                 }
-                if let Some(forgotten) = pool.forget_keys(&volume).await? {
+                if let Some(forgotten) = pool.forget_keys(&volume).await.map_err(as_failure)? {
                     self.detach(&mut state, &of).await;
                     drop(self.mounts.take_aside(&of));
                     let closed = pool.close_locked(&volume, forgotten).await;
@@ -691,23 +687,23 @@ impl Daemon {
                     }
                     // The schedule says from now on why it takes none.
                     self.snapshot_runs.wake();
-                    closed?;
+                    closed.map_err(as_failure)?;
                 }
             }
             other => {
                 let changed = pool.change_keys(&volume, other).await;
                 // Replicas get it at once (`replication.keys_follow`).
                 self.replication.wake();
-                return changed;
+                return changed.map_err(as_failure);
             }
         }
-        pool.keys_status(&volume).await
+        pool.keys_status(&volume).await.map_err(as_failure)
     }
 
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(name).await?;
-        let status = pool.set(&volume, &owner_quotas::numbered(&change, &state.config)?).await?;
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
+        let status = pool.set(&volume, &owner_quotas::numbered(&change, &state.config)?).await.map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         self.edit(&mut state, |editor| {
             editor.set_volume(&name, &change);
@@ -720,11 +716,11 @@ impl Daemon {
     /// Takes the shares and mounts of the volume away, then the volume. Unless forced to, not while a program uses a mount.
     pub(crate) async fn volume_destroy(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(name).await?;
-        if !pool.volumes().await?.iter().any(|v| v.name == volume) {
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
+        if !pool.volumes().await.map_err(as_failure)?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
-        pool.may_be_destroyed(&volume, request.with_snapshots).await?;
+        pool.may_be_destroyed(&volume, request.with_snapshots).await.map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         if !request.force {
             self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;
@@ -736,12 +732,12 @@ impl Daemon {
         .await?;
         self.mounts.remove_of(|mounted| *mounted == name).await;
         self.snapshot_runs.forget(|scheduled| *scheduled == name);
-        pool.destroy(&name.volume).await
+        pool.destroy(&name.volume).await.map_err(as_failure)
     }
 
     pub(crate) async fn mount(&self, request: MountRequest) -> Result<MountStatus, Failure> {
         let (pool, volume) = match &request.volume {
-            Some(name) => self.storage.find(name).await?,
+            Some(name) => self.storage.find(name).await.map_err(as_failure)?,
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
@@ -766,12 +762,12 @@ impl Daemon {
 
     async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
         let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
-        let files = self.storage.files(&wanted.volume).await?;
+        let files = self.storage.files(&wanted.volume).await.map_err(as_failure)?;
         let mut options = MountOptions { source: wanted.volume.to_string(), ..options };
         if let Some(snapshot) = &wanted.snapshot {
             let name = format!("{}@{snapshot}", wanted.volume);
-            let found = self.storage.volume(&wanted.volume).await?.snapshot_root(snapshot).await;
-            options.top = found.map_err(|error| snapshots::failure(&name, &error))?.id.ino;
+            let found = self.storage.volume(&wanted.volume).await.map_err(as_failure)?.snapshot_root(snapshot).await;
+            options.top = found.map_err(|error| translate::snapshot_failure(&name, &error))?.id.ino;
             options.read_only = true;
             options.source = name;
         }
@@ -790,10 +786,10 @@ impl Daemon {
         faults
     }
 
-    async fn only_volume(&self) -> Result<(std::sync::Arc<OpenPool>, String), Failure> {
-        let volumes = self.storage.volumes().await?;
+    async fn only_volume(&self) -> Result<(std::sync::Arc<Store>, String), Failure> {
+        let volumes = self.storage.volumes().await.map_err(as_failure)?;
         match volumes.as_slice() {
-            [one] => Ok((self.storage.pool(Some(&one.pool))?, one.name.clone())),
+            [one] => Ok((self.storage.pool(Some(&one.pool)).map_err(as_failure)?, one.name.clone())),
             [] => Err(Failure::not_found("there is no volume").action("make one with: larder volume create NAME")),
             many => {
                 let names: Vec<String> = many.iter().map(|v| format!("{}/{}", v.pool, v.name)).collect();
@@ -846,7 +842,7 @@ impl Daemon {
         }
         self.mounts.remove_of(|_| true).await;
         self.keep_record_at_last().await;
-        self.storage.close().await
+        self.storage.close().await.map_err(as_failure)
     }
 }
 
@@ -860,9 +856,9 @@ fn with_faults(mut list: Vec<PoolStatus>, state: &State) -> Vec<PoolStatus> {
 }
 
 /// Opens a pool with its volumes.
-pub(crate) async fn open_pool(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failure> {
+pub(crate) async fn open_pool(options: OpenOptions, memory: ByteSize) -> Result<Store, Failure> {
     let pool = Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
-    OpenPool::start(pool, memory).await
+    Store::start(pool, memory).await.map_err(as_failure)
 }
 
 /// Opens a pool of the configuration in this data folder.
@@ -872,7 +868,7 @@ pub(crate) async fn open_configured(
     force: bool,
     degraded: bool,
     memory: ByteSize,
-) -> Result<OpenPool, Failure> {
+) -> Result<Store, Failure> {
     let memory_of_lives = last_lives::Remembered::of(data);
     let mut options = OpenOptions {
         force,
@@ -957,17 +953,17 @@ fn is_configured(config: &Config, data: &Path, name: &str, id: &str) -> bool {
 /// A new volume belongs to whoever runs larder; like /tmp, everybody may write into its top folder and
 /// nobody may remove what is another's there.
 pub(crate) async fn create_volume(
-    pool: &OpenPool,
+    pool: &Store,
     name: &str,
     change: &VolumeChange,
     encrypt: Option<Encrypt>,
 ) -> Result<VolumeStatus, Failure> {
     use larder_fs::{Cred, Ino, SetAttr};
     check_name(name).map_err(Failure::invalid)?;
-    let status = pool.create(name, change, encrypt).await?;
+    let status = pool.create(name, change, encrypt).await.map_err(as_failure)?;
     let (uid, gid) = machine::owner();
     let set = SetAttr { mode: Some(0o1777), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-    let volume = pool.volume(name).await?;
+    let volume = pool.volume(name).await.map_err(as_failure)?;
     volume
         .setattr(&Cred::root(), Ino::ROOT, set)
         .await

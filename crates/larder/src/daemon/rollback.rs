@@ -1,17 +1,12 @@
 //! Taking a volume back to a snapshot while the daemon serves it.
 //!
-//! - `rollback.saved_first`: what is there now is kept as a snapshot of its own, named in the answer, unless nothing changed since
-//!   the newest one. It goes again if the volume does not go back, also where the daemon is killed before that.
 //! - `rollback.nobody_uses_it`: its shares and mounts are taken away, then it goes back, then they return. Clients that have files open
 //!   get errors for those that were put back. Unless forced to, not while somebody writes, or a program uses a mount.
 
 use larder_api::{Failure, SnapshotsStatus};
-use larder_fs::FsError;
 
 use super::Daemon;
-use super::snapshots;
-use super::storage::OpenPool;
-use super::uses::Patience;
+use super::translate::as_failure;
 use crate::config::VolumeName;
 
 impl Daemon {
@@ -23,9 +18,9 @@ impl Daemon {
         force: bool,
     ) -> Result<SnapshotsStatus, Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(name).await?;
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
         let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
-        pool.may_go_back(&volume, snapshot, destroy_later).await?;
+        pool.may_go_back(&volume, snapshot, destroy_later).await.map_err(as_failure)?;
         if !force {
             let anyway = format!("larder snap rollback {of}@{snapshot} --force");
             self.check_unused(&pool, &of, "go back", anyway).await?;
@@ -34,99 +29,14 @@ impl Daemon {
         if saved.is_err() {
             self.mount_again(&of, &of).await;
         }
-        let saved = saved?;
+        let saved = saved.map_err(as_failure)?;
         self.close_doors(&mut state, &pool, &of).await;
         let went = pool.go_back(&volume, snapshot).await;
         if went.is_err() {
             pool.drop_saved(&volume, saved.as_deref()).await;
         }
         self.open_doors(&mut state, &pool, &of, &of).await;
-        went?;
-        pool.gone_back(&volume, snapshot, destroy_later, saved).await
-    }
-}
-
-impl OpenPool {
-    /// All of it, for a command that works on the disks itself.
-    pub(crate) async fn roll_back(
-        &self,
-        volume: &str,
-        snapshot: &str,
-        destroy_later: bool,
-    ) -> Result<SnapshotsStatus, Failure> {
-        self.may_go_back(volume, snapshot, destroy_later).await?;
-        let saved = self.save_before(volume).await?;
-        let went = self.go_back(volume, snapshot).await;
-        if went.is_err() {
-            self.drop_saved(volume, saved.as_deref()).await;
-        }
-        went?;
-        self.gone_back(volume, snapshot, destroy_later, saved).await
-    }
-
-    /// Whether there is such a snapshot, and those that are to go may.
-    async fn may_go_back(&self, volume: &str, snapshot: &str, destroy_later: bool) -> Result<(), Failure> {
-        let infos = self.volume(volume).await?.snapshots();
-        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
-        let place = infos.iter().position(|info| info.name == snapshot);
-        let place = place.ok_or_else(|| snapshots::failure(&full(snapshot), &FsError::NotFound))?;
-        let held = infos[place + 1..].iter().find(|info| destroy_later && !info.holds.is_empty());
-        held.map_or(Ok(()), |held| Err(snapshots::failure(&full(&held.name), &FsError::Busy("held"))))
-    }
-
-    /// `rollback.saved_first`
-    async fn save_before(&self, volume: &str) -> Result<Option<String>, Failure> {
-        let open = self.volume(volume).await?;
-        if !open.changed_since_snapshot() {
-            return Ok(None);
-        }
-        let name = snapshots::free_name_after(&open, "before-rollback-");
-        let taken = open.save_before_rollback(&name).await;
-        taken.map_err(|error| snapshots::failure(&format!("{}/{volume}@{name}", self.name), &error))?;
-        Ok(Some(name))
-    }
-
-    /// Where the volume is as it was, the snapshot goes that nobody was told of.
-    async fn drop_saved(&self, volume: &str, saved: Option<&str>) {
-        let (Some(saved), Ok(open)) = (saved, self.volume_anyway(volume).await) else { return };
-        if let Err(error) = open.drop_saved().await {
-            tracing::warn!("the snapshot {}/{volume}@{saved} stays for now: {error}", self.name);
-        }
-    }
-
-    async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), Failure> {
-        let patience = Patience::new();
-        loop {
-            match self.registry.roll_back(volume, snapshot).await {
-                Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
-                went => {
-                    let full = format!("{}/{volume}@{snapshot}", self.name);
-                    return went.map_err(|error| match error {
-                        FsError::Busy(_) => self.still_in_use(volume, "it did not go back"),
-                        error => snapshots::failure(&full, &error),
-                    });
-                }
-            }
-        }
-    }
-
-    async fn gone_back(
-        &self,
-        volume: &str,
-        snapshot: &str,
-        destroy_later: bool,
-        saved: Option<String>,
-    ) -> Result<SnapshotsStatus, Failure> {
-        let open = self.volume(volume).await?;
-        let later = open.snapshots().into_iter().skip_while(|info| info.name != snapshot).skip(1);
-        let later = later.filter(|info| destroy_later && saved.as_ref() != Some(&info.name));
-        for info in later {
-            let destroyed = open.destroy_snapshot(&info.name).await;
-            destroyed.map_err(|error| snapshots::failure(&format!("{}/{volume}@{}", self.name, info.name), &error))?;
-        }
-        let mut status = self.snapshots(volume).await?;
-        status.concerned = vec![snapshot.to_owned()];
-        status.saved_as = saved;
-        Ok(status)
+        went.map_err(as_failure)?;
+        pool.gone_back(&volume, snapshot, destroy_later, saved).await.map_err(as_failure)
     }
 }

@@ -1,127 +1,36 @@
-//! Encrypting a volume that is there, and giving an encrypted one a new key, while it is served.
-//!
-//! ```text
-//! doors closed -> keyring and mark (`Registry::begin_sealing`) -> doors open -> passes over the objects -> old keys forgotten, mark gone
-//! ```
-//!
-//! The passes themselves: [`super::passes`].
+//! Encrypting a volume that is there, and giving an encrypted one a new key, while it is served: its doors are closed meanwhile.
 
 use std::sync::Arc;
 
-use larder_api::{Encrypt, Failure, FailureKind, KeysStatus, Rekey};
-use larder_crypt::{Keyring, Keys};
-use larder_fs::{FsError, FsResult};
-use larder_volume::{Sealing, VolumeInfo};
-use object_store::{ObjectStore, PutMode};
-use uuid::Uuid;
+use larder_api::{Encrypt, Failure, KeysStatus, Rekey};
+use larder_keep::Store;
+use larder_keep::sealing::NewKeys;
+use larder_volume::Sealing;
 
 use super::Daemon;
-use super::keyrings::{self, RECOVERY_SLOT, Unlocked, add_recovery, failure, secret_of, slowly};
-use super::passes::Work;
-use super::storage::OpenPool;
-use super::uses::Patience;
+use super::translate::as_failure;
 use crate::config::VolumeName;
-
-/// What a keyring becomes while its volume is closed.
-struct NewKeys {
-    ring: Keyring,
-    keys: Keys,
-    mode: PutMode,
-    recovery: Option<String>,
-}
-
-impl NewKeys {
-    async fn store(self, store: Arc<dyn ObjectStore>, unlocked: Arc<Unlocked>, id: Uuid) -> FsResult<()> {
-        let written = keyrings::write_keyring(&*store, id, &self.ring, self.mode).await;
-        written.map_err(|failure| FsError::Io(failure.message.into()))?;
-        unlocked.put(id, Arc::new(self.keys));
-        Ok(())
-    }
-}
-
-impl OpenPool {
-    async fn info(&self, name: &str) -> Result<VolumeInfo, Failure> {
-        let infos = self.registry.list().await.map_err(|error| self.failure(name, &error))?;
-        infos.into_iter().find(|info| info.name == name).ok_or_else(|| self.failure(name, &FsError::NotFound))
-    }
-
-    /// Goes on with the work on a volume whose keys are there (`passes.resumed_by_unlocking`).
-    pub(super) fn go_on_sealing(&self, info: &VolumeInfo) {
-        if let (Some(_), Some(keys)) = (info.sealing, self.unlocked.of(info.id)) {
-            self.passes.go_on(Work::new(&self.name, info, &self.registry, self.store(), keys));
-        }
-    }
-
-    /// The keys of a volume that is not encrypted yet.
-    async fn first_keys(&self, name: &str, encrypt: Encrypt) -> Result<NewKeys, Failure> {
-        if self.info(name).await?.sealed {
-            return Err(Failure::new(FailureKind::Exists, format!("the volume '{}/{name}' is encrypted already", self.name))
-                .action(format!("see how far it is with: larder volume key list {name}; give it a new key with: larder volume rekey {name}")));
-        }
-        let (ring, master, recovery) = keyrings::new_keyring(encrypt).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
-        Ok(NewKeys { ring, keys, mode: PutMode::Overwrite, recovery })
-    }
-
-    async fn next_keys(&self, name: &str, rekey: Rekey) -> Result<NewKeys, Failure> {
-        let (info, ring, version) = self.sealed(name).await?;
-        if self.is_locked(&info) {
-            return Err(keyrings::locked(&format!("{}/{name}", self.name)));
-        }
-        let cipher = rekey.cipher.as_deref().map(keyrings::cipher_named).transpose()?;
-        let secrets = rekey.secrets.into_iter().map(secret_of).collect::<Result<Vec<_>, _>>()?;
-        let new = move || {
-            let (mut ring, master) = ring.rekeyed(&secrets, &rekey.drop, cipher, keyrings::now())?;
-            let recovery =
-                rekey.new_recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT, false)).transpose()?;
-            Ok((ring, master, recovery))
-        };
-        let (ring, master, recovery) = slowly(new).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
-        Ok(NewKeys { ring, keys, mode: PutMode::Update(version), recovery })
-    }
-
-    /// Closes the volume as soon as nobody uses it, and opens it with its new keys.
-    async fn change_over(&self, name: &str, sealing: Sealing, new: NewKeys) -> Result<(), Failure> {
-        let id = self.info(name).await?.id;
-        let patience = Patience::new();
-        let mut new = Some(new);
-        loop {
-            // It is taken at most once: an error that comes before leaves it.
-            let keyring = async {
-                let Some(new) = new.take() else { return Err(FsError::Busy("the keys are being changed")) };
-                new.store(self.store(), Arc::clone(&self.unlocked), id).await
-            };
-            let begun = self.registry.begin_sealing(name, sealing, keyring).await;
-            match begun {
-                Err(FsError::Busy(_)) if new.is_some() && patience.is_left() => patience.pause().await,
-                Err(FsError::Busy(_)) => return Err(self.still_in_use(name, "it is as it was")),
-                begun => return begun.map(drop).map_err(|error| self.failure(name, &error)),
-            }
-        }
-    }
-}
 
 impl Daemon {
     /// Lets the volume begin to be encrypted.
     pub(crate) async fn encrypt(&self, name: &str, encrypt: Encrypt, force: bool) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.find(name).await?;
-        let new = pool.first_keys(&volume, encrypt).await?;
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
+        let new = pool.first_keys(&volume, encrypt).await.map_err(as_failure)?;
         self.seal_anew(&pool, &volume, Sealing::Encrypt, new, force).await
     }
 
     /// Lets a new key of the volume replace those of before.
     pub(crate) async fn rekey(&self, name: &str, rekey: Rekey) -> Result<KeysStatus, Failure> {
-        let (pool, volume) = self.storage.find(name).await?;
+        let (pool, volume) = self.storage.find(name).await.map_err(as_failure)?;
         let force = rekey.force;
-        let new = pool.next_keys(&volume, rekey).await?;
+        let new = pool.next_keys(&volume, rekey).await.map_err(as_failure)?;
         self.seal_anew(&pool, &volume, Sealing::Rekey, new, force).await
     }
 
     /// Takes the shares and mounts of the volume away, changes its keys, and serves it again.
     async fn seal_anew(
         &self,
-        pool: &Arc<OpenPool>,
+        pool: &Arc<Store>,
         volume: &str,
         sealing: Sealing,
         new: NewKeys,
@@ -142,11 +51,7 @@ impl Daemon {
             // Also where the change was cut off: there may be little to do, and it ends the mark.
             pool.go_on_sealing(&info);
         }
-        changed?;
-        Ok(KeysStatus { recovery_key: recovery, ..pool.keys_status(volume).await? })
+        changed.map_err(as_failure)?;
+        Ok(KeysStatus { recovery_key: recovery, ..pool.keys_status(volume).await.map_err(as_failure)? })
     }
 }
-
-#[cfg(test)]
-#[path = "sealing_tests.rs"]
-mod tests;

@@ -22,6 +22,8 @@ use std::time::Duration;
 use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::Seat;
 use larder_fs::{FsError, FsResult};
+use larder_keep::uses::Patience;
+use larder_keep::{KeepError, Store};
 use larder_store::OwnerRecord;
 use larder_volume::{Handover, HandoverStage, Seated};
 use tokio::sync::OwnedMutexGuard;
@@ -29,8 +31,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::followed::Sight;
-use super::storage::{OpenPool, Storage};
-use super::uses::Patience;
+use super::translate::as_failure;
 use super::{Daemon, State};
 use crate::config::VolumeName;
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 
 /// A volume on its way to another machine. One at a time.
 pub(crate) struct Handing {
-    pool: Arc<OpenPool>,
+    pool: Arc<Store>,
     name: VolumeName,
     id: Uuid,
     to: Seat,
@@ -134,44 +135,6 @@ fn resolve(text: &str, own: &Seat, seats: &[(Seat, OwnerRecord)]) -> Result<(Sea
     Ok((seat.clone(), owner.machine.name.clone()))
 }
 
-impl OpenPool {
-    async fn seated(&self, id: Uuid) -> FsResult<Seated> {
-        let all = self.registry.seated().await?;
-        all.into_iter().find(|one| one.info.id == id).ok_or(FsError::NotFound)
-    }
-
-    /// Whether a machine at another seat of the store has the volume.
-    pub(super) async fn is_elsewhere(&self, volume: &str) -> bool {
-        !self.is_read_only()
-            && self.registry.has_seats()
-            && self
-                .registry
-                .seated()
-                .await
-                .is_ok_and(|all| all.iter().any(|one| one.info.name == volume && one.seat != *self.registry.seat()))
-    }
-
-    /// Volumes of the store that machines at other seats have, by name and seat.
-    pub(crate) async fn elsewhere(&self) -> Result<Vec<(String, Seat)>, Failure> {
-        if !self.registry.has_seats() || self.is_read_only() {
-            return Ok(Vec::new());
-        }
-        let all = self.registry.seated().await.map_err(|error| self.failure("", &error))?;
-        let others = all.into_iter().filter(|one| one.seat != *self.registry.seat());
-        Ok(others.map(|one| (one.info.name, one.seat)).collect())
-    }
-}
-
-impl Storage {
-    /// Whether a machine at another seat of its store has the volume.
-    pub(super) async fn is_elsewhere(&self, name: &str) -> bool {
-        match self.named(name) {
-            Ok((pool, volume)) => pool.is_elsewhere(&volume).await,
-            Err(_) => false,
-        }
-    }
-}
-
 impl Handing {
     fn again(&self) -> String {
         format!("larder volume move {} {}", self.name, self.to)
@@ -204,7 +167,7 @@ impl Handing {
     }
 
     fn failure(&self, error: &FsError) -> Failure {
-        self.pool.failure(&self.name.volume, error)
+        as_failure(self.pool.failure(&self.name.volume, error))
     }
 
     /// Closes the volume and gives it away. Whether it is the other's now (`handing.known_before_open`).
@@ -231,7 +194,7 @@ impl Handing {
         };
         match (seat == *self.pool.registry.seat(), failed) {
             (false, _) => Ok(true),
-            (true, FsError::Busy(_)) => Err(self.pool.still_in_use(&self.name.volume, "it stays here")),
+            (true, FsError::Busy(_)) => Err(as_failure(self.pool.still_in_use(&self.name.volume, "it stays here"))),
             (true, error) => Err(self.failure(&error)),
         }
     }
@@ -287,7 +250,7 @@ impl Daemon {
     }
 
     async fn plan_handing(&self, request: &VolumeMove, alone: OwnedMutexGuard<()>) -> Result<Handing, Failure> {
-        let (pool, volume) = self.storage.named(&request.volume)?;
+        let (pool, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         let Some(bucket) = pool.bucket().filter(|_| !pool.is_read_only()) else {
             return Err(Failure::invalid(format!("'{name}' is not in a store that this machine writes")).action(
@@ -304,11 +267,11 @@ impl Daemon {
                 .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"));
         }
         let own = pool.registry.seat();
-        let seats = bucket.seats().await?;
+        let seats = bucket.seats().await.map_err(as_failure)?;
         let (to, machine) = resolve(&request.to, own, &seats)?;
-        let all = pool.registry.seated().await.map_err(|error| pool.failure(&name.volume, &error))?;
+        let all = pool.registry.seated().await.map_err(|error| as_failure(pool.failure(&name.volume, &error)))?;
         let Some(seated) = all.into_iter().find(|one| one.info.name == name.volume) else {
-            return Err(pool.failure(&name.volume, &FsError::NotFound));
+            return Err(as_failure(pool.failure(&name.volume, &FsError::NotFound)));
         };
         if to == *own {
             return Err(match seated.seat == *own {
@@ -391,7 +354,7 @@ impl Daemon {
 
     // ---------------------------------------------------------------------------------------- taker
 
-    async fn look_at_seats(&self, pool: &Arc<OpenPool>, watch: &mut Watch) -> FsResult<()> {
+    async fn look_at_seats(&self, pool: &Arc<Store>, watch: &mut Watch) -> FsResult<()> {
         let version = pool.registry.version().await?;
         if version == watch.version {
             return Ok(());
@@ -454,15 +417,15 @@ impl Daemon {
     }
 
     /// Serves a volume that is this machine's now.
-    async fn take_volume(&self, pool: &Arc<OpenPool>, name: &VolumeName, id: Uuid) -> FsResult<()> {
+    async fn take_volume(&self, pool: &Arc<Store>, name: &VolumeName, id: Uuid) -> FsResult<()> {
         let mut state = self.state.lock().await;
         self.apply(&mut state).await;
         let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == *name).cloned().collect();
         let missing: Vec<_> = mounts.into_iter().filter(|mount| !self.mounts.is_mounted(&mount.dir)).collect();
         let fault = match pool.volume(&name.volume).await {
             Ok(_) => None,
-            Err(failure) if failure.kind == FailureKind::Locked => None,
-            Err(failure) => Some(failure.message),
+            Err(KeepError::Locked(_)) => None,
+            Err(error) => Some(error.into_words().message),
         };
         match &fault {
             None => tracing::info!("'{name}' was handed over to this machine, and is served here from now on"),

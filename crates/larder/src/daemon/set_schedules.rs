@@ -3,6 +3,7 @@
 use larder_api::{Failure, ScrubSchedule, SnapshotSchedule, SnapshotScheduleSet};
 
 use super::Daemon;
+use super::translate::as_failure;
 use crate::config::{Schedule, VolumeName};
 
 impl Daemon {
@@ -11,7 +12,7 @@ impl Daemon {
         request: SnapshotScheduleSet,
     ) -> Result<Vec<SnapshotSchedule>, Failure> {
         let mut state = self.state.lock().await;
-        let (pool, volume) = self.storage.find(&request.volume).await?;
+        let (pool, volume) = self.storage.find(&request.volume).await.map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         self.edit(&mut state, |editor| {
             editor.set_snapshots(&name, request.keep);
@@ -31,7 +32,7 @@ impl Daemon {
     pub(crate) async fn scrub_schedule_set(&self, request: ScrubSchedule) -> Result<Vec<ScrubSchedule>, Failure> {
         let schedule = Schedule::parse(&request.schedule).map_err(Failure::invalid)?;
         let mut state = self.state.lock().await;
-        let pool = self.storage.pool(Some(&request.pool))?;
+        let pool = self.storage.pool(Some(&request.pool)).map_err(as_failure)?;
         if !pool.has_disks() {
             return Err(Failure::invalid(format!("'{}' is in a bucket, which is not scrubbed", pool.name)));
         }

@@ -37,7 +37,7 @@ impl Daemon {
         let Ok(open) = self.storage.pool(Some(pool)) else { return };
         self.storage.remove(pool);
         if let Err(failure) = open.close().await {
-            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message);
+            tracing::warn!(%pool, "the pool of a set-up that failed was not closed: {}", failure.message());
         }
     }
 }

@@ -8,6 +8,7 @@ use larder_files::Files;
 use larder_files::audit::FileActs;
 use larder_files::guard::GuardMode;
 use larder_fs::{FsError, Ino};
+use larder_keep::Storage;
 use larder_people::{NtHash, Share, User};
 use larder_serve::nfs::{Export, Older, Owners};
 use larder_serve::share::ServedShare;
@@ -15,8 +16,8 @@ use larder_serve::share::ServedShare;
 use super::Secrets;
 use super::doors::{ORIGIN_NFS, ORIGIN_SFTP, ORIGIN_WEBDAV};
 use super::servers::Servers;
-use super::storage::Storage;
 use super::tokens::Tokens;
+use super::translate::as_failure;
 use super::watch::Watch;
 use crate::config::edit::Editor;
 use crate::config::share::{TimeMachine, audit_words, guard_word};
@@ -102,8 +103,8 @@ pub(super) fn rules(share: &ShareConfig, files: &Files) -> Arc<Share> {
 /// The tree of a share and the folder in it.
 pub(super) async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
     let Some(volume) = &share.volume else { return found_on_host(share, storage).await };
-    let files = storage.files(volume).await?;
-    match super::sharing::root_of(&storage.volume(volume).await?, &share.folder).await {
+    let files = storage.files(volume).await.map_err(as_failure)?;
+    match super::sharing::root_of(&storage.volume(volume).await.map_err(as_failure)?, &share.folder).await {
         Ok(root) => Ok((files, root.id.ino)),
         Err(FsError::NotFound | FsError::NotDirectory) => {
             Err(Failure::not_found(format!("there is no folder '{}' in {volume}", share.folder)))

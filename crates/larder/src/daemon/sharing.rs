@@ -5,6 +5,7 @@ use larder_fs::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr};
 use larder_volume::Volume;
 
 use super::known::{no_such_group, no_such_user};
+use super::translate::as_failure;
 use super::{Daemon, State, shares, translate};
 use crate::config::edit::Editor;
 use crate::config::group::GROUP_SIGN;
@@ -281,11 +282,11 @@ impl Daemon {
             return self.share_added(&mut state, share).await;
         }
         let (pool, volume) = match &request.volume {
-            Some(name) => self.storage.find(name).await?,
+            Some(name) => self.storage.find(name).await.map_err(as_failure)?,
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let volume = pool.volume(&name.volume).await?;
+        let volume = pool.volume(&name.volume).await.map_err(as_failure)?;
         let share = new_share(&request, Some(name.clone()), &state.config)?;
         make_folder(&volume, &share, &state.config)
             .await

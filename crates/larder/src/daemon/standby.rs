@@ -8,15 +8,16 @@
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
+use larder_keep::journal_place::JournalPlace;
+use larder_keep::missing::waiting;
 use larder_pool::{OpenOptions, Pool};
 use larder_store::{Beating, Bucket, Owner, Watched};
 
 use super::Daemon;
-use super::bucket::{bucket_failure, this_machine};
-use super::journal_place::JournalPlace;
-use crate::config::{Config, PoolConfig, StoreConfig};
+use super::bucket::this_machine;
+use super::translate::bucket_failure;
+use crate::config::{Config, PoolConfig, StoreSettings};
 use crate::folder::DataFolder;
-use crate::missing::waiting;
 use crate::times;
 
 /// A standby takes what was given back within its next look, every 2 s.
@@ -51,7 +52,7 @@ pub(crate) async fn stand_by(config: &Config, folder: &DataFolder) -> Result<Opt
 }
 
 /// What this machine acknowledged as the owner before, and perhaps never got into the bucket.
-async fn keep_what_waits(config: &Config, store: &StoreConfig) {
+async fn keep_what_waits(config: &Config, store: &StoreSettings) {
     let Some(pool) = config.pools.iter().find(|pool| store.journal.as_ref() == Some(&pool.name)) else { return };
     let options = OpenOptions { name: Some(pool.name.clone()), ..OpenOptions::new(pool.disks.clone()) };
     let open = match Pool::open(options).await {
@@ -69,7 +70,7 @@ async fn keep_what_waits(config: &Config, store: &StoreConfig) {
     }
 }
 
-fn say(store: &StoreConfig, url: &str, watched: &Watched) {
+fn say(store: &StoreSettings, url: &str, watched: &Watched) {
     let seat = store.seat.name().map(|name| format!(" --seat {name}")).unwrap_or_default();
     let store = &store.name;
     let (owner, epoch) = (&watched.machine.name, watched.epoch);
@@ -103,7 +104,7 @@ pub(crate) struct Asked {
 
 impl Daemon {
     /// The place in the pool whose journal answers for a store.
-    pub(super) fn journal_place(&self, store: &StoreConfig, pool: &str) -> Result<JournalPlace, Failure> {
+    pub(super) fn journal_place(&self, store: &StoreSettings, pool: &str) -> Result<JournalPlace, Failure> {
         let closed = |why: &str| {
             Failure::new(
                 FailureKind::Unavailable,

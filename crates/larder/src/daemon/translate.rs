@@ -1,272 +1,53 @@
-//! From the words of the layers below to those of the API, and their errors to failures that a person can act on.
+//! Errors of the crates below as failures of the API, in the one place where that is done; and pools that are not open, in the
+//! place of their status.
 
 use std::fmt;
 
-use larder_api::{
-    DiskStatus, Failure, FailureKind, PoolChange, PoolChangePlan, PoolEvent, PoolHistory, PoolListed, PoolMoving,
-    PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
-};
-use larder_fs::{Contents, FsError, StatFs};
-use larder_pool::{Change, DiskState, PoolError, PoolState};
-use larder_volume::{Properties, SyncMode, VolumeInfo};
+use larder_api::{DiskStatus, Failure, FailureKind, PoolListed, PoolStatus};
+use larder_fs::FsError;
+pub(crate) use larder_keep::translate::{found_pool, history, pool_status};
+use larder_keep::{KeepError, snapshot_words, translate};
+use larder_pool::{Change, PoolError};
+use larder_store::BucketError;
 
-use super::owner_quotas;
-
-/// The pool's errors say the way out themselves; their causes follow.
-pub(crate) fn pool_failure(error: &PoolError) -> Failure {
-    let kind = match error {
-        PoolError::Locked { .. } | PoolError::InUse { .. } => FailureKind::Busy,
-        PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => FailureKind::Exists,
-        PoolError::NoPool(_) | PoolError::NoFolder(_) => FailureKind::NotFound,
-        PoolError::BadName(_)
-        | PoolError::TooFewDisks { .. }
-        | PoolError::TooManyDisks { .. }
-        | PoolError::BadWidth { .. }
-        | PoolError::SameDisk(..)
-        | PoolError::SeveralPools(_) => FailureKind::Invalid,
-        PoolError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => FailureKind::Denied,
-        _ => FailureKind::Unavailable,
+/// The same words, and the kind that scripts see.
+pub(crate) fn as_failure(error: KeepError) -> Failure {
+    let kind = match &error {
+        KeepError::Invalid(_) => FailureKind::Invalid,
+        KeepError::NotFound(_) => FailureKind::NotFound,
+        KeepError::Exists(_) => FailureKind::Exists,
+        KeepError::Busy(_) => FailureKind::Busy,
+        KeepError::Locked(_) => FailureKind::Locked,
+        KeepError::Denied(_) => FailureKind::Denied,
+        KeepError::Unavailable(_) => FailureKind::Unavailable,
+        KeepError::Internal(_) => FailureKind::Internal,
     };
-    let failure = Failure::new(kind, chain(error));
-    match error {
-        PoolError::InUse { .. } => failure.action("if that host is gone for good, repeat the command with --force"),
-        PoolError::ChangesLost { pool, .. } => failure.action(format!(
-            "connect the disks that are missing and repeat the command; to see what is left, which changes nothing on them: larder recover --disk DIR... --list; if those disks are gone for good, give up what was written last (names, small files and changes of the last minutes of use) with: larder pool import --accept-loss {pool} DIR... (docs/recovery.md)",
-        )),
-        PoolError::TooManyLost { .. } => failure.action(
-            "connect the disks that are named and repeat the command; if they are gone for good, copy out what is left with: larder recover --disk DIR... --to DIR (docs/recovery.md)",
-        ),
-        PoolError::FewerDisks { .. } => failure.action(
-            "connect them and repeat the command; to look at what is here, which changes nothing: larder pool list DIR... and larder recover --disk DIR... --list; if they are gone for good, go on without them with: larder pool import --degraded DIR... (docs/recovery.md)",
-        ),
-        PoolError::SeveralPools(_) => failure.action("say which: larder pool import --pool ID DIR..."),
-        PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
-        _ => failure,
-    }
+    let words = error.into_words();
+    Failure { kind, message: words.message, action: words.action }
 }
 
-/// An error with its causes, each said once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(&format!(": {more}"));
-        }
-        cause = error.source();
-    }
-    text
+pub(crate) fn pool_failure(error: &PoolError) -> Failure {
+    as_failure(translate::pool_error(error))
 }
-
-/// The advice for a volume that cannot be read.
-const LOOK_OR_RECOVER: &str = "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR";
 
 pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failure {
-    let kind = match error {
-        FsError::NotFound => FailureKind::NotFound,
-        FsError::Exists => FailureKind::Exists,
-        FsError::Busy(_) => FailureKind::Busy,
-        FsError::Access | FsError::NotPermitted => FailureKind::Denied,
-        FsError::Invalid(_) | FsError::NameTooLong | FsError::Refused(_) => FailureKind::Invalid,
-        _ => FailureKind::Unavailable,
-    };
-    let failure = Failure::new(kind, format!("{what}: {error}"));
-    match error {
-        FsError::Io(_) | FsError::Poisoned(_) => failure.action(LOOK_OR_RECOVER),
-        FsError::Unsupported(_) => failure.action("install a newer larder"),
-        FsError::NoSpace(_) => failure.action("take other files off the filesystems of its disks, or enlarge them; where it is served still: delete something, or add a disk"),
-        _ => failure,
-    }
+    as_failure(translate::volume_error(what, error))
 }
 
-pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
-    let quiet = |text: String| (!text.is_empty()).then_some(text);
-    let well = status.action.is_empty() && status.state == PoolState::Online;
-    let places: Vec<u64> = status.disks.iter().map(|disk| disk.filesystem).collect();
-    let is_shared = |place: u64| place != 0 && places.iter().filter(|other| **other == place).count() > 1;
-    PoolStatus {
-        name: status.name,
-        id: status.id.to_string(),
-        layout: status.layout.to_string(),
-        state: pool_state(status.state).to_owned(),
-        status: if well { None } else { quiet(status.status) },
-        action: quiet(status.action),
-        scan: quiet(status.scan),
-        scrub: status.scrub.map(super::scrub::scrub_status),
-        damage: larder_api::Damage::default(),
-        total_bytes: status.total_bytes,
-        used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
-        available_bytes: status.available_bytes,
-        disks: status
-            .disks
-            .into_iter()
-            .map(|disk| DiskStatus { shares_room: is_shared(disk.filesystem), ..disk_status(disk) })
-            .collect(),
-        spares: status.spares,
-        moving: status.moving.map(moving),
-        notes: status.notes,
-    }
+pub(crate) fn bucket_failure(name: &str, error: &BucketError) -> Failure {
+    as_failure(larder_keep::bucket::bucket_error(name, error))
 }
 
-fn moving(moving: larder_pool::Moving) -> PoolMoving {
-    PoolMoving {
-        why: moving.why,
-        objects: moving.objects,
-        objects_done: moving.objects_done,
-        moved_bytes: moving.moved_bytes,
-        seconds: moving.seconds,
-        seconds_left: moving.seconds_left,
-        stuck: (!moving.stuck.is_empty()).then_some(moving.stuck),
-    }
+pub(crate) fn snapshot_failure(full: &str, error: &FsError) -> Failure {
+    as_failure(snapshot_words::snapshot_error(full, error))
 }
 
-pub(crate) fn change(change: PoolChange) -> Result<Change, Failure> {
-    let layout =
-        |text: String| text.parse().map_err(|e: larder_pool::ParseLayoutError| Failure::invalid(e.to_string()));
-    Ok(match change {
-        PoolChange::Add { disks, spare } => Change::Add { disks, spare },
-        PoolChange::Replace { old, new } => Change::Replace { old, new },
-        PoolChange::Remove { disk } => Change::Remove { disk },
-        PoolChange::Keep { disk } => Change::Keep { disk },
-        PoolChange::Offline { disk } => Change::Offline { disk },
-        PoolChange::Online { disk, discard } => Change::Online { disk, discard },
-        PoolChange::Rebalance { layout: new, width } => {
-            Change::Rebalance { layout: new.map(layout).transpose()?, width }
-        }
-    })
+pub(crate) fn has_clones(what: &str) -> Failure {
+    as_failure(snapshot_words::has_clones(what))
 }
 
-pub(crate) fn change_plan(plan: larder_pool::ChangePlan) -> PoolChangePlan {
-    let worth = |worth: larder_pool::Worth| PoolWorth {
-        layout: worth.layout.to_string(),
-        width: worth.width,
-        disks: worth.disks,
-        usable_bytes: worth.usable_bytes,
-        failures_survived: worth.failures_survived,
-    };
-    PoolChangePlan {
-        before: worth(plan.before),
-        after: worth(plan.after),
-        move_bytes: plan.move_bytes,
-        seconds: plan.seconds,
-        warnings: plan.warnings,
-        snapshots: Vec::new(),
-    }
-}
-
-fn pool_state(state: PoolState) -> &'static str {
-    match state {
-        PoolState::Online => "ONLINE",
-        PoolState::Degraded => "DEGRADED",
-        PoolState::Faulted => "FAULTED",
-    }
-}
-
-fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
-    let state = match disk.state {
-        DiskState::Online => "ONLINE",
-        DiskState::Resilvering => "RESILVERING",
-        DiskState::ReadOnly => "READONLY",
-        DiskState::Faulted => "FAULTED",
-        DiskState::Removed => "REMOVED",
-        DiskState::Missing => "MISSING",
-        DiskState::Offline => "OFFLINE",
-        DiskState::Diverged => "DIVERGED",
-    };
-    let mut notes: Vec<String> = Vec::new();
-    if disk.leaving {
-        notes.push("leaving".to_owned());
-    }
-    if disk.replaces.is_some() {
-        notes.push("taking another's place".to_owned());
-    }
-    if disk.full {
-        notes.push("full".to_owned());
-    }
-    if !disk.last_error.is_empty() {
-        notes.push(disk.last_error);
-    }
-    DiskStatus {
-        path: disk.path,
-        id: disk.id.to_string(),
-        state: state.to_owned(),
-        read_errors: disk.read_errors,
-        write_errors: disk.write_errors,
-        checksum_errors: disk.checksum_errors,
-        size_bytes: disk.size_bytes,
-        used_bytes: disk.used_bytes,
-        free_bytes: disk.free_bytes,
-        shares_room: false,
-        leaving: disk.leaving,
-        note: (!notes.is_empty()).then(|| notes.join("; ")),
-    }
-}
-
-pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs, Contents)>) -> VolumeStatus {
-    let contents = open.map(|(_, contents)| contents);
-    VolumeStatus {
-        pool: pool.to_owned(),
-        name: info.name.clone(),
-        id: info.id.to_string(),
-        record_bytes: info.properties.record_bytes,
-        compression: info.properties.compression.to_string(),
-        quota_bytes: info.properties.quota_bytes,
-        sync: match info.properties.sync {
-            SyncMode::Standard => "standard",
-            SyncMode::Relaxed => "relaxed",
-        }
-        .to_owned(),
-        used_bytes: contents.map(|c| c.data_bytes),
-        stored_bytes: contents.map(|c| c.stored_bytes),
-        compression_ratio: contents.filter(|c| c.stored_bytes > 0).map(ratio),
-        available_bytes: open.map(|(room, _)| room.available_bytes),
-        encryption: None,
-        locked: false,
-        sealing: None,
-        replica: info.replica,
-        copy: info.copy,
-        origin: info.origin.clone(),
-        recovery_key: None,
-        shared: None,
-    }
-}
-
-/// Rounded to hundredths.
-fn ratio(contents: Contents) -> f64 {
-    (contents.data_bytes as f64 / contents.stored_bytes as f64 * 100.0).round() / 100.0
-}
-
-/// `old` with what `change` names.
-pub(crate) fn changed(old: Properties, change: &VolumeChange) -> Result<Properties, Failure> {
-    let unknown = |what: &str, text: &str| Failure::invalid(format!("'{text}' is not a {what}"));
-    Ok(Properties {
-        record_bytes: change.record_bytes.unwrap_or(old.record_bytes),
-        compression: match &change.compression {
-            None => old.compression,
-            Some(text) => text.parse().map_err(Failure::invalid)?,
-        },
-        quota_bytes: match change.quota_bytes {
-            None => old.quota_bytes,
-            Some(0) => None,
-            Some(bytes) => Some(bytes),
-        },
-        sync: match change.sync.as_deref() {
-            None => old.sync,
-            Some("standard") => SyncMode::Standard,
-            Some("relaxed") => SyncMode::Relaxed,
-            Some(text) => return Err(unknown("sync mode", text)),
-        },
-        owner_quotas: owner_quotas::changed(old.owner_quotas, change)?,
-    })
-}
-
-pub(crate) fn history(pool: &str, events: Vec<larder_pool::Event>) -> PoolHistory {
-    let event = |event: larder_pool::Event| {
-        let larder_pool::Event { number, at_ms, kind, text } = event;
-        PoolEvent { number, at_ms, kind, text }
-    };
-    PoolHistory { pool: pool.to_owned(), events: events.into_iter().map(event).collect() }
+pub(crate) fn change(change: larder_api::PoolChange) -> Result<Change, Failure> {
+    translate::change(change).map_err(as_failure)
 }
 
 /// A pool of the configuration that could not be opened, in the place of its status.
@@ -315,37 +96,5 @@ pub(crate) fn unavailable_listed(name: &str, disks: Vec<std::path::PathBuf>) -> 
         used_bytes: 0,
         available_bytes: 0,
         disks,
-    }
-}
-
-/// A pool known from its labels alone.
-pub(crate) fn found_pool(found: larder_pool::FoundPool) -> PoolListed {
-    let state = match (found.importable, found.exported) {
-        (false, _) => "UNAVAIL",
-        (true, true) => "EXPORTED",
-        (true, false) => "IMPORTABLE",
-    };
-    PoolListed {
-        name: found.name,
-        id: found.id.to_string(),
-        layout: found.layout.to_string(),
-        state: state.to_owned(),
-        total_bytes: 0,
-        used_bytes: 0,
-        available_bytes: 0,
-        disks: found.disks.into_iter().map(|disk| disk.path).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_may_not_is_told_so() {
-        let error =
-            |kind: std::io::ErrorKind| PoolError::Io { what: "open", path: "/mnt/a".into(), source: kind.into() };
-        assert_eq!(pool_failure(&error(std::io::ErrorKind::PermissionDenied)).kind, FailureKind::Denied);
-        assert_eq!(pool_failure(&error(std::io::ErrorKind::NotFound)).kind, FailureKind::Unavailable);
     }
 }

@@ -15,6 +15,7 @@ use clap::Args;
 use futures::TryStreamExt;
 use larder_api::{Failure, FailureKind};
 use larder_base::log::LogEntry;
+use larder_keep::keyrings;
 use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
 use larder_store::{Bucket, BucketError, BucketUrl, ReadOnly, left_of_log};
 use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
@@ -23,8 +24,9 @@ use object_store::ObjectStore;
 use super::args::{Global, KeyArgs, Reach};
 use super::keys::secret;
 use super::reach::{Outcome, absolute};
-use crate::daemon::bucket::bucket_failure;
-use crate::daemon::{keys, translate};
+use crate::daemon::translate;
+use crate::daemon::translate::as_failure;
+use crate::daemon::translate::bucket_failure;
 use crate::render;
 use report::{Report, Summary};
 
@@ -185,7 +187,7 @@ pub(crate) async fn open_volume(
     let store = volumes::store_of(pool.store(), volume.id).await;
     let mut parts = SalvageParts { store, id: volume.id, entries, log_faults };
     // A registry that is lost does not say whether a volume is encrypted; its keyring does.
-    if volume.sealed || keys::keyring(&*parts.store, volume.id).await?.is_some() {
+    if volume.sealed || keyrings::keyring(&*parts.store, volume.id).await.map_err(as_failure)?.is_some() {
         unseal(&mut parts, volume, key).await?;
     }
     Ok(volumes::Salvage::open(parts).await)
@@ -194,12 +196,12 @@ pub(crate) async fn open_volume(
 /// Opens the store and the log of an encrypted volume.
 async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -> Result<(), Failure> {
     let label = volume.label();
-    let (ring, _) = keys::keyring(&*parts.store, volume.id).await?.ok_or_else(|| {
+    let (ring, _) = keyrings::keyring(&*parts.store, volume.id).await.map_err(as_failure)?.ok_or_else(|| {
         Failure::new(FailureKind::Unavailable, format!("the keyring of '{label}' is lost: nothing opens this volume"))
             .action("name all disks that can still be read, each with --disk DIR; other volumes are recovered with --volume NAME")
     })?;
-    let secret = keys::secret_of(secret(&label, key)?)?;
-    let opened = Arc::new(keys::keys_of(ring, secret).await?);
+    let secret = keyrings::secret_of(secret(&label, key)?).map_err(as_failure)?;
+    let opened = Arc::new(keyrings::keys_of(ring, secret).await.map_err(as_failure)?);
     let stream = volumes::log_stream(volume.id);
     let (entries, faults) = larder_crypt::log::open_entries(&opened, &stream, &parts.entries);
     parts.entries = entries;
@@ -207,8 +209,8 @@ async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -
     let beneath = larder_volume::Beneath { store: Arc::clone(&parts.store), log: None };
     // Without a registry nothing says whether all is sealed.
     let is_half = volume.half_sealed || volume.name.is_none();
-    let mixture = if is_half { keys::Mixture::HalfExact } else { keys::Mixture::Sealed };
-    let decorated = keys::decorated(volume.id, beneath, opened, mixture);
+    let mixture = if is_half { keyrings::Mixture::HalfExact } else { keyrings::Mixture::Sealed };
+    let decorated = keyrings::decorated(volume.id, beneath, opened, mixture);
     parts.store = decorated.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))?.store;
     Ok(())
 }

@@ -20,6 +20,8 @@ use std::time::Duration;
 use larder_api::{BoxRecoveryKey, ConfigHistory, ConfigVersion, ConfigVersionText, Failure, FailureKind, UserRole};
 use larder_base::hex;
 use larder_crypt::Secret;
+use larder_keep::Store;
+use larder_keep::keyrings;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -38,8 +40,7 @@ use contents::{Contents, Gathered, Writer};
 use own::Own;
 use versions::{Listed, Place};
 
-use super::storage::OpenPool;
-use super::{Daemon, keyrings};
+use super::Daemon;
 use crate::config::differences::differences;
 use crate::config::{Config, VolumeName};
 use crate::machine;
@@ -94,7 +95,7 @@ impl BoxRecord {
 }
 
 /// Which pool has which version.
-fn key_of(pool: &OpenPool) -> String {
+fn key_of(pool: &Store) -> String {
     match (pool.disk_pool(), pool.bucket()) {
         (Some(pool), _) => pool.id().to_string(),
         (None, Some(bucket)) => bucket.url().to_string(),
@@ -188,8 +189,8 @@ impl Daemon {
         let ring = digest(&own.keyring().encode());
         let wanted = [now.clone(), ring.clone()];
         let pools = self.storage.all();
-        let lacking = |pool: &&Arc<OpenPool>| !pool.is_read_only() && own.kept.get(&key_of(pool)) != Some(&wanted);
-        let lacking: Vec<Arc<OpenPool>> = pools.iter().filter(lacking).cloned().collect();
+        let lacking = |pool: &&Arc<Store>| !pool.is_read_only() && own.kept.get(&key_of(pool)) != Some(&wanted);
+        let lacking: Vec<Arc<Store>> = pools.iter().filter(lacking).cloned().collect();
         let Some(first) = lacking.first() else { return Ok(notes) };
         let keys = own.keys()?;
         let is_new = own.digest != now;
@@ -239,7 +240,7 @@ impl Daemon {
     /// The keyring before the version, and keyrings of former lives go last: what is there can be opened at every moment.
     async fn keep_in(
         &self,
-        pool: &OpenPool,
+        pool: &Store,
         own: &Own,
         keys: &Arc<larder_crypt::Keys>,
         (contents, wanted, has): (&Contents, &[String; 2], &[String; 2]),
@@ -304,7 +305,7 @@ impl Daemon {
     }
 
     /// The versions of this box in one pool, of all lives that it knows of.
-    async fn own_versions(&self, own: &Own, pool: &OpenPool) -> Result<Vec<Listed>, Failure> {
+    async fn own_versions(&self, own: &Own, pool: &Store) -> Result<Vec<Listed>, Failure> {
         let lives = lives(own);
         let all = versions::list(&*pool.store(), Some(own.id)).await?;
         Ok(all.into_iter().filter(|one| lives.contains(&one.place.life)).collect())
@@ -313,7 +314,7 @@ impl Daemon {
     async fn changes_since_last(
         &self,
         own: &Own,
-        pool: &OpenPool,
+        pool: &Store,
         keys: &Arc<larder_crypt::Keys>,
         now: &Gathered,
     ) -> Vec<String> {

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use larder_api::{Failure, FailureKind};
 use larder_base::{hex, wipe};
 use larder_crypt::{Cipher, Keyring, KeyringError, Keys, Master, Secret, Work};
+use larder_keep::keyrings::{self, RECOVERY_SLOT};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::keyrings::{self, RECOVERY_SLOT};
 use crate::config::edit::replace_file;
 
 pub(crate) const FILE: &str = "box.json";

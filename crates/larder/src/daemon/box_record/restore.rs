@@ -6,12 +6,13 @@
 //! - `restore.pools_stay`: pools are where they are now, whatever the version says of their disks.
 
 use larder_api::{ConfigApplied, ConfigApply, ConfigRestore, ConfigText, Failure, FailureKind};
+use larder_keep::keyrings;
 
 use super::Daemon;
 use super::contents::{Contents, Gathered, Writer};
 use crate::config::edit::Editor;
+use crate::daemon::Secrets;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, keyrings};
 
 impl Daemon {
     pub(crate) async fn restore_config(&self, asked: ConfigRestore) -> Result<ConfigApplied, Failure> {

@@ -18,6 +18,7 @@ use super::{Daemon, keyrings, own};
 use crate::config::VolumeName;
 use crate::config::edit::Editor;
 use crate::daemon::replication::Receiver;
+use crate::daemon::translate::as_failure;
 
 impl Daemon {
     /// Sends the newest version of this box to the machine that keeps a replica of one of its volumes, if it has not had it.
@@ -45,7 +46,7 @@ impl Daemon {
             return Ok(None);
         }
         let place = Place { box_id: own.id, life: own.life.id };
-        let store = self.storage.pool(Some(&volume.pool))?.store();
+        let store = self.storage.pool(Some(&volume.pool)).map_err(as_failure)?.store();
         let Some(sealed) = versions::raw(&*store, &place.version(own.newest)).await? else { return Ok(None) };
         if sealed.len() > SEALED_BYTES_MAX {
             return Err(Failure::invalid(format!("it has {} bytes, more than fit into a request", sealed.len())));
@@ -61,7 +62,7 @@ impl Daemon {
     }
 
     pub(crate) async fn receive_record(&self, name: &str, sent: SentRecord) -> Result<(), Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.named(name).map_err(as_failure)?;
         keep_beside(&pool, &volume, &sent).await
     }
 
@@ -71,8 +72,8 @@ impl Daemon {
         let secret = secret.ok_or_else(|| {
             Failure::invalid("the record of a box opens with the password of one of its owners, or its recovery key")
         })?;
-        let secret = Arc::new(keyrings::secret_of(secret)?);
-        let (pool, volume) = self.storage.find(&name).await?;
+        let secret = Arc::new(keyrings::secret_of(secret).map_err(as_failure)?);
+        let (pool, volume) = self.storage.find(&name).await.map_err(as_failure)?;
         let sent = read_beside(&pool, &volume).await?;
         let opened = open_sent(&sent, &secret).await?;
         let here = VolumeName { pool: pool.name.clone(), volume };

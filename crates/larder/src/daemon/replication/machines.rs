@@ -36,6 +36,7 @@ use crate::config::edit::Editor;
 use crate::config::{ReplicaConfig, VolumeName};
 use crate::daemon::Daemon;
 use crate::daemon::api::Refusal;
+use crate::daemon::translate::as_failure;
 
 /// Connections of machines with a right at the same time. A sender has one.
 const CONNECTIONS_MAX: usize = 32;
@@ -214,7 +215,7 @@ async fn answer(daemon: &Daemon, machine: &str, visit: &Visit, request: axum::ex
     }
     let pool = match daemon.storage.pool(Some(&name.pool)) {
         Ok(pool) => pool,
-        Err(failure) => return Refusal(failure).into_response(),
+        Err(failure) => return Refusal(as_failure(failure)).into_response(),
     };
     let of_stream = ReceiveSnapshot::path(&name.to_string());
     let is_stream = request.method() == ReceiveSnapshot::METHOD && path == of_stream;
@@ -278,7 +279,7 @@ impl Daemon {
 
     /// Makes a code for a machine that shall send into a replica.
     pub(crate) async fn accept_replica(&self, request: Accept) -> Result<Accepted, Failure> {
-        let (pool, volume) = self.storage.named(&request.replica)?;
+        let (pool, volume) = self.storage.named(&request.replica).map_err(as_failure)?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         let name = VolumeName::parse(&name.to_string()).map_err(Failure::invalid)?;
         let addr = self.servers.replication_addr().ok_or_else(|| {
@@ -287,7 +288,7 @@ impl Daemon {
             )
         })?;
         // A volume of its own says so.
-        pool.replica_state(&name.volume).await?;
+        pool.replica_state(&name.volume).await.map_err(as_failure)?;
         self.open_replica(&name, |replica| {
             replica.keep = request.keep.or(replica.keep);
             if let Some(bytes) = request.quota_bytes {

@@ -19,14 +19,17 @@ use larder_api::{
 };
 use larder_base::units::ByteSize;
 use larder_fs::FsError;
+use larder_keep::retention;
+use larder_keep::snapshot_words;
+use larder_keep::{Storage, Store};
 use larder_volume::Properties;
 use larder_volume::replica::ReceiveLimits;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::storage::{OpenPool, Storage};
-use super::{Daemon, retention, snapshots};
+use super::Daemon;
 use crate::config::{FILES_STAY_HERE, Place, ReplicateConfig, VolumeName, parse_limit};
+use crate::daemon::translate::as_failure;
 
 mod courier;
 pub(crate) mod door;
@@ -53,7 +56,9 @@ pub(crate) fn receiver(
     limits: ReceiveLimits,
 ) -> Result<Receiver, Failure> {
     match place {
-        Place::Here(name) => Ok(Receiver::Pool(storage.pool(Some(&name.pool))?, name.volume.clone(), limits)),
+        Place::Here(name) => {
+            Ok(Receiver::Pool(storage.pool(Some(&name.pool)).map_err(as_failure)?, name.volume.clone(), limits))
+        }
         Place::Ssh { login, port, replica } => {
             let way = ssh::Ssh { login: login.clone(), port: *port, replica: replica.clone() };
             Ok(Receiver::Daemon(Client::over(Arc::new(way)), replica.clone(), None))
@@ -82,22 +87,22 @@ pub(crate) struct Known<'a> {
 }
 
 /// Takes a snapshot if anything has changed since the newest.
-async fn take(pool: &OpenPool, volume: &str) -> Result<(), Failure> {
-    let open = pool.volume(volume).await?;
+async fn take(pool: &Store, volume: &str) -> Result<(), Failure> {
+    let open = pool.volume(volume).await.map_err(as_failure)?;
     if !open.changed_since_snapshot() {
         return Ok(());
     }
-    let name = retention::name_at(Utc::now()).unwrap_or_else(|| snapshots::free_name(&open));
+    let name = retention::name_at(Utc::now()).unwrap_or_else(|| snapshot_words::free_name(&open));
     let taken = match open.snapshot(&name).await {
-        Err(FsError::Exists) => open.snapshot(&snapshots::free_name(&open)).await,
+        Err(FsError::Exists) => open.snapshot(&snapshot_words::free_name(&open)).await,
         taken => taken,
     };
-    taken.map(drop).map_err(|error| pool.failure(volume, &error))
+    taken.map(drop).map_err(|error| as_failure(pool.failure(volume, &error)))
 }
 
 /// Brings one replica up to date without a daemon, and returns how many snapshots were sent.
 pub(crate) async fn once(storage: &Storage, request: &Replicate) -> Result<u64, Failure> {
-    let (pool, volume) = storage.named(&request.volume)?;
+    let (pool, volume) = storage.named(&request.volume).map_err(as_failure)?;
     let Some(to) = &request.to else {
         return Err(Failure::invalid("no place is named").action("name it: larder replicate VOLUME POOL/NAME"));
     };
@@ -189,7 +194,7 @@ impl Daemon {
         named: Option<&ReplicateConfig>,
         progress: Arc<Mutex<Progress>>,
     ) -> Result<u64, Failure> {
-        let pool = self.storage.pool(Some(&volume.pool))?;
+        let pool = self.storage.pool(Some(&volume.pool)).map_err(as_failure)?;
         let machine = named.and_then(|one| one.machine.as_deref());
         let limits = match to {
             Place::Here(name) => self.limits_of(name).await,
@@ -212,7 +217,7 @@ impl Daemon {
 
     /// Replicates now.
     pub(crate) async fn replicate(&self, request: Replicate) -> Result<Replications, Failure> {
-        let (pool, volume) = self.storage.named(&request.volume)?;
+        let (pool, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
         let mut ways = self.state.lock().await.config.replicates.clone();
         ways.retain(|one| one.volume == volume);
@@ -255,11 +260,11 @@ impl Daemon {
         query: ReceiveQuery,
         input: receiver::Stream<'_>,
     ) -> Result<Received, Failure> {
-        let (pool, volume) = self.storage.named(name)?;
+        let (pool, volume) = self.storage.named(name).map_err(as_failure)?;
         let named = VolumeName { pool: pool.name.clone(), volume };
         let configured = self.limits_of(&named).await.quota_bytes;
         let quota_bytes = configured.into_iter().chain(query.quota_bytes.filter(|bytes| *bytes > 0)).min();
-        let received = pool.receive(&named.volume, ReceiveLimits { quota_bytes }, input).await?;
+        let received = pool.receive(&named.volume, ReceiveLimits { quota_bytes }, input).await.map_err(as_failure)?;
         self.came(&named).await;
         Ok(received)
     }
@@ -275,7 +280,7 @@ impl Daemon {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = thinned {
-            tracing::warn!("snapshots of the replica '{name}' stay: {}", failure.message);
+            tracing::warn!("snapshots of the replica '{name}' stay: {}", failure.message());
         }
     }
 
@@ -343,12 +348,12 @@ impl Daemon {
     }
 
     /// A volume that may be sent.
-    async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<OpenPool>, String), Failure> {
-        let (pool, volume) = self.storage.named(volume)?;
-        if !pool.volumes().await?.iter().any(|there| there.name == volume) {
-            return Err(pool.failure(&volume, &FsError::NotFound));
+    async fn may_be_replicated(&self, volume: &str) -> Result<(Arc<Store>, String), Failure> {
+        let (pool, volume) = self.storage.named(volume).map_err(as_failure)?;
+        if !pool.volumes().await.map_err(as_failure)?.iter().any(|there| there.name == volume) {
+            return Err(as_failure(pool.failure(&volume, &FsError::NotFound)));
         }
-        if pool.is_replica(&volume).await? {
+        if pool.is_replica(&volume).await.map_err(as_failure)? {
             return Err(Failure::invalid(format!("'{}/{volume}' is a replica: it only receives", pool.name)));
         }
         Ok((pool, volume))
@@ -366,12 +371,12 @@ impl Daemon {
         let place = Place::parse(to).map_err(Failure::invalid)?;
         let Place::Here(copy) = &place else { return Err(Failure::invalid(FILES_STAY_HERE)) };
         let limit = limit.map(|text| parse_limit(&text).map_err(Failure::invalid)).transpose()?;
-        let there = self.storage.pool(Some(&copy.pool))?;
-        let infos = pool.registry.list().await.map_err(|error| pool.failure(&volume, &error))?;
+        let there = self.storage.pool(Some(&copy.pool)).map_err(as_failure)?;
+        let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(&volume, &error)))?;
         let own = infos.into_iter().find(|info| info.name == volume);
-        let own = own.ok_or_else(|| pool.failure(&volume, &FsError::NotFound))?;
+        let own = own.ok_or_else(|| as_failure(pool.failure(&volume, &FsError::NotFound)))?;
         let AsFiles { properties, encrypt } = as_files;
-        let is_new = !there.is_copy(&copy.volume).await?;
+        let is_new = !there.is_copy(&copy.volume).await.map_err(as_failure)?;
         let mut recovery_key = None;
         if is_new {
             if own.sealed && encrypt.is_none() {
@@ -383,7 +388,7 @@ impl Daemon {
                 compression: own.properties.compression,
                 ..Properties::default()
             };
-            recovery_key = there.create_copy(&copy.volume, like, &properties, encrypt).await?;
+            recovery_key = there.create_copy(&copy.volume, like, &properties, encrypt).await.map_err(as_failure)?;
         } else if encrypt.is_some() || properties != VolumeChange::default() {
             return Err(Failure::invalid(format!("the copy '{copy}' is there, and keeps its settings")).action(format!(
                 "go on with it without any; its compression and record size are changed with: larder volume set {copy}"
@@ -420,7 +425,7 @@ impl Daemon {
     }
 
     async fn remove_replication(&self, volume: &str, to: Option<&str>) -> Result<(), Failure> {
-        let (pool, volume) = self.storage.named(volume)?;
+        let (pool, volume) = self.storage.named(volume).map_err(as_failure)?;
         let volume = VolumeName { pool: pool.name.clone(), volume };
         let to = to.map(|text| Place::parse(text).map_err(Failure::invalid)).transpose()?;
         let mut state = self.state.lock().await;
@@ -440,7 +445,7 @@ impl Daemon {
         if let Ok(open) = pool.volume(&volume.volume).await {
             for to in &gone {
                 let released = courier::release(&open, &courier::reason(&to.to_string()), None).await;
-                released.map_err(|error| pool.failure(&volume.volume, &error))?;
+                released.map_err(|error| as_failure(pool.failure(&volume.volume, &error)))?;
             }
         }
         Ok(())

@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 use larder_api::{Failure, FailureKind, VolumeMove, VolumeMoved};
 use larder_base::units::ByteSize;
 use larder_fs::FsError;
+use larder_keep::snapshot_words;
+use larder_keep::uses::Patience;
+use larder_keep::{KeepError, Store};
 use larder_volume::replica::ReceiveLimits;
 use larder_volume::{Volume, VolumeInfo};
 use serde::{Deserialize, Serialize};
@@ -36,9 +39,9 @@ use super::{EndOf, Progress};
 use crate::config::edit::{Editor, replace_file};
 use crate::config::{Config, Place, VolumeName};
 use crate::daemon::api::finish;
-use crate::daemon::storage::OpenPool;
-use crate::daemon::uses::Patience;
-use crate::daemon::{Daemon, State, snapshots};
+use crate::daemon::translate::as_failure;
+use crate::daemon::translate::{has_clones, snapshot_failure};
+use crate::daemon::{Daemon, State};
 
 const FILE: &str = "moves.json";
 /// A longer file is not ours.
@@ -133,8 +136,8 @@ impl Records {
 pub(crate) struct Move {
     from: VolumeName,
     to: VolumeName,
-    old: Arc<OpenPool>,
-    new: Arc<OpenPool>,
+    old: Arc<Store>,
+    new: Arc<Store>,
     keep: bool,
     force: bool,
     limit: Option<ByteSize>,
@@ -144,8 +147,8 @@ pub(crate) struct Move {
     _alone: OwnedMutexGuard<()>,
 }
 
-async fn find(pool: &OpenPool, name: &str) -> Result<Option<VolumeInfo>, Failure> {
-    let infos = pool.registry.list().await.map_err(|error| pool.failure(name, &error))?;
+async fn find(pool: &Store, name: &str) -> Result<Option<VolumeInfo>, Failure> {
+    let infos = pool.registry.list().await.map_err(|error| as_failure(pool.failure(name, &error)))?;
     Ok(infos.into_iter().find(|info| info.name == name))
 }
 
@@ -179,14 +182,14 @@ impl Move {
     }
 
     async fn old_volume(&self) -> Result<Volume, Failure> {
-        self.old.volume_anyway(&self.from.volume).await
+        self.old.volume_anyway(&self.from.volume).await.map_err(as_failure)
     }
 
     async fn take_snapshot(&self) -> Result<String, Failure> {
         let open = self.old_volume().await?;
-        let name = snapshots::free_name_after(&open, PREFIX);
+        let name = snapshot_words::free_name_after(&open, PREFIX);
         let taken = open.snapshot(&name).await;
-        taken.map_err(|error| snapshots::failure(&format!("{}@{name}", self.from), &error))?;
+        taken.map_err(|error| snapshot_failure(&format!("{}@{name}", self.from), &error))?;
         Ok(name)
     }
 
@@ -197,7 +200,7 @@ impl Move {
             match self.old.registry.close_volume(&self.from.volume).await {
                 Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
                 Err(FsError::Busy(_)) => {
-                    return Err(self.old.still_in_use(&self.from.volume, "it stays where it is"));
+                    return Err(as_failure(self.old.still_in_use(&self.from.volume, "it stays where it is")));
                 }
                 // The log has what could not be stored.
                 Err(error) => {
@@ -213,12 +216,12 @@ impl Move {
     async fn hand_over_holds(&self) -> Result<(), Failure> {
         let own = reason(&self.place());
         let old = self.old_volume().await?;
-        let new = self.new.volume_anyway(&self.to.volume).await?;
+        let new = self.new.volume_anyway(&self.to.volume).await.map_err(as_failure)?;
         for info in old.snapshots() {
             for hold in info.holds.iter().filter(|hold| hold.reason != own) {
                 match new.hold_snapshot(&info.name, &hold.reason, hold.until).await {
                     Ok(()) | Err(FsError::Exists) => {}
-                    Err(error) => return Err(snapshots::failure(&format!("{}@{}", self.to, info.name), &error)),
+                    Err(error) => return Err(snapshot_failure(&format!("{}@{}", self.to, info.name), &error)),
                 }
             }
         }
@@ -226,12 +229,12 @@ impl Move {
     }
 
     /// The snapshots that only the move needed.
-    async fn drop_snapshots(pool: &OpenPool, volume: &str) -> Result<(), Failure> {
-        let open = pool.volume_anyway(volume).await?;
+    async fn drop_snapshots(pool: &Store, volume: &str) -> Result<(), Failure> {
+        let open = pool.volume_anyway(volume).await.map_err(as_failure)?;
         let names: Vec<String> =
             open.snapshots().into_iter().map(|info| info.name).filter(|name| name.starts_with(PREFIX)).collect();
         let destroyed = open.destroy_snapshots(&names).await;
-        destroyed.map_err(|(name, error)| snapshots::failure(&format!("{}/{volume}@{name}", pool.name), &error))
+        destroyed.map_err(|(name, error)| snapshot_failure(&format!("{}/{volume}@{name}", pool.name), &error))
     }
 
     /// `move.old_one_unchanged`
@@ -251,7 +254,7 @@ impl Move {
             return Err(changed("the old one has other snapshots"));
         }
         let found = open.diff(last, None).await;
-        let found = found.map_err(|error| snapshots::failure(&format!("{}@{last}", self.from), &error))?;
+        let found = found.map_err(|error| snapshot_failure(&format!("{}@{last}", self.from), &error))?;
         found.first().map_or(Ok(()), |entry| Err(changed(&format!("'{}' has changed in the old one", entry.path))))
     }
 
@@ -263,7 +266,7 @@ impl Move {
             for hold in &info.holds {
                 match open.release_snapshot(&info.name, &hold.reason).await {
                     Ok(()) | Err(FsError::NotFound) => {}
-                    Err(error) => return Err(snapshots::failure(&format!("{}@{}", self.from, info.name), &error)),
+                    Err(error) => return Err(snapshot_failure(&format!("{}@{}", self.from, info.name), &error)),
                 }
             }
         }
@@ -271,8 +274,8 @@ impl Move {
         let patience = Patience::new();
         loop {
             match self.old.destroy(volume).await {
-                Err(failure) if failure.kind == FailureKind::Busy && patience.is_left() => patience.pause().await,
-                destroyed => return destroyed,
+                Err(KeepError::Busy(_)) if patience.is_left() => patience.pause().await,
+                destroyed => return destroyed.map_err(as_failure),
             }
         }
     }
@@ -306,7 +309,7 @@ impl Daemon {
         let end = EndOf { runs: &self.replication, way: &way, outcome: None };
         end.with(self.copy_rounds(&one, progress).await)?;
         let checked = one.new.registry.check_replica(&one.to.volume, false).await;
-        let checked = checked.map_err(|error| one.new.failure(&one.to.volume, &error))?;
+        let checked = checked.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
         if let Some(problem) = checked.problems.first() {
             return Err(Failure::new(
                 FailureKind::Unavailable,
@@ -336,15 +339,16 @@ impl Daemon {
     }
 
     async fn plan_move(&self, request: &VolumeMove, alone: OwnedMutexGuard<()>) -> Result<Move, Failure> {
-        let (old, volume) = self.storage.named(&request.volume)?;
+        let (old, volume) = self.storage.named(&request.volume).map_err(as_failure)?;
         let from = VolumeName { pool: old.name.clone(), volume };
         let to = VolumeName::parse(&request.to).map_err(Failure::invalid)?;
-        let new = self.storage.pool(Some(&to.pool))?;
+        let new = self.storage.pool(Some(&to.pool)).map_err(as_failure)?;
         if Arc::ptr_eq(&old, &new) {
             return Err(Failure::invalid(format!("'{from}' and '{to}' are in one pool"))
                 .action("name another pool or store of this larder: larder pool list"));
         }
-        let info = find(&old, &from.volume).await?.ok_or_else(|| old.failure(&from.volume, &FsError::NotFound))?;
+        let info =
+            find(&old, &from.volume).await?.ok_or_else(|| as_failure(old.failure(&from.volume, &FsError::NotFound)))?;
         if info.replica {
             return Err(Failure::invalid(format!("'{from}' is a replica: it only receives")).action(format!(
                 "replicate to the new place from its source; or first: larder volume promote {from}"
@@ -358,7 +362,7 @@ impl Daemon {
         let one = Move { from, to, old, new, keep, force, limit, is_done_but_old: false, _alone: alone };
         let open = one.old_volume().await?;
         if !keep && open.snapshots().iter().any(|snapshot| !snapshot.clones.is_empty()) {
-            return Err(snapshots::has_clones(&format!("the volume '{}'", one.from)));
+            return Err(has_clones(&format!("the volume '{}'", one.from)));
         }
         Ok(one)
     }
@@ -373,7 +377,7 @@ impl Daemon {
         match record.map(|record| record.stage) {
             Some(Stage::Moved) => Ok(false),
             Some(Stage::Abandoned | Stage::Promoting) if !is_named(&self.state.lock().await.config, &one.to) => {
-                one.new.destroy(&one.to.volume).await?;
+                one.new.destroy(&one.to.volume).await.map_err(as_failure)?;
                 records.remove(&one.from, &one.to)?;
                 Ok(true)
             }
@@ -408,9 +412,9 @@ impl Daemon {
         let old = one.old_volume().await?;
         let handles = old.handle_id();
         let taken = one.new.registry.take_handles(&one.to.volume, handles).await;
-        taken.map_err(|error| one.new.failure(&one.to.volume, &error))?;
+        taken.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
         let info = find(&one.new, &one.to.volume).await?;
-        let info = info.ok_or_else(|| one.new.failure(&one.to.volume, &FsError::NotFound))?;
+        let info = info.ok_or_else(|| as_failure(one.new.failure(&one.to.volume, &FsError::NotFound)))?;
         if let Some(keys) = one.old.unlocked.of(old.id()) {
             one.new.unlocked.put(info.id, keys);
         }
@@ -421,7 +425,7 @@ impl Daemon {
         records.set(record.clone())?;
         let promoted = async {
             let promoted = one.new.registry.promote(&one.to.volume).await;
-            promoted.map_err(|error| one.new.failure(&one.to.volume, &error))?;
+            promoted.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
             one.hand_over_holds().await?;
             self.edit(state, |editor| {
                 editor.move_volume(&one.from, &one.to);
@@ -441,7 +445,7 @@ impl Daemon {
             (Err(failure), Err(first)) => {
                 tracing::error!("{}; {}", first.message, failure.message);
                 let destroyed = one.new.destroy(&one.to.volume).await;
-                destroyed.and(Err(first))
+                destroyed.map_err(as_failure).and(Err(first))
             }
             (Ok(()), promoted) => promoted,
         }
@@ -480,7 +484,7 @@ impl Daemon {
 
     async fn check_and_clear(&self, one: &Move) -> Result<(), Failure> {
         let report = one.new.registry.check(&one.to.volume, false).await;
-        let report = report.map_err(|error| one.new.failure(&one.to.volume, &error))?;
+        let report = report.map_err(|error| as_failure(one.new.failure(&one.to.volume, &error)))?;
         if let Some(problem) = report.problems.first() {
             return Err(Failure::new(
                 FailureKind::Unavailable,
@@ -495,7 +499,7 @@ impl Daemon {
             (true, _) => {
                 let open = one.old_volume().await?;
                 let released = release(&open, &reason(&one.place()), None).await;
-                released.map_err(|error| one.old.failure(&one.from.volume, &error))?;
+                released.map_err(|error| as_failure(one.old.failure(&one.from.volume, &error)))?;
                 drop(open);
                 Move::drop_snapshots(&one.old, &one.from.volume).await?;
             }
@@ -561,7 +565,7 @@ impl Daemon {
     }
 
     async fn is_promoted(&self, to: &VolumeName, id: Uuid) -> Result<bool, Failure> {
-        let pool = self.storage.pool(Some(&to.pool))?;
+        let pool = self.storage.pool(Some(&to.pool)).map_err(as_failure)?;
         Ok(find(&pool, &to.volume).await?.is_some_and(|info| info.id == id && !info.replica))
     }
 

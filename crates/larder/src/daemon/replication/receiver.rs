@@ -9,12 +9,13 @@ use futures::future::Either;
 use futures::stream::BoxStream;
 use larder_api::endpoints::{GetReplica, ReceiveRecord, ReceiveSnapshot};
 use larder_api::{Client, Done, Failure, FailureKind, ReceiveQuery, Received, ReplicaState, SentRecord};
+use larder_keep::Store;
 use larder_volume::replica::ReceiveLimits;
 use tokio::sync::mpsc;
 
 use crate::config::VolumeName;
 use crate::daemon::box_record::beside::keep_beside;
-use crate::daemon::storage::OpenPool;
+use crate::daemon::translate::as_failure;
 
 /// Pieces that wait for a slow receiver.
 const PIECES_MAX: usize = 8;
@@ -30,16 +31,16 @@ pub(super) type Stream<'a> = BoxStream<'a, Result<Bytes, String>>;
 
 #[derive(Clone)]
 pub(crate) enum Receiver {
-    Pool(Arc<OpenPool>, String, ReceiveLimits),
+    Pool(Arc<Store>, String, ReceiveLimits),
     /// With a quota that counts beside the one in its configuration.
     Daemon(Client, VolumeName, Option<u64>),
 }
 
 impl Receiver {
     /// The copy as files that this leads to.
-    pub(super) async fn copy(&self) -> Result<Option<(&Arc<OpenPool>, &str)>, Failure> {
+    pub(super) async fn copy(&self) -> Result<Option<(&Arc<Store>, &str)>, Failure> {
         match self {
-            Self::Pool(pool, volume, _) if pool.is_copy(volume).await? => Ok(Some((pool, volume))),
+            Self::Pool(pool, volume, _) if pool.is_copy(volume).await.map_err(as_failure)? => Ok(Some((pool, volume))),
             Self::Pool(..) | Self::Daemon(..) => Ok(None),
         }
     }
@@ -47,7 +48,7 @@ impl Receiver {
     /// What the replica has; nothing, where there is none yet.
     pub(crate) async fn state(&self) -> Result<ReplicaState, Failure> {
         match self {
-            Self::Pool(pool, volume, _) => pool.replica_state(volume).await,
+            Self::Pool(pool, volume, _) => pool.replica_state(volume).await.map_err(as_failure),
             Self::Daemon(client, replica, _) => {
                 let replica = replica.to_string();
                 let answer = tokio::time::timeout(ANSWER_MAX, client.call(GetReplica, &replica, &())).await;
@@ -66,7 +67,7 @@ impl Receiver {
 
     pub(crate) async fn receive(&self, stream: Stream<'_>) -> Result<Received, Failure> {
         match self {
-            Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await,
+            Self::Pool(pool, volume, limits) => pool.receive(volume, *limits, stream).await.map_err(as_failure),
             Self::Daemon(client, replica, quota_bytes) => {
                 let (out, pieces) = mpsc::channel(PIECES_MAX);
                 let (replica, query) = (replica.to_string(), ReceiveQuery { quota_bytes: *quota_bytes });

@@ -80,7 +80,7 @@ impl Daemon {
     }
 
     async fn newest_before(&self, volume: &VolumeName, before_ms: u64) -> Result<Option<(String, u64)>, String> {
-        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
+        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
         let of = |info: larder_fs::SnapshotInfo| (info.name, u64::try_from(info.created.secs).unwrap_or(0) * 1000);
         Ok(open.snapshots().into_iter().map(of).filter(|(_, created)| *created <= before_ms).max_by_key(|one| one.1))
     }
@@ -91,7 +91,7 @@ impl Daemon {
         if let Some(held) = self.watch.kept.lock().suspects.held(&key, now) {
             return Ok(held.to_owned());
         }
-        let open = self.storage.volume(volume).await.map_err(|failure| failure.message)?;
+        let open = self.storage.volume(volume).await.map_err(|error| error.into_words().message)?;
         match open.hold_snapshot(name, HOLD, None).await {
             Ok(()) | Err(FsError::Exists) => {}
             Err(error) => return Err(error.to_string()),

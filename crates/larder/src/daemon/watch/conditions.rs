@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use larder_api::{DiskStatus, PoolStatus};
 use larder_base::units::ByteSize;
 use larder_fs::Cred;
+use larder_keep::Store;
 use larder_volume::Registry;
 use larder_watch::disk::{COLUMNS, Column};
 use larder_watch::{Condition, EventKind, Unknown, space};
@@ -15,7 +16,6 @@ use super::clock::now_ms;
 use crate::config::Config;
 use crate::config::user::Accounts;
 use crate::daemon::Daemon;
-use crate::daemon::storage::OpenPool;
 
 /// A change that holds the daemon's state longer than this has everything stay as it was seen last.
 const STATE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ pub(super) async fn gather(daemon: &Daemon) -> Option<Seen> {
     Some(seen)
 }
 
-fn of_pool(daemon: &Daemon, pool: &OpenPool, config: &Config, seen: &mut Seen) {
+fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
     let status = pool.status();
     if let Some(bucket) = pool.bucket() {
         if let Some(trouble) = bucket.trouble() {
@@ -241,7 +241,7 @@ fn of_room(daemon: &Daemon, status: &PoolStatus, seen: &mut Seen) {
     seen.conditions.extend(Condition::of_value(EventKind::PoolFilling, pool, percent, POOL_WARN, POOL_CRITICAL, text));
 }
 
-fn of_scrub(pool: &OpenPool, config: &Config, status: &PoolStatus, seen: &mut Seen) {
+fn of_scrub(pool: &Store, config: &Config, status: &PoolStatus, seen: &mut Seen) {
     if let Some(scrub) = status.scrub.as_ref().filter(|scrub| scrub.phase == "finished" && scrub.errors > 0) {
         let text = format!(
             "The scrub of the pool {} found {} damaged pieces and repaired {}; {} objects are not whole.",
@@ -264,7 +264,7 @@ fn of_scrub(pool: &OpenPool, config: &Config, status: &PoolStatus, seen: &mut Se
     }
 }
 
-fn of_quotas(pool: &OpenPool, config: &Config, registry: &Registry, seen: &mut Seen) {
+fn of_quotas(pool: &Store, config: &Config, registry: &Registry, seen: &mut Seen) {
     let Some(open) = registry.open_with_quotas() else {
         seen.unknown.push(Unknown { event: EventKind::QuotaFilling, subject: None });
         return;

@@ -5,13 +5,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use larder_api::{DamageEntry, DamageKept, Failure};
+use larder_keep::Store;
 use larder_watch::damage::{Entry, Loss};
 
 use super::clock::now_ms;
 use crate::daemon::Daemon;
-use crate::daemon::storage::OpenPool;
 
-fn digest(pool: &OpenPool) -> Option<u64> {
+fn digest(pool: &Store) -> Option<u64> {
     let disks = pool.disk_pool()?;
     let (mut hasher, (damaged, more)) = (DefaultHasher::new(), disks.damage());
     for one in &damaged {
@@ -55,7 +55,7 @@ impl Daemon {
 }
 
 /// What lost data for good: what is merely out of reach comes back with its disks.
-async fn losses(pool: &OpenPool) -> Vec<Loss> {
+async fn losses(pool: &Store) -> Vec<Loss> {
     let Some(disks) = pool.disk_pool() else { return Vec::new() };
     let (damaged, _) = disks.damage();
     if damaged.is_empty() {

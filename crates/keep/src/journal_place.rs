@@ -1,34 +1,34 @@
 //! The pool whose journal answers for a store: what waits in it, what is missing without it, and how that is said.
 
-use larder_api::{Failure, FailureKind};
 use larder_base::log::LogError;
 use larder_base::units::ByteSize;
 use larder_pool::Pool;
 use larder_store::{BucketLog, JournalMark, JournalTeller, JournaledLog, Local, LostEntries};
 
-use crate::config::StoreConfig;
-use crate::machine;
+use crate::error::KeepError;
 use crate::missing::may_be_missing;
+use crate::settings::StoreSettings;
 
 /// The pool whose journal answers for a store.
 #[derive(Clone)]
-pub(crate) struct JournalPlace {
-    pub(super) pool: String,
+pub struct JournalPlace {
+    pub pool: String,
     pool_id: String,
     /// The lives that it knows, newest first.
     lives: Vec<String>,
-    pub(super) local: Local,
+    pub local: Local,
 }
 
-pub(super) struct OpenJournal {
-    pub(super) place: JournalPlace,
-    pub(super) log: JournaledLog,
+pub struct OpenJournal {
+    machine: String,
+    pub place: JournalPlace,
+    pub log: JournaledLog,
     /// Entries that found no place in the bucket any more.
-    pub(super) lost: parking_lot::Mutex<Vec<LostEntries>>,
+    pub lost: parking_lot::Mutex<Vec<LostEntries>>,
 }
 
 impl JournalPlace {
-    pub(super) fn on(disks: &Pool, store: &StoreConfig, pool: &str) -> Self {
+    pub fn on(disks: &Pool, store: &StoreSettings, pool: &str) -> Self {
         let local = Local::new(&store.bucket.url.to_string(), disks.log(), disks.store());
         let lives = disks.lives().into_iter().map(|mark| format!("{mark:016x}")).collect();
         Self { pool: pool.to_owned(), pool_id: disks.id().to_string(), lives, local }
@@ -36,7 +36,7 @@ impl JournalPlace {
 
     /// Moves what an earlier process left into objects, while this machine cannot have the store: the journal is for others, too. Says
     /// what is kept.
-    pub(super) async fn keep(&self, store: &str) {
+    pub async fn keep(&self, store: &str) {
         let parked = match self.local.park().await {
             Ok(parked) => parked,
             Err(error) => {
@@ -66,16 +66,16 @@ impl JournalPlace {
 }
 
 impl OpenJournal {
-    pub(super) async fn open(store: &str, log: BucketLog, place: JournalPlace) -> Result<Self, Failure> {
-        let failed = |error| log_failure(store, &error);
+    pub async fn open(store: &str, machine: String, log: BucketLog, place: JournalPlace) -> Result<Self, KeepError> {
+        let failed = |error| log_error(store, &error);
         let log = JournaledLog::recover(log, place.local.clone()).await.map_err(failed)?;
         let lost = parking_lot::Mutex::new(place.local.lost().await.map_err(failed)?);
-        Ok(Self { place, log, lost })
+        Ok(Self { machine, place, log, lost })
     }
 
-    pub(super) fn teller(&self) -> JournalTeller {
+    pub(crate) fn teller(&self) -> JournalTeller {
         let (pool, pool_id, log) = (self.place.pool.clone(), self.place.pool_id.clone(), self.log.clone());
-        let (drained_ms, machine) = (self.log.drained_ms(), machine::host_name());
+        let (drained_ms, machine) = (self.log.drained_ms(), self.machine.clone());
         let pool_life = self.place.lives.first().cloned().unwrap_or_default();
         Box::new(move || {
             let waits = log.undrained();
@@ -95,12 +95,12 @@ impl OpenJournal {
     }
 
     /// How long the oldest change waits for the bucket, and how many bytes do.
-    pub(super) fn waits(&self) -> (std::time::Duration, u64) {
+    pub fn waits(&self) -> (std::time::Duration, u64) {
         let waits = self.log.undrained();
         (waits.oldest, waits.bytes)
     }
 
-    pub(super) fn note(&self) -> String {
+    pub fn note(&self) -> String {
         let (waits, pool) = (self.log.undrained(), &self.place.pool);
         match waits.entries {
             0 => format!("answers from the journal of the pool '{pool}'; the bucket has all of it"),
@@ -113,7 +113,7 @@ impl OpenJournal {
     }
 
     /// What a person has to hear of, and what to do.
-    pub(super) fn told(&self, store: &str) -> Option<(String, String)> {
+    pub fn told(&self, store: &str) -> Option<(String, String)> {
         let lost = self.lost.lock();
         let (from, to) = (lost.iter().map(|one| one.from_ms).min()?, lost.iter().map(|one| one.to_ms).max()?);
         let (entries, bytes): (u64, u64) =
@@ -133,12 +133,12 @@ impl OpenJournal {
     }
 }
 
-pub(super) fn log_failure(store: &str, error: &LogError) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the store '{store}': {error}"))
+pub(crate) fn log_error(store: &str, error: &LogError) -> KeepError {
+    KeepError::unavailable(format!("the store '{store}': {error}"))
 }
 
 /// What this machine would serve without. `None`: nothing is known to be missing.
-pub(super) fn what_is_missing(
+pub(crate) fn what_is_missing(
     store: &str,
     mark: Option<&JournalMark>,
     owner: &str,
@@ -156,9 +156,9 @@ pub(super) fn what_is_missing(
     }
 }
 
-pub(super) fn missing_failure(store: &str, missing: &str, mark: &JournalMark) -> Failure {
+pub(crate) fn missing_error(store: &str, missing: &str, mark: &JournalMark) -> KeepError {
     let pool = &mark.pool;
-    Failure::new(FailureKind::Unavailable, format!("the store '{store}' is not served: {missing}")).action(format!(
+    KeepError::unavailable(format!("the store '{store}' is not served: {missing}")).action(format!(
         "bring the pool '{pool}' back, with durability = \"journal\" and journal = \"{pool}\" in [[store]]; if it is gone for good, go on without those changes: larder up --force"
     ))
 }

@@ -1,53 +1,49 @@
-//! The pools that this process has open, and the questions that they and their volumes answer.
-//!
-//! The daemon holds one [`Storage`] for its life; a command without a daemon opens one, asks, and closes
-//! it. Both run the code below, so they answer alike.
+//! A pool, or a store in a bucket, that this process has open: the questions that it and its volumes answer.
 //!
 //! - `storage.closing_order`: volumes are closed first (they flush into the pool), then the pool
 //!   (it releases its disks).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use larder_api::{
-    CheckResult, Encrypt, Failure, FailureKind, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus,
-};
+use larder_api::{CheckResult, Encrypt, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
-use larder_files::folders::Folders;
 use larder_files::{Files, Services};
 use larder_fs::{Cred, FsError};
 use larder_pool::{Change, Pool};
-use larder_store::Machine;
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
-use parking_lot::RwLock;
 
-use super::bucket::{CLOSE_WAIT_MAX, OpenBucket};
-use super::journal_place::JournalPlace;
-use super::translate;
-use crate::config::{StoreConfig, VolumeName};
+use crate::bucket::{CLOSE_WAIT_MAX, OpenBucket, Taking};
+use crate::damage::VolumesOf;
+use crate::error::KeepError;
+use crate::import_tasks::Imports;
+use crate::keyrings::{self, Unlocked};
+use crate::passes::Passes;
+use crate::settings::StoreSettings;
+use crate::uses::Uses;
+use crate::{snapshot_words, translate};
 
 /// What volumes stand on.
-pub(super) enum Ground {
+pub(crate) enum Ground {
     Pool(Arc<Pool>),
     Bucket(Arc<OpenBucket>),
 }
 
 /// A pool, or a store in a bucket, with the registry of its volumes.
-pub(crate) struct OpenPool {
-    pub(crate) name: String,
-    pub(super) ground: Ground,
-    pub(super) registry: Arc<Registry>,
-    pub(super) unlocked: Arc<super::keyrings::Unlocked>,
+pub struct Store {
+    pub name: String,
+    pub(crate) ground: Ground,
+    pub registry: Arc<Registry>,
+    pub unlocked: Arc<Unlocked>,
     services: Services,
-    pub(super) passes: super::passes::Passes,
+    pub(crate) passes: Passes,
     /// Volumes that are closed for a moment: taken back to a snapshot, or given other keys.
-    closed: parking_lot::Mutex<std::collections::HashSet<String>>,
-    pub(super) imports: super::import_tasks::Imports,
-    pub(super) uses: super::uses::Uses,
+    pub(crate) closed: parking_lot::Mutex<std::collections::HashSet<String>>,
+    pub imports: Imports,
+    pub uses: Uses,
     /// The last time that a stream into each replica was refused in the log.
-    pub(super) refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
+    pub(crate) refusals: parking_lot::Mutex<std::collections::HashMap<String, std::time::Instant>>,
     /// The last list of the volumes (`volumes.listed_from_memory`).
     listed: parking_lot::Mutex<Option<Listed>>,
 }
@@ -76,9 +72,9 @@ impl Space for PoolSpace {
 /// How long a status waits for the disks.
 const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
-impl OpenPool {
+impl Store {
     /// Opens the registry on a pool already open.
-    pub(crate) async fn start(pool: Pool, memory: ByteSize) -> Result<Self, Failure> {
+    pub async fn start(pool: Pool, memory: ByteSize) -> Result<Self, KeepError> {
         let name = pool.name().to_owned();
         let pool = Arc::new(pool);
         let backing = Backing {
@@ -87,80 +83,74 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
-                pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
+                pool.used_by(Arc::new(VolumesOf(Arc::downgrade(&registry))));
                 Ok(Self::of(name, Ground::Pool(pool), registry, unlocked))
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
                 let _ = pool.close().await;
-                Err(translate::volume_failure(format_args!("the volumes of pool '{name}'"), &error))
+                Err(translate::volume_error(format_args!("the volumes of pool '{name}'"), &error))
             }
         }
     }
 
     /// Takes a store in a bucket and opens the registry of its volumes.
-    pub(crate) async fn start_bucket(
-        config: &StoreConfig,
-        machine: Machine,
-        take_over: bool,
-        memory: ByteSize,
-        journal: Option<JournalPlace>,
-    ) -> Result<Self, Failure> {
+    pub async fn start_bucket(config: &StoreSettings, taking: Taking, memory: ByteSize) -> Result<Self, KeepError> {
         if let Some(seconds) = config.read_only {
             return Self::follow_bucket(config, std::time::Duration::from_secs(seconds), memory).await;
         }
-        let (name, bucket) = (config.name.clone(), OpenBucket::take(config, machine, take_over, journal).await?);
-        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let (name, bucket) = (config.name.clone(), OpenBucket::take(config, taking).await?);
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         let opened = Registry::open_seat(bucket.backing(), memory, Arc::clone(&unlocked) as _, config.seat.clone());
         match opened.await {
             Ok(registry) => Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked)),
             Err(error) => {
                 bucket.close().await;
-                Err(translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))
+                Err(translate::volume_error(format_args!("the volumes of the store '{name}'"), &error))
             }
         }
     }
 
     /// Opens the volumes of a store that another machine writes.
     pub(crate) async fn follow_bucket(
-        config: &StoreConfig,
+        config: &StoreSettings,
         behind_max: std::time::Duration,
         memory: ByteSize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, KeepError> {
         let (name, bucket) = (config.name.clone(), OpenBucket::follow(config)?);
-        let unlocked = Arc::<super::keyrings::Unlocked>::default();
+        let unlocked = Arc::<Unlocked>::default();
         let memory = MemoryBudget { total_bytes: memory.0 };
         let opened = Registry::open_followed(bucket.backing(), memory, Arc::clone(&unlocked) as _, behind_max).await;
         let registry = opened
-            .map_err(|error| translate::volume_failure(format_args!("the volumes of the store '{name}'"), &error))?;
+            .map_err(|error| translate::volume_error(format_args!("the volumes of the store '{name}'"), &error))?;
         Ok(Self::of(name, Ground::Bucket(Arc::new(bucket)), Arc::new(registry), unlocked))
     }
 
     /// Whether another machine writes the volumes.
-    pub(crate) fn is_read_only(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         matches!(&self.ground, Ground::Bucket(bucket) if bucket.is_read_only())
     }
 
-    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<super::keyrings::Unlocked>) -> Self {
+    fn of(name: String, ground: Ground, registry: Arc<Registry>, unlocked: Arc<Unlocked>) -> Self {
         let (services, passes, closed, imports, uses, refusals, listed) = Default::default();
         Self { name, ground, registry, unlocked, services, passes, closed, imports, uses, refusals, listed }
     }
 
     /// The pool, unless the volumes lie in a bucket.
-    pub(super) fn disk_pool(&self) -> Option<&Arc<Pool>> {
+    pub fn disk_pool(&self) -> Option<&Arc<Pool>> {
         match &self.ground {
             Ground::Pool(pool) => Some(pool),
             Ground::Bucket(_) => None,
         }
     }
 
-    pub(super) fn bucket(&self) -> Option<&Arc<OpenBucket>> {
+    pub fn bucket(&self) -> Option<&Arc<OpenBucket>> {
         match &self.ground {
             Ground::Pool(_) => None,
             Ground::Bucket(bucket) => Some(bucket),
@@ -168,19 +158,19 @@ impl OpenPool {
     }
 
     /// The pool, for what only pools can do.
-    pub(super) fn need_disks(&self) -> Result<&Arc<Pool>, Failure> {
+    pub fn need_disks(&self) -> Result<&Arc<Pool>, KeepError> {
         self.disk_pool().ok_or_else(|| {
-            Failure::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
+            KeepError::invalid(format!("'{}' is a store in a bucket: it has no disks of its own", self.name))
                 .action("redundancy and repair are the bucket's; verify the files with: larder check --read-data")
         })
     }
 
-    pub(crate) fn has_disks(&self) -> bool {
+    pub fn has_disks(&self) -> bool {
         self.disk_pool().is_some()
     }
 
     /// All objects, those of encrypted volumes as they lie there.
-    pub(crate) fn store(&self) -> Arc<dyn object_store::ObjectStore> {
+    pub fn store(&self) -> Arc<dyn object_store::ObjectStore> {
         match &self.ground {
             Ground::Pool(pool) => pool.store(),
             Ground::Bucket(bucket) => bucket.store(),
@@ -188,7 +178,7 @@ impl OpenPool {
     }
 
     /// Finds out which disks are gone or back. A disk that hangs delays the answer only so long.
-    async fn look(&self) {
+    pub async fn look(&self) {
         let Some(pool) = self.disk_pool() else { return };
         match tokio::time::timeout(CHECK_WAIT_MAX, pool.check()).await {
             Ok(Ok(())) => {}
@@ -198,7 +188,7 @@ impl OpenPool {
         }
     }
 
-    pub(crate) fn status(&self) -> PoolStatus {
+    pub fn status(&self) -> PoolStatus {
         let status = match &self.ground {
             Ground::Pool(pool) => translate::pool_status(pool.status()),
             Ground::Bucket(bucket) => bucket.status(self.used(), self.registry.behind()),
@@ -212,73 +202,72 @@ impl OpenPool {
         larder_store::Use { written_bytes: totals.map_or(0, |(written, _)| written), stored_bytes }
     }
 
-    pub(crate) fn disks(&self) -> Vec<PathBuf> {
+    pub fn disks(&self) -> Vec<PathBuf> {
         self.disk_pool().map_or_else(Vec::new, |pool| pool.disks())
     }
 
     /// Its disks without those that leave: what the configuration names.
-    pub(crate) fn disks_staying(&self) -> Vec<PathBuf> {
+    pub fn disks_staying(&self) -> Vec<PathBuf> {
         let disks = self.disk_pool().map_or_else(Vec::new, |pool| pool.status().disks);
         disks.into_iter().filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
     }
 
     /// Foreign, duplicated and stale disks among those that it was opened with.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         self.disk_pool().map_or_else(Vec::new, |pool| pool.status().notes)
     }
 
     /// The folders of its disks, if all are there and none leaves.
-    pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
+    pub fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
         let status = self.disk_pool()?.status();
         let is_there = |disk: &larder_pool::DiskStatus| disk.state == larder_pool::DiskState::Online && !disk.leaving;
         status.disks.iter().all(is_there).then(|| status.disks.into_iter().map(|disk| disk.path).collect())
     }
 
     /// Changes the disks or the layout; `dry_run` only says what that would mean.
-    pub(crate) async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, Failure> {
+    pub async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, KeepError> {
         let pool = self.need_disks()?;
         if dry_run {
             let plan = pool.plan_change(change).await;
-            return plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e));
+            return plan.map(translate::change_plan).map_err(|e| translate::pool_error(&e));
         }
         let (snapshots, notes) = match change {
             Change::Rebalance { layout: Some(_), .. } => {
                 // A change that is refused leaves none behind.
-                pool.plan_change(change).await.map_err(|e| translate::pool_failure(&e))?;
+                pool.plan_change(change).await.map_err(|e| translate::pool_error(&e))?;
                 self.snapshots_before("before-layout-").await?
             }
             _ => Default::default(),
         };
-        let mut plan =
-            pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))?;
+        let mut plan = pool.change(change).await.map(translate::change_plan).map_err(|e| translate::pool_error(&e))?;
         plan.warnings.extend(notes);
         Ok(PoolChangePlan { snapshots, ..plan })
     }
 
     /// Takes a snapshot of each volume that can be opened. Returns their full names, and the reasons why others have none.
-    async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), Failure> {
+    async fn snapshots_before(&self, word: &str) -> Result<(Vec<String>, Vec<String>), KeepError> {
         let (mut taken, mut notes) = (Vec::new(), Vec::new());
         let infos = self.registry.list().await;
-        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
         for info in infos.iter().filter(|info| !info.replica) {
             let volume = &info.name;
             let open = match self.registry.volume(volume).await {
                 Ok(open) => open,
                 Err(error) => {
-                    let why = self.failure(volume, &error).message;
+                    let why = self.failure(volume, &error).message().to_owned();
                     notes.push(format!("no snapshot of '{volume}' was taken: {why}"));
                     continue;
                 }
             };
-            let name = super::snapshots::free_name_after(&open, word);
+            let name = snapshot_words::free_name_after(&open, word);
             let full = format!("{}/{volume}@{name}", self.name);
-            open.snapshot(&name).await.map_err(|error| super::snapshots::failure(&full, &error))?;
+            open.snapshot(&name).await.map_err(|error| snapshot_words::snapshot_error(&full, &error))?;
             taken.push(full);
         }
         Ok((taken, notes))
     }
 
-    fn listed(&self) -> PoolListed {
+    pub fn listed(&self) -> PoolListed {
         let status = self.status();
         PoolListed {
             name: status.name,
@@ -293,26 +282,26 @@ impl OpenPool {
     }
 
     /// Lets go of the changes that were acknowledged from a journal and never reached the store.
-    pub(crate) async fn forget_lost(&self) -> Result<(), Failure> {
+    pub async fn forget_lost(&self) -> Result<(), KeepError> {
         match self.bucket() {
             Some(bucket) => bucket.forget_lost().await,
-            None => Err(Failure::invalid(format!("'{}' is a pool, not a store in a bucket", self.name))),
+            None => Err(KeepError::invalid(format!("'{}' is a pool, not a store in a bucket", self.name))),
         }
     }
 
-    pub(crate) fn give_back_memory(&self) -> u64 {
+    pub fn give_back_memory(&self) -> u64 {
         self.registry.give_back_memory()
     }
 
-    pub(crate) fn give_all_memory_back(&self) -> u64 {
+    pub fn give_all_memory_back(&self) -> u64 {
         self.registry.give_all_memory_back()
     }
 
-    pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        self.need_disks()?.clear().await.map_err(|e| translate::pool_failure(&e))
+    pub async fn clear(&self) -> Result<(), KeepError> {
+        self.need_disks()?.clear().await.map_err(|e| translate::pool_error(&e))
     }
 
-    pub(crate) async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+    pub async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
         match &self.ground {
             Ground::Pool(pool) => pool.metrics(out),
             Ground::Bucket(bucket) => bucket.metrics(self.used(), self.registry.behind(), out),
@@ -320,44 +309,44 @@ impl OpenPool {
         self.registry.metrics(&self.name, out).await;
     }
 
-    pub(crate) fn history(&self) -> larder_api::PoolHistory {
+    pub fn history(&self) -> larder_api::PoolHistory {
         translate::history(&self.name, self.disk_pool().map_or_else(Vec::new, |pool| pool.history()))
     }
 
     /// The file service that doors share.
-    pub(crate) async fn files(&self, name: &str) -> Result<Files, Failure> {
+    pub async fn files(&self, name: &str) -> Result<Files, KeepError> {
         self.volume(name).await.map(|volume| self.services.of(volume))
     }
 
-    pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
+    pub async fn volume(&self, name: &str) -> Result<Volume, KeepError> {
         if self.closed.lock().contains(name) {
             let message = format!("the volume '{}/{name}' is closed for a moment", self.name);
-            return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
+            return Err(KeepError::busy(message).action("try again in a moment"));
         }
         self.volume_anyway(name).await
     }
 
     /// For the work that a volume is closed for.
-    pub(super) async fn volume_anyway(&self, name: &str) -> Result<Volume, Failure> {
+    pub async fn volume_anyway(&self, name: &str) -> Result<Volume, KeepError> {
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
     }
 
-    /// Nobody gets the volume, until [`OpenPool::open_again`].
-    pub(super) fn close_for_now(&self, name: &str) {
+    /// Nobody gets the volume, until [`Store::open_again`].
+    pub fn close_for_now(&self, name: &str) {
         self.closed.lock().insert(name.to_owned());
     }
 
-    pub(super) fn open_again(&self, name: &str) {
+    pub fn open_again(&self, name: &str) {
         self.closed.lock().remove(name);
     }
 
-    pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
+    pub async fn volumes(&self) -> Result<Vec<VolumeStatus>, KeepError> {
         let state = self.listed_state();
         if let Some(list) = self.listed_before(state) {
             return Ok(list);
         }
         let infos = self.registry.list().await;
-        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        let infos = infos.map_err(|e| translate::volume_error(format_args!("the volumes of '{}'", self.name), &e))?;
         let mut volumes = Vec::with_capacity(infos.len());
         for info in infos {
             let status = self.status_of(&info).await;
@@ -387,7 +376,7 @@ impl OpenPool {
     }
 
     /// With how full it is, where it can be opened.
-    pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
+    pub async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
         let opened = match info.copy {
             true => self.registry.copied(&info.name).await,
             false => self.registry.volume(&info.name).await,
@@ -401,12 +390,12 @@ impl OpenPool {
         VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), sealing, ..status }
     }
 
-    pub(crate) async fn create(
+    pub async fn create(
         &self,
         name: &str,
         change: &VolumeChange,
         encrypt: Option<Encrypt>,
-    ) -> Result<VolumeStatus, Failure> {
+    ) -> Result<VolumeStatus, KeepError> {
         let properties = translate::changed(Properties::default(), change)?;
         if let Some(encrypt) = encrypt {
             return self.create_sealed(name, properties, encrypt).await;
@@ -417,13 +406,13 @@ impl OpenPool {
 
     /// Makes a volume that snapshots of another are copied into, with properties that differ from `properties` as `change` says.
     /// Returns the recovery key, if one was asked for.
-    pub(crate) async fn create_copy(
+    pub async fn create_copy(
         &self,
         name: &str,
         properties: Properties,
         change: &VolumeChange,
         encrypt: Option<Encrypt>,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, KeepError> {
         let properties = translate::changed(properties, change)?;
         if let Some(encrypt) = encrypt {
             return Ok(self.create_sealed_as(name, properties, encrypt, true).await?.recovery_key);
@@ -435,7 +424,7 @@ impl OpenPool {
         made.map(|()| None).map_err(|error| self.failure(name, &error))
     }
 
-    pub(crate) async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+    pub async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, KeepError> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let Some(old) = infos.into_iter().find(|v| v.name == name) else {
             return Err(self.failure(name, &FsError::NotFound));
@@ -450,7 +439,7 @@ impl OpenPool {
                     ..properties.clone()
                 };
                 if of_data(&old.properties) != new {
-                    return Err(Failure::invalid(format!(
+                    return Err(KeepError::invalid(format!(
                         "'{}/{name}' is a copy as files: of these settings only the compression and the record size do something here",
                         self.name
                     ))
@@ -463,7 +452,7 @@ impl OpenPool {
             }
             // Everything in it lies as it came.
             false if old.replica => {
-                return Err(Failure::invalid(format!(
+                return Err(KeepError::invalid(format!(
                     "'{}/{name}' is a replica, which keeps what comes as it comes: these settings would do nothing here",
                     self.name
                 ))
@@ -480,10 +469,10 @@ impl OpenPool {
 
     /// Refuses while a snapshot of the volume is held or has clones; unless it goes `with_snapshots`, while there is any. A replica is
     /// nothing but its snapshots.
-    pub(crate) async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), Failure> {
+    pub async fn may_be_destroyed(&self, name: &str, with_snapshots: bool) -> Result<(), KeepError> {
         if self.is_read_only() {
             let message = format!("the store '{}' is served read-only here", self.name);
-            return Err(Failure::invalid(message).action("destroy the volume on the machine that writes it"));
+            return Err(KeepError::invalid(message).action("destroy the volume on the machine that writes it"));
         }
         self.check_unheld(name).await?;
         if with_snapshots || self.is_replica(name).await? {
@@ -500,13 +489,13 @@ impl OpenPool {
             1 => format!("a snapshot, {full}@{}, which", newest.name),
             count => format!("{count} snapshots, the newest of them {full}@{}, which", newest.name),
         };
-        Err(Failure::new(FailureKind::Busy, format!("the volume '{full}' has {count} would be lost with it")).action(format!(
+        Err(KeepError::busy(format!("the volume '{full}' has {count} would be lost with it")).action(format!(
             "look at them with: larder snap list {full}; delete all of it with: larder volume destroy {full} --with-snapshots"
         )))
     }
 
     /// Refuses while a snapshot of the volume is held, or has clones. One that cannot be opened holds nothing.
-    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), Failure> {
+    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), KeepError> {
         let has_clones = match self.registry.replica(name).await {
             Ok(replica) => replica.snapshots.iter().any(|one| !one.clones.is_empty()),
             Err(_) => {
@@ -515,12 +504,12 @@ impl OpenPool {
             }
         };
         if has_clones {
-            return Err(super::snapshots::has_clones(&format!("the volume '{}/{name}'", self.name)));
+            return Err(snapshot_words::has_clones(&format!("the volume '{}/{name}'", self.name)));
         }
         self.check_held(name).await
     }
 
-    async fn check_held(&self, name: &str) -> Result<(), Failure> {
+    async fn check_held(&self, name: &str) -> Result<(), KeepError> {
         let held = match self.registry.replica(name).await {
             Ok(replica) => replica.snapshots.into_iter().find(|one| !one.holds.is_empty()).map(|one| one.name),
             Err(_) => {
@@ -530,20 +519,20 @@ impl OpenPool {
         };
         held.map_or(Ok(()), |held| {
             let full = format!("{}/{name}@{held}", self.name);
-            Err(Failure::new(FailureKind::Busy, format!("the snapshot {full} is held, so its volume stays"))
+            Err(KeepError::busy(format!("the snapshot {full} is held, so its volume stays"))
                 .action(format!("see why with: larder snap list {}/{name} --holds", self.name)))
         })
     }
 
     /// Refuses while a snapshot of any volume is held.
-    pub(super) async fn check_all_unheld(&self) -> Result<(), Failure> {
+    pub async fn check_all_unheld(&self) -> Result<(), KeepError> {
         for info in self.registry.list().await.unwrap_or_default() {
             self.check_held(&info.name).await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
+    pub async fn destroy(&self, name: &str) -> Result<(), KeepError> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let is_it = |info: &&VolumeInfo| info.name == name;
         infos.iter().filter(is_it).for_each(|info| self.passes.stop(info.id));
@@ -558,7 +547,7 @@ impl OpenPool {
         Ok(())
     }
 
-    async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
+    pub async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, KeepError> {
         let _use = self.uses.begin(name, "a check".into());
         let _bypass = match &self.ground {
             Ground::Bucket(bucket) if read_data => bucket.without_cache(),
@@ -580,30 +569,32 @@ impl OpenPool {
         })
     }
 
-    pub(crate) fn failure(&self, volume: &str, error: &FsError) -> Failure {
+    pub fn failure(&self, volume: &str, error: &FsError) -> KeepError {
         let what = format!("volume '{}/{volume}'", self.name);
         match error {
-            FsError::NotFound => {
-                Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
-            }
-            FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
-            FsError::Locked => super::keyrings::locked(&format!("{}/{volume}", self.name)),
-            FsError::Replica => {
-                Failure::new(FailureKind::Invalid, format!("{what} is a replica: it only receives snapshots")).action(
-                    format!(
-                        "make a volume of it, which receives no more: larder volume promote {}/{volume}",
-                        self.name
-                    ),
-                )
-            }
-            FsError::Refused(why) => Failure::invalid(why.to_string()),
-            other => translate::volume_failure(what, other),
+            FsError::NotFound => KeepError::not_found(format!("there is no {what}"))
+                .action("see which there are with: larder volume list"),
+            FsError::Exists => KeepError::exists(format!("{what} exists already")),
+            FsError::Locked => keyrings::locked(&format!("{}/{volume}", self.name)),
+            FsError::Replica => KeepError::invalid(format!("{what} is a replica: it only receives snapshots")).action(
+                format!("make a volume of it, which receives no more: larder volume promote {}/{volume}", self.name),
+            ),
+            FsError::Refused(why) => KeepError::invalid(why.to_string()),
+            other => translate::volume_error(what, other),
         }
+    }
+
+    /// The failure of a caller whose [`Patience`](crate::uses::Patience) is over; `outcome` says what has become of the volume.
+    pub fn still_in_use(&self, volume: &str, outcome: &str) -> KeepError {
+        let uses = self.uses.of(volume);
+        let by = if uses.is_empty() { String::new() } else { format!(" by {}", uses.join(", ")) };
+        KeepError::busy(format!("the volume '{}/{volume}' is still in use{by}; {outcome}", self.name))
+            .action("end what uses it, or wait until it is done; then try again")
     }
 
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
-    pub(crate) async fn close(&self) -> Result<(), Failure> {
+    pub async fn close(&self) -> Result<(), KeepError> {
         self.passes.stop_all();
         self.imports.stop().await;
         let pool = match &self.ground {
@@ -616,241 +607,33 @@ impl OpenPool {
         };
         let volumes = self.registry.close().await;
         let pool = pool.close().await;
-        volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        pool.map_err(|e| translate::pool_failure(&e))
+        volumes.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.map_err(|e| translate::pool_error(&e))
     }
 
     /// Within bounds: a bucket may not answer for days.
-    async fn close_registry(&self) -> Result<(), Failure> {
+    async fn close_registry(&self) -> Result<(), KeepError> {
         match tokio::time::timeout(CLOSE_WAIT_MAX, self.registry.close()).await {
-            Ok(closed) => closed
-                .map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e)),
+            Ok(closed) => {
+                closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))
+            }
             Err(_) => {
                 let message = format!(
                     "the store '{}' did not answer while its volumes were closed: what was not acknowledged is lost",
                     self.name
                 );
-                Err(Failure::new(FailureKind::Unavailable, message))
+                Err(KeepError::unavailable(message))
             }
         }
     }
 
     /// Closes, and marks the pool as ready for another machine.
-    pub(crate) async fn export(&self) -> Result<(), Failure> {
+    pub async fn export(&self) -> Result<(), KeepError> {
         self.passes.stop_all();
         self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };
         let closed = self.registry.close().await;
-        closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        pool.export().await.map_err(|e| translate::pool_failure(&e))
-    }
-}
-
-/// The open pools by name.
-#[derive(Default)]
-pub(crate) struct Storage {
-    pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
-    /// Folders of the host that are shared.
-    pub(super) folders: Arc<Folders>,
-}
-
-impl Storage {
-    pub(crate) fn add(&self, pool: OpenPool) -> Arc<OpenPool> {
-        let pool = Arc::new(pool);
-        self.pools.write().insert(pool.name.clone(), pool.clone());
-        pool
-    }
-
-    pub(crate) fn remove(&self, name: &str) {
-        self.pools.write().remove(name);
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<OpenPool>> {
-        self.pools.read().values().cloned().collect()
-    }
-
-    /// The pool of that name; without a name the only one.
-    pub(crate) fn pool(&self, name: Option<&str>) -> Result<Arc<OpenPool>, Failure> {
-        let pools = self.pools.read();
-        let names = || match pools.is_empty() {
-            true => "none".to_owned(),
-            false => pools.keys().cloned().collect::<Vec<_>>().join(", "),
-        };
-        match name {
-            Some(name) => pools.get(name).cloned().ok_or_else(|| {
-                Failure::not_found(format!("there is no pool '{name}' here (open: {})", names()))
-                    .action("see which there are with: larder pool list")
-            }),
-            None if pools.len() == 1 => pools.values().next().cloned().ok_or_else(|| Failure::internal("no pool")),
-            None if pools.is_empty() => Err(Failure::not_found("no pool is open").action(
-                "make one with: larder pool create NAME DIR... --layout raidz1; then: larder pool import DIR...",
-            )),
-            None => Err(Failure::invalid(format!("there are several pools ({}): name one, as POOL/VOLUME", names()))),
-        }
-    }
-
-    /// An existing volume, `VOLUME` or `POOL/VOLUME` as a person writes it: of several pools the only one that has such a volume.
-    pub(crate) async fn find(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
-        let pools = self.all();
-        if text.contains('/') || pools.len() < 2 {
-            return self.named(text);
-        }
-        let (mut having, mut failed) = (Vec::new(), None);
-        for pool in pools {
-            match pool.registry.list().await {
-                Ok(infos) if infos.iter().any(|info| info.name == text) => having.push(pool),
-                Ok(_) => {}
-                Err(error) => failed = Some(pool.failure(text, &error)),
-            }
-        }
-        let full = |pool: &Arc<OpenPool>| format!("{}/{text}", pool.name);
-        match having.as_slice() {
-            [one] => Ok((one.clone(), text.to_owned())),
-            [] => Err(failed.unwrap_or_else(|| {
-                Failure::not_found(format!("no pool has a volume '{text}'"))
-                    .action("see which there are with: larder volume list")
-            })),
-            many => {
-                let names = many.iter().map(full).collect::<Vec<_>>().join(", ");
-                Err(Failure::invalid(format!("several pools have a volume '{text}': name one of {names}")))
-            }
-        }
-    }
-
-    /// A volume that may be made, `VOLUME` or `POOL/VOLUME` as a person writes it.
-    pub(crate) fn named(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
-        match text.split_once('/') {
-            Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
-            None => Ok((self.pool(None)?, text.to_owned())),
-        }
-    }
-
-    /// Refuses while the journal of this pool answers for a store.
-    pub(super) fn check_no_journal(&self, pool: &str) -> Result<(), Failure> {
-        let on_it = |other: &Arc<OpenPool>| other.bucket().is_some_and(|bucket| bucket.journal_pool() == Some(pool));
-        let Some(store) = self.all().into_iter().find(on_it) else { return Ok(()) };
-        Err(Failure::new(
-            FailureKind::Busy,
-            format!("the store '{}' answers from the journal of the pool '{pool}'", store.name),
-        )
-        .action("write durability = \"bucket\" into its [[store]] in larder.toml, and restart larder; then try again"))
-    }
-
-    /// The disks of all pools.
-    pub(crate) fn disks(&self) -> Vec<std::path::PathBuf> {
-        self.all().iter().flat_map(|pool| pool.disks()).collect()
-    }
-
-    /// Whether the volume is closed and comes back by itself.
-    pub(super) fn is_closed_for_now(&self, name: &str) -> bool {
-        self.named(name).is_ok_and(|(pool, volume)| pool.closed.lock().contains(&volume))
-    }
-
-    pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {
-        self.pool(Some(&name.pool))?.files(&name.volume).await
-    }
-
-    pub(crate) async fn volume(&self, name: &VolumeName) -> Result<Volume, Failure> {
-        self.pool(Some(&name.pool))?.volume(&name.volume).await
-    }
-
-    /// Makes what `listed` and `statuses` say true now: idle pools do not look at their disks.
-    pub(crate) async fn look(&self) {
-        for pool in self.all() {
-            pool.look().await;
-        }
-    }
-
-    pub(crate) fn listed(&self) -> Vec<PoolListed> {
-        self.all().iter().map(|p| p.listed()).collect()
-    }
-
-    pub(crate) async fn statuses(&self) -> Vec<PoolStatus> {
-        let mut list = Vec::new();
-        for pool in self.all() {
-            list.push(pool.status_with_damage().await);
-        }
-        list
-    }
-
-    /// Without a read of any disk.
-    pub(crate) fn known_statuses(&self) -> Vec<PoolStatus> {
-        self.all().iter().map(|pool| pool.known_status()).collect()
-    }
-
-    pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
-        let mut list = Vec::new();
-        for pool in self.all() {
-            list.extend(pool.volumes().await?);
-        }
-        Ok(list)
-    }
-
-    /// Checks one volume, all of a pool, or all there are.
-    pub(crate) async fn check(
-        &self,
-        pool: Option<&str>,
-        volume: Option<&str>,
-        read_data: bool,
-    ) -> Result<Vec<CheckResult>, Failure> {
-        let pools = match (pool, volume) {
-            (Some(name), _) => vec![self.pool(Some(name))?],
-            (None, Some(_)) => vec![self.pool(None)?],
-            (None, None) => self.all(),
-        };
-        let mut results = Vec::new();
-        for pool in pools {
-            let names: Vec<(String, bool)> = match volume {
-                Some(name) => vec![(name.to_owned(), false)],
-                None => {
-                    pool.volumes().await?.into_iter().map(|v| (v.name, v.locked && (v.copy || !v.replica))).collect()
-                }
-            };
-            // Copies and parity that reading the volumes would not touch.
-            let rebuilt = if read_data && pool.has_disks() { pool.scrub_through().await? } else { 0 };
-            for (name, locked) in names {
-                if locked {
-                    results.push(CheckResult {
-                        pool: pool.name.clone(),
-                        volume: name,
-                        locked,
-                        ..CheckResult::default()
-                    });
-                    continue;
-                }
-                if pool.is_replica(&name).await? && !pool.is_copy(&name).await? {
-                    let report = pool.registry.check_replica(&name, read_data).await;
-                    let report = report.map_err(|error| pool.failure(&name, &error))?;
-                    results.push(CheckResult {
-                        pool: pool.name.clone(),
-                        volume: name,
-                        segments: report.objects,
-                        data_bytes: report.bytes,
-                        problems: report.problems,
-                        replica: true,
-                        rebuilt,
-                        ..CheckResult::default()
-                    });
-                    continue;
-                }
-                results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });
-            }
-        }
-        Ok(results)
-    }
-
-    /// Closes every pool; the first failure is returned after all were tried. Stores come first: the journal of a pool may be theirs.
-    pub(crate) async fn close(&self) -> Result<(), Failure> {
-        let mut first = Ok(());
-        let mut all = self.all();
-        all.sort_by_key(|pool| pool.has_disks());
-        for pool in all {
-            let closed = pool.close().await;
-            if first.is_ok() {
-                first = closed;
-            }
-        }
-        self.pools.write().clear();
-        first
+        closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.export().await.map_err(|e| translate::pool_error(&e))
     }
 }

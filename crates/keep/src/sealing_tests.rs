@@ -19,8 +19,8 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::super::keyrings::folder_of;
 use super::*;
+use crate::keyrings::folder_of;
 
 const PLAIN: &[u8] = b"the plaintext that nobody may find ";
 
@@ -174,7 +174,7 @@ impl Life {
                 return Err(fault.clone());
             }
             if passed.sealed == 0 {
-                return work.end().await.map_err(|failure| failure.message);
+                return work.end().await.map_err(|error| error.into_words().message);
             }
         }
     }

@@ -11,27 +11,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a caller goes on trying to close a volume.
-pub(super) struct Patience {
+pub struct Patience {
     until: Instant,
 }
 
 impl Patience {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self { until: Instant::now() + PATIENCE }
     }
 
-    pub(super) fn is_left(&self) -> bool {
+    pub fn is_left(&self) -> bool {
         Instant::now() < self.until
     }
 
-    pub(super) async fn pause(&self) {
+    pub async fn pause(&self) {
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// The long work on the volumes of one pool (`closing.uses_named`).
 #[derive(Default)]
-pub(super) struct Uses(Mutex<Vec<Entry>>);
+pub struct Uses(Mutex<Vec<Entry>>);
 
 struct Entry {
     volume: String,
@@ -41,13 +41,13 @@ struct Entry {
 
 /// Work is under way as long as this is kept.
 #[derive(Clone)]
-pub(super) struct Use {
+pub struct Use {
     _alive: Arc<()>,
 }
 
 impl Uses {
     /// `what` completes "the volume is in use by".
-    pub(super) fn begin(&self, volume: &str, what: String) -> Use {
+    pub fn begin(&self, volume: &str, what: String) -> Use {
         let alive = Arc::new(());
         let mut all = self.0.lock();
         all.retain(|entry| entry.is_alive.strong_count() > 0);
@@ -55,7 +55,7 @@ impl Uses {
         Use { _alive: alive }
     }
 
-    pub(super) fn of(&self, volume: &str) -> Vec<String> {
+    pub fn of(&self, volume: &str) -> Vec<String> {
         let all = self.0.lock();
         let alive = all.iter().filter(|entry| entry.volume == volume && entry.is_alive.strong_count() > 0);
         alive.map(|entry| entry.what.clone()).collect()

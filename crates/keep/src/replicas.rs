@@ -7,18 +7,19 @@ use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use larder_api::{
-    Done, Failure, FailureKind, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus,
-    SnapshotsRequest, SnapshotsStatus,
+    Done, Received, ReplicaState, SendRequest, SentSnapshot, SnapshotCounts, SnapshotStatus, SnapshotsRequest,
+    SnapshotsStatus,
 };
 use larder_base::{Timestamp, hex};
 use larder_fs::{FsError, SnapshotInfo};
 use larder_volume::HAS_CLONES;
 use larder_volume::replica::{Outgoing, ReceiveLimits, ReplicaInfo, ReplicaSnapshot, Resume, ns_of};
 
-use super::keyrings;
-use super::retention::{self, Arrival};
-use super::snapshots::{failure, has_clones, hold_failure, selected, unknown};
-use super::storage::OpenPool;
+use crate::error::KeepError;
+use crate::keyrings;
+use crate::retention::{self, Arrival};
+use crate::snapshot_words::{has_clones, hold_error, selected, snapshot_error, unknown};
+use crate::store::Store;
 
 /// A refusal of the same replica within this time is not logged again.
 const REFUSAL_NOTE_PAUSE: Duration = Duration::from_secs(600);
@@ -26,25 +27,25 @@ const REFUSAL_NOTE_PAUSE: Duration = Duration::from_secs(600);
 const REFUSALS_MAX: usize = 64;
 
 /// Bytes of a body, or why there are no more.
-pub(crate) type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
+pub type Input<'a> = BoxStream<'a, Result<Bytes, String>>;
 
-impl OpenPool {
-    pub(super) async fn is_replica(&self, volume: &str) -> Result<bool, Failure> {
+impl Store {
+    pub async fn is_replica(&self, volume: &str) -> Result<bool, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.replica))
     }
 
     /// Whether it is a replica as files.
-    pub(super) async fn is_copy(&self, volume: &str) -> Result<bool, Failure> {
+    pub async fn is_copy(&self, volume: &str) -> Result<bool, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         Ok(infos.iter().any(|info| info.name == volume && info.copy))
     }
 
     /// Begins to send a snapshot.
-    pub(crate) async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, Failure> {
+    pub async fn send_out(&self, volume: &str, request: &SendRequest) -> Result<Outgoing, KeepError> {
         let SendRequest { snapshot, from, resume, keys_only } = request;
         let bad_token = || {
-            Failure::invalid("the token is none that larder made")
+            KeepError::invalid("the token is none that larder made")
                 .action("ask the receiver for it with: larder receive POOL/NAME --token")
         };
         let resume = resume.as_deref().map(|token| parse_token(token).ok_or_else(bad_token)).transpose()?;
@@ -69,13 +70,13 @@ impl OpenPool {
         }
         let sent = match keys_only {
             true if from.is_some() || resume.is_some() => {
-                return Err(Failure::invalid("keys are sent alone: neither from a snapshot nor in parts"));
+                return Err(KeepError::invalid("keys are sent alone: neither from a snapshot nor in parts"));
             }
             true => self.registry.send_keyring(volume, snapshot).await,
             false => self.registry.send(volume, snapshot, from.as_deref(), resume.as_ref()).await,
         };
         let sent = sent.map_err(|error| match error {
-            FsError::Invalid(why) => Failure::invalid(format!("{}: {why}", full(snapshot))),
+            FsError::Invalid(why) => KeepError::invalid(format!("{}: {why}", full(snapshot))),
             error => self.failure(volume, &error),
         })?;
         let sending = self.uses.begin(volume, format!("the sending of {}", full(snapshot)));
@@ -83,12 +84,7 @@ impl OpenPool {
         Ok(Outgoing { stream, ..sent })
     }
 
-    pub(crate) async fn receive(
-        &self,
-        volume: &str,
-        limits: ReceiveLimits,
-        input: Input<'_>,
-    ) -> Result<Received, Failure> {
+    pub async fn receive(&self, volume: &str, limits: ReceiveLimits, input: Input<'_>) -> Result<Received, KeepError> {
         let input = input.map(|piece| piece.map_err(|why| FsError::Io(why.into()))).boxed();
         let received = self.registry.receive_within(volume, limits, input).await;
         if let Err(FsError::Refused(why)) = &received {
@@ -98,13 +94,13 @@ impl OpenPool {
             Ok(snapshot) => {
                 Ok(Received { pool: self.name.clone(), volume: volume.to_owned(), snapshot: snapshot.name })
             }
-            Err(FsError::NotFound) => Err(Failure::not_found(format!(
+            Err(FsError::NotFound) => Err(KeepError::not_found(format!(
                 "the stream goes on from a snapshot, and there is no replica '{}/{volume}'",
                 self.name
             ))
             .action("send the first snapshot whole, without --from")),
             Err(FsError::Io(why)) => {
-                let failure = Failure::new(FailureKind::Unavailable, format!("nothing was received: {why}"));
+                let failure = KeepError::unavailable(format!("nothing was received: {why}"));
                 Err(failure.action(self.how_to_resume(volume).await))
             }
             Err(error) => Err(self.failure(volume, &error)),
@@ -132,7 +128,7 @@ impl OpenPool {
     }
 
     /// What a replica has; nothing, where there is none yet.
-    pub(crate) async fn replica_state(&self, volume: &str) -> Result<ReplicaState, Failure> {
+    pub async fn replica_state(&self, volume: &str) -> Result<ReplicaState, KeepError> {
         let replica = match self.registry.replica(volume).await {
             Err(FsError::NotFound) => return Ok(ReplicaState::default()),
             replica => replica.map_err(|error| self.failure(volume, &error))?,
@@ -155,19 +151,19 @@ impl OpenPool {
     }
 
     /// How often what opens an encrypted volume has changed.
-    pub(super) async fn key_changes(&self, volume: &str) -> Result<Option<u64>, Failure> {
+    pub async fn key_changes(&self, volume: &str) -> Result<Option<u64>, KeepError> {
         let infos = self.registry.list().await.map_err(|error| self.failure(volume, &error))?;
         let Some(info) = infos.into_iter().find(|info| info.name == volume && info.sealed) else { return Ok(None) };
         Ok(keyrings::keyring(&*self.store(), info.id).await?.map(|(ring, _)| ring.changes()))
     }
 
-    pub(crate) async fn promote(&self, volume: &str) -> Result<Done, Failure> {
+    pub async fn promote(&self, volume: &str) -> Result<Done, KeepError> {
         self.registry.promote(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(Done {})
     }
 
     /// Removes the automatic snapshots of a replica that its retention does not need.
-    pub(super) async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), Failure> {
+    pub async fn thin_replica(&self, volume: &str, keep: &SnapshotCounts) -> Result<(), KeepError> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         let secs = |secs| DateTime::from_timestamp(secs, 0);
         let wall = Utc::now();
@@ -190,7 +186,7 @@ impl OpenPool {
     }
 
     /// The snapshots of a replica.
-    pub(super) async fn received(&self, volume: &str) -> Result<SnapshotsStatus, Failure> {
+    pub async fn received(&self, volume: &str) -> Result<SnapshotsStatus, KeepError> {
         let replica = self.registry.replica(volume).await.map_err(|error| self.failure(volume, &error))?;
         Ok(SnapshotsStatus {
             pool: self.name.clone(),
@@ -202,23 +198,23 @@ impl OpenPool {
         })
     }
 
-    pub(super) async fn change_received(
+    pub(crate) async fn change_received(
         &self,
         volume: &str,
         request: SnapshotsRequest,
-    ) -> Result<SnapshotsStatus, Failure> {
+    ) -> Result<SnapshotsStatus, KeepError> {
         let full = |name: &str| format!("{}/{volume}@{name}", self.name);
         let (names, dry_run) = match request {
             SnapshotsRequest::Destroy { names, dry_run } => (names, dry_run),
             SnapshotsRequest::Hold { name, reason, until } => {
                 let until = until.map(|secs| Timestamp::new(secs, 0));
                 let held = self.registry.hold_received(volume, &name, &reason, until).await;
-                held.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                held.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
             }
             SnapshotsRequest::Release { name, reason } => {
                 let released = self.registry.release_received(volume, &name, &reason).await;
-                released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
+                released.map_err(|error| hold_error(&full(&name), &reason, &error))?;
                 return Ok(SnapshotsStatus { concerned: vec![name], ..self.received(volume).await? });
             }
             _ => return Err(self.failure(volume, &FsError::Replica)),
@@ -230,7 +226,7 @@ impl OpenPool {
             let forgotten = self.registry.forget_received(volume, &concerned).await;
             forgotten.map_err(|error| match error {
                 FsError::Busy(why) if why == HAS_CLONES => has_clones("one of the snapshots"),
-                error @ FsError::Busy(_) => failure(&full(&names), &error),
+                error @ FsError::Busy(_) => snapshot_error(&full(&names), &error),
                 error => self.failure(volume, &error),
             })?;
         }
@@ -254,12 +250,12 @@ fn info(snapshot: &ReplicaSnapshot) -> SnapshotInfo {
 }
 
 fn shown(replica: ReplicaInfo) -> Vec<SnapshotStatus> {
-    replica.snapshots.iter().map(|snapshot| super::snapshots::shown(info(snapshot))).collect()
+    replica.snapshots.iter().map(|snapshot| crate::snapshot_words::shown(info(snapshot))).collect()
 }
 
 /// A token is what a person carries from the receiver to the sender: the numbers of segments, in hexadecimal digits.
-fn token_of(resume: &Resume) -> Result<String, Failure> {
-    let text = serde_json::to_vec(resume).map_err(|error| Failure::internal(error.to_string()))?;
+fn token_of(resume: &Resume) -> Result<String, KeepError> {
+    let text = serde_json::to_vec(resume).map_err(|error| KeepError::internal(error.to_string()))?;
     Ok(hex::encode(&text))
 }
 

@@ -6,49 +6,48 @@
 
 use std::collections::BTreeMap;
 
-use larder_api::{Failure, FailureKind};
 use larder_volume::Volume;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::config::VolumeName;
+use crate::error::KeepError;
+use crate::names::VolumeName;
 
 #[derive(Default)]
-pub(super) struct SnapshotRuns {
+pub struct SnapshotRuns {
     runs: Mutex<BTreeMap<VolumeName, Run>>,
     wake: Notify,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Run {
-    pub(super) volume: Option<Volume>,
-    pub(super) fault: Option<Failure>,
+pub struct Run {
+    pub volume: Option<Volume>,
+    pub fault: Option<KeepError>,
 }
 
 impl Run {
     /// Only a change that wakes the schedules brings this volume: until then no disk is asked for it.
-    pub(super) fn waits_for_a_change(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| matches!(fault.kind, FailureKind::Locked | FailureKind::NotFound))
+    pub fn waits_for_a_change(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| matches!(fault, KeepError::Locked(_) | KeepError::NotFound(_)))
     }
 }
 
 impl SnapshotRuns {
-    pub(super) fn of(&self, name: &VolumeName) -> Run {
+    pub fn of(&self, name: &VolumeName) -> Run {
         self.runs.lock().get(name).cloned().unwrap_or_default()
     }
 
-    pub(super) fn keep_at_hand(&self, name: &VolumeName, volume: &Volume) {
+    pub fn keep_at_hand(&self, name: &VolumeName, volume: &Volume) {
         self.runs.lock().entry(name.clone()).or_default().volume = Some(volume.clone());
     }
 
     /// The outcome of a run (`schedules.told_once`).
-    pub(super) fn note(&self, name: &VolumeName, outcome: Result<(), Failure>) {
+    pub fn note(&self, name: &VolumeName, outcome: Result<(), KeepError>) {
         let fault = outcome.err();
         let before = std::mem::replace(&mut self.runs.lock().entry(name.clone()).or_default().fault, fault.clone());
         match (before, fault) {
-            (before, Some(fault)) if before.as_ref().map(|before| &before.message) != Some(&fault.message) => {
-                let action = fault.action.map(|action| format!("; {action}")).unwrap_or_default();
-                tracing::warn!("the snapshot schedule of '{name}': {}{action}", fault.message);
+            (before, Some(fault)) if before.as_ref().map(KeepError::message) != Some(fault.message()) => {
+                tracing::warn!("the snapshot schedule of '{name}': {fault}");
             }
             (Some(_), None) => tracing::info!("the snapshot schedule of '{name}' goes on"),
             _ => {}
@@ -56,16 +55,16 @@ impl SnapshotRuns {
     }
 
     /// Gives up those volumes (`schedules.volumes_at_hand`).
-    pub(super) fn forget(&self, is_it: impl Fn(&VolumeName) -> bool) {
+    pub fn forget(&self, is_it: impl Fn(&VolumeName) -> bool) {
         self.runs.lock().retain(|name, _| !is_it(name));
     }
 
     /// Lets the schedules look again now: volumes, keys or the configuration changed.
-    pub(super) fn wake(&self) {
+    pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    pub(super) async fn woken(&self) {
+    pub async fn woken(&self) {
         self.wake.notified().await;
     }
 }

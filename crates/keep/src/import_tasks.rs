@@ -8,20 +8,20 @@ use tokio_util::task::TaskTracker;
 
 /// The imports into the volumes of one pool.
 #[derive(Default)]
-pub(super) struct Imports {
-    pub(super) tasks: TaskTracker,
+pub struct Imports {
+    pub tasks: TaskTracker,
     running: Mutex<Vec<Weak<Progress>>>,
 }
 
 impl Imports {
-    pub(super) fn begin(&self, progress: &Arc<Progress>) {
+    pub fn begin(&self, progress: &Arc<Progress>) {
         let mut running = self.running.lock();
         running.retain(|other| other.strong_count() > 0);
         running.push(Arc::downgrade(progress));
     }
 
     /// Ends all, with what has its name kept.
-    pub(super) async fn stop(&self) {
+    pub async fn stop(&self) {
         self.tasks.close();
         self.running.lock().iter().filter_map(Weak::upgrade).for_each(|progress| progress.stop());
         self.tasks.wait().await;

@@ -8,19 +8,19 @@
 
 mod tar;
 
+use crate::error::KeepError;
 use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use larder_api::Failure;
 use larder_fs::{AccessTimes, Answers, Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, SeekTo};
 use larder_volume::Volume;
 use tokio::sync::mpsc;
 
 use self::tar::{Extent, Member};
-use super::snapshots;
-use super::storage::OpenPool;
+use crate::snapshot_words;
+use crate::store::Store;
 
 /// Pieces on their way to a slow reader.
 const PIECES_MAX: usize = 8;
@@ -37,22 +37,22 @@ const DEPTH_MAX: usize = 4096;
 
 /// Names of users and groups by number.
 #[derive(Clone, Default)]
-pub(crate) struct Owners {
-    pub(crate) users: HashMap<u32, String>,
-    pub(crate) groups: HashMap<u32, String>,
+pub struct Owners {
+    pub users: HashMap<u32, String>,
+    pub groups: HashMap<u32, String>,
 }
 
-impl OpenPool {
+impl Store {
     /// Begins to write a snapshot as a tar stream.
-    pub(crate) async fn export_tar(
+    pub async fn export_tar(
         &self,
         volume: &str,
         snapshot: &str,
         owners: Owners,
-    ) -> Result<BoxStream<'static, FsResult<Bytes>>, Failure> {
+    ) -> Result<BoxStream<'static, FsResult<Bytes>>, KeepError> {
         let open = self.volume(volume).await?.with_access_times(AccessTimes::NEVER).with_answers(Answers::Ordered);
         let full = format!("{}/{volume}@{snapshot}", self.name);
-        let top = open.snapshot_root(snapshot).await.map_err(|error| snapshots::failure(&full, &error))?;
+        let top = open.snapshot_root(snapshot).await.map_err(|error| snapshot_words::snapshot_error(&full, &error))?;
         let (out, pieces) = mpsc::channel(PIECES_MAX);
         let failed = out.clone();
         let exporting = self.uses.begin(volume, format!("the export of {full}"));

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_api::{Encrypt, Failure, FailureKind, VolumeSecret};
+use larder_api::{Encrypt, VolumeSecret};
 use larder_base::wipe;
 use larder_crypt::{
     Cipher, HalfSealed, Keyring, KeyringError, Keys, Master, RecoveryKey, Renewal, SealedLog, SealedStore, Secret, Work,
@@ -16,24 +16,25 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersi
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::machine;
+use crate::error::{KeepError, Words};
+use crate::memory;
 
 /// The name of a keyring beside the objects of its volume.
 const KEYRING: &str = "keyring.json";
 /// A keyring larger than this is not ours, nor is a key file.
-pub(super) const KEYRING_BYTES_MAX: u64 = 1 << 20;
+pub const KEYRING_BYTES_MAX: u64 = 1 << 20;
 /// People's name for the slot of the secret that a volume was made with.
 const FIRST_SLOT: &str = "first";
-pub(super) const RECOVERY_SLOT: &str = "recovery";
+pub const RECOVERY_SLOT: &str = "recovery";
 
 /// The keys of the volumes of one pool that are unlocked.
 #[derive(Default)]
-pub(super) struct Unlocked {
-    pub(super) keys: Mutex<HashMap<Uuid, Arc<Keys>>>,
+pub struct Unlocked {
+    pub keys: Mutex<HashMap<Uuid, Arc<Keys>>>,
     /// Locked by a person since the start (`keys.lock_stays`).
-    pub(super) locked: Mutex<HashSet<Uuid>>,
+    pub locked: Mutex<HashSet<Uuid>>,
     /// The slot that each was opened with, where a secret opened it.
-    pub(super) slots: Mutex<HashMap<Uuid, Uuid>>,
+    pub slots: Mutex<HashMap<Uuid, Uuid>>,
 }
 
 impl Seals for Unlocked {
@@ -66,24 +67,24 @@ impl Seals for Unlocked {
 }
 
 impl Unlocked {
-    pub(super) fn of(&self, id: Uuid) -> Option<Arc<Keys>> {
+    pub fn of(&self, id: Uuid) -> Option<Arc<Keys>> {
         self.keys.lock().get(&id).cloned()
     }
 
-    pub(super) fn forget(&self, id: Uuid) {
+    pub fn forget(&self, id: Uuid) {
         self.keys.lock().remove(&id);
         self.locked.lock().remove(&id);
         self.slots.lock().remove(&id);
     }
 
-    pub(super) fn put(&self, id: Uuid, keys: Arc<Keys>) {
+    pub fn put(&self, id: Uuid, keys: Arc<Keys>) {
         self.keys.lock().insert(id, keys);
     }
 }
 
 /// What lies in the store of an encrypted volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mixture {
+pub enum Mixture {
     /// Everything is sealed.
     Sealed,
     /// Some objects may still be in clear.
@@ -99,7 +100,7 @@ impl Mixture {
 }
 
 /// The store and the log of a volume, opened with its keys.
-pub(crate) fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>, mixture: Mixture) -> FsResult<Beneath> {
+pub fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>, mixture: Mixture) -> FsResult<Beneath> {
     let failed = |error: larder_crypt::SealError| FsError::Io(error.to_string().into());
     let log = beneath.log.map(|log| SealedLog::new(log, Arc::clone(&keys))).transpose().map_err(failed)?;
     let store: Arc<dyn ObjectStore> = match mixture {
@@ -109,15 +110,15 @@ pub(crate) fn decorated(id: Uuid, beneath: Beneath, keys: Arc<Keys>, mixture: Mi
     Ok(Beneath { store, log: log.map(|log| Arc::new(log) as _) })
 }
 
-pub(super) fn folder_of(id: Uuid) -> Path {
+pub(crate) fn folder_of(id: Uuid) -> Path {
     Path::from("volumes").join(id.to_string())
 }
 
 /// The keyring of a volume. `None`: there is none.
-pub(crate) async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, Failure> {
+pub async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<(Keyring, UpdateVersion)>, KeepError> {
     let path = folder_of(id).join(KEYRING);
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be read: {error}"))
+        KeepError::unavailable(format!("the keyring of the volume cannot be read: {error}"))
     };
     let got = match store.get(&path).await {
         Ok(got) => got,
@@ -133,23 +134,23 @@ pub(crate) async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<
 }
 
 /// The keys that `secret` opens a keyring for.
-pub(crate) async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, Failure> {
+pub async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, KeepError> {
     let Opened { ring, master, .. } = opened(keyring, secret).await?;
-    ring.keys(&master).map_err(|error| failure(&error))
+    ring.keys(&master).map_err(|error| keyring_error(&error))
 }
 
 /// A keyring that a secret has opened.
-pub(super) struct Opened {
-    pub(super) ring: Keyring,
-    pub(super) master: Master,
+pub struct Opened {
+    pub ring: Keyring,
+    pub master: Master,
     /// The slot of the secret.
-    pub(super) slot: Uuid,
+    pub slot: Uuid,
     /// The master key has proved, or dropped, a keyring that had arrived: it is to be written.
-    pub(super) is_settled: bool,
+    pub is_settled: bool,
 }
 
 /// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
-pub(super) async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, Failure> {
+pub async fn opened(mut ring: Keyring, secret: Secret) -> Result<Opened, KeepError> {
     let work = move || {
         let (master, slot) = ring.unlock_slot(&secret)?;
         let is_settled = ring.settle(&master)?;
@@ -173,23 +174,23 @@ fn note_swappable() {
     }
 }
 
-pub(super) async fn slowly<T: Send + 'static>(
+pub(crate) async fn slowly<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeyringError> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, KeepError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| failure(&error))
+    done.map_err(|error| KeepError::internal(error.to_string()))?.map_err(|error| keyring_error(&error))
 }
 
-pub(super) fn failure(error: &KeyringError) -> Failure {
+pub fn keyring_error(error: &KeyringError) -> KeepError {
     let kind = match error {
-        KeyringError::Refused(_) => FailureKind::Denied,
+        KeyringError::Refused(_) => KeepError::Denied,
         KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) | KeyringError::NoSecretFor(_) => {
-            FailureKind::Invalid
+            KeepError::Invalid
         }
-        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => FailureKind::NotFound,
-        _ => FailureKind::Unavailable,
+        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => KeepError::NotFound,
+        _ => KeepError::Unavailable,
     };
-    let failure = Failure::new(kind, error.to_string());
+    let failure = kind(Words::of(error.to_string()));
     match error {
         KeyringError::Refused(_) => {
             failure.action("try another way to open it: see them with: larder volume key list NAME")
@@ -206,52 +207,46 @@ pub(super) fn failure(error: &KeyringError) -> Failure {
 }
 
 /// A secret from a person or a file, as the keyring takes it.
-pub(crate) fn secret_of(given: VolumeSecret) -> Result<Secret, Failure> {
+pub fn secret_of(given: VolumeSecret) -> Result<Secret, KeepError> {
     Ok(match given {
         VolumeSecret::Passphrase(text) => Secret::Passphrase(text.into()),
         VolumeSecret::KeyFile(bytes) => Secret::KeyFile(bytes.into()),
         VolumeSecret::Recovery(text) => Secret::Recovery(RecoveryKey::parse(&text).ok_or_else(|| {
-            Failure::invalid("this is no recovery key: it has eleven groups of five; look for a typing error")
+            KeepError::invalid("this is no recovery key: it has eleven groups of five; look for a typing error")
         })?),
     })
 }
 
-pub(super) fn now() -> u64 {
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs())
 }
 
-pub(super) fn work() -> Work {
-    Work::for_memory(machine::memory_total().0)
+pub fn work() -> Work {
+    Work::for_memory(memory::total_bytes().unwrap_or(u64::MAX))
 }
 
 /// A volume that needs keys, and has none in memory.
-pub(crate) fn locked(volume: &str) -> Failure {
-    Failure::new(FailureKind::Locked, format!("the volume '{volume}' is locked"))
+pub fn locked(volume: &str) -> KeepError {
+    KeepError::locked(format!("the volume '{volume}' is locked"))
         .action(format!("open it with: larder volume unlock {volume}"))
 }
 
-pub(super) async fn write_keyring(
-    store: &dyn ObjectStore,
-    id: Uuid,
-    ring: &Keyring,
-    mode: PutMode,
-) -> Result<(), Failure> {
+pub async fn write_keyring(store: &dyn ObjectStore, id: Uuid, ring: &Keyring, mode: PutMode) -> Result<(), KeepError> {
     let payload = PutPayload::from(ring.encode());
     let put = store.put_opts(&folder_of(id).join(KEYRING), payload, mode.into()).await;
-    put.map(drop).map_err(|error| {
-        Failure::new(FailureKind::Unavailable, format!("the keyring of the volume cannot be written: {error}"))
-    })
+    put.map(drop)
+        .map_err(|error| KeepError::unavailable(format!("the keyring of the volume cannot be written: {error}")))
 }
 
-pub(super) fn cipher_named(name: &str) -> Result<Cipher, Failure> {
+pub(crate) fn cipher_named(name: &str) -> Result<Cipher, KeepError> {
     Cipher::of_name(name).ok_or_else(|| {
         let names = Cipher::ALL.map(Cipher::name).join(", ");
-        Failure::invalid(format!("'{name}' is not a cipher: use one of {names}"))
+        KeepError::invalid(format!("'{name}' is not a cipher: use one of {names}"))
     })
 }
 
 /// A keyring for a volume that has none, with its recovery key, if one was asked for.
-pub(super) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), Failure> {
+pub(crate) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Option<String>), KeepError> {
     let cipher = encrypt.cipher.as_deref().map_or_else(|| Ok(Cipher::for_this_machine()), cipher_named)?;
     let secret = secret_of(encrypt.secret)?;
     slowly(move || {
@@ -263,12 +258,7 @@ pub(super) async fn new_keyring(encrypt: Encrypt) -> Result<(Keyring, Master, Op
 }
 
 /// Of a replica, the recovery key opens it there alone.
-pub(super) fn add_recovery(
-    ring: &mut Keyring,
-    master: &Master,
-    name: &str,
-    is_replica: bool,
-) -> Result<String, KeyringError> {
+pub fn add_recovery(ring: &mut Keyring, master: &Master, name: &str, is_replica: bool) -> Result<String, KeyringError> {
     let key = RecoveryKey::random()?;
     let text = key.text().to_string();
     let secret = Secret::Recovery(key);

@@ -10,14 +10,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_api::{Failure, FailureKind, SealingStatus};
+use larder_api::SealingStatus;
 use larder_crypt::{Keys, Passed, Progress, Resealing};
 use larder_volume::{Registry, Sealing, VolumeInfo};
 use object_store::{ObjectStore, PutMode};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::keyrings::{self, folder_of};
+use crate::error::KeepError;
+use crate::keyrings::{self, folder_of};
 
 /// Objects that could not be sealed are tried again after this time, twice as long after each failure.
 const AGAIN_MIN: Duration = Duration::from_secs(15);
@@ -25,7 +26,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(3600);
 
 /// The passes that are under way in one pool.
 #[derive(Default)]
-pub(super) struct Passes(Mutex<HashMap<Uuid, Pass>>);
+pub struct Passes(Mutex<HashMap<Uuid, Pass>>);
 
 struct Pass {
     task: tokio::task::AbortHandle,
@@ -40,7 +41,7 @@ struct PassState {
 
 impl Passes {
     /// Begins the work, unless it is under way.
-    pub(super) fn go_on(&self, work: Work) {
+    pub(crate) fn go_on(&self, work: Work) {
         let mut passes = self.0.lock();
         if passes.get(&work.info.id).is_some_and(|pass| !pass.task.is_finished()) {
             return;
@@ -50,16 +51,16 @@ impl Passes {
         passes.insert(id, Pass { task, state });
     }
 
-    pub(super) fn stop(&self, id: Uuid) {
+    pub fn stop(&self, id: Uuid) {
         self.0.lock().remove(&id).into_iter().for_each(|pass| pass.task.abort());
     }
 
-    pub(super) fn stop_all(&self) {
+    pub(crate) fn stop_all(&self) {
         self.0.lock().drain().for_each(|(_, pass)| pass.task.abort());
     }
 
     /// How far the volume has come; `None`: it is not being sealed.
-    pub(super) fn status(&self, info: &VolumeInfo) -> Option<SealingStatus> {
+    pub fn status(&self, info: &VolumeInfo) -> Option<SealingStatus> {
         let work = info.sealing?;
         let state = self.0.lock().get(&info.id).map(|pass| pass.state.lock().clone());
         let running = state.is_some();
@@ -70,7 +71,7 @@ impl Passes {
 }
 
 /// The work on one volume.
-pub(super) struct Work {
+pub struct Work {
     pool: String,
     info: VolumeInfo,
     registry: Arc<Registry>,
@@ -80,7 +81,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(
+    pub fn new(
         pool: &str,
         info: &VolumeInfo,
         registry: &Arc<Registry>,
@@ -100,7 +101,7 @@ impl Work {
             let fault = match self.pass().await {
                 Ok(Passed { sealed: 0, faults }) if faults.is_empty() => match self.end().await {
                     Ok(()) => break,
-                    Err(failure) => failure.message,
+                    Err(error) => error.message().to_owned(),
                 },
                 Ok(Passed { faults, .. }) if faults.is_empty() => {
                     wait = AGAIN_MIN;
@@ -118,7 +119,7 @@ impl Work {
         tracing::info!("the volume '{pool}/{name}' is {word}");
     }
 
-    pub(super) async fn pass(&self) -> object_store::Result<Passed> {
+    pub async fn pass(&self) -> object_store::Result<Passed> {
         let resealing = Resealing {
             store: Arc::clone(&self.store),
             prefix: folder_of(self.info.id),
@@ -129,21 +130,20 @@ impl Work {
     }
 
     /// `passes.old_keys_last`
-    pub(super) async fn end(&self) -> Result<(), Failure> {
-        let lost = || Failure::new(FailureKind::Unavailable, "its keyring is gone");
+    pub async fn end(&self) -> Result<(), KeepError> {
+        let lost = || KeepError::unavailable("its keyring is gone");
         let (mut ring, version) = keyrings::keyring(&*self.store, self.info.id).await?.ok_or_else(lost)?;
         if ring.newest() != self.keys.newest() {
             let name = &self.info.name;
-            return Err(Failure::new(
-                FailureKind::Unavailable,
-                format!("its keyring has a newer key: larder volume lock {name}, then larder volume unlock {name}"),
-            ));
+            return Err(KeepError::unavailable(format!(
+                "its keyring has a newer key: larder volume lock {name}, then larder volume unlock {name}"
+            )));
         }
         if ring.has_old_keys() {
             ring.forget_old_keys();
             keyrings::write_keyring(&*self.store, self.info.id, &ring, PutMode::Update(version)).await?;
         }
         let ended = self.registry.end_sealing(self.info.id).await;
-        ended.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
+        ended.map_err(|error| KeepError::unavailable(error.to_string()))
     }
 }

@@ -6,7 +6,7 @@ use larder_store::JournalMark;
 use crate::times;
 
 /// `owner` is the machine of the record, where the mark names none.
-pub(crate) fn may_be_missing(mark: &JournalMark, owner: &str) -> String {
+pub fn may_be_missing(mark: &JournalMark, owner: &str) -> String {
     let machine = if mark.machine.is_empty() { owner } else { &mark.machine };
     let (since, pool) = (times::local(mark.drained_ms), &mark.pool);
     format!(
@@ -17,6 +17,6 @@ pub(crate) fn may_be_missing(mark: &JournalMark, owner: &str) -> String {
 }
 
 /// How much the bucket lacked when the owner last said so.
-pub(crate) fn waiting(mark: &JournalMark) -> String {
+pub fn waiting(mark: &JournalMark) -> String {
     format!("{} log entries, {}, at its last renewal; more may have followed", mark.entries, ByteSize(mark.bytes))
 }

@@ -26,30 +26,30 @@ const DAY_SECS: i64 = 24 * HOUR_SECS;
 const AHEAD_MAX: TimeDelta = TimeDelta::days(1);
 
 /// The name of a snapshot taken now. There is none outside of the years 0 to 9999.
-pub(super) fn name_at(now: DateTime<Utc>) -> Option<String> {
+pub fn name_at(now: DateTime<Utc>) -> Option<String> {
     let name = now.format(NAME).to_string();
     time_of(&name).map(|_| name)
 }
 
 /// The time that a name of the schedule says (`retention.own_names_only`).
-pub(super) fn time_of(name: &str) -> Option<DateTime<Utc>> {
+pub(crate) fn time_of(name: &str) -> Option<DateTime<Utc>> {
     let at = NaiveDateTime::parse_from_str(name, NAME).ok()?.and_utc();
     (name.len() == NAME_LEN && at.format(NAME).to_string() == name).then_some(at)
 }
 
 /// As [`time_of`], of a name that somebody else chose: none from the future (`retention.receiver_counts`).
-pub(super) fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+pub(crate) fn plausible_time_of(name: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     time_of(name).filter(|named| *named <= now + AHEAD_MAX)
 }
 
 /// Whether a snapshot should be taken now, beside those that were taken at these times (`retention.one_a_period`).
-pub(super) fn is_due(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> bool {
+pub fn is_due(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> bool {
     kinds(keep).any(|(kind, _)| !has_one(kind, taken, kind.begin(now)))
 }
 
 /// The beginning of the hour in which a snapshot is taken next, if anything changes until then. One that is due already, and could
 /// not be taken or was not needed, is tried again every hour.
-pub(super) fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> DateTime<Utc> {
+pub fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime<Utc>) -> DateTime<Utc> {
     let next_hour = Kind::Hourly.end(Kind::Hourly.begin(now));
     if is_due(keep, taken, now) {
         return next_hour;
@@ -69,7 +69,7 @@ pub(super) fn next(keep: &SnapshotCounts, taken: &[DateTime<Utc>], now: DateTime
 }
 
 /// The places of those that no period needs any more, among the snapshots in the order of taking.
-pub(super) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<usize> {
+pub(crate) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<usize> {
     let needed: BTreeSet<usize> = kinds(keep).flat_map(|(kind, count)| kept(kind, count, taken)).collect();
     // A schedule that keeps nothing is none.
     if needed.is_empty() {
@@ -80,15 +80,15 @@ pub(super) fn unneeded(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> Vec<us
 
 /// A snapshot of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub struct Arrival {
     /// The time that its name says.
-    pub(super) named: DateTime<Utc>,
+    pub named: DateTime<Utc>,
     /// The moment it arrived, by the receiver's own time.
-    pub(super) arrived: DateTime<Utc>,
+    pub arrived: DateTime<Utc>,
 }
 
 /// As [`unneeded`], of a replica whose own time is `now` (`retention.receiver_counts`).
-pub(super) fn unneeded_arrivals(keep: &SnapshotCounts, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
+pub(crate) fn unneeded_arrivals(keep: &SnapshotCounts, arrivals: &[Arrival], now: DateTime<Utc>) -> Vec<usize> {
     let named: Vec<DateTime<Utc>> = arrivals.iter().map(|one| one.named).collect();
     let shortest_secs = kinds(keep).map(|(kind, _)| kind.secs_max()).min().unwrap_or(DAY_SECS).max(DAY_SECS);
     let stays: HashSet<usize> = kinds(keep).flat_map(|(kind, count)| firsts(kind, count, arrivals, now)).collect();
@@ -110,7 +110,7 @@ fn firsts(kind: Kind, count: u32, arrivals: &[Arrival], now: DateTime<Utc>) -> V
 }
 
 /// How many periods of each kind have a snapshot that is kept for them.
-pub(super) fn counts(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> SnapshotCounts {
+pub fn counts(keep: &SnapshotCounts, taken: &[DateTime<Utc>]) -> SnapshotCounts {
     let mut counts = SnapshotCounts::default();
     for (kind, count) in kinds(keep) {
         let held = u32::try_from(kept(kind, count, taken).len()).unwrap_or(count);

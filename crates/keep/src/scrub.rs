@@ -1,17 +1,16 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
-use std::sync::Weak;
-
-use futures::future::BoxFuture;
-use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
+use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::shell;
-use larder_volume::{DamageReport, DamagedObject, MissingObjects, Registry};
+use larder_volume::{DamageReport, DamagedObject};
 
-use super::storage::OpenPool;
-use super::translate;
+use crate::damage::{damaged_objects, gone_of};
+use crate::error::KeepError;
+use crate::store::Store;
+use crate::translate::{self, scrub_status};
 
-impl OpenPool {
-    pub(crate) async fn scrub_status(&self) -> PoolScrub {
+impl Store {
+    pub async fn scrub_status(&self) -> PoolScrub {
         let (damage, unused) = self.damage().await;
         let scrub =
             self.disk_pool().and_then(|pool| pool.scrub_status()).map(|status| without(unused, scrub_status(status)));
@@ -19,7 +18,7 @@ impl OpenPool {
     }
 
     /// Start, pause or stop.
-    pub(crate) async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, Failure> {
+    pub async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, KeepError> {
         let pool = self.need_disks()?;
         let done = match action {
             "start" => {
@@ -29,18 +28,18 @@ impl OpenPool {
             "pause" => pool.scrub_pause().await,
             "stop" => pool.scrub_stop().await,
             other => {
-                return Err(Failure::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
+                return Err(KeepError::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
             }
         };
-        done.map_err(|e| translate::pool_failure(&e))?;
+        done.map_err(|e| translate::pool_error(&e))?;
         Ok(self.scrub_status().await)
     }
 
     /// Scrubs to the end; returns how many pieces were made anew.
-    pub(crate) async fn scrub_through(&self) -> Result<u64, Failure> {
+    pub(crate) async fn scrub_through(&self) -> Result<u64, KeepError> {
         let pool = self.need_disks()?;
         self.open_volumes().await;
-        pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
+        pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_error(&e))
     }
 
     /// Only a volume that is open knows what it needs. Whoever wants to use one that cannot be opened is told why.
@@ -51,7 +50,7 @@ impl OpenPool {
     }
 
     /// Tells the pool what its volumes need and it has not.
-    pub(crate) async fn look_for_gone(&self) {
+    pub async fn look_for_gone(&self) {
         // Of a bucket nobody lists all objects just to look: that is on the bill.
         let Some(pool) = self.disk_pool() else { return };
         match self.registry.missing_objects().await {
@@ -61,7 +60,7 @@ impl OpenPool {
     }
 
     /// When the last scrub began (or the pool was made), and whether none runs or waits to be gone on with.
-    pub(crate) fn last_scrub(&self) -> (u64, bool) {
+    pub fn last_scrub(&self) -> (u64, bool) {
         use larder_pool::ScrubPhase::{Paused, Running};
         let Some(pool) = self.disk_pool() else { return (0, false) };
         match pool.scrub_status() {
@@ -70,18 +69,18 @@ impl OpenPool {
         }
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.disk_pool().is_some_and(|pool| pool.is_busy())
     }
 
-    pub(crate) async fn scrub_wait(&self) {
+    pub async fn scrub_wait(&self) {
         if let Some(pool) = self.disk_pool() {
             pool.scrub_wait().await;
         }
     }
 
     /// The status, with the files that have lost data.
-    pub(crate) async fn status_with_damage(&self) -> PoolStatus {
+    pub async fn status_with_damage(&self) -> PoolStatus {
         let (damage, unused) = self.damage().await;
         self.told(damage, unused)
     }
@@ -155,35 +154,6 @@ impl OpenPool {
     }
 }
 
-fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
-    let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
-    damaged.iter().map(object).collect()
-}
-
-fn gone_of(gone: MissingObjects) -> larder_pool::MissingObjects {
-    let length = |object: &DamagedObject| object.ranges.last().map_or(0, |range| range.end);
-    let objects = gone.objects.into_iter().map(|object| (object.path.clone(), length(&object))).collect();
-    larder_pool::MissingObjects { objects, asked: gone.asked }
-}
-
-/// Those who use a pool. It must not hold what holds it.
-pub(super) struct VolumesOf(pub(super) Weak<Registry>);
-
-impl larder_pool::Users for VolumesOf {
-    /// For the pool's history, which counts what `status` counts.
-    fn count_unused(&self, damage: Vec<larder_pool::Damage>) -> BoxFuture<'_, u64> {
-        Box::pin(async move {
-            let Some(registry) = self.0.upgrade() else { return 0 };
-            let report = registry.damaged_files(&damaged_objects(&damage)).await;
-            report.map_or(0, |report| report.unused.len() as u64)
-        })
-    }
-
-    fn find_missing(&self) -> BoxFuture<'_, Option<larder_pool::MissingObjects>> {
-        Box::pin(async move { self.0.upgrade()?.missing_objects().await.ok().map(gone_of) })
-    }
-}
-
 /// An object that no file uses any more is no error: garbage collection removes it.
 fn without(unused: u64, scrub: ScrubStatus) -> ScrubStatus {
     ScrubStatus { unrepaired: scrub.unrepaired.saturating_sub(unused), ..scrub }
@@ -232,40 +202,4 @@ fn damage_of(pool: &str, report: DamageReport, objects: &[DamagedObject], more: 
 fn metadata_of(volume: Option<String>, object: &DamagedObject) -> DamagedMetadata {
     let ranges = object.ranges.iter().map(|range| ByteRange { start: range.start, end: range.end }).collect();
     DamagedMetadata { volume, object: object.path.clone(), ranges }
-}
-
-/// Now, or of all of it once it has ended.
-fn rate(status: &larder_pool::ScrubStatus) -> u64 {
-    match status.ended_ms {
-        None => status.bytes_per_second,
-        Some(_) => status.bytes_done.saturating_mul(1000) / status.elapsed_ms.max(1),
-    }
-}
-
-pub(crate) fn scrub_status(status: larder_pool::ScrubStatus) -> ScrubStatus {
-    use larder_pool::ScrubPhase;
-    let phase = match status.phase {
-        ScrubPhase::Running => "running",
-        ScrubPhase::Paused => "paused",
-        ScrubPhase::Stopped => "stopped",
-        ScrubPhase::Finished => "finished",
-    };
-    let bytes_per_second = rate(&status);
-    ScrubStatus {
-        phase: phase.to_owned(),
-        why: status.why,
-        started_ms: status.started_ms,
-        ended_ms: status.ended_ms,
-        elapsed_ms: status.elapsed_ms,
-        objects_done: status.objects_done,
-        objects_total: status.objects_total,
-        bytes_done: status.bytes_done,
-        bytes_total: status.bytes_total,
-        errors: status.errors,
-        repaired: status.repaired,
-        repaired_bytes: status.repaired_bytes,
-        unrepaired: status.unrepaired,
-        bytes_per_second,
-        seconds_left: status.seconds_left,
-    }
 }
