@@ -18,7 +18,7 @@ use crate::conn::chain;
 use crate::conn::credits::charge_covers;
 use crate::conn::limits::supports_multi_credit;
 use crate::conn::related::RelatedContext;
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, SessionKeys};
 use crate::files::AfterSend;
 use crate::handlers;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
@@ -116,7 +116,7 @@ impl Continuation {
             let async_id = pending.op.async_id;
             let resp = pending.work.await;
             conn.pending.finish(async_id);
-            let mut reply = ctx.build(&conn, resp, ReplyForm::Final(async_id)).await;
+            let mut reply = ctx.build(&conn, resp, ReplyForm::Final(async_id));
             // The first response of a frame relates to nothing before it in
             // that frame. Signatures are computed when the frame is joined.
             if let Some(flags) = reply.bytes.get_mut(0x10..0x14) {
@@ -244,7 +244,7 @@ pub(crate) async fn receive_frame(server: &Arc<ServerState>, conn: &Arc<Connecti
         return reply.map_or(Received::Nothing, |reply| Received::Answered(Outgoing::plain(reply)));
     }
     let (frame, transform) = if is_transform(&frame) {
-        match decrypt_frame(conn, frame).await {
+        match decrypt_frame(conn, frame) {
             Ok((message, session_id, cipher)) => (message, Some((session_id, cipher))),
             Err(reason) => {
                 warn!(%reason, "encrypted message refused; closing connection");
@@ -345,8 +345,8 @@ async fn run_chain(
                     status,
                     "related request fails without running"
                 );
-                let ctx = ReplyCtx::new(conn, &req_hdr, chain.encrypted).await;
-                let mut reply = ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync).await;
+                let ctx = ReplyCtx::new(conn, &req_hdr, chain.encrypted);
+                let mut reply = ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync);
                 if let (Some(command), Some(field)) = (unknown, reply.bytes.get_mut(12..14)) {
                     field.copy_from_slice(&command.to_le_bytes());
                 }
@@ -370,15 +370,10 @@ async fn run_chain(
                             conn.pending.finish(async_id);
                             drop(pending);
                             let error = HandlerResponse::err(ntstatus::STATUS_INTERNAL_ERROR);
-                            ctx.build(conn, error, ReplyForm::Sync).await
+                            ctx.build(conn, error, ReplyForm::Sync)
                         } else if fits(replies, ERROR_RESPONSE_ROOM, remaining) {
-                            let interim = ctx
-                                .build(
-                                    conn,
-                                    HandlerResponse::err(ntstatus::STATUS_PENDING),
-                                    ReplyForm::Interim(async_id),
-                                )
-                                .await;
+                            let waits = HandlerResponse::err(ntstatus::STATUS_PENDING);
+                            let interim = ctx.build(conn, waits, ReplyForm::Interim(async_id));
                             push_reply(conn, replies, interim, &req_hdr, remaining, chain.encrypted).await;
                             take_cancels(server, conn, chain).await;
                             return Some(Suspended { pending, ctx, request: sub_frame });
@@ -388,7 +383,7 @@ async fn run_chain(
                             conn.pending.finish(async_id);
                             drop(pending);
                             let error = HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-                            ctx.build(conn, error, ReplyForm::Sync).await
+                            ctx.build(conn, error, ReplyForm::Sync)
                         }
                     }
                 };
@@ -475,18 +470,17 @@ async fn dispatch_one(
 
         // The request's session, kept so LOGOFF's response can still be
         // signed with its key after the handler removes it.
-        let ctx = ReplyCtx::new(conn, &req_hdr, encrypted).await;
-        let request_session = ctx.session.clone();
-        let reply = async |resp: HandlerResponse| ctx.build(conn, resp, ReplyForm::Sync).await;
+        let ctx = ReplyCtx::new(conn, &req_hdr, encrypted);
+        let reply = |resp: HandlerResponse| ctx.build(conn, resp, ReplyForm::Sync);
 
         // An encrypted request is not signed; its decryption checked it.
-        if !encrypted && let Err(refusal) = verify_request_signature(server, conn, &req_hdr, received).await {
+        if !encrypted && let Err(refusal) = verify_request_signature(server, conn, &ctx, received).await {
             let mut refused = HandlerResponse::err(refusal.status);
             refused.signing_key = refusal.key;
-            return Some(Dispatched::Done(reply(refused).await));
+            return Some(Dispatched::Done(reply(refused)));
         }
-        if let Err(status) = check_encryption(&req_hdr, encrypted, request_session.as_ref()).await {
-            return Some(Dispatched::Done(reply(HandlerResponse::err(status)).await));
+        if let Err(status) = check_encryption(&req_hdr, encrypted, ctx.tree.as_deref().ok()) {
+            return Some(Dispatched::Done(reply(HandlerResponse::err(status))));
         }
 
         // CANCEL is fire-and-forget - no response.
@@ -507,7 +501,7 @@ async fn dispatch_one(
             warn!(credit_charge = req_hdr.credit_charge, "CreditCharge does not cover the payload");
         }
         if malformed || undercharged {
-            return Some(Dispatched::Done(reply(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)).await));
+            return Some(Dispatched::Done(reply(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER))));
         }
 
         let mut session_preauth = None;
@@ -526,16 +520,22 @@ async fn dispatch_one(
         if cmd == Command::SessionSetup {
             drop_stale_auths(conn, server.config.limits.handshake_timeout).await;
         }
-        let resp =
-            match handlers::dispatch_command(server, conn, &req_hdr, &frame.slice_ref(body_bytes), encrypted, retained)
-                .await
-            {
-                Outcome::Done(resp) => resp,
-                Outcome::Pending(pending) => {
-                    debug!(async_id = pending.op.async_id, "request pending");
-                    return Some(Dispatched::Pending(pending, ctx.clone()));
-                }
-            };
+        let resp = match handlers::dispatch_command(
+            server,
+            conn,
+            (&req_hdr, &ctx.tree),
+            &frame.slice_ref(body_bytes),
+            encrypted,
+            retained,
+        )
+        .await
+        {
+            Outcome::Done(resp) => resp,
+            Outcome::Pending(pending) => {
+                debug!(async_id = pending.op.async_id, "request pending");
+                return Some(Dispatched::Pending(pending, ctx.clone()));
+            }
+        };
         if cmd == Command::SessionSetup {
             track_pending_auth(conn, &req_hdr, &resp);
         }
@@ -548,27 +548,15 @@ async fn dispatch_one(
                 .snapshot();
             if let Some(base_key) = resp.channel_base_key {
                 conn.channel_keys.set(sid, crate::proto::crypto::signing_key_311(&base_key, &snap));
-            }
-            // Stash on the session - the handler already created it.
-            let sessions = conn.sessions.read().await;
-            if let Some(sess_arc) = sessions.get(&sid).filter(|_| resp.channel_base_key.is_none()) {
-                let mut sess = sess_arc.write().await;
-                sess.preauth_snapshot = Some(snap);
-                // For 3.1.1, derive the session keys from the snapshot.
-                let dialect = conn.negotiated.dialect();
-                if dialect == Some(crate::proto::messages::Dialect::Smb311) {
-                    sess.signing_key = crate::proto::crypto::signing_key_311(&sess.session_base_key, &snap);
-                    if let Some(cipher) = conn.negotiated.cipher()
-                        && !sess.is_anonymous()
-                    {
-                        sess.cipher =
-                            Some(Arc::new(SessionCipher::derive(cipher, &sess.session_base_key, Some(&snap))));
-                    }
-                }
+            } else if let Some(session) = conn.sessions.get(sid) {
+                let signing = crate::proto::crypto::signing_key_311(&session.session_base_key, &snap);
+                let cipher = conn.negotiated.cipher().filter(|_| !session.is_anonymous());
+                let derive = |cipher| Arc::new(SessionCipher::derive(cipher, &session.session_base_key, Some(&snap)));
+                session.set_keys(SessionKeys { signing, cipher: cipher.map(derive) });
             }
         }
 
-        let mut response = reply(resp).await;
+        let mut response = reply(resp);
         // What is hashed is what the client sees, its signature included.
         if session_preauth.is_some()
             && read_u32(&response.bytes, 0x08) == ntstatus::STATUS_MORE_PROCESSING_REQUIRED
@@ -648,14 +636,13 @@ async fn take_session_preauth(conn: &Arc<Connection>, session_id: u64) -> Preaut
 mod tests {
     use super::reply::align_8;
     use super::*;
-    use crate::conn::state::{Session, TreeConnect};
+    use crate::conn::state::{Session, SessionKeys, TreeConnect};
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::crypto::{SigningAlgo, sign, verify};
     use crate::proto::header::{HeaderTail, SMB2_FLAGS_SIGNED};
     use crate::proto::messages::{CloseRequest, CreateRequest, Dialect, EmptyBody, FileId, QueryInfoRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};
-    use tokio::sync::RwLock;
     use uuid::Uuid;
 
     fn test_conn() -> Arc<Connection> {
@@ -684,11 +671,12 @@ mod tests {
         }
 
         let identity = Identity::User { user: "alice".to_string(), domain: String::new() };
-        let session = Session::new(identity, [0; 16], KEY, true, None);
+        let session = Session::new(identity, [0; 16], true);
+        session.set_keys(SessionKeys { signing: KEY, cipher: None });
         let share = state.find_share("home").await.expect("share");
         let tree = TreeConnect::new(1, share, Access::ReadWrite);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(1, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(1, Arc::new(session));
         (state, conn)
     }
 
@@ -818,7 +806,7 @@ mod tests {
         assert_eq!(read_u32(&response, 0x08), ntstatus::STATUS_SUCCESS);
         assert_ne!(read_u32(&response, 0x10) & SMB2_FLAGS_SIGNED, 0);
         assert!(verify(&response, &KEY, SigningAlgo::AesCmac).is_ok());
-        assert!(conn.sessions.read().await.is_empty());
+        assert!(conn.sessions.is_empty());
     }
 
     fn negotiated_preauth() -> PreauthIntegrity {

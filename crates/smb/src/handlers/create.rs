@@ -132,12 +132,10 @@ impl CreateArgs {
     /// Checks the request against the tree it targets (MS-SMB2 3.3.5.9).
     async fn parse(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Request, u32> {
         let req = CreateRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
-        let tree_arc = lookup_session_tree(conn, hdr).await?;
-        let tree = tree_arc.read().await;
-        let tree_access = tree.granted_access;
-        let share = Arc::clone(&tree.share);
-        drop(tree);
-        let owner = lookup_session(conn, hdr.session_id).await?.read().await.identity.user().map(str::to_owned);
+        let tree_arc = lookup_session_tree(conn, hdr)?;
+        let tree_access = tree_arc.granted_access;
+        let share = Arc::clone(&tree_arc.share);
+        let owner = lookup_session(conn, hdr.session_id)?.identity.user().map(str::to_owned);
         let dialect = conn.negotiated.dialect();
         let client = conn.negotiated.client_guid();
 
@@ -478,23 +476,20 @@ async fn attempt(
     stage: Stage,
 ) -> Step {
     let fail = |status| Step::Done(HandlerResponse::err(status));
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => {
             stage.release().await;
             return fail(s);
         }
     };
-    let (share, backend) = {
-        let tree = tree_arc.read().await;
-        (Arc::clone(&tree.share), Arc::clone(&tree.backend))
-    };
+    let (share, backend) = (Arc::clone(&tree_arc.share), Arc::clone(&tree_arc.backend));
     let path = &args.path;
     // No rename of a client runs from the first backend call until the open is in the
     // file table, so a rename of a directory sees every open below it.
     let names = share.names_lock().await;
 
-    let owner = conn.notified(hdr.session_id, &share).await;
+    let owner = conn.notified(hdr.session_id, &share);
     let parent_lease = args.lease.and_then(|lease| lease.parent_lease());
     let open_request = |overwrite, break_handles| OpenRequest {
         sharing: args.sharing,
@@ -725,55 +720,65 @@ async fn attempt(
     // the backend worked takes no new opens.
     let allowed = handle.maximal_access();
     let granted_access = args.open_access & !(args.added_access & !allowed);
-    let mut tree = tree_arc.write().await;
-    if tree.closed {
-        drop(tree);
-        // The open leaves the table, ending a lease it alone held, before
-        // the guard could send a break held back for that lease.
-        drop(file);
-        drop(after_send);
-        let _ = handle.close().await;
-        return fail(ntstatus::STATUS_NETWORK_NAME_DELETED);
-    }
-    let file_id = match &durable {
-        Some((reg, _)) => FileId::new(reg.id(), tree.alloc_volatile()),
-        None => tree.alloc_file_id(),
+    let placed = 'placed: {
+        let mut opens = tree_arc.opens_mut();
+        if opens.closed {
+            break 'placed Err((file, handle));
+        }
+        let file_id = match &durable {
+            Some((reg, _)) => FileId::new(reg.id(), tree_arc.alloc_volatile()),
+            None => tree_arc.alloc_file_id(),
+        };
+        file.set_file_id(file_id);
+        let (durable, durability) = durable.unzip();
+        let create_action = match action {
+            OpenAction::Opened => FILE_OPENED,
+            OpenAction::Created => FILE_CREATED,
+            OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
+            OpenAction::Overwritten => FILE_OVERWRITTEN,
+        };
+        let open = Open {
+            file_id,
+            handle: Some(handle),
+            granted_access,
+            is_directory: info.is_directory,
+            delete_on_close: args.delete_on_close,
+            search_state: None,
+            fixed_times: FileTimes::default(),
+            create_options: args.options,
+            file: Some(file),
+            slot: Some(slot),
+            durable,
+            begun: begun.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
+            watch: None,
+            wrote: Default::default(),
+            create_action,
+            marked_deleted: Default::default(),
+            position: Default::default(),
+            lock_sequences: Default::default(),
+            channel_sequence: Arc::default(),
+        };
+        let open_arc = Arc::new(tokio::sync::RwLock::new(open));
+        // Nobody else has it yet.
+        if let Ok(open) = open_arc.try_read()
+            && let Some(begun) = &open.begun
+        {
+            begun.made(&open_arc);
+        }
+        opens.files.insert(file_id, open_arc);
+        Ok((file_id, create_action, durability))
     };
-    file.set_file_id(file_id);
-    let (durable, durability) = durable.unzip();
-    let create_action = match action {
-        OpenAction::Opened => FILE_OPENED,
-        OpenAction::Created => FILE_CREATED,
-        OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
-        OpenAction::Overwritten => FILE_OVERWRITTEN,
+    let (file_id, create_action, durability) = match placed {
+        Ok(placed) => placed,
+        Err((file, handle)) => {
+            // The open leaves the table, ending a lease it alone held, before
+            // the guard could send a break held back for that lease.
+            drop(file);
+            drop(after_send);
+            let _ = handle.close().await;
+            return fail(ntstatus::STATUS_NETWORK_NAME_DELETED);
+        }
     };
-    let open = Open {
-        file_id,
-        handle: Some(handle),
-        granted_access,
-        is_directory: info.is_directory,
-        delete_on_close: args.delete_on_close,
-        search_state: None,
-        fixed_times: FileTimes::default(),
-        create_options: args.options,
-        file: Some(file),
-        slot: Some(slot),
-        durable,
-        begun: begun.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
-        watch: None,
-        wrote: Default::default(),
-        create_action,
-        marked_deleted: Default::default(),
-        position: Default::default(),
-        lock_sequences: Default::default(),
-        channel_sequence: Arc::default(),
-    };
-    let open_arc = Arc::new(tokio::sync::RwLock::new(open));
-    if let Some(begun) = &open_arc.read().await.begun {
-        begun.made(&open_arc);
-    }
-    tree.opens.get_mut().insert(file_id, open_arc);
-    drop(tree);
 
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
     if let Some(wanted) = args.queries.apple {
@@ -909,7 +914,7 @@ async fn apply_attributes(handle: &dyn Handle, attributes: u32, path: &SmbPath) 
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use tokio::sync::{Notify, RwLock, Semaphore};
+    use tokio::sync::{Notify, Semaphore};
 
     use super::*;
     use crate::access_mask::Access;
@@ -999,10 +1004,10 @@ mod tests {
             state.config.max_read_size,
             state.config.max_write_size,
         ));
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&share), Access::ReadWrite);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(1, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(1, Arc::new(session));
 
         let hdr =
             Smb2Header { command: Command::Create, tail: HeaderTail::sync(1), session_id: 1, ..Smb2Header::default() };

@@ -14,13 +14,12 @@ use crate::proto::auth::spnego::{
 use crate::proto::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
 use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
-use tokio::sync::RwLock;
 use tracing::{debug, info, warn};
 
 use crate::admission::Admission;
 
 use crate::conn::channels::Binding;
-use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
+use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SessionKeys, SigningKey};
 use crate::handlers::response::{HandlerResponse, Refusal};
 use crate::ntstatus;
 use crate::state::ServerState;
@@ -103,7 +102,7 @@ pub async fn handle(
     let sid = hdr.session_id;
     // The dispatcher has checked that the client may ask for it.
     let binding = match sid != 0 && req.flags & SessionSetupRequest::FLAG_BINDING != 0 {
-        true if conn.sessions.read().await.contains_key(&sid) => {
+        true if conn.sessions.contains(sid) => {
             return HandlerResponse::err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
         }
         true => match find_session(server, sid).await {
@@ -130,7 +129,7 @@ pub async fn handle(
     };
 
     if sid == 0 {
-        if session_limit_reached(server, &*conn.sessions.read().await) {
+        if session_limit_reached(server, conn) {
             warn!("session limit reached on connection");
             return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
         }
@@ -140,8 +139,7 @@ pub async fn handle(
     // A first token for a known session starts over: reauthentication of
     // an established session (MS-SMB2 3.3.5.5.2), or a restart of one in
     // progress.
-    let known =
-        conn.sessions.read().await.contains_key(&sid) || conn.pending_auths.write().await.remove(&sid).is_some();
+    let known = conn.sessions.contains(sid) || conn.pending_auths.write().await.remove(&sid).is_some();
     match binding {
         // The client believes no answer without the session's signature.
         Some(binding) => {
@@ -180,7 +178,7 @@ pub(crate) async fn admit_unknown(
         return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
     }
     let refusal = match binds {
-        true => binding_refusal(conn, &other, &session).await,
+        true => binding_refusal(conn, &other, &session),
         false => Some(ntstatus::STATUS_USER_SESSION_DELETED),
     };
     match refusal {
@@ -192,13 +190,12 @@ pub(crate) async fn admit_unknown(
 /// A connection that has the session `sid`, and what binds others to it.
 async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>, Binding)> {
     for conn in server.active_connections.live().await {
-        let session = conn.sessions.read().await.get(&sid).cloned();
+        let session = conn.sessions.get(sid);
         if let Some(session) = session {
             let key = {
-                let session = session.read().await;
                 // Anonymous sessions have none.
-                let has_key = !session.is_anonymous() && session.signing_key != [0; 16];
-                has_key.then_some(SigningKey { algo: session.signing_algo, key: session.signing_key })?
+                let key = session.signing_key().filter(|_| !session.is_anonymous())?;
+                SigningKey { algo: session.signing_algo, key }
             };
             return Some((conn, Binding { session, key }));
         }
@@ -208,8 +205,8 @@ async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>
 
 /// Why `session`, which `other` has, is not bound to `conn`: what Windows
 /// finds amiss comes first (smbtorture's `bind_negative`). `None` if it may be.
-async fn binding_refusal(conn: &Connection, other: &Connection, session: &RwLock<Session>) -> Option<u32> {
-    let (algo, own_algo) = (session.read().await.signing_algo, conn.negotiated.signing_algo());
+fn binding_refusal(conn: &Connection, other: &Connection, session: &Session) -> Option<u32> {
+    let (algo, own_algo) = (session.signing_algo, conn.negotiated.signing_algo());
     if own_algo != algo && algo == SigningAlgo::AesGmac {
         return Some(ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE);
     }
@@ -373,7 +370,7 @@ async fn continue_exchange(
     }
 
     // A session that already exists is being reauthenticated.
-    let existing = conn.sessions.read().await.get(&sid).cloned();
+    let existing = conn.sessions.get(sid);
 
     // The failed-logon throttle counts by the user name the client sent and
     // by the client's network. The guest password is empty and known to
@@ -510,7 +507,7 @@ async fn continue_exchange(
     // names them as guests.
     let identity = if guest { "Guest".to_string() } else { format!("{:?}", outcome.identity) };
     if let Some(existing) = existing {
-        if !same_user(&existing.read().await.identity, &outcome.identity) {
+        if !same_user(&existing.identity, &outcome.identity) {
             info!(%identity, "reauthentication as another user refused");
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
         }
@@ -534,23 +531,21 @@ async fn continue_exchange(
         return response;
     }
 
-    let signing_key = signing_key(dialect, &session_base_key);
     let signing_required = signing_required(server, conn, req, &outcome.identity);
-    let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_key, signing_required, None);
+    let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_required);
     session.signing_algo = conn.negotiated.signing_algo();
     if let Err(status) = session.channels.add(conn) {
         return HandlerResponse::err(status);
     }
     // SMB 3.1.1 keys come from the preauth hash, once it is known.
-    if dialect != Dialect::Smb311
-        && let Some(cipher) = cipher
-    {
-        session.cipher = Some(Arc::new(SessionCipher::derive(cipher, &session_base_key, None)));
+    if dialect != Dialect::Smb311 {
+        let cipher = cipher.map(|cipher| Arc::new(SessionCipher::derive(cipher, &session_base_key, None)));
+        session.set_keys(SessionKeys { signing: signing_key(dialect, &session_base_key), cipher });
     }
-    let session_arc = Arc::new(tokio::sync::RwLock::new(session));
+    let session_arc = Arc::new(session);
     {
-        let mut sessions = conn.sessions.write().await;
-        if session_limit_reached(server, &sessions) {
+        let sessions = conn.sessions.change().await;
+        if session_limit_reached(server, conn) {
             warn!("session limit reached on connection");
             return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
         }
@@ -593,28 +588,26 @@ async fn bind(
     server: &ServerState,
     conn: &Arc<Connection>,
     sid: u64,
-    session: &Arc<RwLock<Session>>,
+    session: &Arc<Session>,
     identity: &Identity,
 ) -> Result<(), u32> {
     if matches!(identity, Identity::Anonymous) {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
-    let mut sessions = conn.sessions.write().await;
-    if session_limit_reached(server, &sessions) {
+    let sessions = conn.sessions.change().await;
+    if session_limit_reached(server, conn) {
         return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     }
-    let existing = session.read().await;
-    if !same_user(&existing.identity, identity) {
+    if !same_user(&session.identity, identity) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    existing.channels.add(conn)?;
-    drop(existing);
+    session.channels.add(conn)?;
     sessions.insert(sid, Arc::clone(session));
     Ok(())
 }
 
-fn session_limit_reached<T>(server: &ServerState, sessions: &HashMap<u64, T>) -> bool {
-    sessions.len() >= server.auth.settings.max_sessions_per_connection
+fn session_limit_reached(server: &ServerState, conn: &Connection) -> bool {
+    conn.sessions.len() >= server.auth.settings.max_sessions_per_connection
 }
 
 /// Ends a logon that failed with `status`: counts it against the connection;
@@ -652,11 +645,11 @@ async fn close_previous_session(server: &ServerState, previous: u64, identity: &
         return;
     }
     for conn in server.active_connections.live().await {
-        let old = conn.sessions.read().await.get(&previous).cloned();
+        let old = conn.sessions.get(previous);
         let Some(old) = old else {
             continue;
         };
-        if same_user(&old.read().await.identity, identity) {
+        if same_user(&old.identity, identity) {
             info!(previous, "closing the session the client reconnected from");
             conn.close_session(previous, Some(&server.durable)).await;
         }
@@ -932,7 +925,7 @@ mod tests {
         let auth = ntlm_authenticate(&challenge, "alice", "password");
 
         // The logon stops after authenticating, where it adds its session.
-        let sessions = conn.sessions.read().await;
+        let sessions = conn.sessions.change().await;
         let logon = tokio::spawn({
             let (state, conn) = (state.clone(), conn.clone());
             async move { handle(&state, &conn, &header(sid), &body(&auth)).await.status }
@@ -943,6 +936,6 @@ mod tests {
         drop(sessions);
         removal.await.unwrap().unwrap();
         assert_ne!(logon.await.unwrap(), ntstatus::STATUS_SUCCESS);
-        assert!(conn.sessions.read().await.is_empty());
+        assert!(conn.sessions.is_empty());
     }
 }

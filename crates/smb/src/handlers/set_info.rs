@@ -61,16 +61,16 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         Ok(r) => r,
         Err(_) => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)),
     };
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return Ok(HandlerResponse::err(s)),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
+    let open_arc = match lookup_open(&tree_arc, req.file_id) {
         Some(o) => o,
         None => return Ok(HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED)),
     };
-    let share = Arc::clone(&tree_arc.read().await.share);
-    let _under_way = match begin_change(conn, hdr, &*open_arc.read().await).await {
+    let share = Arc::clone(&tree_arc.share);
+    let _under_way = match begin_change(conn, hdr, &*open_arc.read().await) {
         Ok(change) => change,
         Err(status) => return Ok(HandlerResponse::err(status)),
     };
@@ -215,7 +215,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         }
         Class::Link => match new_name(&buffer) {
             Ok((to, replace)) => {
-                let backend = tree_arc.read().await.backend.clone();
+                let backend = tree_arc.backend.clone();
                 link(&share, backend.as_ref(), &open_arc, &to, replace).await
             }
             Err(status) => Err(status),
@@ -404,17 +404,14 @@ fn set_info_ok() -> HandlerResponse {
 /// the first attempt breaks that caching and waits. The leases on the
 /// renamed file give up handle caching.
 async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Rename, stage: Stage) -> Renamed {
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return Renamed::Done(Err(s)),
     };
-    let Some(open_arc) = lookup_open(&tree_arc, rename.file_id).await else {
+    let Some(open_arc) = lookup_open(&tree_arc, rename.file_id) else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
     };
-    let (share, backend) = {
-        let tree = tree_arc.read().await;
-        (tree.share.clone(), tree.backend.clone())
-    };
+    let (share, backend) = (tree_arc.share.clone(), tree_arc.backend.clone());
     if rename.to.stream().is_some() {
         return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
     }
@@ -727,7 +724,7 @@ mod tests {
             state.config.max_read_size,
             state.config.max_write_size,
         ));
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&share), Access::ReadWrite);
         let mut file_ids = Vec::new();
         for (path, directory) in [("d\\f", false), ("h", false)] {
@@ -759,11 +756,11 @@ mod tests {
                 lock_sequences: Default::default(),
                 channel_sequence: Arc::default(),
             };
-            tree.opens.write().await.insert(file_id, Arc::new(RwLock::new(open)));
+            assert!(tree.add_file(file_id, Arc::new(RwLock::new(open))).is_ok());
             file_ids.push(file_id);
         }
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(1, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(1, Arc::new(session));
 
         let hdr =
             Smb2Header { command: Command::SetInfo, tail: HeaderTail::sync(1), session_id: 1, ..Smb2Header::default() };
