@@ -31,7 +31,7 @@ pub struct SmbOpen {
 /// The place of an open of a session.
 struct Placed {
     conn: Arc<Connection>,
-    tree: Arc<RwLock<TreeConnect>>,
+    tree: Arc<TreeConnect>,
     file_id: FileId,
     user: Option<String>,
     open: Arc<RwLock<Open>>,
@@ -91,7 +91,7 @@ impl ConfigHandle {
             return false;
         };
         let Placed { conn, tree, file_id, .. } = placed;
-        let removed = tree.read().await.opens.write().await.remove(&file_id);
+        let removed = tree.remove_file(file_id);
         let Some(open) = removed else { return false };
         conn.pending.stop_where(Stop::Retry, |op| op.file_id == Some(file_id));
         close_open(&open, false).await;
@@ -101,18 +101,10 @@ impl ConfigHandle {
     async fn placed(&self) -> Vec<Placed> {
         let mut all = Vec::new();
         for conn in self.state().active_connections.live().await {
-            let sessions: Vec<_> = conn.sessions.read().await.values().cloned().collect();
-            for session in sessions {
-                let session = session.read().await;
+            for session in conn.sessions.values() {
                 let user = session.identity.user().map(str::to_owned);
-                let trees: Vec<_> = session.trees.read().await.values().cloned().collect();
-                drop(session);
-                for tree in trees {
-                    let opens: Vec<_> = {
-                        let tree = tree.read().await;
-                        tree.opens.read().await.iter().map(|(id, open)| (*id, Arc::clone(open))).collect()
-                    };
-                    for (file_id, open) in opens {
+                for tree in session.trees.values() {
+                    for (file_id, open) in tree.files() {
                         let (conn, tree, user) = (Arc::clone(&conn), Arc::clone(&tree), user.clone());
                         all.push(Placed { conn, tree, file_id, user, open });
                     }

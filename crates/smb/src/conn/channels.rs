@@ -2,6 +2,7 @@
 //! session begins on one, others are bound to it, and it ends with the last.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::conn::outbound::{Outbound, SessionOutbounds};
@@ -71,29 +72,40 @@ impl SessionOutbounds for Channels {
 /// What the sessions bound to a connection sign with on it (MS-SMB2 3.3.1.14,
 /// Channel.SigningKey). The session a connection began has its own key.
 #[derive(Default)]
-pub(crate) struct ChannelKeys(Mutex<HashMap<u64, [u8; 16]>>);
+pub(crate) struct ChannelKeys {
+    keys: Mutex<HashMap<u64, [u8; 16]>>,
+    /// As many as `keys`. Few connections have any, and requests of the others take no lock.
+    count: AtomicUsize,
+}
 
 impl ChannelKeys {
     fn keys(&self) -> MutexGuard<'_, HashMap<u64, [u8; 16]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set(&self, session_id: u64, key: [u8; 16]) {
-        self.keys().insert(session_id, key);
+        let mut keys = self.keys();
+        keys.insert(session_id, key);
+        self.count.store(keys.len(), Ordering::Release);
     }
 
     pub(crate) fn get(&self, session_id: u64) -> Option<[u8; 16]> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         self.keys().get(&session_id).copied()
     }
 
     pub(crate) fn forget(&self, session_id: u64) {
-        self.keys().remove(&session_id);
+        let mut keys = self.keys();
+        keys.remove(&session_id);
+        self.count.store(keys.len(), Ordering::Release);
     }
 }
 
 /// A session that a connection asks to be bound to.
 pub(crate) struct Binding {
-    pub(crate) session: Arc<tokio::sync::RwLock<crate::conn::state::Session>>,
+    pub(crate) session: Arc<crate::conn::state::Session>,
     /// What the session's first connection signs with: it signs the requests
     /// and the answers until the channel has a key.
     pub(crate) key: SigningKey,
@@ -102,8 +114,6 @@ pub(crate) struct Binding {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use tokio::sync::RwLock;
-
     use super::*;
     use crate::Identity;
     use crate::access_mask::Access;
@@ -139,35 +149,31 @@ mod tests {
     }
 
     /// Two connections with one session, which has a tree.
-    async fn two_channels() -> (Arc<Connection>, Arc<Connection>, Arc<RwLock<Session>>) {
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+    async fn two_channels() -> (Arc<Connection>, Arc<Connection>, Arc<Session>) {
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, ShareBindings::ipc(), Access::Read);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
+        session.trees.change().await.insert(1, Arc::new(tree));
         let (one, two) = (conn(), conn());
-        let session = Arc::new(RwLock::new(session));
+        let session = Arc::new(session);
         for conn in [&one, &two] {
-            session.read().await.channels.add(conn).unwrap();
-            conn.sessions.write().await.insert(7, Arc::clone(&session));
+            session.channels.add(conn).unwrap();
+            conn.sessions.change().await.insert(7, Arc::clone(&session));
         }
         (one, two, session)
-    }
-
-    async fn trees(session: &RwLock<Session>) -> usize {
-        session.read().await.trees.read().await.len()
     }
 
     #[tokio::test]
     async fn trees_stay_while_a_connection_is_left_and_a_logoff_ends_them_all() {
         let (one, two, session) = two_channels().await;
         one.close_all(None).await;
-        assert_eq!(trees(&session).await, 1);
+        assert_eq!(session.trees.len(), 1);
         two.close_all(None).await;
-        assert_eq!(trees(&session).await, 0);
+        assert_eq!(session.trees.len(), 0);
 
         let (one, two, session) = two_channels().await;
         assert!(two.close_session(7, None).await);
-        assert!(one.sessions.read().await.is_empty());
-        assert_eq!(session.read().await.channels.add(&one), Err(ntstatus::STATUS_USER_SESSION_DELETED));
-        assert_eq!(trees(&session).await, 0);
+        assert!(one.sessions.is_empty());
+        assert_eq!(session.channels.add(&one), Err(ntstatus::STATUS_USER_SESSION_DELETED));
+        assert_eq!(session.trees.len(), 0);
     }
 }

@@ -21,7 +21,7 @@ impl Connection {
         let Some(sess_arc) = self.forget_session(session_id).await else {
             return false;
         };
-        let others = sess_arc.read().await.channels.end();
+        let others = sess_arc.channels.end();
         for other in others {
             other.forget_session(session_id).await;
         }
@@ -30,17 +30,17 @@ impl Connection {
     }
 
     /// Takes no more requests of the session `session_id` here.
-    async fn forget_session(&self, session_id: u64) -> Option<Arc<RwLock<Session>>> {
-        let session = self.sessions.write().await.remove(&session_id)?;
-        self.remember_ended(session_id, &session).await;
+    async fn forget_session(&self, session_id: u64) -> Option<Arc<Session>> {
+        let session = self.sessions.change().await.remove(session_id)?;
+        self.remember_ended(session_id, &session);
         self.channel_keys.forget(session_id);
         self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id);
         Some(session)
     }
 
     /// Keeps the key of a session that has ended.
-    async fn remember_ended(&self, session_id: u64, session: &RwLock<Session>) {
-        let Some(key) = self.signing_key(session_id, &*session.read().await).await else {
+    fn remember_ended(&self, session_id: u64, session: &Session) {
+        let Some(key) = self.signing_key(session_id, session) else {
             return;
         };
         let mut ended = self.lock_ended();
@@ -51,26 +51,18 @@ impl Connection {
     }
 
     pub async fn close_tree(&self, session_id: u64, tree_id: u32) -> bool {
-        let sess_arc = {
-            let sessions = self.sessions.read().await;
-            sessions.get(&session_id).cloned()
-        };
-        let Some(sess_arc) = sess_arc else {
+        let Some(session) = self.sessions.get(session_id) else {
             return false;
         };
-        let removed = {
-            let sess = sess_arc.read().await;
-            let mut trees = sess.trees.write().await;
-            trees.remove(&tree_id)
-        };
-        let Some(tree_arc) = removed else {
+        let removed = session.trees.change().await.remove(tree_id);
+        let Some(tree) = removed else {
             return false;
         };
         let is_of_tree = |op: &AsyncOp| op.session_id == session_id && op.tree_id == tree_id;
         self.pending.stop_where(Stop::Retry, is_of_tree);
-        let others = sess_arc.read().await.channels.live();
+        let others = session.channels.live();
         others.iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_tree));
-        close_opens(detach_tree(&tree_arc).await).await;
+        close_opens(tree.close()).await;
         true
     }
 
@@ -78,21 +70,17 @@ impl Connection {
     /// caller closes with [`close_opens`].
     pub async fn detach_sessions_for_user(&self, user: &str) -> Vec<Arc<RwLock<Open>>> {
         let removed = {
-            let mut sessions = self.sessions.write().await;
-            let mut ids = Vec::new();
-            for (session_id, sess_arc) in sessions.iter() {
-                let sess = sess_arc.read().await;
-                if sess.identity.user() == Some(user) {
-                    ids.push(*session_id);
-                }
-            }
+            let sessions = self.sessions.change().await;
+            let is_users = |session: &Session| session.identity.user() == Some(user);
+            let of_user = sessions.entries().into_iter().filter(|(_, session)| is_users(session));
+            let ids: Vec<_> = of_user.map(|(id, _)| id).collect();
             self.pending.stop_where(Stop::Retry, |op| ids.contains(&op.session_id));
-            ids.into_iter().filter_map(|id| Some((id, sessions.remove(&id)?))).collect::<Vec<_>>()
+            ids.into_iter().filter_map(|id| Some((id, sessions.remove(id)?))).collect::<Vec<_>>()
         };
         let mut opens = Vec::new();
         for (id, sess_arc) in removed {
-            sess_arc.read().await.channels.end();
-            self.remember_ended(id, &sess_arc).await;
+            sess_arc.channels.end();
+            self.remember_ended(id, &sess_arc);
             self.channel_keys.forget(id);
             opens.extend(detach_session(&sess_arc).await);
         }
@@ -116,31 +104,19 @@ impl Connection {
         &self,
         matches_tree: impl Fn(&Session, &TreeConnect) -> bool,
     ) -> Vec<Arc<RwLock<Open>>> {
-        let sessions: Vec<_> = {
-            let sessions = self.sessions.read().await;
-            sessions.iter().map(|(id, s)| (*id, Arc::clone(s))).collect()
-        };
-
+        let sessions = self.sessions.change().await.entries();
         let mut opens = Vec::new();
-        for (session_id, sess_arc) in sessions {
+        for (session_id, sess) in sessions {
             let removed = {
-                let sess = sess_arc.read().await;
-                let mut trees = sess.trees.write().await;
-                let mut ids = Vec::new();
-                for (tree_id, tree_arc) in trees.iter() {
-                    let tree = tree_arc.read().await;
-                    if matches_tree(&sess, &tree) {
-                        ids.push(*tree_id);
-                    }
-                }
+                let trees = sess.trees.change().await;
+                let matching = trees.entries().into_iter().filter(|(_, tree)| matches_tree(&sess, tree));
+                let ids: Vec<_> = matching.map(|(id, _)| id).collect();
                 let is_of_them = |op: &AsyncOp| op.session_id == session_id && ids.contains(&op.tree_id);
                 self.pending.stop_where(Stop::Retry, is_of_them);
                 sess.channels.live().iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_them));
-                ids.into_iter().filter_map(|id| trees.remove(&id)).collect::<Vec<_>>()
+                ids.into_iter().filter_map(|id| trees.remove(id)).collect::<Vec<_>>()
             };
-            for tree_arc in removed {
-                opens.extend(detach_tree(&tree_arc).await);
-            }
+            opens.extend(removed.iter().flat_map(|tree| tree.close()));
         }
         opens
     }
@@ -150,10 +126,10 @@ impl Connection {
     /// in that table. Runs when the connection ends.
     pub async fn close_all(&self, keep: Option<&Arc<DurableTable>>) {
         let keep = keep.map(|table| (table, table.sweeps()));
-        let sessions: Vec<_> = self.sessions.write().await.drain().collect();
+        let sessions = self.sessions.change().await.remove_all();
         let mut opens = Vec::new();
         for (_, sess_arc) in sessions {
-            if sess_arc.read().await.channels.remove(self) {
+            if sess_arc.channels.remove(self) {
                 opens.extend(detach_session(&sess_arc).await);
             }
         }
@@ -163,25 +139,7 @@ impl Connection {
 
 /// Removes every tree of a session that is no longer reachable and returns
 /// their opens.
-async fn detach_session(sess_arc: &Arc<RwLock<Session>>) -> Vec<Arc<RwLock<Open>>> {
-    let trees: Vec<_> = {
-        let sess = sess_arc.read().await;
-        let mut trees = sess.trees.write().await;
-        trees.drain().collect()
-    };
-    let mut opens = Vec::new();
-    for (_, tree_arc) in trees {
-        opens.extend(detach_tree(&tree_arc).await);
-    }
-    opens
-}
-
-/// Marks a tree that is no longer reachable as closed, so no CREATE adds to
-/// it, drops its pipes and takes its opens. Waits for no request.
-async fn detach_tree(tree_arc: &Arc<RwLock<TreeConnect>>) -> Vec<Arc<RwLock<Open>>> {
-    let mut tree = tree_arc.write().await;
-    tree.closed = true;
-    tree.pipes.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
-    let opens: Vec<_> = tree.opens.write().await.drain().map(|(_, o)| o).collect();
-    opens
+async fn detach_session(session: &Session) -> Vec<Arc<RwLock<Open>>> {
+    let trees = session.trees.change().await.remove_all();
+    trees.iter().flat_map(|(_, tree)| tree.close()).collect()
 }

@@ -12,6 +12,7 @@ pub mod pending;
 pub mod reader;
 pub mod related;
 pub mod state;
+pub mod table;
 pub mod writer;
 
 use std::io;

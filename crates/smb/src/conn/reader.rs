@@ -122,18 +122,8 @@ const IDLE_BYTES: usize = 24 * 1024;
 const MADE_ROOM: &str = "the connection has not logged on and made room for others";
 
 /// Whether any tree on the connection has an open file.
-async fn has_open_files(conn: &Connection) -> bool {
-    let sessions: Vec<_> = conn.sessions.read().await.values().cloned().collect();
-    for session in sessions {
-        let session = session.read().await;
-        let trees: Vec<_> = session.trees.read().await.values().cloned().collect();
-        for tree in trees {
-            if !tree.read().await.opens.read().await.is_empty() {
-                return true;
-            }
-        }
-    }
-    false
+fn has_open_files(conn: &Connection) -> bool {
+    conn.sessions.values().iter().any(|session| session.trees.values().iter().any(|tree| tree.has_files()))
 }
 
 /// What follows once a response is queued. Lease breaks held back for it
@@ -285,7 +275,7 @@ pub async fn reader_task(
                         info!("no session established in time; closing connection");
                         return Ok(());
                     }
-                    if !has_open_files(&conn).await {
+                    if !has_open_files(&conn) {
                         info!("closing idle connection");
                         return Ok(());
                     }
@@ -350,7 +340,7 @@ pub async fn reader_task(
             sent(out.after_send, out.continuation, &server, &conn);
         }
         let had_session = has_session;
-        has_session = has_session || !conn.sessions.read().await.is_empty();
+        has_session = has_session || !conn.sessions.is_empty();
         if has_session {
             deadline = Instant::now() + limits.idle_timeout;
         }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::proto::auth::ntlm::{Identity, NtlmServer};
 use crate::proto::crypto::{PreauthIntegrity, SessionCipher, SigningAlgo};
@@ -19,6 +19,7 @@ use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::negotiated::Negotiation;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::PendingOps;
+use crate::conn::table::Table;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{Begun, ChannelSequence, DurableReg, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg};
 use crate::ntstatus;
@@ -58,7 +59,7 @@ pub struct Connection {
     pub max_write_size: u32,
 
     /// Sessions keyed by SessionId.
-    pub sessions: RwLock<HashMap<u64, Arc<RwLock<Session>>>>,
+    pub sessions: Table<u64, Arc<Session>>,
 
     /// Of sessions that other connections began.
     pub(crate) channel_keys: ChannelKeys,
@@ -85,7 +86,8 @@ pub struct Connection {
     /// Set once the connection takes no more requests and is closing.
     closing: AtomicBool,
 
-    /// Connection.CommandSequenceWindow: the MessageIds the client may use.
+    /// Connection.CommandSequenceWindow: the MessageIds the client may use. All requests share it, so it is locked twice a
+    /// request, for a few instructions: when the frame takes its MessageIds and when the response grants others.
     pub credits: Mutex<crate::conn::credits::CreditWindow>,
 
     /// When each SESSION_SETUP exchange in `pending_auths` started.
@@ -122,7 +124,7 @@ impl Connection {
             preauth: Mutex::new(PreauthIntegrity::new()),
             max_read_size,
             max_write_size,
-            sessions: RwLock::new(HashMap::new()),
+            sessions: Table::default(),
             channel_keys: ChannelKeys::default(),
             ended_sessions: Mutex::default(),
             pending_auths: RwLock::new(HashMap::new()),
@@ -174,24 +176,21 @@ impl Connection {
 
     /// What `session` signs with on this connection (Channel.SigningKey);
     /// `None` when it has no key, as anonymous sessions have none.
-    pub(crate) async fn signing_key(&self, session_id: u64, session: &Session) -> Option<SigningKey> {
-        let key = self.channel_keys.get(session_id).unwrap_or(session.signing_key);
-        if session.is_anonymous() || key == [0; 16] {
+    pub(crate) fn signing_key(&self, session_id: u64, session: &Session) -> Option<SigningKey> {
+        if session.is_anonymous() {
             return None;
         }
-        let algo = self.negotiated.signing_algo();
-        Some(SigningKey { algo, key })
+        let key = self.channel_keys.get(session_id).or_else(|| session.signing_key())?;
+        Some(SigningKey { algo: self.negotiated.signing_algo(), key })
     }
 
     /// Where the break notifications of opens go that `session_id` has in a
     /// tree of `share`.
-    pub(crate) async fn notified(&self, session_id: u64, share: &ShareBindings) -> Notified {
-        let session = self.sessions.read().await.get(&session_id).cloned();
-        let Some(session) = session else {
+    pub(crate) fn notified(&self, session_id: u64, share: &ShareBindings) -> Notified {
+        let Some(session) = self.sessions.get(session_id) else {
             return Notified::new(&self.outbound, None);
         };
-        let session = session.read().await;
-        let cipher = session.cipher.clone().filter(|_| share.encrypt_data);
+        let cipher = session.cipher().cloned().filter(|_| share.encrypt_data);
         Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys))).or_through(&session.channels)
     }
 }
@@ -200,46 +199,57 @@ impl Connection {
 // Session
 // ---------------------------------------------------------------------------
 
+/// What a session signs and encrypts with.
+pub struct SessionKeys {
+    /// Session.SigningKey.
+    pub signing: [u8; 16],
+    /// Encryption and decryption keys, on a connection with a cipher.
+    /// Anonymous sessions have none.
+    pub cipher: Option<Arc<SessionCipher>>,
+}
+
+/// What SESSION_SETUP fixes is set once, so requests read it without a lock.
 pub struct Session {
     pub identity: Identity,
     pub session_base_key: [u8; 16],
-    pub signing_key: [u8; 16],
+    /// Of SMB 3.1.1, known only after the session is in its connection's table.
+    keys: OnceLock<SessionKeys>,
     /// Whether signing is required for this session's traffic.
     pub signing_required: bool,
-    /// Encryption and decryption keys, set once the session is established
-    /// on a connection with a cipher. Anonymous sessions have none.
-    pub cipher: Option<Arc<SessionCipher>>,
-    pub trees: RwLock<HashMap<u32, Arc<RwLock<TreeConnect>>>>,
+    pub trees: Table<u32, Arc<TreeConnect>>,
     /// What the connection that began the session signs with.
     pub signing_algo: SigningAlgo,
     pub(crate) channels: Arc<Channels>,
-    /// 3.1.1: snapshot taken at SESSION_SETUP completion (after the request
-    /// hash but before the response is hashed). Used as KDF context.
-    pub preauth_snapshot: Option<[u8; 64]>,
 
     next_tree_id: AtomicU32,
 }
 
 impl Session {
-    pub fn new(
-        identity: Identity,
-        session_base_key: [u8; 16],
-        signing_key: [u8; 16],
-        signing_required: bool,
-        preauth_snapshot: Option<[u8; 64]>,
-    ) -> Self {
+    pub fn new(identity: Identity, session_base_key: [u8; 16], signing_required: bool) -> Self {
         Self {
             identity,
             session_base_key,
-            signing_key,
+            keys: OnceLock::new(),
             signing_required,
-            cipher: None,
-            trees: RwLock::new(HashMap::new()),
+            trees: Table::default(),
             signing_algo: SigningAlgo::HmacSha256,
             channels: Arc::default(),
-            preauth_snapshot,
             next_tree_id: AtomicU32::new(1),
         }
+    }
+
+    /// Sets the keys. They stay: reauthentication keeps them (MS-SMB2 3.3.5.5.2).
+    pub fn set_keys(&self, keys: SessionKeys) {
+        let _ = self.keys.set(keys);
+    }
+
+    /// Session.SigningKey, once there is one.
+    pub fn signing_key(&self) -> Option<[u8; 16]> {
+        self.keys.get().map(|keys| keys.signing)
+    }
+
+    pub fn cipher(&self) -> Option<&Arc<SessionCipher>> {
+        self.keys.get().and_then(|keys| keys.cipher.as_ref())
     }
 
     pub fn alloc_tree_id(&self) -> u32 {
@@ -248,7 +258,7 @@ impl Session {
 
     /// The session as share admission sees it.
     pub(crate) fn caller(&self, address: Option<IpAddr>) -> Caller {
-        Caller { identity: self.identity.clone(), address, can_encrypt: self.cipher.is_some() }
+        Caller { identity: self.identity.clone(), address, can_encrypt: self.cipher().is_some() }
     }
 
     pub fn is_anonymous(&self) -> bool {
@@ -266,13 +276,20 @@ pub struct TreeConnect {
     /// The share's backend as the session's user sees it.
     pub backend: Arc<dyn ShareBackend>,
     pub granted_access: Access,
-    pub opens: RwLock<HashMap<FileId, Arc<RwLock<Open>>>>,
+    /// Locked for one look-up or one change, never across an await.
+    opens: std::sync::RwLock<TreeOpens>,
+}
+
+/// The opens of a tree.
+#[derive(Default)]
+pub(crate) struct TreeOpens {
+    pub(crate) files: HashMap<FileId, Arc<RwLock<Open>>>,
     /// Named pipe opens, on an IPC$ tree. They hold no backend handle and
     /// no place in a file table.
-    pub(crate) pipes: Mutex<HashMap<FileId, Arc<Pipe>>>,
+    pub(crate) pipes: HashMap<FileId, Arc<Pipe>>,
     /// Set once the tree is disconnected or revoked. Opens are no longer
     /// added to it.
-    pub closed: bool,
+    pub(crate) closed: bool,
 }
 
 /// Source of FileIds. One counter for the process keeps every FileId unique
@@ -281,15 +298,58 @@ static NEXT_FILE_ID: AtomicU64 = AtomicU64::new(1);
 
 impl TreeConnect {
     pub fn new(id: u32, share: Arc<ShareBindings>, granted_access: Access) -> Self {
-        Self {
-            id,
-            backend: Arc::clone(&share.backend),
-            share,
-            granted_access,
-            opens: RwLock::new(HashMap::new()),
-            pipes: Mutex::default(),
-            closed: false,
+        Self { id, backend: Arc::clone(&share.backend), share, granted_access, opens: std::sync::RwLock::default() }
+    }
+
+    fn opens(&self) -> RwLockReadGuard<'_, TreeOpens> {
+        self.opens.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn opens_mut(&self) -> RwLockWriteGuard<'_, TreeOpens> {
+        self.opens.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn has_files(&self) -> bool {
+        !self.opens().files.is_empty()
+    }
+
+    pub fn file(&self, file_id: FileId) -> Option<Arc<RwLock<Open>>> {
+        self.opens().files.get(&file_id).cloned()
+    }
+
+    pub fn files(&self) -> Vec<(FileId, Arc<RwLock<Open>>)> {
+        self.opens().files.iter().map(|(id, open)| (*id, Arc::clone(open))).collect()
+    }
+
+    /// Adds an open; gives it back if the tree is closed.
+    pub(crate) fn add_file(&self, file_id: FileId, open: Arc<RwLock<Open>>) -> Result<(), Arc<RwLock<Open>>> {
+        let mut opens = self.opens_mut();
+        if opens.closed {
+            return Err(open);
         }
+        opens.files.insert(file_id, open);
+        Ok(())
+    }
+
+    pub fn remove_file(&self, file_id: FileId) -> Option<Arc<RwLock<Open>>> {
+        self.opens_mut().files.remove(&file_id)
+    }
+
+    pub(crate) fn pipe(&self, file_id: FileId) -> Option<Arc<Pipe>> {
+        self.opens().pipes.get(&file_id).cloned()
+    }
+
+    pub(crate) fn remove_pipe(&self, file_id: FileId) -> Option<Arc<Pipe>> {
+        self.opens_mut().pipes.remove(&file_id)
+    }
+
+    /// Closes the tree, so no CREATE adds to it, drops its pipes and takes
+    /// its opens. Waits for no request.
+    pub(crate) fn close(&self) -> Vec<Arc<RwLock<Open>>> {
+        let mut opens = self.opens_mut();
+        opens.closed = true;
+        opens.pipes.clear();
+        opens.files.drain().map(|(_, open)| open).collect()
     }
 
     pub fn alloc_file_id(&self) -> FileId {

@@ -105,7 +105,7 @@ pub(super) async fn handle_smb1_multi_protocol(
         }
     }
     let granted = grant_credits(conn, &req_hdr);
-    Some(build_response_bytes(conn, &req_hdr, resp, None, granted, ReplyForm::Sync).await.0)
+    Some(build_response_bytes(&req_hdr, resp, None, granted, ReplyForm::Sync).0)
 }
 
 pub(super) fn is_smb1_negotiate(frame: &[u8]) -> bool {

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use tracing::{error, warn};
 
 use crate::conn::credits::CreditWindow;
-use crate::conn::state::{Connection, Session, SigningKey};
+use crate::conn::state::{Connection, Session, SigningKey, TreeConnect};
 use crate::files::AfterSend;
 use crate::handlers;
 use crate::handlers::response::HandlerResponse;
+use crate::handlers::shared::tree_of;
 use crate::ntstatus;
 use crate::proto::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
 use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
@@ -56,23 +57,41 @@ pub(super) enum ReplyForm {
 #[derive(Clone)]
 pub(crate) struct ReplyCtx {
     pub(super) hdr: Smb2Header,
-    pub(super) session: Option<Arc<tokio::sync::RwLock<Session>>>,
+    pub(super) session: Option<Arc<Session>>,
+    /// The request's tree, or the status without one. Found once for the request.
+    pub(super) tree: Result<Arc<TreeConnect>, u32>,
+    /// The session's key on this connection.
+    pub(super) key: Option<SigningKey>,
     pub(super) cipher: Option<Arc<SessionCipher>>,
     pub(super) encrypted: bool,
 }
 
 impl ReplyCtx {
-    pub(super) async fn new(conn: &Connection, hdr: &Smb2Header, encrypted: bool) -> Self {
-        let session = conn.sessions.read().await.get(&hdr.session_id).cloned();
-        let cipher = response_cipher(hdr, encrypted, session.as_ref()).await;
-        Self { hdr: *hdr, session, cipher, encrypted }
+    pub(super) fn new(conn: &Connection, hdr: &Smb2Header, encrypted: bool) -> Self {
+        let session = conn.sessions.get(hdr.session_id);
+        let tree = tree_of(session.as_ref(), hdr);
+        let key = session.as_ref().and_then(|session| conn.signing_key(hdr.session_id, session));
+        let cipher = response_cipher(hdr, encrypted, session.as_deref(), tree.as_deref().ok());
+        Self { hdr: *hdr, session, tree, key, cipher, encrypted }
+    }
+
+    /// What a response on the session `session_id` is signed with. SESSION_SETUP makes the session, gives it its key or
+    /// ends it; every other response is signed as its request was.
+    fn response_key(&self, conn: &Connection, session_id: u64) -> Option<SigningKey> {
+        if self.hdr.command != Command::SessionSetup {
+            return self.key;
+        }
+        match conn.sessions.get(session_id) {
+            Some(session) => conn.signing_key(session_id, &session),
+            None => self.key.filter(|_| session_id == self.hdr.session_id),
+        }
     }
 
     /// The response `resp` in `form`. Credits go with the interim response
     /// of an asynchronous request, so its final response grants none
     /// (MS-SMB2 3.3.4.1.2, 3.3.4.4); an interim response is never signed
     /// (MS-SMB2 3.3.4.2).
-    pub(super) async fn build(&self, conn: &Arc<Connection>, mut resp: HandlerResponse, form: ReplyForm) -> Reply {
+    pub(super) fn build(&self, conn: &Connection, mut resp: HandlerResponse, form: ReplyForm) -> Reply {
         resp.skip_signing |= self.cipher.is_some() || self.encrypted || matches!(form, ReplyForm::Interim(_));
         let after_send = std::mem::take(&mut resp.after_send);
         let payload = std::mem::take(&mut resp.payload);
@@ -80,8 +99,8 @@ impl ReplyCtx {
             ReplyForm::Final(_) => 0,
             ReplyForm::Sync | ReplyForm::Interim(_) => grant_credits(conn, &self.hdr),
         };
-        let (bytes, signing_key) =
-            build_response_bytes(conn, &self.hdr, resp, self.session.as_ref(), granted, form).await;
+        let key = self.response_key(conn, resp.override_session_id.unwrap_or(self.hdr.session_id));
+        let (bytes, signing_key) = build_response_bytes(&self.hdr, resp, key, granted, form);
         Reply {
             bytes,
             payload,
@@ -125,7 +144,9 @@ pub(super) async fn push_reply(
         let mut error = HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
         error.skip_signing = encrypted || reply.cipher.is_some();
         let granted = read_u16(&reply.bytes, 0x0E);
-        let (bytes, signing_key) = build_response_bytes(conn, req_hdr, error, None, granted, reply.form).await;
+        let session = conn.sessions.get(req_hdr.session_id);
+        let key = session.and_then(|session| conn.signing_key(req_hdr.session_id, &session));
+        let (bytes, signing_key) = build_response_bytes(req_hdr, error, key, granted, reply.form);
         reply.bytes = bytes;
         reply.payload = Vec::new();
         reply.signing_key = signing_key;
@@ -142,16 +163,12 @@ fn created_file_id(response: &[u8]) -> Option<FileId> {
 
 /// Closes the open or pipe `file_id` that the CREATE `req_hdr` made.
 async fn discard_open(conn: &Arc<Connection>, req_hdr: &Smb2Header, file_id: FileId) {
-    let Ok(tree) = handlers::shared::lookup_session_tree(conn, req_hdr).await else {
+    let Ok(tree) = handlers::shared::lookup_session_tree(conn, req_hdr) else {
         return;
     };
-    let tree = tree.read().await;
-    let removed = tree.opens.write().await.remove(&file_id);
-    if let Some(open) = removed {
-        drop(tree);
-        crate::files::close_open(&open, false).await;
-    } else {
-        handlers::pipes(&tree).remove(&file_id);
+    match tree.remove_file(file_id) {
+        Some(open) => drop(crate::files::close_open(&open, false).await),
+        None => drop(tree.remove_pipe(file_id)),
     }
 }
 
@@ -247,33 +264,29 @@ pub(super) const fn align_8(n: usize) -> usize {
 /// reply to an encrypted request; on an encrypted session, every reply but
 /// NEGOTIATE and SESSION_SETUP; on a tree of an encrypted share, every
 /// reply but those and TREE_CONNECT.
-async fn response_cipher(
+fn response_cipher(
     hdr: &Smb2Header,
     encrypted: bool,
-    session: Option<&Arc<tokio::sync::RwLock<Session>>>,
+    session: Option<&Session>,
+    tree: Option<&TreeConnect>,
 ) -> Option<Arc<SessionCipher>> {
-    let sess = session?.read().await;
-    let cipher = sess.cipher.clone()?;
+    let cipher = session?.cipher().cloned()?;
     if encrypted {
         return Some(cipher);
     }
     if matches!(hdr.command, Command::Negotiate | Command::SessionSetup | Command::TreeConnect) {
         return None;
     }
-    let tree = sess.trees.read().await.get(&hdr.tree_id()?).cloned()?;
-    let encrypted_share = tree.read().await.share.encrypt_data;
-    encrypted_share.then_some(cipher)
+    tree?.share.encrypt_data.then_some(cipher)
 }
 
 /// Build the on-the-wire bytes up to the bulk data: header + body, granting
-/// `granted` credits. `request_session` is used when LOGOFF has already
-/// removed the session from the table. Returns the bytes and the key to
-/// sign with when the session has one.
-pub(super) async fn build_response_bytes(
-    conn: &Connection,
+/// `granted` credits. `session_key` is the key of the response's session.
+/// Returns the bytes and the key to sign with when they are to be signed.
+pub(super) fn build_response_bytes(
     req_hdr: &Smb2Header,
     handler_resp: HandlerResponse,
-    request_session: Option<&Arc<tokio::sync::RwLock<crate::conn::state::Session>>>,
+    session_key: Option<SigningKey>,
     granted: u16,
     form: ReplyForm,
 ) -> (Vec<u8>, Option<SigningKey>) {
@@ -307,15 +320,7 @@ pub(super) async fn build_response_bytes(
     if handler_resp.signing_key.is_some() {
         key = handler_resp.signing_key;
     } else if !handler_resp.skip_signing && hdr.session_id != 0 && (request_was_signed || is_session_setup_success) {
-        let current = conn.sessions.read().await.get(&hdr.session_id).cloned();
-        let ended = request_session.filter(|_| current.is_none() && hdr.session_id == req_hdr.session_id);
-        // A request that ended its session forgot the channel's key with it.
-        key = ended.and_then(|_| conn.ended_session_key(hdr.session_id));
-        if key.is_none()
-            && let Some(sess_arc) = current.as_ref().or(ended)
-        {
-            key = conn.signing_key(hdr.session_id, &*sess_arc.read().await).await;
-        }
+        key = session_key;
     }
     // An error where there is no session, and so no key, gives the signature
     // of the request back, as on Windows: clients look for the flag at least.

@@ -227,15 +227,15 @@ mod tests {
         let removed = share();
         let added = share();
         let conn = Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16);
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&added), Access::ReadWrite);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        let session = Arc::new(RwLock::new(session));
-        conn.sessions.write().await.insert(1, Arc::clone(&session));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        let session = Arc::new(session);
+        conn.sessions.change().await.insert(1, Arc::clone(&session));
 
         assert!(conn.detach_trees_for_share(&removed).await.is_empty());
-        assert_eq!(session.read().await.trees.read().await.len(), 1);
+        assert_eq!(session.trees.len(), 1);
         conn.detach_trees_for_share(&added).await;
-        assert!(session.read().await.trees.read().await.is_empty());
+        assert!(session.trees.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! One open's entry in its share's table: it enters, is granted a lease, locks ranges, and leaves.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tracing::debug;
@@ -154,6 +154,7 @@ impl FileRef {
                 Arc::new_cyclic(|me| FileNode {
                     key,
                     base,
+                    ranges: AtomicUsize::new(0),
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         is_directory: info.is_directory,
@@ -567,6 +568,7 @@ impl FileRef {
         let notices = state.break_for(Trigger::Write, exempt).0;
         if !caching_writes {
             state.locks.push(RangeLock { owner: self.id, offset, length, exclusive });
+            self.node.count_ranges(&state);
         }
         drop(state);
         drop(notices);
@@ -591,6 +593,7 @@ impl FileRef {
             .or_else(|| state.locks.iter().position(|l| matches(l, false)))
             .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
         let exclusive = state.locks.remove(at).exclusive;
+        self.node.count_ranges(&state);
         state.bump();
         Ok(exclusive)
     }
@@ -611,6 +614,7 @@ impl FileRef {
             .rposition(|l| l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive)
         {
             state.locks.remove(at);
+            self.node.count_ranges(&state);
             state.bump();
         }
     }
@@ -619,7 +623,9 @@ impl FileRef {
     /// `write`) of the range through this open conflicts with a byte-range
     /// lock (MS-FSA 2.1.5.3, 2.1.5.4).
     pub(crate) fn check_io(&self, offset: u64, length: u64, write: bool) -> Result<(), u32> {
-        if self.node.state().range_conflicts(self.id, offset, length, write, false) {
+        if self.node.ranges.load(Ordering::Acquire) > 0
+            && self.node.state().range_conflicts(self.id, offset, length, write, false)
+        {
             return Err(ntstatus::STATUS_FILE_LOCK_CONFLICT);
         }
         Ok(())
@@ -642,6 +648,7 @@ impl FileRef {
         let mut state = self.node.state();
         let entry = state.opens.iter().position(|e| e.id == self.id).map(|at| state.opens.remove(at));
         state.locks.retain(|l| l.owner != self.id);
+        self.node.count_ranges(&state);
         // MS-SMB2 3.3.4.17: a lease ends with its last open, without a
         // notification; a break in progress completes with it.
         if let Some(id) = entry.as_ref().and_then(|e| e.lease)

@@ -21,7 +21,7 @@ pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
-pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
+pub(crate) use leases::{AfterSend, BreakWait, GrantGuard, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
 pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
 pub(crate) use slots::OpenSlot;

@@ -127,7 +127,10 @@ pub(super) struct FileNode {
     pub(super) key: u64,
     /// Of a named stream: the backend's id of what it belongs to, else `0`.
     pub(super) base: u64,
+    /// Of the file, shared by all its opens: locked for a few instructions, never across an await.
     pub(super) state: Mutex<FileState>,
+    /// As many as `state.locks`. A READ or WRITE of a file without ranges takes no lock for them.
+    pub(super) ranges: AtomicUsize,
 }
 
 pub(super) struct FileState {
@@ -239,6 +242,11 @@ impl FileNode {
 
     pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
         lock(&self.state)
+    }
+
+    /// After each change of the locked ranges, before `state` is given up.
+    pub(super) fn count_ranges(&self, state: &FileState) {
+        self.ranges.store(state.locks.len(), Ordering::Release);
     }
 
     /// Whether the lease `id` is held on this file.

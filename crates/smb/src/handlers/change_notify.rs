@@ -23,20 +23,20 @@ use crate::ntstatus;
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
     let done = |status| Outcome::Done(HandlerResponse::err(status));
-    let tree = match lookup_session_tree(conn, hdr).await {
+    let tree = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(status) => return done(status),
     };
     let Ok(req) = ChangeNotifyRequest::parse(body) else {
         return done(ntstatus::STATUS_INVALID_PARAMETER);
     };
-    let Some(open_arc) = lookup_open(&tree, req.file_id).await else {
+    let Some(open_arc) = lookup_open(&tree, req.file_id) else {
         return done(ntstatus::STATUS_FILE_CLOSED);
     };
     if req.output_buffer_length > conn.max_read_size {
         return done(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let share = Arc::clone(&tree.read().await.share);
+    let share = Arc::clone(&tree.share);
     // The answer has every change that was answered before.
     share.backend.settle_notices().await;
     let mut open = open_arc.write().await;

@@ -17,16 +17,11 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return HandlerResponse::err(s),
     };
-    let removed = {
-        let tree = tree_arc.write().await;
-        let mut opens = tree.opens.write().await;
-        opens.remove(&req.file_id)
-    };
-    let open_arc = match removed {
+    let open_arc = match tree_arc.remove_file(req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };

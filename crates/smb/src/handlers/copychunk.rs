@@ -137,7 +137,7 @@ pub(super) async fn copy(
     let Ok((source, _)) = Copy::header(input) else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
-    let Some(source) = find_open(conn, session_id, source).await else {
+    let Some(source) = find_open(conn, session_id, source) else {
         return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
     };
     let to = target.read().await;
@@ -177,16 +177,9 @@ fn may_copy(from: &Open, to: &Open, write_only: bool) -> bool {
 }
 
 /// The open `id` in any tree of the session.
-async fn find_open(conn: &Arc<Connection>, session_id: u64, id: FileId) -> Option<Arc<RwLock<Open>>> {
-    let session = lookup_session(conn, session_id).await.ok()?;
-    let trees: Vec<_> = session.read().await.trees.read().await.values().cloned().collect();
-    for tree in trees {
-        let found = tree.read().await.opens.read().await.get(&id).cloned();
-        if found.is_some() {
-            return found;
-        }
-    }
-    None
+fn find_open(conn: &Arc<Connection>, session_id: u64, id: FileId) -> Option<Arc<RwLock<Open>>> {
+    let session = lookup_session(conn, session_id).ok()?;
+    session.trees.values().iter().find_map(|tree| tree.file(id))
 }
 
 /// FSCTL_DUPLICATE_EXTENTS_TO_FILE (MS-FSCC 2.3.7.2, MS-SMB2 3.3.5.15.17): the source's FileId, its offset, the target's, the
@@ -206,7 +199,7 @@ pub(super) async fn duplicate(
     };
     let source = FileId::new(le_u64(&input[..8]), le_u64(&input[8..16]));
     let (from_at, to_at, len) = (le_u64(&input[16..24]), le_u64(&input[24..32]), le_u64(&input[32..40]));
-    let Some(source) = find_open(conn, session_id, source).await else {
+    let Some(source) = find_open(conn, session_id, source) else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_HANDLE);
     };
     let to = target.read().await;

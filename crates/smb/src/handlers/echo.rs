@@ -12,7 +12,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, _body: &[u8]) -> H
     // Without a session ECHO is answered as well, as Windows and Samba do;
     // the handshake timeout bounds such a connection.
     if (hdr.flags & SMB2_FLAGS_SIGNED != 0 || hdr.session_id != 0)
-        && let Err(status) = lookup_session(conn, hdr.session_id).await
+        && let Err(status) = lookup_session(conn, hdr.session_id)
     {
         return HandlerResponse::err(status);
     }

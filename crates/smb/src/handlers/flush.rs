@@ -17,17 +17,17 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
     let fid = FileId::new(req.file_id_persistent, req.file_id_volatile);
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return HandlerResponse::err(s),
     };
-    let open_arc = match lookup_open(&tree_arc, fid).await {
+    let open_arc = match lookup_open(&tree_arc, fid) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
     let res = {
         let open = open_arc.read().await;
-        note_channel(conn, hdr, &open).await;
+        note_channel(conn, hdr, &open);
         // MS-SMB2 3.3.5.11: flushing a file needs write access.
         if !open.is_directory && open.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) == 0 {
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);

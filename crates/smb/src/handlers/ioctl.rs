@@ -45,7 +45,7 @@ pub async fn handle(
     hdr: &Smb2Header,
     body: &[u8],
 ) -> HandlerResponse {
-    let tree = match lookup_session_tree(conn, hdr).await {
+    let tree = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(status) => return HandlerResponse::err(status),
     };
@@ -64,14 +64,14 @@ pub async fn handle(
         }
         None
     } else {
-        match lookup_open(&tree, req.file_id).await {
+        match lookup_open(&tree, req.file_id) {
             Some(open) => Some(open),
             None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
         }
     };
 
     let _under_way = match &open {
-        Some(open) => match begin_change(conn, hdr, &*open.read().await).await {
+        Some(open) => match begin_change(conn, hdr, &*open.read().await) {
             Ok(change) => change,
             Err(status) => return HandlerResponse::err(status),
         },
@@ -103,7 +103,7 @@ pub async fn handle(
                 Some(open) => open.read().await.file_id,
                 None => req.file_id,
             };
-            let moments = tree.read().await.backend.moments();
+            let moments = tree.backend.moments();
             match snapshots::array(&moments, req.max_output_response as usize) {
                 Some(array) => response(req.ctl_code, file_id, array),
                 None => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -307,7 +307,6 @@ mod tests {
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::header::{Command, HeaderTail};
     use crate::share::ShareBindings;
-    use tokio::sync::RwLock;
 
     const GUID: [u8; 16] = [0xCD; 16];
     const DIALECTS: [u16; 2] = [0x0300, 0x0302];
@@ -323,10 +322,10 @@ mod tests {
         let client = ClientNegotiate { capabilities: 0x44, security_mode: 0x0001, guid: GUID, dialects };
         let signing_algo = crate::proto::crypto::SigningAlgo::HmacSha256;
         conn.negotiated.set(Negotiated { dialect, signing_algo, cipher: None, client });
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, ShareBindings::ipc(), Access::Read);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(7, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(7, Arc::new(session));
         (server, conn)
     }
 

@@ -108,18 +108,18 @@ impl Changes {
 
 async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) -> Attempt {
     let fail = |status| Attempt::Done(Err(status));
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return fail(s),
     };
-    let Some(open_arc) = lookup_open(&tree_arc, req.file_id).await else {
+    let Some(open_arc) = lookup_open(&tree_arc, req.file_id) else {
         return fail(ntstatus::STATUS_FILE_CLOSED);
     };
     let Some(first) = req.locks.first() else {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);
     };
     let open = open_arc.read().await;
-    note_channel(conn, hdr, &open).await;
+    note_channel(conn, hdr, &open);
     // MS-FSA 2.1.5.8: directories take no byte-range locks.
     if open.is_directory {
         return fail(ntstatus::STATUS_INVALID_PARAMETER);

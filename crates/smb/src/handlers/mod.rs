@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::proto::header::{Command, Smb2Header};
 
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, TreeConnect};
 use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::ntstatus;
 use crate::state::ServerState;
@@ -46,21 +46,22 @@ mod tree_connect;
 mod tree_disconnect;
 mod write;
 
-pub(crate) use pipe::pipes;
-
-/// Top-level command router. `encrypted` tells whether the request arrived
+/// Top-level command router. `tree` is the request's tree, or the status without one; `encrypted` tells whether the request arrived
 /// encrypted; `retained` is the size of the request and the requests
 /// compounded after it, which a request that goes asynchronous keeps until
 /// it completes.
 pub(crate) async fn dispatch_command(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &Result<Arc<TreeConnect>, u32>),
     body: &Bytes,
     encrypted: bool,
     retained: usize,
 ) -> Outcome {
-    if let Some(outcome) = pipe::route(server, conn, hdr, body, retained).await {
+    if let Ok(ipc) = tree
+        && ipc.share.is_ipc
+        && let Some(outcome) = pipe::route(server, conn, hdr, ipc, body, retained).await
+    {
         return outcome;
     }
     let response = match hdr.command {
@@ -77,8 +78,8 @@ pub(crate) async fn dispatch_command(
         Command::TreeDisconnect => tree_disconnect::handle(conn, hdr, body).await,
         Command::Close => close::handle(conn, hdr, body).await,
         Command::Flush => flush::handle(conn, hdr, body).await,
-        Command::Read => read::handle(conn, hdr, body).await,
-        Command::Write => write::handle(conn, hdr, body).await,
+        Command::Read => read::handle(conn, hdr, tree, body).await,
+        Command::Write => write::handle(conn, hdr, tree, body).await,
         Command::Ioctl => ioctl::handle(server, conn, hdr, body).await,
         Command::Echo => echo::handle(conn, hdr, body).await,
         Command::QueryDirectory => query_directory::handle(conn, hdr, body).await,

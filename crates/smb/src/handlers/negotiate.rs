@@ -9,7 +9,8 @@ use crate::proto::messages::{
     Dialect, EncryptionCapabilities, NegotiateContext, NegotiateRequest, NegotiateResponse,
     PreauthIntegrityCapabilities, SigningCapabilities,
 };
-use binrw::BinRead;
+use binrw::meta::WriteEndian;
+use binrw::{BinRead, BinWrite};
 use tracing::info;
 
 use crate::conn::negotiated::{ClientNegotiate, Negotiated, SIGNING_REQUIRED};
@@ -160,7 +161,6 @@ pub async fn handle(
     let Some(dialect) = select_dialect(&req.dialects) else {
         return HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED);
     };
-    let chosen = dialect.as_u16();
     let contexts = if dialect == Dialect::Smb311 {
         match read_contexts(body, &req) {
             Ok(c) => Some(c),
@@ -170,13 +170,7 @@ pub async fn handle(
         None
     };
 
-    let signing_algorithm = contexts.as_ref().and_then(|c| c.signing_algorithm);
-    let signing_algo = match (dialect, signing_algorithm) {
-        (Dialect::Smb202 | Dialect::Smb210, _) => SigningAlgo::HmacSha256,
-        (_, Some(SigningCapabilities::ALGORITHM_AES_GMAC)) => SigningAlgo::AesGmac,
-        (_, Some(SigningCapabilities::ALGORITHM_HMAC_SHA256)) => SigningAlgo::HmacSha256,
-        _ => SigningAlgo::AesCmac,
-    };
+    let signing_algo = signing_algo(dialect, contexts.as_ref());
     let cipher = match (dialect, &contexts) {
         (Dialect::Smb300 | Dialect::Smb302, _) => cipher_30(req.capabilities),
         (Dialect::Smb311, Some(c)) => c.cipher.flatten(),
@@ -190,87 +184,80 @@ pub async fn handle(
     };
     conn.negotiated.set(Negotiated { dialect, signing_algo, cipher, client });
 
-    // Build SPNEGO security blob (mech-list-only, advertising NTLMSSP).
+    let answers = match contexts.as_ref().map(response_contexts).transpose() {
+        Ok(answers) => answers,
+        Err(status) => return HandlerResponse::err(status),
+    };
+    let body_out = match response_body(server, conn, dialect, req.capabilities, answers) {
+        Ok(body) => body,
+        Err(status) => return HandlerResponse::err(status),
+    };
+    info!(?dialect, "NEGOTIATE complete");
+    let mut hr = HandlerResponse::ok(body_out);
+    hr.skip_signing = true;
+    hr
+}
+
+/// Connection.SigningAlgorithmId (MS-SMB2 3.3.5.4).
+fn signing_algo(dialect: Dialect, contexts: Option<&ClientContexts>) -> SigningAlgo {
+    let signing_algorithm = contexts.and_then(|c| c.signing_algorithm);
+    match (dialect, signing_algorithm) {
+        (Dialect::Smb202 | Dialect::Smb210, _) => SigningAlgo::HmacSha256,
+        (_, Some(SigningCapabilities::ALGORITHM_AES_GMAC)) => SigningAlgo::AesGmac,
+        (_, Some(SigningCapabilities::ALGORITHM_HMAC_SHA256)) => SigningAlgo::HmacSha256,
+        _ => SigningAlgo::AesCmac,
+    }
+}
+
+/// The negotiate contexts of a 3.1.1 response (MS-SMB2 2.2.4).
+fn response_contexts(client: &ClientContexts) -> Result<Vec<NegotiateContext>, u32> {
+    let mut salt = [0u8; 32];
+    if let Err(e) = fill_random(&mut salt) {
+        tracing::error!(error = %e, "OS RNG failed; cannot generate preauth salt");
+        return Err(ntstatus::STATUS_INTERNAL_ERROR);
+    }
+    let preauth = PreauthIntegrityCapabilities {
+        hash_algorithm_count: 1,
+        salt_length: 32,
+        hash_algorithms: vec![PreauthIntegrityCapabilities::HASH_SHA512],
+        salt: salt.to_vec(),
+    };
+    let mut contexts = vec![context(NegotiateContext::TYPE_PREAUTH_INTEGRITY, &preauth)];
+    // SIGNING_CAPABILITIES goes back only to a client that sent one.
+    if let Some(algorithm) = client.signing_algorithm {
+        let signing = SigningCapabilities { signing_algorithm_count: 1, signing_algorithms: vec![algorithm] };
+        contexts.push(context(NegotiateContext::TYPE_SIGNING, &signing));
+    }
+    // ENCRYPTION_CAPABILITIES too, with cipher 0 when none is in common.
+    if let Some(cipher) = client.cipher {
+        let ciphers = vec![cipher.map_or(0, Cipher::id)];
+        let encryption = EncryptionCapabilities { cipher_count: 1, ciphers };
+        contexts.push(context(NegotiateContext::TYPE_ENCRYPTION, &encryption));
+    }
+    Ok(contexts)
+}
+
+fn context(context_type: u16, capabilities: &(impl for<'a> BinWrite<Args<'a> = ()> + WriteEndian)) -> NegotiateContext {
+    let mut data = std::io::Cursor::new(Vec::new());
+    capabilities.write(&mut data).expect("encoding into a Vec cannot fail");
+    let data = data.into_inner();
+    NegotiateContext { context_type, data_length: data.len() as u16, reserved: 0, data }
+}
+
+/// The response of a NEGOTIATE that chose `dialect`, with the security blob: mechanisms alone, advertising NTLMSSP.
+fn response_body(
+    server: &ServerState,
+    conn: &Connection,
+    dialect: Dialect,
+    client_capabilities: u32,
+    contexts: Option<Vec<NegotiateContext>>,
+) -> Result<Vec<u8>, u32> {
     let security_blob = encode_init_response();
     let security_buffer_offset: u16 = 64 + 64; // SMB2 header + fixed NEG response (64 bytes)
     let security_buffer_length: u16 = security_blob.len() as u16;
-
-    // For 3.1.1 build negotiate contexts.
-    let mut contexts_bytes: Vec<u8> = Vec::new();
-    let mut context_count: u16 = 0;
-    let mut negotiate_context_offset: u32 = 0;
-
-    if let Some(client_contexts) = contexts {
-        // PREAUTH_INTEGRITY_CAPABILITIES
-        let mut salt = [0u8; 32];
-        if let Err(e) = fill_random(&mut salt) {
-            tracing::error!(error = %e, "OS RNG failed; cannot generate preauth salt");
-            return HandlerResponse::err(ntstatus::STATUS_INTERNAL_ERROR);
-        }
-        let preauth_caps = PreauthIntegrityCapabilities {
-            hash_algorithm_count: 1,
-            salt_length: 32,
-            hash_algorithms: vec![PreauthIntegrityCapabilities::HASH_SHA512],
-            salt: salt.to_vec(),
-        };
-        let preauth_data = {
-            use binrw::BinWrite;
-            let mut c = std::io::Cursor::new(Vec::new());
-            BinWrite::write(&preauth_caps, &mut c).expect("preauth negotiate context encodes");
-            c.into_inner()
-        };
-        let preauth_ctx = NegotiateContext {
-            context_type: NegotiateContext::TYPE_PREAUTH_INTEGRITY,
-            data_length: preauth_data.len() as u16,
-            reserved: 0,
-            data: preauth_data,
-        };
-
-        let mut ctxs = vec![preauth_ctx];
-        // SIGNING_CAPABILITIES goes back only to a client that sent one.
-        if let Some(algorithm) = client_contexts.signing_algorithm {
-            let signing_caps = SigningCapabilities { signing_algorithm_count: 1, signing_algorithms: vec![algorithm] };
-            let signing_data = {
-                use binrw::BinWrite;
-                let mut c = std::io::Cursor::new(Vec::new());
-                BinWrite::write(&signing_caps, &mut c).expect("signing negotiate context encodes");
-                c.into_inner()
-            };
-            ctxs.push(NegotiateContext {
-                context_type: NegotiateContext::TYPE_SIGNING,
-                data_length: signing_data.len() as u16,
-                reserved: 0,
-                data: signing_data,
-            });
-        }
-        // ENCRYPTION_CAPABILITIES too, with cipher 0 when none is in common.
-        if let Some(cipher) = client_contexts.cipher {
-            let encryption_caps =
-                EncryptionCapabilities { cipher_count: 1, ciphers: vec![cipher.map_or(0, Cipher::id)] };
-            let encryption_data = {
-                use binrw::BinWrite;
-                let mut c = std::io::Cursor::new(Vec::new());
-                BinWrite::write(&encryption_caps, &mut c).expect("encryption negotiate context encodes");
-                c.into_inner()
-            };
-            ctxs.push(NegotiateContext {
-                context_type: NegotiateContext::TYPE_ENCRYPTION,
-                data_length: encryption_data.len() as u16,
-                reserved: 0,
-                data: encryption_data,
-            });
-        }
-        if let Err(e) = NegotiateContext::encode_list(&ctxs, &mut contexts_bytes) {
-            tracing::error!(error = %e, "encode_list failed");
-            return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-        }
-        context_count = ctxs.len() as u16;
-
-        // The contexts go after security buffer, 8-byte aligned.
-        let post_security = security_buffer_offset as u32 + security_buffer_length as u32;
-        // Round up to next multiple of 8 from the start of the SMB2 header.
-        negotiate_context_offset = (post_security + 7) & !7;
-    }
+    // The contexts go after the security buffer, at the next multiple of 8 from the start of the SMB2 header.
+    let after_security = u32::from(security_buffer_offset) + u32::from(security_buffer_length);
+    let negotiate_context_offset = contexts.as_ref().map_or(0, |_| after_security.next_multiple_of(8));
 
     let max_read_size = conn.max_read_size;
     let max_write_size = conn.max_write_size;
@@ -279,10 +266,10 @@ pub async fn handle(
     let resp = NegotiateResponse {
         structure_size: 65,
         security_mode: server_security_mode(server),
-        dialect_revision: chosen,
-        negotiate_context_count_or_reserved: context_count,
+        dialect_revision: dialect.as_u16(),
+        negotiate_context_count_or_reserved: contexts.as_ref().map_or(0, |contexts| contexts.len() as u16),
         server_guid: *server.config.server_guid.as_bytes(),
-        capabilities: server_capabilities(dialect, req.capabilities),
+        capabilities: server_capabilities(dialect, client_capabilities),
         max_transact_size,
         max_read_size,
         max_write_size,
@@ -297,21 +284,19 @@ pub async fn handle(
     let mut body_out = Vec::new();
     if let Err(e) = resp.write_to(&mut body_out) {
         tracing::error!(error = %e, "encode NEGOTIATE response");
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    // Append padding to align contexts at `negotiate_context_offset`.
-    if dialect == Dialect::Smb311 && context_count > 0 {
-        let cur = 64 + body_out.len() as u32; // header + body so far
-        if cur < negotiate_context_offset {
-            let pad = (negotiate_context_offset - cur) as usize;
-            body_out.extend(std::iter::repeat_n(0u8, pad));
+    if let Some(contexts) = contexts {
+        // Padding up to `negotiate_context_offset`, which counts the header.
+        body_out.resize(body_out.len().max(negotiate_context_offset as usize - SMB2_HEADER_LEN), 0);
+        let mut encoded = Vec::new();
+        if let Err(e) = NegotiateContext::encode_list(&contexts, &mut encoded) {
+            tracing::error!(error = %e, "encode_list failed");
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        body_out.extend_from_slice(&contexts_bytes);
+        body_out.extend_from_slice(&encoded);
     }
-    info!(?dialect, "NEGOTIATE complete");
-    let mut hr = HandlerResponse::ok(body_out);
-    hr.skip_signing = true;
-    hr
+    Ok(body_out)
 }
 
 /// The greatest dialect in `offered` that the server implements.

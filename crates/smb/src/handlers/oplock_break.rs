@@ -25,7 +25,7 @@ pub async fn handle(
     hdr: &Smb2Header,
     body: &[u8],
 ) -> HandlerResponse {
-    let tree = match lookup_session_tree(conn, hdr).await {
+    let tree = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(status) => return HandlerResponse::err(status),
     };
@@ -67,7 +67,7 @@ pub async fn handle(
             let Ok(ack) = OplockBreakAck::parse(body) else {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
             };
-            let Some(open) = lookup_open(&tree, ack.file_id).await else {
+            let Some(open) = lookup_open(&tree, ack.file_id) else {
                 return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
             };
             let open = open.read().await;

@@ -3,10 +3,8 @@
 //! PDUs through it (MS-SMB2 3.3.5.12, 3.3.5.13, 3.3.5.15.3); the other
 //! commands that name a pipe get the answers a pipe gives.
 
-use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::RwLock;
 use tracing::{debug, warn};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
@@ -46,20 +44,15 @@ const FILE_ATTRIBUTE_NORMAL: u32 = 0x0000_0080;
 /// 3.3.5.13).
 const MAX_DATA_OFFSET: u16 = 0x100;
 
-/// Locks the pipe table of a tree.
-pub(crate) fn pipes(tree: &TreeConnect) -> MutexGuard<'_, HashMap<FileId, Arc<Pipe>>> {
-    tree.pipes.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Handles the request when it targets IPC$: a CREATE, a command naming
+/// Handles the request on `tree`, one of IPC$: a CREATE, a command naming
 /// one of the tree's pipes, or FSCTL_PIPE_WAIT. Returns `None` for every
 /// other request, which the command's own handler then answers: one whose
-/// session or tree is not found, whose FileId names no pipe, or, except
-/// for a CREATE, whose body does not parse.
+/// FileId names no pipe, or, except for a CREATE, whose body does not parse.
 pub(crate) async fn route(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
+    tree: &Arc<TreeConnect>,
     body: &[u8],
     retained: usize,
 ) -> Option<Outcome> {
@@ -79,20 +72,16 @@ pub(crate) async fn route(
     ) {
         return None;
     }
-    let tree = lookup_session_tree(conn, hdr).await.ok()?;
-    if !tree.read().await.share.is_ipc {
-        return None;
-    }
     let response = match hdr.command {
-        Command::Create => create(conn, hdr, &tree, body).await,
+        Command::Create => create(conn, hdr, tree, body).await,
         Command::Read => {
             let req = ReadRequest::parse(body).ok()?;
-            let pipe = find(&tree, req.file_id).await?;
+            let pipe = tree.pipe(req.file_id)?;
             return Some(read(conn, hdr, pipe, &req, retained).await);
         }
         Command::Write => {
             let req = WriteRequest::parse(body).ok()?;
-            write(server, conn, find(&tree, req.file_id).await?, &req).await
+            write(server, conn, tree.pipe(req.file_id)?, &req).await
         }
         Command::Ioctl => {
             let req = IoctlRequest::parse(body).ok()?;
@@ -102,55 +91,51 @@ pub(crate) async fn route(
                 }
                 pipe_wait(conn, &req, body).await
             } else {
-                let pipe = find(&tree, req.file_id).await?;
+                let pipe = tree.pipe(req.file_id)?;
                 return Some(fsctl(server, conn, hdr, pipe, &req, body, retained).await);
             }
         }
         Command::QueryInfo => {
             let req = QueryInfoRequest::parse(body).ok()?;
-            find(&tree, req.file_id).await?;
+            tree.pipe(req.file_id)?;
             query_pipe_info(conn, &req).await
         }
         Command::SetInfo => {
             let req = SetInfoRequest::parse(body).ok()?;
-            find(&tree, req.file_id).await?;
+            tree.pipe(req.file_id)?;
             HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED)
         }
         Command::Close => {
             let req = CloseRequest::parse(body).ok()?;
-            close(conn, &tree, req.file_id).await?
+            close(conn, tree, req.file_id)?
         }
         Command::Flush => {
             let req = FlushRequest::parse(body).ok()?;
             let file_id = FileId::new(req.file_id_persistent, req.file_id_volatile);
-            find(&tree, file_id).await?;
+            tree.pipe(file_id)?;
             // Every WRITE is consumed before it completes, so nothing is
             // left to wait for (MS-SMB2 3.3.5.11).
             HandlerResponse::empty()
         }
         Command::Lock => {
             let req = LockRequest::parse(body).ok()?;
-            find(&tree, req.file_id).await?;
+            tree.pipe(req.file_id)?;
             HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED)
         }
         // A pipe is not a directory (MS-SMB2 3.3.5.18, 3.3.5.19).
         Command::QueryDirectory => {
             let req = QueryDirectoryRequest::parse(body).ok()?;
-            find(&tree, req.file_id).await?;
+            tree.pipe(req.file_id)?;
             HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)
         }
         Command::ChangeNotify => {
             let req = ChangeNotifyRequest::parse(body).ok()?;
-            find(&tree, req.file_id).await?;
+            tree.pipe(req.file_id)?;
             HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)
         }
         _ => return None,
     };
     Some(Outcome::Done(response))
-}
-
-async fn find(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Option<Arc<Pipe>> {
-    pipes(&*tree.read().await).get(&file_id).cloned()
 }
 
 /// MS-SMB2 3.3.5.9 for a pipe. Every open is a new instance of the pipe;
@@ -159,12 +144,7 @@ async fn find(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Option<Arc<Pi
 /// ShareAccess and CreateDisposition are ignored, and so is every create
 /// context but a durable handle reconnect, which names no pipe. The
 /// response grants no oplock and carries no context.
-async fn create(
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    tree: &Arc<RwLock<TreeConnect>>,
-    body: &[u8],
-) -> HandlerResponse {
+async fn create(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect>, body: &[u8]) -> HandlerResponse {
     let Ok(req) = CreateRequest::parse(body) else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
@@ -190,16 +170,16 @@ async fn create(
         return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
     };
     let limit = MAX_OPENS_PER_CONNECTION;
-    let caller = match lookup_session(conn, hdr.session_id).await {
-        Ok(session) => session.read().await.caller(conn.peer_addr.map(|peer| peer.ip())),
+    let caller = match lookup_session(conn, hdr.session_id) {
+        Ok(session) => session.caller(conn.peer_addr.map(|peer| peer.ip())),
         Err(status) => return HandlerResponse::err(status),
     };
     let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {
         warn!(limit, "open limit reached");
         return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     };
-    let tree = tree.write().await;
-    if tree.closed {
+    let mut opens = tree.opens_mut();
+    if opens.closed {
         return HandlerResponse::err(ntstatus::STATUS_NETWORK_NAME_DELETED);
     }
     let file_id = tree.alloc_file_id();
@@ -207,8 +187,8 @@ async fn create(
         warn!(limit = MAX_PIPES_PER_CONNECTION, "pipe limit reached");
         return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     };
-    pipes(&tree).insert(file_id, Arc::new(pipe));
-    drop(tree);
+    opens.pipes.insert(file_id, Arc::new(pipe));
+    drop(opens);
     debug!(name = %name, ?file_id, "pipe opened");
 
     let resp = CreateResponse {
@@ -347,8 +327,8 @@ fn wait(
 /// `hdr`: STATUS_PIPE_BROKEN once it is closed, or the status a new
 /// request on the session or tree would fail with.
 async fn still_open(conn: &Arc<Connection>, hdr: &Smb2Header, file_id: FileId) -> Result<(), u32> {
-    let tree = lookup_session_tree(conn, hdr).await?;
-    if find(&tree, file_id).await.is_none() {
+    let tree = lookup_session_tree(conn, hdr)?;
+    if tree.pipe(file_id).is_none() {
         return Err(ntstatus::STATUS_PIPE_BROKEN);
     }
     Ok(())
@@ -497,8 +477,8 @@ async fn query_pipe_info(conn: &Arc<Connection>, req: &QueryInfoRequest) -> Hand
 /// MS-SMB2 3.3.5.10 for a pipe: its attributes cannot be fetched, so Flags
 /// and every attribute are 0. Requests waiting on it end. `None` when the
 /// tree has no such pipe.
-async fn close(conn: &Arc<Connection>, tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Option<HandlerResponse> {
-    pipes(&*tree.read().await).remove(&file_id)?;
+fn close(conn: &Arc<Connection>, tree: &Arc<TreeConnect>, file_id: FileId) -> Option<HandlerResponse> {
+    tree.remove_pipe(file_id)?;
     conn.pending.stop_where(Stop::Retry, |op| op.file_id == Some(file_id));
     let mut buf = Vec::new();
     CloseResponse::new().write_to(&mut buf).expect("encode");

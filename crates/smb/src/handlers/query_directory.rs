@@ -35,15 +35,15 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
 
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return HandlerResponse::err(s),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
+    let open_arc = match lookup_open(&tree_arc, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
-    let backend = Arc::clone(&tree_arc.read().await.backend);
+    let backend = Arc::clone(&tree_arc.backend);
 
     let mut open = open_arc.write().await;
     if !open.is_directory {

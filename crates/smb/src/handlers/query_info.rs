@@ -54,11 +54,11 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         None => return HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS),
     };
 
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return HandlerResponse::err(s),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
+    let open_arc = match lookup_open(&tree_arc, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
@@ -70,7 +70,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     let cap = req.output_buffer_length as usize;
 
     let open = open_arc.read().await;
-    note_channel(conn, hdr, &open).await;
+    note_channel(conn, hdr, &open);
     let result = match info_type {
         // MS-SMB2 3.3.5.20.1.
         InfoType::File if !smb311 && req.file_information_class == ic::FILE_NORMALIZED_NAME_INFORMATION => {
@@ -79,7 +79,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         InfoType::File => query_file(&open, req.file_information_class, cap).await,
         InfoType::FileSystem => {
             let (share, backend) = {
-                let tree = tree_arc.read().await;
+                let tree = &tree_arc;
                 (Arc::clone(&tree.share), Arc::clone(&tree.backend))
             };
             query_filesystem(&open, &share, backend.as_ref(), req.file_information_class, cap).await

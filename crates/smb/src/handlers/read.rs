@@ -7,12 +7,17 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{ReadRequest, ReadResponse};
 
 use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, TreeConnect};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree, note_channel};
+use crate::handlers::shared::{channel_is_valid, lookup_open, note_channel};
 use crate::ntstatus;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
+pub async fn handle(
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    tree: &Result<Arc<TreeConnect>, u32>,
+    body: &[u8],
+) -> HandlerResponse {
     let req = match ReadRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -21,16 +26,16 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
     if req.length > max_read {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
+    let open_arc = match lookup_open(tree, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
     let open = open_arc.read().await;
-    note_channel(conn, hdr, &open).await;
+    note_channel(conn, hdr, &open);
     let result = {
         if open.granted_access & (FILE_READ_DATA | FILE_EXECUTE) == 0 {
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);

@@ -124,9 +124,9 @@ async fn attempt(
     hdr: &Smb2Header,
     r: &Reconnect,
 ) -> Result<HandlerResponse, Unclaimed> {
-    let tree_arc = lookup_session_tree(conn, hdr).await.map_err(Unclaimed::Status)?;
+    let tree_arc = lookup_session_tree(conn, hdr).map_err(Unclaimed::Status)?;
     let (share, backend, access, volatile) = {
-        let tree = tree_arc.read().await;
+        let tree = &tree_arc;
         (Arc::clone(&tree.share), Arc::clone(&tree.backend), tree.granted_access, tree.alloc_volatile())
     };
     let file = match &r.name {
@@ -150,7 +150,7 @@ async fn attempt(
 
 /// The tree a reconnect came on.
 struct Tree<'a> {
-    arc: &'a Arc<RwLock<TreeConnect>>,
+    arc: &'a Arc<TreeConnect>,
     share: &'a ShareBindings,
     /// The access the tree grants now.
     access: Access,
@@ -205,7 +205,7 @@ async fn take_back(
         server.durable.release_claim(id, open_arc).await;
         return Err(not_found);
     };
-    let owner = conn.notified(tree.session_id, tree.share).await;
+    let owner = conn.notified(tree.session_id, tree.share);
     let Some((granted, guard)) = open.file.as_ref().and_then(|f| f.reattach(owner)) else {
         drop(open);
         debug!(id, "durable open closed: lease broken");
@@ -228,10 +228,8 @@ async fn take_back(
     // with the connection, a LOGOFF or a sweep, the open is kept again as
     // that session would have kept it; a TREE_DISCONNECT, which leaves the
     // session, closes it.
-    let mut tree_lock = tree.arc.write().await;
-    if tree_lock.closed {
-        drop(tree_lock);
-        let session_gone = conn.is_closing() || !conn.sessions.read().await.contains_key(&tree.session_id);
+    if let Err(open_arc) = tree.arc.add_file(file_id, open_arc) {
+        let session_gone = conn.is_closing() || !conn.sessions.contains(tree.session_id);
         let left = if session_gone { server.durable.preserve(open_arc, tree.since).await } else { Some(open_arc) };
         drop(guard);
         if let Some(open) = left {
@@ -239,8 +237,6 @@ async fn take_back(
         }
         return Err(ntstatus::STATUS_NETWORK_NAME_DELETED);
     }
-    tree_lock.opens.get_mut().insert(file_id, open_arc);
-    drop(tree_lock);
 
     let mut answers = r.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
     let (oplock_level, lease_context) = caching_response(Some(&granted));

@@ -52,14 +52,11 @@ pub(super) async fn handle(
     if replay.owner != Some(found.owner.as_str()) || asked != found.lease {
         return fail(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let tree = match lookup_session_tree(conn, hdr).await {
+    let tree = match lookup_session_tree(conn, hdr) {
         Ok(tree) => tree,
         Err(status) => return fail(status),
     };
-    let opens = tree.read().await;
-    let open =
-        opens.opens.read().await.iter().find_map(|(id, open)| (id.persistent == found.id).then(|| Arc::clone(open)));
-    drop(opens);
+    let open = tree.files().into_iter().find_map(|(id, open)| (id.persistent == found.id).then_some(open));
     let durable = durable_v2_response(found.timeout);
     if let Some(open) = open {
         debug!(id = found.id, "CREATE replayed");
@@ -98,19 +95,12 @@ pub(super) async fn again(
         Place::UnderWay => None,
         Place::Made(open) => open.upgrade(),
     };
-    let tree = match lookup_session_tree(conn, hdr).await {
+    let tree = match lookup_session_tree(conn, hdr) {
         Ok(tree) => tree,
         Err(status) => return fail(status),
     };
-    let opens = tree.read().await;
-    let open = opens
-        .opens
-        .read()
-        .await
-        .values()
-        .find(|open| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, open)))
-        .cloned();
-    drop(opens);
+    let is_made = |open: &Arc<RwLock<Open>>| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, open));
+    let open = tree.files().into_iter().map(|(_, open)| open).find(is_made);
     // It is not there yet, or in another session.
     let Some(open) = open else { return fail(ntstatus::STATUS_FILE_NOT_AVAILABLE) };
     let held = open.read().await.file.as_ref().and_then(FileRef::granted).map(|granted| granted.id);

@@ -1,6 +1,7 @@
 //! SESSION_SETUP handler: drives the SPNEGO + NTLMv2 state machine.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,13 +15,12 @@ use crate::proto::auth::spnego::{
 use crate::proto::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
 use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
-use tokio::sync::RwLock;
 use tracing::{debug, info, warn};
 
 use crate::admission::Admission;
 
 use crate::conn::channels::Binding;
-use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
+use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SessionKeys, SigningKey};
 use crate::handlers::response::{HandlerResponse, Refusal};
 use crate::ntstatus;
 use crate::state::ServerState;
@@ -103,7 +103,7 @@ pub async fn handle(
     let sid = hdr.session_id;
     // The dispatcher has checked that the client may ask for it.
     let binding = match sid != 0 && req.flags & SessionSetupRequest::FLAG_BINDING != 0 {
-        true if conn.sessions.read().await.contains_key(&sid) => {
+        true if conn.sessions.contains(sid) => {
             return HandlerResponse::err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
         }
         true => match find_session(server, sid).await {
@@ -130,7 +130,7 @@ pub async fn handle(
     };
 
     if sid == 0 {
-        if session_limit_reached(server, &*conn.sessions.read().await) {
+        if session_limit_reached(server, conn) {
             warn!("session limit reached on connection");
             return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
         }
@@ -140,8 +140,7 @@ pub async fn handle(
     // A first token for a known session starts over: reauthentication of
     // an established session (MS-SMB2 3.3.5.5.2), or a restart of one in
     // progress.
-    let known =
-        conn.sessions.read().await.contains_key(&sid) || conn.pending_auths.write().await.remove(&sid).is_some();
+    let known = conn.sessions.contains(sid) || conn.pending_auths.write().await.remove(&sid).is_some();
     match binding {
         // The client believes no answer without the session's signature.
         Some(binding) => {
@@ -180,7 +179,7 @@ pub(crate) async fn admit_unknown(
         return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
     }
     let refusal = match binds {
-        true => binding_refusal(conn, &other, &session).await,
+        true => binding_refusal(conn, &other, &session),
         false => Some(ntstatus::STATUS_USER_SESSION_DELETED),
     };
     match refusal {
@@ -192,13 +191,12 @@ pub(crate) async fn admit_unknown(
 /// A connection that has the session `sid`, and what binds others to it.
 async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>, Binding)> {
     for conn in server.active_connections.live().await {
-        let session = conn.sessions.read().await.get(&sid).cloned();
+        let session = conn.sessions.get(sid);
         if let Some(session) = session {
             let key = {
-                let session = session.read().await;
                 // Anonymous sessions have none.
-                let has_key = !session.is_anonymous() && session.signing_key != [0; 16];
-                has_key.then_some(SigningKey { algo: session.signing_algo, key: session.signing_key })?
+                let key = session.signing_key().filter(|_| !session.is_anonymous())?;
+                SigningKey { algo: session.signing_algo, key }
             };
             return Some((conn, Binding { session, key }));
         }
@@ -208,8 +206,8 @@ async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>
 
 /// Why `session`, which `other` has, is not bound to `conn`: what Windows
 /// finds amiss comes first (smbtorture's `bind_negative`). `None` if it may be.
-async fn binding_refusal(conn: &Connection, other: &Connection, session: &RwLock<Session>) -> Option<u32> {
-    let (algo, own_algo) = (session.read().await.signing_algo, conn.negotiated.signing_algo());
+fn binding_refusal(conn: &Connection, other: &Connection, session: &Session) -> Option<u32> {
+    let (algo, own_algo) = (session.signing_algo, conn.negotiated.signing_algo());
     if own_algo != algo && algo == SigningAlgo::AesGmac {
         return Some(ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE);
     }
@@ -244,7 +242,7 @@ async fn continue_or_reject(
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     };
     let key = binding.as_ref().map(|binding| binding.key);
-    let response = continue_exchange(server, conn, req, sid, pending, binding, (ntlm, client_mic)).await;
+    let response = continue_exchange(Round { server, conn, req, sid, ntlm, client_mic }, pending, binding).await;
     // Until the channel has a key of its own, the session's signs.
     match response.status {
         ntstatus::STATUS_SUCCESS => response,
@@ -342,187 +340,241 @@ fn more_processing(sid: u64, outbound: &[u8]) -> HandlerResponse {
     }
 }
 
-/// Later rounds of the exchange for `sid`: the client's token, and its MIC of
-/// the mechanisms if it sent one.
-async fn continue_exchange(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    req: &SessionSetupRequest,
+/// A later round of an exchange.
+struct Round<'a> {
+    server: &'a Arc<ServerState>,
+    conn: &'a Arc<Connection>,
+    req: &'a SessionSetupRequest,
     sid: u64,
-    pending: PendingAuth,
-    binding: Option<Binding>,
-    (ntlm, client_mic): (Vec<u8>, Option<Vec<u8>>),
-) -> HandlerResponse {
-    // After a counter-proposal the client's next token is the NTLM
-    // NEGOTIATE_MESSAGE.
-    let challenge = {
-        let mut pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if pair.0.has_negotiate() {
-            None
-        } else {
-            match accept_negotiate(&mut pair.0, &ntlm) {
-                Ok(challenge) => Some(challenge),
-                Err(status) => return HandlerResponse::err(status),
-            }
-        }
-    };
-    if let Some(challenge) = challenge {
-        let outbound = encode_resp_token(NegState::AcceptIncomplete, None, Some(&challenge), None);
-        conn.pending_auths.write().await.insert(sid, pending);
-        return more_processing(sid, &outbound);
+    /// The client's token.
+    ntlm: Vec<u8>,
+    /// The client's MIC of the mechanisms, if it sent one.
+    client_mic: Option<Vec<u8>>,
+}
+
+/// A client that has authenticated.
+struct Authenticated {
+    outcome: AuthOutcome,
+    raw_form: bool,
+    /// The server's MIC of the mechanisms.
+    mic: Option<Vec<u8>>,
+    /// Of the user's password when it was compared.
+    nt_hash: Option<[u8; 16]>,
+    guest: bool,
+}
+
+impl Authenticated {
+    /// Guest sessions are anonymous sessions flagged IS_GUEST; the log
+    /// names them as guests.
+    fn name(&self) -> String {
+        if self.guest { "Guest".to_string() } else { format!("{:?}", self.outcome.identity) }
     }
 
+    fn is_anonymous(&self) -> bool {
+        matches!(self.outcome.identity, Identity::Anonymous)
+    }
+}
+
+/// Later rounds of an exchange.
+async fn continue_exchange(round: Round<'_>, pending: PendingAuth, binding: Option<Binding>) -> HandlerResponse {
+    let (conn, sid) = (round.conn, round.sid);
+    match round.negotiate(&pending) {
+        Ok(None) => {}
+        Ok(Some(challenge)) => {
+            let outbound = encode_resp_token(NegState::AcceptIncomplete, None, Some(&challenge), None);
+            conn.pending_auths.write().await.insert(sid, pending);
+            return more_processing(sid, &outbound);
+        }
+        Err(status) => return HandlerResponse::err(status),
+    }
     // A session that already exists is being reauthenticated.
-    let existing = conn.sessions.read().await.get(&sid).cloned();
-
-    // The failed-logon throttle counts by the user name the client sent and
-    // by the client's network. The guest password is empty and known to
-    // everyone, so guest logons count by network only: a lockout of the
-    // name would shut every client out of guest access.
-    let claimed_user = NtlmAuthenticate::parse(&ntlm).map(|a| a.user).unwrap_or_default();
-    let throttled_user =
-        if is_guest(&*server.users.table.read().await, &claimed_user) { "" } else { claimed_user.as_str() };
-    let peer = conn.peer_addr.map(|a| a.ip());
-    if server.auth.attempt(throttled_user, peer).is_err() {
-        info!("logon refused: too many failed logons for this user name or address");
-        if let Some(peer) = peer {
-            server.observe(peer, Admission::LockedOut { user: &claimed_user });
-        }
-        return logon_failed(server, conn, sid, existing.is_some(), ntstatus::STATUS_ACCOUNT_LOCKED_OUT).await;
-    }
-
-    // A guest logon is checked against the empty password, and only while
-    // a share admits guests from there.
-    let public = eq_ignore_case(&claimed_user, GUEST) && server.anonymous_allowed(peer).await;
-    let users = server.users.table.read().await;
-    let result = {
-        let pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (acceptor, raw_form) = (&pair.0, pair.1);
-        let lookup = |u: &str, _d: &str| match configured_user(&users, u) {
-            Some((_, creds)) => Some(creds.clone()),
-            None => (public && is_guest(&users, u)).then(|| UserCreds::from_password("")),
-        };
-        acceptor
-            .authenticate(&ntlm, lookup)
-            .map_err(|e| {
-                info!(error = %e, "NTLM authenticate failed");
-                match NtlmAuthenticate::parse(&ntlm) {
-                    Ok(_) => ntstatus::STATUS_LOGON_FAILURE,
-                    Err(_) => ntstatus::STATUS_INVALID_PARAMETER,
-                }
-            })
-            .and_then(|mut outcome| {
-                // The session carries the configured spelling of the name,
-                // which share access is granted to.
-                let mut nt_hash = None;
-                let mut guest = false;
-                if let Identity::User { user, .. } = &mut outcome.identity {
-                    match configured_user(&users, user) {
-                        Some((name, creds)) => {
-                            *user = name.clone();
-                            nt_hash = Some(creds.nt_hash);
-                        }
-                        None => guest = public && is_guest(&users, user),
-                    }
-                }
-                let mic = if raw_form { None } else { mech_list_mic(acceptor, &outcome, client_mic.as_deref())? };
-                // A guest gets an anonymous session: the public shares and
-                // no key.
-                if guest {
-                    outcome.identity = Identity::Anonymous;
-                    outcome.session_key = [0; 16];
-                }
-                Ok((outcome, raw_form, mic, nt_hash, guest))
-            })
+    let existing = conn.sessions.get(sid);
+    let client = match round.log_on(&pending, existing.is_some()).await {
+        Ok(client) => client,
+        Err(response) => return *response,
     };
-    drop(users);
-    let (outcome, raw_form, server_mic, nt_hash, guest) = match result {
-        Ok(r) => r,
-        Err(status) => {
-            if let Some(peer) = peer {
-                server.observe(peer, Admission::LogonFailed { user: &claimed_user });
-            }
-            let response = logon_failed(server, conn, sid, existing.is_some(), status).await;
-            let failures = peer.map_or(0, |peer| server.auth.failures_of(peer));
-            tokio::time::sleep(crate::admission::delay(failures)).await;
-            return response;
-        }
-    };
-    server.auth.succeeded(throttled_user, peer);
-
-    // Anonymous gating.
-    if matches!(outcome.identity, Identity::Anonymous) && !server.anonymous_allowed(peer).await {
-        return HandlerResponse::err(ntstatus::STATUS_LOGON_FAILURE);
+    if let Err(status) = round.admit(&client).await {
+        return HandlerResponse::err(status);
     }
-    // MS-SMB2 3.3.5.5.3 sets Session.SigningRequired when the request's
-    // SecurityMode has SIGNING_REQUIRED, guests included, and a guest
-    // session has no key to sign with. The spec names no status for this;
-    // MS-SMB2 3.3.5.5 refuses a session that cannot be encrypted as the
-    // server requires with STATUS_ACCESS_DENIED, and the same status is used
-    // here.
-    if guest && req.security_mode & SessionSetupRequest::SECURITY_SIGNING_REQUIRED != 0 {
-        info!("guest logon refused: the client requires signing");
-        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
-    }
-
-    let session_base_key = outcome.session_key;
-    let dialect = conn.negotiated.dialect();
-    let Some(dialect) = dialect else {
+    let Some(dialect) = conn.negotiated.dialect() else {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     };
+    match (existing, binding) {
+        (Some(existing), _) => round.reauthenticate(&client, &existing),
+        (None, Some(binding)) => round.bind(&client, dialect, &binding).await,
+        (None, None) => round.establish(&client, dialect).await,
+    }
+}
 
-    // MS-SMB2 3.3.5.5.3: anonymous sessions are flagged IS_NULL, guest
-    // sessions IS_GUEST. Authenticated sessions on a connection with a
-    // cipher get encryption keys.
-    let anonymous = matches!(outcome.identity, Identity::Anonymous);
-    let cipher = conn.negotiated.cipher().filter(|_| !anonymous);
-    let session_flags = if guest {
-        SessionSetupResponse::FLAG_IS_GUEST
-    } else if anonymous {
-        SessionSetupResponse::FLAG_IS_NULL
-    } else {
-        0
-    };
-    let success_buf: Vec<u8> = if raw_form {
-        Vec::new()
-    } else {
-        encode_resp_token(NegState::AcceptCompleted, None, None, server_mic.as_deref())
-    };
-    let body_out = build_session_setup_response(ntstatus::STATUS_SUCCESS, &success_buf, session_flags);
-    let mut response = HandlerResponse {
-        payload: Vec::new(),
-        body: body_out,
-        status: ntstatus::STATUS_SUCCESS,
-        override_tree_id: None,
-        override_session_id: Some(sid),
-        // Anonymous and guest sessions have no key; the dispatcher signs
-        // the rest.
-        skip_signing: anonymous,
-        take_preauth_snapshot_for_session: None,
-        channel_base_key: None,
-        signing_key: None,
-        after_send: Vec::new(),
-    };
+impl Round<'_> {
+    fn peer(&self) -> Option<IpAddr> {
+        self.conn.peer_addr.map(|a| a.ip())
+    }
 
-    // Reauthentication keeps the session, its key and its trees
-    // (MS-SMB2 3.3.5.5.2), for the same user only.
-    // Guest sessions are anonymous sessions flagged IS_GUEST; the log
-    // names them as guests.
-    let identity = if guest { "Guest".to_string() } else { format!("{:?}", outcome.identity) };
-    if let Some(existing) = existing {
-        if !same_user(&existing.read().await.identity, &outcome.identity) {
+    /// After a counter-proposal the client's next token is the NTLM
+    /// NEGOTIATE_MESSAGE: the CHALLENGE_MESSAGE to it.
+    fn negotiate(&self, pending: &PendingAuth) -> Result<Option<Vec<u8>>, u32> {
+        let mut pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if pair.0.has_negotiate() {
+            return Ok(None);
+        }
+        accept_negotiate(&mut pair.0, &self.ntlm).map(Some)
+    }
+
+    /// Authenticates the client, within the limits of failed logons.
+    async fn log_on(&self, pending: &PendingAuth, reauth: bool) -> Result<Authenticated, Box<HandlerResponse>> {
+        let (server, conn, peer) = (self.server, self.conn, self.peer());
+        // The failed-logon throttle counts by the user name the client sent and
+        // by the client's network. The guest password is empty and known to
+        // everyone, so guest logons count by network only: a lockout of the
+        // name would shut every client out of guest access.
+        let claimed_user = NtlmAuthenticate::parse(&self.ntlm).map(|a| a.user).unwrap_or_default();
+        let throttled_user =
+            if is_guest(&*server.users.table.read().await, &claimed_user) { "" } else { claimed_user.as_str() };
+        if server.auth.attempt(throttled_user, peer).is_err() {
+            info!("logon refused: too many failed logons for this user name or address");
+            if let Some(peer) = peer {
+                server.observe(peer, Admission::LockedOut { user: &claimed_user });
+            }
+            let refused = logon_failed(server, conn, self.sid, reauth, ntstatus::STATUS_ACCOUNT_LOCKED_OUT).await;
+            return Err(Box::new(refused));
+        }
+        // A guest logon is checked against the empty password, and only while
+        // a share admits guests from there.
+        let public = eq_ignore_case(&claimed_user, GUEST) && server.anonymous_allowed(peer).await;
+        let result = self.authenticate(pending, &*server.users.table.read().await, public);
+        match result {
+            Ok(client) => {
+                server.auth.succeeded(throttled_user, peer);
+                Ok(client)
+            }
+            Err(status) => {
+                if let Some(peer) = peer {
+                    server.observe(peer, Admission::LogonFailed { user: &claimed_user });
+                }
+                let response = logon_failed(server, conn, self.sid, reauth, status).await;
+                let failures = peer.map_or(0, |peer| server.auth.failures_of(peer));
+                tokio::time::sleep(crate::admission::delay(failures)).await;
+                Err(Box::new(response))
+            }
+        }
+    }
+
+    /// Checks the AUTHENTICATE_MESSAGE; with `public`, a guest's against the
+    /// empty password.
+    fn authenticate(
+        &self,
+        pending: &PendingAuth,
+        users: &HashMap<String, UserCreds>,
+        public: bool,
+    ) -> Result<Authenticated, u32> {
+        let pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (acceptor, raw_form) = (&pair.0, pair.1);
+        let lookup = |u: &str, _d: &str| match configured_user(users, u) {
+            Some((_, creds)) => Some(creds.clone()),
+            None => (public && is_guest(users, u)).then(|| UserCreds::from_password("")),
+        };
+        let mut outcome = acceptor.authenticate(&self.ntlm, lookup).map_err(|e| {
+            info!(error = %e, "NTLM authenticate failed");
+            match NtlmAuthenticate::parse(&self.ntlm) {
+                Ok(_) => ntstatus::STATUS_LOGON_FAILURE,
+                Err(_) => ntstatus::STATUS_INVALID_PARAMETER,
+            }
+        })?;
+        // The session carries the configured spelling of the name,
+        // which share access is granted to.
+        let mut nt_hash = None;
+        let mut guest = false;
+        if let Identity::User { user, .. } = &mut outcome.identity {
+            match configured_user(users, user) {
+                Some((name, creds)) => {
+                    *user = name.clone();
+                    nt_hash = Some(creds.nt_hash);
+                }
+                None => guest = public && is_guest(users, user),
+            }
+        }
+        let mic = if raw_form { None } else { mech_list_mic(acceptor, &outcome, self.client_mic.as_deref())? };
+        // A guest gets an anonymous session: the public shares and
+        // no key.
+        if guest {
+            outcome.identity = Identity::Anonymous;
+            outcome.session_key = [0; 16];
+        }
+        Ok(Authenticated { outcome, raw_form, mic, nt_hash, guest })
+    }
+
+    /// Whether anonymous clients and guests come in.
+    async fn admit(&self, client: &Authenticated) -> Result<(), u32> {
+        if client.is_anonymous() && !self.server.anonymous_allowed(self.peer()).await {
+            return Err(ntstatus::STATUS_LOGON_FAILURE);
+        }
+        // MS-SMB2 3.3.5.5.3 sets Session.SigningRequired when the request's
+        // SecurityMode has SIGNING_REQUIRED, guests included, and a guest
+        // session has no key to sign with. The spec names no status for this;
+        // MS-SMB2 3.3.5.5 refuses a session that cannot be encrypted as the
+        // server requires with STATUS_ACCESS_DENIED, and the same status is used
+        // here.
+        if client.guest && self.req.security_mode & SessionSetupRequest::SECURITY_SIGNING_REQUIRED != 0 {
+            info!("guest logon refused: the client requires signing");
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
+        Ok(())
+    }
+
+    /// The response to a logon that succeeded. MS-SMB2 3.3.5.5.3: anonymous
+    /// sessions are flagged IS_NULL, guest sessions IS_GUEST.
+    fn success(&self, client: &Authenticated) -> HandlerResponse {
+        let session_flags = if client.guest {
+            SessionSetupResponse::FLAG_IS_GUEST
+        } else if client.is_anonymous() {
+            SessionSetupResponse::FLAG_IS_NULL
+        } else {
+            0
+        };
+        let token: Vec<u8> = if client.raw_form {
+            Vec::new()
+        } else {
+            encode_resp_token(NegState::AcceptCompleted, None, None, client.mic.as_deref())
+        };
+        HandlerResponse {
+            payload: Vec::new(),
+            body: build_session_setup_response(ntstatus::STATUS_SUCCESS, &token, session_flags),
+            status: ntstatus::STATUS_SUCCESS,
+            override_tree_id: None,
+            override_session_id: Some(self.sid),
+            // Anonymous and guest sessions have no key; the dispatcher signs
+            // the rest.
+            skip_signing: client.is_anonymous(),
+            take_preauth_snapshot_for_session: None,
+            channel_base_key: None,
+            signing_key: None,
+            after_send: Vec::new(),
+        }
+    }
+
+    /// Reauthentication keeps the session, its key and its trees
+    /// (MS-SMB2 3.3.5.5.2), for the same user only.
+    fn reauthenticate(&self, client: &Authenticated, existing: &Session) -> HandlerResponse {
+        let identity = client.name();
+        if !same_user(&existing.identity, &client.outcome.identity) {
             info!(%identity, "reauthentication as another user refused");
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
         }
         info!(%identity, "session reauthenticated");
-        return response;
+        self.success(client)
     }
-    if let Some(Binding { session, .. }) = binding {
-        let bound = bind(server, conn, sid, &session, &outcome.identity).await;
+
+    /// Binds the connection to a session of another (MS-SMB2 3.3.5.5.2).
+    async fn bind(&self, client: &Authenticated, dialect: Dialect, binding: &Binding) -> HandlerResponse {
+        let (conn, sid, identity) = (self.conn, self.sid, client.name());
+        let session_base_key = client.outcome.session_key;
+        let bound = bind(self.server, conn, sid, &binding.session, &client.outcome.identity).await;
         if let Err(status) = bound {
             info!(%identity, status, "binding a connection to a session refused");
             return HandlerResponse::err(status);
         }
+        let mut response = self.success(client);
         match dialect {
             Dialect::Smb311 => {
                 response.take_preauth_snapshot_for_session = Some(sid);
@@ -531,61 +583,68 @@ async fn continue_exchange(
             _ => conn.channel_keys.set(sid, signing_key(dialect, &session_base_key)),
         }
         info!(%identity, "connection bound to a session");
-        return response;
+        response
     }
 
-    let signing_key = signing_key(dialect, &session_base_key);
-    let signing_required = signing_required(server, conn, req, &outcome.identity);
-    let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_key, signing_required, None);
-    session.signing_algo = conn.negotiated.signing_algo();
-    if let Err(status) = session.channels.add(conn) {
-        return HandlerResponse::err(status);
+    /// Makes the session (MS-SMB2 3.3.5.5.3).
+    async fn establish(&self, client: &Authenticated, dialect: Dialect) -> HandlerResponse {
+        let (server, conn, sid) = (self.server, self.conn, self.sid);
+        if let Err(status) = self.add_session(client, dialect).await {
+            return HandlerResponse::err(status);
+        }
+        let previous = self.req.previous_session_id;
+        if previous != 0 && previous != sid {
+            close_previous_session(server, previous, &client.outcome.identity).await;
+        }
+        let mut response = self.success(client);
+        if dialect == Dialect::Smb311 {
+            response.take_preauth_snapshot_for_session = Some(sid);
+        }
+        info!(identity = %client.name(), "session established");
+        if let Some(peer) = conn.peer_addr.map(|a| a.ip()) {
+            let user = client.outcome.identity.user();
+            if let (Some(traffic), Some(user)) = (larder_base::traffic::current(), user) {
+                traffic.set_user(user);
+            }
+            server.observe(peer, Admission::LoggedOn { user });
+        }
+        response
     }
-    // SMB 3.1.1 keys come from the preauth hash, once it is known.
-    if dialect != Dialect::Smb311
-        && let Some(cipher) = cipher
-    {
-        session.cipher = Some(Arc::new(SessionCipher::derive(cipher, &session_base_key, None)));
-    }
-    let session_arc = Arc::new(tokio::sync::RwLock::new(session));
-    {
-        let mut sessions = conn.sessions.write().await;
-        if session_limit_reached(server, &sessions) {
+
+    /// Puts the new session in the connection's table.
+    async fn add_session(&self, client: &Authenticated, dialect: Dialect) -> Result<(), u32> {
+        let (server, conn, outcome) = (self.server, self.conn, &client.outcome);
+        let session_base_key = outcome.session_key;
+        let signing_required = signing_required(server, conn, self.req, &outcome.identity);
+        let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_required);
+        session.signing_algo = conn.negotiated.signing_algo();
+        session.channels.add(conn)?;
+        // SMB 3.1.1 keys come from the preauth hash, once it is known.
+        // Authenticated sessions on a connection with a cipher get encryption
+        // keys.
+        if dialect != Dialect::Smb311 {
+            let cipher = conn.negotiated.cipher().filter(|_| !client.is_anonymous());
+            let cipher = cipher.map(|cipher| Arc::new(SessionCipher::derive(cipher, &session_base_key, None)));
+            session.set_keys(SessionKeys { signing: signing_key(dialect, &session_base_key), cipher });
+        }
+        let sessions = conn.sessions.change().await;
+        if session_limit_reached(server, conn) {
             warn!("session limit reached on connection");
-            return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+            return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
         }
         // ConfigHandle::remove_user drops the user before it closes the
         // user's sessions, and that sweep waits for this lock. A user that is
         // gone, or whose password changed, since it authenticated gets no
         // session.
-        if let (Identity::User { user, .. }, Some(nt_hash)) = (&outcome.identity, nt_hash)
+        if let (Identity::User { user, .. }, Some(nt_hash)) = (&outcome.identity, client.nt_hash)
             && server.lookup_user(user).await.is_none_or(|c| c.nt_hash != nt_hash)
         {
             info!("user removed or changed during logon");
-            return HandlerResponse::err(ntstatus::STATUS_LOGON_FAILURE);
+            return Err(ntstatus::STATUS_LOGON_FAILURE);
         }
-        sessions.insert(sid, session_arc);
+        sessions.insert(self.sid, Arc::new(session));
+        Ok(())
     }
-
-    if req.previous_session_id != 0 && req.previous_session_id != sid {
-        close_previous_session(server, req.previous_session_id, &outcome.identity).await;
-    }
-
-    if dialect == Dialect::Smb311 {
-        response.take_preauth_snapshot_for_session = Some(sid);
-    }
-    info!(%identity, "session established");
-    if let Some(peer) = peer {
-        let user = match &outcome.identity {
-            Identity::User { user, .. } => Some(user.as_str()),
-            Identity::Anonymous => None,
-        };
-        if let (Some(traffic), Some(user)) = (larder_base::traffic::current(), user) {
-            traffic.set_user(user);
-        }
-        server.observe(peer, Admission::LoggedOn { user });
-    }
-    response
 }
 
 /// Gives `conn` the session `sid`, if `identity` is its user.
@@ -593,28 +652,26 @@ async fn bind(
     server: &ServerState,
     conn: &Arc<Connection>,
     sid: u64,
-    session: &Arc<RwLock<Session>>,
+    session: &Arc<Session>,
     identity: &Identity,
 ) -> Result<(), u32> {
     if matches!(identity, Identity::Anonymous) {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
-    let mut sessions = conn.sessions.write().await;
-    if session_limit_reached(server, &sessions) {
+    let sessions = conn.sessions.change().await;
+    if session_limit_reached(server, conn) {
         return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     }
-    let existing = session.read().await;
-    if !same_user(&existing.identity, identity) {
+    if !same_user(&session.identity, identity) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    existing.channels.add(conn)?;
-    drop(existing);
+    session.channels.add(conn)?;
     sessions.insert(sid, Arc::clone(session));
     Ok(())
 }
 
-fn session_limit_reached<T>(server: &ServerState, sessions: &HashMap<u64, T>) -> bool {
-    sessions.len() >= server.auth.settings.max_sessions_per_connection
+fn session_limit_reached(server: &ServerState, conn: &Connection) -> bool {
+    conn.sessions.len() >= server.auth.settings.max_sessions_per_connection
 }
 
 /// Ends a logon that failed with `status`: counts it against the connection;
@@ -652,11 +709,11 @@ async fn close_previous_session(server: &ServerState, previous: u64, identity: &
         return;
     }
     for conn in server.active_connections.live().await {
-        let old = conn.sessions.read().await.get(&previous).cloned();
+        let old = conn.sessions.get(previous);
         let Some(old) = old else {
             continue;
         };
-        if same_user(&old.read().await.identity, identity) {
+        if same_user(&old.identity, identity) {
             info!(previous, "closing the session the client reconnected from");
             conn.close_session(previous, Some(&server.durable)).await;
         }
@@ -932,7 +989,7 @@ mod tests {
         let auth = ntlm_authenticate(&challenge, "alice", "password");
 
         // The logon stops after authenticating, where it adds its session.
-        let sessions = conn.sessions.read().await;
+        let sessions = conn.sessions.change().await;
         let logon = tokio::spawn({
             let (state, conn) = (state.clone(), conn.clone());
             async move { handle(&state, &conn, &header(sid), &body(&auth)).await.status }
@@ -943,6 +1000,6 @@ mod tests {
         drop(sessions);
         removal.await.unwrap().unwrap();
         assert_ne!(logon.await.unwrap(), ntstatus::STATUS_SUCCESS);
-        assert!(conn.sessions.read().await.is_empty());
+        assert!(conn.sessions.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::{
     VALID_SET_ATTRIBUTES,
 };
 use crate::conn::pending::{Stop, stopped};
-use crate::conn::state::{Connection, Open};
+use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{BreakWait, CONTENT_CHANGED, FileRef, LeaseId, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
@@ -45,6 +45,7 @@ enum Class {
     Link,
     Allocation,
     Extended,
+    Position,
 }
 
 pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
@@ -57,46 +58,52 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
 /// Applies the SET_INFO request, or returns the rename that has to wait for
 /// a lease break first.
 async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<HandlerResponse, (BreakWait, Rename)> {
-    let req = match SetInfoRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)),
+    let failed = |status| Ok(HandlerResponse::err(status));
+    let Ok(req) = SetInfoRequest::parse(body) else {
+        return failed(ntstatus::STATUS_INVALID_PARAMETER);
     };
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
-        Ok(t) => t,
-        Err(s) => return Ok(HandlerResponse::err(s)),
+    let tree = match lookup_session_tree(conn, hdr) {
+        Ok(tree) => tree,
+        Err(status) => return failed(status),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
-        Some(o) => o,
-        None => return Ok(HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED)),
+    let Some(open) = lookup_open(&tree, req.file_id) else {
+        return failed(ntstatus::STATUS_FILE_CLOSED);
     };
-    let share = Arc::clone(&tree_arc.read().await.share);
-    let _under_way = match begin_change(conn, hdr, &*open_arc.read().await).await {
+    let _under_way = match begin_change(conn, hdr, &*open.read().await) {
         Ok(change) => change,
-        Err(status) => return Ok(HandlerResponse::err(status)),
+        Err(status) => return failed(status),
     };
     if req.buffer_length == 0 {
-        return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER));
+        return failed(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let info_type = match InfoType::from_u8(req.info_type) {
-        Some(t) => t,
-        None => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS)),
+    let target = Target { tree, open };
+    let done = match InfoType::from_u8(req.info_type) {
+        Some(InfoType::Security) => target.set_security(&req.buffer, Parts(req.additional_information)).await,
+        Some(InfoType::File) => match target.granted_class(req.file_information_class).await {
+            Ok(Class::Rename) => match new_name(&req.buffer) {
+                Ok((to, replace)) => {
+                    let rename = Rename { file_id: req.file_id, to, replace };
+                    match rename_attempt(conn, hdr, &rename, Stage::Start).await {
+                        Renamed::Done(result) => result,
+                        Renamed::Wait(wait) => return Err((wait, rename)),
+                    }
+                }
+                Err(status) => Err(status),
+            },
+            Ok(class) => target.set(class, &req.buffer).await,
+            Err(status) => Err(status),
+        },
+        Some(_) => Err(ntstatus::STATUS_NOT_SUPPORTED),
+        None => Err(ntstatus::STATUS_INVALID_INFO_CLASS),
     };
-    if matches!(info_type, InfoType::Security) {
-        let parts = Parts(req.additional_information);
-        let result = set_security(&*open_arc.read().await, &req.buffer, parts).await;
-        if result.is_ok() {
-            report_modified(&share, &open_arc, FILE_NOTIFY_CHANGE_SECURITY).await;
-        }
-        return Ok(result.map_or_else(HandlerResponse::err, |()| set_info_ok()));
-    }
-    if !matches!(info_type, InfoType::File) {
-        return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
-    }
+    Ok(done.map_or_else(HandlerResponse::err, |()| set_info_ok()))
+}
 
-    // MS-SMB2 3.3.5.21.1: access each class needs from Open.GrantedAccess.
-    // Other classes MS-FSCC 2.4 marks settable are not supported; the rest
-    // cannot be set.
-    let (class, required) = match req.file_information_class {
+/// MS-SMB2 3.3.5.21.1: access each class needs from Open.GrantedAccess.
+/// Other classes MS-FSCC 2.4 marks settable are not supported; the rest
+/// cannot be set.
+fn class_and_access(class: u8) -> Result<(Class, u32), u32> {
+    Ok(match class {
         ic::FILE_BASIC_INFORMATION => (Class::Basic, FILE_WRITE_ATTRIBUTES),
         ic::FILE_DISPOSITION_INFORMATION => (Class::Disposition, DELETE),
         ic::FILE_RENAME_INFORMATION => (Class::Rename, DELETE),
@@ -104,128 +111,110 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
         ic::FILE_FULL_EA_INFORMATION => (Class::Extended, FILE_WRITE_EA),
-        // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
-        // and told, and moves nothing.
-        ic::FILE_POSITION_INFORMATION => {
-            let position = req.buffer.first_chunk().map(|b| i64::from_le_bytes(*b));
-            return Ok(match position {
-                None => HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH),
-                Some(..0) => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-                Some(position) => {
-                    let open = open_arc.read().await;
-                    open.position.store(position as u64, Ordering::Relaxed);
-                    set_info_ok()
-                }
-            });
-        }
-        class if SETTABLE_CLASSES.contains(&class) => {
-            return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
-        }
-        _ => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS)),
-    };
-    if open_arc.read().await.granted_access & required != required {
-        return Ok(HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED));
-    }
-    let buffer = req.buffer;
-    let result = match class {
-        Class::Basic => {
-            // MS-FSCC 2.4.7: four times, then the attributes.
-            let (Some((times, _)), Some(attributes)) = (buffer.split_first_chunk::<32>(), buffer[..].get(32..36))
-            else {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            };
-            let (times, _) = times.as_chunks::<8>();
-            let times = std::array::from_fn(|at| i64::from_le_bytes(times[at]));
-            let attributes = attributes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
-            let changed = set_basic_info(&mut *open_arc.write().await, times, attributes).await;
-            match changed {
-                Ok(filter) => {
-                    report_modified(&share, &open_arc, filter).await;
-                    Ok(())
-                }
-                Err(status) => Err(status),
-            }
-        }
-        Class::EndOfFile => {
-            let Some(new_len) = buffer.first_chunk() else {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            };
-            let new_len = u64::from_le_bytes(*new_len);
-            let heard = share.has_listeners();
-            let resized = truncate(&*open_arc.read().await, new_len, false, heard).await;
-            match resized {
-                Ok(resized) => {
-                    report_resized(&share, &open_arc, resized).await;
-                    Ok(())
-                }
-                Err(status) => Err(status),
-            }
-        }
-        Class::Allocation => {
-            let Some(size) = buffer.first_chunk() else {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            };
-            let size = u64::from_le_bytes(*size);
-            let heard = share.has_listeners();
-            let resized = truncate(&*open_arc.read().await, size, true, heard).await;
-            match resized {
-                Ok(resized) => {
-                    report_resized(&share, &open_arc, resized).await;
-                    Ok(())
-                }
-                Err(status) => Err(status),
-            }
-        }
-        Class::Extended => match extended::parse(&buffer) {
-            Ok(attributes) => {
-                let set = match open_arc.read().await.handle.as_deref() {
-                    Some(handle) => extended::set(handle, attributes).await,
-                    None => Err(ntstatus::STATUS_FILE_CLOSED),
-                };
-                if set.is_ok() {
-                    report_modified(&share, &open_arc, FILE_NOTIFY_CHANGE_EA).await;
-                }
-                set
-            }
-            Err(status) => Err(status),
-        },
-        Class::Disposition => {
-            if buffer.is_empty() {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            }
-            let delete = buffer[0] != 0;
-            let open = open_arc.read().await;
-            let result = set_disposition(&open, delete).await;
-            // Whichever open armed it, every watch of the directory ends (MS-FSA 2.1.5.15.3).
-            if let (Ok(()), true, true, Some(file)) = (&result, delete, open.is_directory, &open.file) {
-                share.watches.end(file.index(), ntstatus::STATUS_DELETE_PENDING);
-            }
-            result
-        }
-        Class::Rename => {
-            let (new_path, replace) = match new_name(&buffer) {
-                Ok(found) => found,
-                Err(status) => return Ok(HandlerResponse::err(status)),
-            };
-            let rename = Rename { file_id: req.file_id, to: new_path, replace };
-            match rename_attempt(conn, hdr, &rename, Stage::Start).await {
-                Renamed::Done(result) => result,
-                Renamed::Wait(wait) => return Err((wait, rename)),
-            }
-        }
-        Class::Link => match new_name(&buffer) {
-            Ok((to, replace)) => {
-                let backend = tree_arc.read().await.backend.clone();
-                link(&share, backend.as_ref(), &open_arc, &to, replace).await
-            }
-            Err(status) => Err(status),
-        },
-    };
+        ic::FILE_POSITION_INFORMATION => (Class::Position, 0),
+        class if SETTABLE_CLASSES.contains(&class) => return Err(ntstatus::STATUS_NOT_SUPPORTED),
+        _ => return Err(ntstatus::STATUS_INVALID_INFO_CLASS),
+    })
+}
 
-    if let Err(status) = result {
-        return Ok(HandlerResponse::err(status));
+/// The open that a SET_INFO changes through.
+struct Target {
+    tree: Arc<TreeConnect>,
+    open: Arc<RwLock<Open>>,
+}
+
+impl Target {
+    fn share(&self) -> &ShareBindings {
+        &self.tree.share
     }
-    Ok(set_info_ok())
+
+    /// The class, if the open has the access that it needs.
+    async fn granted_class(&self, class: u8) -> Result<Class, u32> {
+        let (class, required) = class_and_access(class)?;
+        match self.open.read().await.granted_access & required == required {
+            true => Ok(class),
+            false => Err(ntstatus::STATUS_ACCESS_DENIED),
+        }
+    }
+
+    /// Sets what no lease break delays.
+    async fn set(&self, class: Class, buffer: &[u8]) -> Result<(), u32> {
+        match class {
+            Class::Basic => self.set_basic(buffer).await,
+            Class::EndOfFile => self.resize(buffer, false).await,
+            Class::Allocation => self.resize(buffer, true).await,
+            Class::Extended => self.set_extended(buffer).await,
+            Class::Disposition => self.dispose(buffer).await,
+            Class::Position => self.set_position(buffer).await,
+            Class::Link => {
+                let (to, replace) = new_name(buffer)?;
+                link(self.share(), self.tree.backend.as_ref(), &self.open, &to, replace).await
+            }
+            Class::Rename => Err(ntstatus::STATUS_INTERNAL_ERROR),
+        }
+    }
+
+    async fn set_security(&self, buffer: &[u8], parts: Parts) -> Result<(), u32> {
+        set_security(&*self.open.read().await, buffer, parts).await?;
+        report_modified(self.share(), &self.open, FILE_NOTIFY_CHANGE_SECURITY).await;
+        Ok(())
+    }
+
+    /// MS-FSCC 2.4.7: four times, then the attributes.
+    async fn set_basic(&self, buffer: &[u8]) -> Result<(), u32> {
+        let (Some((times, _)), Some(attributes)) = (buffer.split_first_chunk::<32>(), buffer.get(32..36)) else {
+            return Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH);
+        };
+        let (times, _) = times.as_chunks::<8>();
+        let times = std::array::from_fn(|at| i64::from_le_bytes(times[at]));
+        let attributes = attributes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+        let filter = set_basic_info(&mut *self.open.write().await, times, attributes).await?;
+        report_modified(self.share(), &self.open, filter).await;
+        Ok(())
+    }
+
+    /// The end of the file, or with `allocation` what it takes.
+    async fn resize(&self, buffer: &[u8], allocation: bool) -> Result<(), u32> {
+        let size = buffer.first_chunk().ok_or(ntstatus::STATUS_INFO_LENGTH_MISMATCH)?;
+        let heard = self.share().has_listeners();
+        let resized = truncate(&*self.open.read().await, u64::from_le_bytes(*size), allocation, heard).await?;
+        report_resized(self.share(), &self.open, resized).await;
+        Ok(())
+    }
+
+    async fn set_extended(&self, buffer: &[u8]) -> Result<(), u32> {
+        let attributes = extended::parse(buffer)?;
+        match self.open.read().await.handle.as_deref() {
+            Some(handle) => extended::set(handle, attributes).await?,
+            None => return Err(ntstatus::STATUS_FILE_CLOSED),
+        }
+        report_modified(self.share(), &self.open, FILE_NOTIFY_CHANGE_EA).await;
+        Ok(())
+    }
+
+    async fn dispose(&self, buffer: &[u8]) -> Result<(), u32> {
+        let delete = *buffer.first().ok_or(ntstatus::STATUS_INFO_LENGTH_MISMATCH)? != 0;
+        let open = self.open.read().await;
+        set_disposition(&open, delete).await?;
+        // Whichever open armed it, every watch of the directory ends (MS-FSA 2.1.5.15.3).
+        if let (true, true, Some(file)) = (delete, open.is_directory, &open.file) {
+            self.share().watches.end(file.index(), ntstatus::STATUS_DELETE_PENDING);
+        }
+        Ok(())
+    }
+
+    /// MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
+    /// and told, and moves nothing.
+    async fn set_position(&self, buffer: &[u8]) -> Result<(), u32> {
+        match buffer.first_chunk().map(|b| i64::from_le_bytes(*b)) {
+            None => Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH),
+            Some(..0) => Err(ntstatus::STATUS_INVALID_PARAMETER),
+            Some(position) => {
+                self.open.read().await.position.store(position as u64, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// The path that a FileRenameInformation or a FileLinkInformation names,
@@ -404,17 +393,14 @@ fn set_info_ok() -> HandlerResponse {
 /// the first attempt breaks that caching and waits. The leases on the
 /// renamed file give up handle caching.
 async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Rename, stage: Stage) -> Renamed {
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
+    let tree_arc = match lookup_session_tree(conn, hdr) {
         Ok(t) => t,
         Err(s) => return Renamed::Done(Err(s)),
     };
-    let Some(open_arc) = lookup_open(&tree_arc, rename.file_id).await else {
+    let Some(open_arc) = lookup_open(&tree_arc, rename.file_id) else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
     };
-    let (share, backend) = {
-        let tree = tree_arc.read().await;
-        (tree.share.clone(), tree.backend.clone())
-    };
+    let (share, backend) = (tree_arc.share.clone(), tree_arc.backend.clone());
     if rename.to.stream().is_some() {
         return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
     }
@@ -727,7 +713,7 @@ mod tests {
             state.config.max_read_size,
             state.config.max_write_size,
         ));
-        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&share), Access::ReadWrite);
         let mut file_ids = Vec::new();
         for (path, directory) in [("d\\f", false), ("h", false)] {
@@ -759,11 +745,11 @@ mod tests {
                 lock_sequences: Default::default(),
                 channel_sequence: Arc::default(),
             };
-            tree.opens.write().await.insert(file_id, Arc::new(RwLock::new(open)));
+            assert!(tree.add_file(file_id, Arc::new(RwLock::new(open))).is_ok());
             file_ids.push(file_id);
         }
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(1, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(1, Arc::new(session));
 
         let hdr =
             Smb2Header { command: Command::SetInfo, tail: HeaderTail::sync(1), session_id: 1, ..Smb2Header::default() };

@@ -12,26 +12,26 @@ use crate::ntstatus;
 
 /// Look up the session and tree referenced by `hdr`, returning the tree
 /// inside the session. Returns the appropriate NTSTATUS on miss.
-pub async fn lookup_session_tree(conn: &Arc<Connection>, hdr: &Smb2Header) -> Result<Arc<RwLock<TreeConnect>>, u32> {
-    let tid = hdr.tree_id().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
-    let sess_arc = lookup_session(conn, hdr.session_id).await?;
-    let sess = sess_arc.read().await;
-    let trees = sess.trees.read().await;
-    trees.get(&tid).cloned().ok_or(ntstatus::STATUS_NETWORK_NAME_DELETED)
+pub fn lookup_session_tree(conn: &Arc<Connection>, hdr: &Smb2Header) -> Result<Arc<TreeConnect>, u32> {
+    tree_of(lookup_session(conn, hdr.session_id).ok().as_ref(), hdr)
 }
 
-pub async fn lookup_session(conn: &Arc<Connection>, sid: u64) -> Result<Arc<RwLock<Session>>, u32> {
+/// The tree of `session`, the one that `hdr` names, as [`lookup_session_tree`] finds it.
+pub fn tree_of(session: Option<&Arc<Session>>, hdr: &Smb2Header) -> Result<Arc<TreeConnect>, u32> {
+    let tid = hdr.tree_id().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+    let session = session.ok_or(ntstatus::STATUS_USER_SESSION_DELETED)?;
+    session.trees.get(tid).ok_or(ntstatus::STATUS_NETWORK_NAME_DELETED)
+}
+
+pub fn lookup_session(conn: &Arc<Connection>, sid: u64) -> Result<Arc<Session>, u32> {
     if sid == 0 {
         return Err(ntstatus::STATUS_USER_SESSION_DELETED);
     }
-    let sessions = conn.sessions.read().await;
-    sessions.get(&sid).cloned().ok_or(ntstatus::STATUS_USER_SESSION_DELETED)
+    conn.sessions.get(sid).ok_or(ntstatus::STATUS_USER_SESSION_DELETED)
 }
 
-pub async fn lookup_open(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Option<Arc<RwLock<Open>>> {
-    let tree = tree.read().await;
-    let opens = tree.opens.read().await;
-    opens.get(&file_id).cloned()
+pub fn lookup_open(tree: &Arc<TreeConnect>, file_id: FileId) -> Option<Arc<RwLock<Open>>> {
+    tree.file(file_id)
 }
 
 /// Whether a session of `dialect` may have several connections, and a client send a
@@ -42,7 +42,7 @@ pub(super) fn has_channels(dialect: Option<Dialect>) -> bool {
 
 /// Begins a change through `open` (MS-SMB2 3.3.5.2.10): a WRITE, SET_INFO or
 /// IOCTL. It is under way until what is returned is dropped.
-pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Open) -> Result<Option<UnderWay>, u32> {
+pub(super) fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Open) -> Result<Option<UnderWay>, u32> {
     if !has_channels(conn.negotiated.dialect()) {
         return Ok(None);
     }
@@ -53,7 +53,7 @@ pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Ope
 
 /// Notes the channel that a request on `open` came by, which changes nothing
 /// (MS-SMB2 3.3.5.2.10).
-pub(super) async fn note_channel(conn: &Connection, hdr: &Smb2Header, open: &Open) {
+pub(super) fn note_channel(conn: &Connection, hdr: &Smb2Header, open: &Open) {
     let sequence = hdr.channel_sequence();
     if sequence != 0 && has_channels(conn.negotiated.dialect()) {
         open.channel_sequence.note(sequence);

@@ -26,14 +26,12 @@ pub async fn handle(
     body: &[u8],
     encrypted: bool,
 ) -> HandlerResponse {
-    let sess_arc = match lookup_session(conn, hdr.session_id).await {
+    let sess = match lookup_session(conn, hdr.session_id) {
         Ok(s) => s,
         Err(s) => return HandlerResponse::err(s),
     };
-    let sess = sess_arc.read().await;
     let caller = sess.caller(conn.peer_addr.map(|peer| peer.ip()));
     let anonymous = sess.is_anonymous();
-    drop(sess);
 
     // MS-SMB2 3.3.5.7: on 3.1.1 an authenticated session's TREE_CONNECT
     // must be signed or encrypted, or the connection is dropped.
@@ -74,8 +72,7 @@ pub async fn handle(
     // table locked. Both change before the trees are swept, and the sweep waits
     // for this lock, so a tree inserted here is either admitted by the new
     // configuration or removed by the sweep.
-    let sess = sess_arc.read().await;
-    let mut trees = sess.trees.write().await;
+    let trees = sess.trees.change().await;
     if trees.len() >= server.auth.settings.max_trees_per_session {
         warn!(trees = trees.len(), "tree connect limit reached on session");
         return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
@@ -101,9 +98,8 @@ pub async fn handle(
         tc.backend = backend;
     }
     let tree_id = tc.id;
-    trees.insert(tree_id, Arc::new(tokio::sync::RwLock::new(tc)));
+    trees.insert(tree_id, Arc::new(tc));
     drop(trees);
-    drop(sess);
 
     let maximal_access = maximal_access(granted);
     let resp = TreeConnectResponse {
@@ -148,7 +144,6 @@ mod tests {
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::crypto::SigningAlgo;
     use crate::proto::header::{Command, HeaderTail};
-    use tokio::sync::RwLock;
 
     fn alice() -> Identity {
         Identity::User { user: "alice".to_string(), domain: String::new() }
@@ -164,8 +159,8 @@ mod tests {
             .state();
         let conn = Arc::new(Connection::new(server.config.server_guid, 65536, 65536));
         conn.negotiated.set_dialect(dialect, SigningAlgo::HmacSha256);
-        let session = Session::new(identity, [0; 16], [0; 16], false, None);
-        conn.sessions.write().await.insert(7, Arc::new(RwLock::new(session)));
+        let session = Session::new(identity, [0; 16], false);
+        conn.sessions.change().await.insert(7, Arc::new(session));
         (server, conn)
     }
 
@@ -254,8 +249,8 @@ mod tests {
         let conn = Arc::new(Connection::new(state.config.server_guid, 65536, 65536));
         state.active_connections.register(&conn).await;
         conn.negotiated.set_dialect(Dialect::Smb302, SigningAlgo::HmacSha256);
-        let session = Arc::new(RwLock::new(Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None)));
-        conn.sessions.write().await.insert(7, session.clone());
+        let session = Arc::new(Session::new(Identity::Anonymous, [0; 16], false));
+        conn.sessions.change().await.insert(7, session.clone());
 
         // The TREE_CONNECT stops at its doorkeeper, after its share lookup.
         let (hdr, body) = request(r"\\srv\home", 0);
@@ -270,7 +265,7 @@ mod tests {
         tc.await.unwrap();
         remove.await.unwrap().unwrap();
 
-        assert!(session.read().await.trees.read().await.is_empty());
+        assert!(session.trees.is_empty());
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, _body: &[u8]) -> H
         None => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
 
-    if lookup_session(conn, hdr.session_id).await.is_err() {
+    if lookup_session(conn, hdr.session_id).is_err() {
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     }
     if !conn.close_tree(hdr.session_id, tid).await {

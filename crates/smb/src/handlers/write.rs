@@ -9,18 +9,23 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, TreeConnect};
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open, lookup_session_tree};
+use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open};
 use crate::ntstatus;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
 const MAX_DATA_OFFSET: u16 = 0x100;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> HandlerResponse {
+pub async fn handle(
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    tree: &Result<Arc<TreeConnect>, u32>,
+    body: &Bytes,
+) -> HandlerResponse {
     let (req, data) = match WriteRequest::parse_shared(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -29,11 +34,11 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> H
     if req.length > max_write {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let tree_arc = match lookup_session_tree(conn, hdr).await {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id).await {
+    let open_arc = match lookup_open(tree, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
@@ -50,7 +55,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &Bytes) -> H
         return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
     };
 
-    let _under_way = match begin_change(conn, hdr, &open).await {
+    let _under_way = match begin_change(conn, hdr, &open) {
         Ok(change) => change,
         Err(status) => return HandlerResponse::err(status),
     };

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::Access;
 use crate::conn::limits::MAX_OPENS_PER_CONNECTION;
+use crate::conn::state::TreeConnect;
 use crate::dispatch::dispatch_frame;
 use crate::error::SmbError;
 use crate::files::{LEASE_BREAK_TIMEOUT, LeaseId};
@@ -756,9 +757,9 @@ async fn serve_returns_after_kept_open_closes_already_running() {
 
 /// Sets the access the tree of `peer` grants.
 async fn set_tree_access(peer: &Peer, access: Access) {
-    let session = peer.conn.sessions.read().await[&1].clone();
-    let tree = session.read().await.trees.read().await[&1].clone();
-    tree.write().await.granted_access = access;
+    let trees = &peer.conn.sessions.get(1).expect("session").trees;
+    let share = Arc::clone(&trees.get(1).expect("tree").share);
+    trees.change().await.insert(1, Arc::new(TreeConnect::new(1, share, access)));
 }
 
 #[tokio::test]

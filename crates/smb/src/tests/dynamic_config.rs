@@ -28,15 +28,12 @@ async fn register_session(server: &SmbServer, identity: Identity, share_name: &s
         Arc::new(Connection::new(state.config.server_guid, state.config.max_read_size, state.config.max_write_size));
     state.active_connections.register(&conn).await;
 
-    let session = Session::new(identity, [0; 16], [0; 16], false, None);
-    let session = Arc::new(tokio::sync::RwLock::new(session));
+    let session = Session::new(identity, [0; 16], false);
+    let session = Arc::new(session);
     let share = state.find_share(share_name).await.expect("share");
-    let tree = Arc::new(tokio::sync::RwLock::new(TreeConnect::new(1, share, Access::ReadWrite)));
-    {
-        let sess = session.read().await;
-        sess.trees.write().await.insert(1, tree);
-    }
-    conn.sessions.write().await.insert(1, session);
+    let tree = Arc::new(TreeConnect::new(1, share, Access::ReadWrite));
+    session.trees.change().await.insert(1, tree);
+    conn.sessions.change().await.insert(1, session);
     conn
 }
 
@@ -81,7 +78,7 @@ async fn removing_user_revokes_active_sessions() {
     server.config_handle().remove_user("alice").await.expect("remove user");
 
     assert!(server.state().lookup_user("alice").await.is_none());
-    assert!(conn.sessions.read().await.is_empty());
+    assert!(conn.sessions.is_empty());
 }
 
 #[tokio::test]
@@ -92,9 +89,7 @@ async fn removing_share_revokes_active_trees() {
     server.config_handle().remove_share("home").await.expect("remove share");
 
     assert!(server.state().find_share("home").await.is_none());
-    let sessions = conn.sessions.read().await;
-    let session = sessions.get(&1).expect("session remains").read().await;
-    assert!(session.trees.read().await.is_empty());
+    assert!(conn.sessions.get(1).expect("session remains").trees.is_empty());
 }
 
 #[tokio::test]
@@ -106,8 +101,8 @@ async fn trees_of_one_user_end_and_those_of_others_stay() {
 
     server.config_handle().end_trees("home", "alice").await.expect("end trees");
 
-    let trees = async |conn: &Arc<Connection>| conn.sessions.read().await[&1].read().await.trees.read().await.len();
-    assert_eq!((trees(&alice).await, trees(&bob).await), (0, 1));
+    let trees = |conn: &Arc<Connection>| conn.sessions.get(1).expect("session").trees.len();
+    assert_eq!((trees(&alice), trees(&bob)), (0, 1));
     let missing = server.config_handle().end_trees("none", "alice").await;
     assert_eq!(missing, Err(ConfigError::UnknownShare("none".to_string())));
 }

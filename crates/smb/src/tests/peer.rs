@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use crate::Access;
 use crate::conn::negotiated::{ClientNegotiate, Negotiated};
-use crate::conn::state::{Connection, Session, TreeConnect};
+use crate::conn::state::{Connection, Session, SessionKeys, TreeConnect};
 use crate::conn::writer::{ResponseReceiver, response_queue};
 use crate::dispatch::{Outgoing, dispatch_frame};
 use crate::proto::auth::ntlm::Identity;
@@ -78,10 +77,11 @@ impl Peer {
         } else {
             Identity::Anonymous
         };
-        let session = Session::new(identity, [0; 16], KEY, false, None);
+        let session = Session::new(identity, [0; 16], false);
+        session.set_keys(SessionKeys { signing: KEY, cipher: None });
         let tree = TreeConnect::new(1, share, access);
-        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
-        conn.sessions.write().await.insert(1, Arc::new(RwLock::new(session)));
+        session.trees.change().await.insert(1, Arc::new(tree));
+        conn.sessions.change().await.insert(1, Arc::new(session));
         let (tx, rx) = response_queue();
         conn.outbound.attach(tx);
         Self { conn, rx, next_mid: 1, signed }

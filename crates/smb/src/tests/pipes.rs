@@ -256,18 +256,16 @@ async fn a_read_whose_pipe_went_before_it_waited_ends() {
         let mut peer = Peer::on_ipc(&state, false).await;
         let file_id = bound_pipe(&state, &mut peer).await;
         let (_, async_id) = waiting_read(&state, &mut peer, file_id).await;
-        let session = peer.conn.sessions.read().await[&1].clone();
+        let session = peer.conn.sessions.get(1).expect("session");
         match gone {
             "pipe" => {
-                let session = session.read().await;
-                let tree = session.trees.read().await[&1].clone();
-                crate::handlers::pipes(&*tree.read().await).remove(&file_id);
+                session.trees.get(1).expect("tree").remove_pipe(file_id);
             }
             "tree" => {
-                session.read().await.trees.write().await.remove(&1);
+                session.trees.change().await.remove(1);
             }
             _ => {
-                peer.conn.sessions.write().await.remove(&1);
+                peer.conn.sessions.change().await.remove(1);
             }
         }
         let last = tokio::time::timeout(std::time::Duration::from_secs(60), peer.next()).await.expect("the READ ends");
