@@ -187,6 +187,9 @@ struct Placed {
     durability: Option<Durability>,
 }
 
+/// An open whose tree has closed meanwhile.
+type Unplaced = Box<(FileRef, Box<dyn Handle>)>;
+
 /// The lease that was granted, and what holds back its breaks until the response is queued.
 type Lease = (Option<Granted>, Option<GrantGuard>);
 
@@ -450,7 +453,7 @@ impl Attempt<'_> {
         opened: Opened,
         durable: Option<(DurableReg, Durability)>,
         begun: &mut BegunOpen,
-    ) -> Result<Placed, Box<(FileRef, Box<dyn Handle>)>> {
+    ) -> Result<Placed, Unplaced> {
         let (tree, args) = (&self.tree, self.args);
         let Opened { handle, action, info, file, slot, .. } = opened;
         let allowed = handle.maximal_access();
