@@ -63,6 +63,44 @@ struct Chain {
 }
 
 impl Chain {
+    /// The next request that has not run, related ids filled in (MS-SMB2
+    /// 3.3.5.2.7.2).
+    fn take_next(&mut self) -> Option<Next> {
+        while *self.handled.get(self.next)? {
+            self.next += 1;
+        }
+        let request = &self.requests[self.next];
+        self.next += 1;
+        let (mut hdr, unknown) = (request.header, request.unknown);
+        let received = self.frame.slice(request.range.clone());
+        let retained = self.frame.len() - request.range.start;
+        let mut frame = received.clone();
+        let related = hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0;
+        // One that is not related starts anew.
+        if !related {
+            self.chain_failure = None;
+        }
+        let mut failure = self.chain_failure.or(unknown.map(|_| ntstatus::STATUS_INVALID_PARAMETER));
+        if failure.is_none() && related {
+            let mut filled_in = received.to_vec();
+            if let Err(f) = self.related.apply(&mut filled_in, &mut hdr) {
+                failure = Some(f.status);
+                if f.rest_of_chain {
+                    self.chain_failure = Some(f.status);
+                }
+            }
+            frame = Bytes::from(filled_in);
+        }
+        // The rest of a chain runs beside the reader once a request in it
+        // went asynchronous, so nothing that has to run in order with the
+        // connection's other frames, as the 3.1.1 preauth hash does, runs
+        // there.
+        if failure.is_none() && self.continued && matches!(hdr.command, Command::Negotiate | Command::SessionSetup) {
+            failure = Some(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        Some(Next { hdr, unknown, received, frame, failure, retained })
+    }
+
     /// The requests not yet run, without the bytes of those that have, for
     /// a continuation to keep.
     fn rest(self) -> Chain {
@@ -86,6 +124,33 @@ impl Chain {
             encrypted: self.encrypted,
             continued: true,
         }
+    }
+}
+
+/// The next request of a chain.
+struct Next {
+    hdr: Smb2Header,
+    /// The command, when there is no such.
+    unknown: Option<u16>,
+    /// The request as it arrived.
+    received: Bytes,
+    /// The same with related ids filled in.
+    frame: Bytes,
+    /// The status that it fails with, without running.
+    failure: Option<u32>,
+    /// The bytes of the request and the rest of the frame, which stay in
+    /// memory while this request waits.
+    retained: usize,
+}
+
+impl Next {
+    fn failed(&self, conn: &Connection, encrypted: bool, status: u32) -> Reply {
+        let ctx = ReplyCtx::new(conn, &self.hdr, encrypted);
+        let mut reply = ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync);
+        if let (Some(command), Some(field)) = (self.unknown, reply.bytes.get_mut(12..14)) {
+            field.copy_from_slice(&command.to_le_bytes());
+        }
+        reply
     }
 }
 
@@ -300,101 +365,51 @@ async fn run_chain(
     chain: &mut Chain,
     replies: &mut Vec<Reply>,
 ) -> Option<Suspended> {
-    while chain.next < chain.requests.len() {
-        let index = chain.next;
-        chain.next += 1;
-        if chain.handled[index] {
+    while let Some(next) = chain.take_next() {
+        let (hdr, encrypted) = (&next.hdr, chain.encrypted);
+        let remaining = chain.requests.len() - chain.next;
+        if let Some(status) = next.failure {
+            if hdr.command != Command::Cancel {
+                debug!(command = ?hdr.command, status, "related request fails without running");
+                push_reply(conn, replies, next.failed(conn, encrypted, status), hdr, remaining, encrypted).await;
+            }
             continue;
         }
-        let request = &chain.requests[index];
-        let mut req_hdr = request.header;
-        let range = request.range.clone();
-        let remaining = chain.requests.len() - chain.next;
-        let received = chain.frame.slice(range.clone());
-        let mut sub_frame = received.clone();
-        let related = req_hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0;
-        // One that is not related starts anew.
-        if !related {
-            chain.chain_failure = None;
-        }
-        let unknown = request.unknown;
-        let mut failure = chain.chain_failure.or(unknown.map(|_| ntstatus::STATUS_INVALID_PARAMETER));
-        if failure.is_none() && related {
-            let mut filled_in = received.to_vec();
-            if let Err(f) = chain.related.apply(&mut filled_in, &mut req_hdr) {
-                failure = Some(f.status);
-                if f.rest_of_chain {
-                    chain.chain_failure = Some(f.status);
+        let reply = match dispatch_one(server, conn, &next.frame, &next.received, encrypted, next.retained).await {
+            None => continue,
+            Some(Dispatched::Done(reply)) => reply,
+            Some(Dispatched::Pending(pending, ctx)) => match no_interim(replies, hdr, remaining) {
+                None => {
+                    let waits = HandlerResponse::err(ntstatus::STATUS_PENDING);
+                    let interim = ctx.build(conn, waits, ReplyForm::Interim(pending.op.async_id));
+                    push_reply(conn, replies, interim, hdr, remaining, encrypted).await;
+                    take_cancels(server, conn, chain).await;
+                    return Some(Suspended { pending, ctx, request: next.frame });
                 }
-            }
-            sub_frame = Bytes::from(filled_in);
-        }
-        // The rest of a chain runs beside the reader once a request in it
-        // went asynchronous, so nothing that has to run in order with the
-        // connection's other frames, as the 3.1.1 preauth hash does, runs
-        // there.
-        if failure.is_none() && chain.continued && matches!(req_hdr.command, Command::Negotiate | Command::SessionSetup)
-        {
-            failure = Some(ntstatus::STATUS_INVALID_PARAMETER);
-        }
-
-        match failure {
-            Some(_) if req_hdr.command == Command::Cancel => {}
-            Some(status) => {
-                debug!(
-                    command = ?req_hdr.command,
-                    status,
-                    "related request fails without running"
-                );
-                let ctx = ReplyCtx::new(conn, &req_hdr, chain.encrypted);
-                let mut reply = ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync);
-                if let (Some(command), Some(field)) = (unknown, reply.bytes.get_mut(12..14)) {
-                    field.copy_from_slice(&command.to_le_bytes());
+                Some(status) => {
+                    conn.pending.finish(pending.op.async_id);
+                    drop(pending);
+                    ctx.build(conn, HandlerResponse::err(status), ReplyForm::Sync)
                 }
-                push_reply(conn, replies, reply, &req_hdr, remaining, chain.encrypted).await;
-            }
-            None => {
-                // The request and the rest of the frame stay in memory while
-                // this request waits.
-                let retained = chain.frame.len() - range.start;
-                let dispatched = dispatch_one(server, conn, &sub_frame, &received, chain.encrypted, retained).await;
-                let reply = match dispatched {
-                    None => continue,
-                    Some(Dispatched::Done(reply)) => reply,
-                    Some(Dispatched::Pending(pending, ctx)) => {
-                        let async_id = pending.op.async_id;
-                        // A CHANGE_NOTIFY can wait indefinitely, and the
-                        // requests after it would wait with it: it fails
-                        // unless it is last (MS-SMB2 3.3.5.2.7). Its watch
-                        // stays armed.
-                        if req_hdr.command == Command::ChangeNotify && remaining > 0 {
-                            conn.pending.finish(async_id);
-                            drop(pending);
-                            let error = HandlerResponse::err(ntstatus::STATUS_INTERNAL_ERROR);
-                            ctx.build(conn, error, ReplyForm::Sync)
-                        } else if fits(replies, ERROR_RESPONSE_ROOM, remaining) {
-                            let waits = HandlerResponse::err(ntstatus::STATUS_PENDING);
-                            let interim = ctx.build(conn, waits, ReplyForm::Interim(async_id));
-                            push_reply(conn, replies, interim, &req_hdr, remaining, chain.encrypted).await;
-                            take_cancels(server, conn, chain).await;
-                            return Some(Suspended { pending, ctx, request: sub_frame });
-                        } else {
-                            // No room for an interim response: the request
-                            // fails at once.
-                            conn.pending.finish(async_id);
-                            drop(pending);
-                            let error = HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-                            ctx.build(conn, error, ReplyForm::Sync)
-                        }
-                    }
-                };
-                push_reply(conn, replies, reply, &req_hdr, remaining, chain.encrypted).await;
-                let pushed = &replies.last().expect("just pushed").bytes;
-                chain.related.update(req_hdr.command, &sub_frame, pushed);
-            }
-        }
+            },
+        };
+        push_reply(conn, replies, reply, hdr, remaining, encrypted).await;
+        let pushed = &replies.last().expect("just pushed").bytes;
+        chain.related.update(hdr.command, &next.frame, pushed);
     }
     None
+}
+
+/// Why a request that goes asynchronous fails at once instead.
+fn no_interim(replies: &[Reply], hdr: &Smb2Header, remaining: usize) -> Option<u32> {
+    // A CHANGE_NOTIFY can wait indefinitely, and the requests after it would
+    // wait with it: it fails unless it is last (MS-SMB2 3.3.5.2.7). Its watch
+    // stays armed.
+    if hdr.command == Command::ChangeNotify && remaining > 0 {
+        return Some(ntstatus::STATUS_INTERNAL_ERROR);
+    }
+    // No room for an interim response.
+    (!fits(replies, ERROR_RESPONSE_ROOM, remaining)).then_some(ntstatus::STATUS_INVALID_PARAMETER)
 }
 
 /// Runs the CANCELs compounded after a request that just went

@@ -75,11 +75,12 @@ pub(super) async fn verify_request_signature(
             warn!(error = %e, "request signature verification failed");
             return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         }
-    } else if hdr.command != Command::SessionSetup || conn.channel_keys.get(hdr.session_id).is_some() {
-        if session.signing_required && !session.is_anonymous() {
-            warn!(?hdr.command, "missing required signature on request");
-            return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
-        }
+    } else if session.signing_required
+        && !session.is_anonymous()
+        && (hdr.command != Command::SessionSetup || conn.channel_keys.get(hdr.session_id).is_some())
+    {
+        warn!(?hdr.command, "missing required signature on request");
+        return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
-use crate::conn::state::{Connection, TreeConnect};
+use crate::backend::Handle;
+use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
 use crate::handlers::response::HandlerResponse;
@@ -60,39 +61,14 @@ pub async fn handle(
         Err(status) => return HandlerResponse::err(status),
     };
 
-    // MS-SMB2 3.3.5.13: a per-request write-through needs an unbuffered
-    // write. UNBUFFERED is defined from 3.0.2 on.
-    let unbuffered_dialect = matches!(dialect, Some(Dialect::Smb302 | Dialect::Smb311));
-    let write_through_flag = req.flags & WriteRequest::FLAG_WRITE_THROUGH != 0;
-    let unbuffered_flag = unbuffered_dialect && req.flags & WriteRequest::FLAG_WRITE_UNBUFFERED != 0;
-    let unbuffered_open = open.create_options & FILE_NO_INTERMEDIATE_BUFFERING != 0;
-    let checks_write_through = !matches!(dialect, None | Some(Dialect::Smb202));
-    if checks_write_through && write_through_flag && !unbuffered_flag && !unbuffered_open {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    }
-    let write_through = (checks_write_through && write_through_flag)
-        || unbuffered_flag
-        || open.create_options & WRITE_THROUGH_OPTIONS != 0;
-
-    // MS-SMB2 3.3.5.13 asks FILE_APPEND_DATA of a write that grows the file.
-    // Windows and Samba let FILE_WRITE_DATA do for both, and clients rely
-    // on it; FILE_APPEND_DATA alone does not overwrite.
-    let can_write = open.granted_access & FILE_WRITE_DATA != 0;
-    let can_append = open.granted_access & FILE_APPEND_DATA != 0;
-    if !can_write && !can_append {
-        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
+    let write_through = match writes_through(&req, dialect, &open) {
+        Ok(through) => through,
+        Err(status) => return HandlerResponse::err(status),
+    };
+    if let Err(status) = check_access(&req, &open, handle.as_ref()).await {
+        return HandlerResponse::err(status);
     }
     let length = u64::from(req.length);
-    if req.length > 0 && !can_write {
-        let size = match handle.stat().await {
-            Ok(info) => info.end_of_file,
-            Err(e) => return HandlerResponse::err(e.to_nt_status()),
-        };
-        if req.offset < size {
-            return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
-        }
-    }
-
     if req.length == 0 {
         let mut buf = Vec::new();
         WriteResponse::new(0).write_to(&mut buf).expect("encoding into a Vec cannot fail");
@@ -128,4 +104,40 @@ pub async fn handle(
     let mut buf = Vec::new();
     WriteResponse::new(count).write_to(&mut buf).expect("encode");
     HandlerResponse::ok(buf)
+}
+
+/// Whether the data is to reach storage before the response. MS-SMB2
+/// 3.3.5.13: a per-request write-through needs an unbuffered
+/// write. UNBUFFERED is defined from 3.0.2 on.
+fn writes_through(req: &WriteRequest, dialect: Option<Dialect>, open: &Open) -> Result<bool, u32> {
+    let unbuffered_dialect = matches!(dialect, Some(Dialect::Smb302 | Dialect::Smb311));
+    let write_through_flag = req.flags & WriteRequest::FLAG_WRITE_THROUGH != 0;
+    let unbuffered_flag = unbuffered_dialect && req.flags & WriteRequest::FLAG_WRITE_UNBUFFERED != 0;
+    let unbuffered_open = open.create_options & FILE_NO_INTERMEDIATE_BUFFERING != 0;
+    let checks_write_through = !matches!(dialect, None | Some(Dialect::Smb202));
+    if checks_write_through && write_through_flag && !unbuffered_flag && !unbuffered_open {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    Ok((checks_write_through && write_through_flag)
+        || unbuffered_flag
+        || open.create_options & WRITE_THROUGH_OPTIONS != 0)
+}
+
+/// Whether the open may write the range.
+async fn check_access(req: &WriteRequest, open: &Open, handle: &dyn Handle) -> Result<(), u32> {
+    // MS-SMB2 3.3.5.13 asks FILE_APPEND_DATA of a write that grows the file.
+    // Windows and Samba let FILE_WRITE_DATA do for both, and clients rely
+    // on it; FILE_APPEND_DATA alone does not overwrite.
+    let can_write = open.granted_access & FILE_WRITE_DATA != 0;
+    let can_append = open.granted_access & FILE_APPEND_DATA != 0;
+    if !can_write && !can_append {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    if req.length > 0 && !can_write {
+        let size = handle.stat().await.map_err(|e| e.to_nt_status())?.end_of_file;
+        if req.offset < size {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
+    }
+    Ok(())
 }

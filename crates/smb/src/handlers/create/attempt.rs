@@ -187,6 +187,9 @@ struct Placed {
     durability: Option<Durability>,
 }
 
+/// An open whose tree has closed meanwhile.
+type Unplaced = Box<(FileRef, Box<dyn Handle>)>;
+
 /// The lease that was granted, and what holds back its breaks until the response is queued.
 type Lease = (Option<Granted>, Option<GrantGuard>);
 
@@ -224,7 +227,8 @@ impl Attempt<'_> {
         let info = opened.info.clone();
         let placed = match self.place(opened, durable, begun) {
             Ok(placed) => placed,
-            Err((file, handle)) => {
+            Err(unplaced) => {
+                let (file, handle) = *unplaced;
                 // The open leaves the table, ending a lease it alone held, before
                 // the guard could send a break held back for that lease.
                 drop(file);
@@ -449,13 +453,13 @@ impl Attempt<'_> {
         opened: Opened,
         durable: Option<(DurableReg, Durability)>,
         begun: &mut BegunOpen,
-    ) -> Result<Placed, (FileRef, Box<dyn Handle>)> {
+    ) -> Result<Placed, Unplaced> {
         let (tree, args) = (&self.tree, self.args);
         let Opened { handle, action, info, file, slot, .. } = opened;
         let allowed = handle.maximal_access();
         let mut opens = tree.opens_mut();
         if opens.closed {
-            return Err((file, handle));
+            return Err(Box::new((file, handle)));
         }
         let file_id = match &durable {
             Some((reg, _)) => FileId::new(reg.id(), tree.alloc_volatile()),
