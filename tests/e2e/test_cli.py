@@ -228,19 +228,19 @@ def test_a_folder_beside_the_disks_of_a_pool_is_not_left_out_silently(folder):
 # ---- pool, volume, share, user, check ----
 
 
-def test_dry_run_tells_the_capacity(loop_disks):
+def test_dry_run_tells_the_capacity(loop_disks, folder):
     """1 + 2 + 3 mirrored is 3; nothing is written."""
     disks = loop_disks(300, 600, 900)
     for disk in disks:
         disk.folder.mkdir()
-    folders = [d.folder for d in disks]
-    done = run("pool", "create", "tank", *folders, "--layout", "mirror", "--dry-run", "--json", check=True)
+    folders, at = [d.folder for d in disks], ("--data", folder / "data")
+    done = run(*at, "pool", "create", "tank", *folders, "--layout", "mirror", "--dry-run", "--json", check=True)
     plan = json.loads(done.stdout)
     text = json.dumps(plan)
     usable = next(int(v) for k, v in re.findall(r'"(\w*usable\w*)": (\d+)', text))
     # A filesystem of 900 MiB has some 850 to give.
     assert 700 << 20 < usable <= 900 << 20, plan
-    person = run("pool", "create", "tank", *folders, "--layout", "mirror", "--dry-run", check=True).stdout
+    person = run(*at, "pool", "create", "tank", *folders, "--layout", "mirror", "--dry-run", check=True).stdout
     assert "mirror" in person and "1" in person
     for path in folders:
         assert list(path.iterdir()) == []

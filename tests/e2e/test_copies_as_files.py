@@ -126,7 +126,7 @@ def test_a_copy_as_files_packs_harder_and_survives_kills(box):
     box.run("replicate", "remove", "tank/files", check=True)
     replicate(box, "add", "tank/files", "cold/copy", "--as-files")
     up_to_date(box, "a")
-    assert holds(box, "tank/files") == ["a"], "the next goes on from it"
+    wait_for(lambda: holds(box, "tank/files") == ["a"], told=lambda: "the next goes on from it")
     copy, own = listed(box, "copy"), listed(box, "files")
     assert (copy["compression"], copy["record_bytes"], copy["copy"]) == ("zstd:9", 1 << 20, True)
     assert copy["compression_ratio"] > own["compression_ratio"] * 1.1, (copy, own)

@@ -149,7 +149,7 @@ impl Store {
 
     /// Closes the volume whose keys were forgotten. Somebody still uses it: the keys are back.
     pub async fn close_locked(&self, name: &str, forgotten: Forgotten) -> Result<(), KeepError> {
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         loop {
             match self.registry.close_volume(name).await {
                 Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,

@@ -60,7 +60,7 @@ impl Store {
     }
 
     pub async fn go_back(&self, volume: &str, snapshot: &str) -> Result<(), KeepError> {
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         loop {
             match self.registry.roll_back(volume, snapshot).await {
                 Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,

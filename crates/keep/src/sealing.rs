@@ -83,7 +83,7 @@ impl Store {
     /// Closes the volume as soon as nobody uses it, and opens it with its new keys.
     pub async fn change_over(&self, name: &str, sealing: Sealing, new: NewKeys) -> Result<(), KeepError> {
         let id = self.info(name).await?.id;
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         let mut new = Some(new);
         loop {
             // It is taken at most once: an error that comes before leaves it.

@@ -16,7 +16,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    pub fn new() -> Self {
+    pub fn from_now() -> Self {
         Self { until: Instant::now() + PATIENCE }
     }
 

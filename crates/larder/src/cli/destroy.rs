@@ -29,7 +29,7 @@ pub(super) async fn run(global: &Global, name: &str, yes: bool, how: TakeAway) -
             let open = storage.pool(Some(name)).map_err(as_failure)?;
             let asked = match open.volumes().await {
                 Ok(volumes) => confirm(&open.status(), &volumes, yes),
-                Err(failure) => Err(failure).map_err(as_failure),
+                Err(failure) => Err(as_failure(failure)),
             };
             if let Err(failure) = asked {
                 storage.close().await.map_err(as_failure)?;

@@ -172,7 +172,7 @@ impl Handing {
 
     /// Closes the volume and gives it away. Whether it is the other's now (`handing.known_before_open`).
     async fn give(&self) -> Result<bool, Failure> {
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         let failed = loop {
             match self.pool.registry.give(self.id).await {
                 Ok(()) => return Ok(true),

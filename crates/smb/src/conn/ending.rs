@@ -1,6 +1,6 @@
 //! The end of sessions and trees: each is made unreachable first, then its opens end.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::RwLock;
 
@@ -27,6 +27,14 @@ impl Connection {
         }
         end_opens(detach_session(&sess_arc).await, keep).await;
         true
+    }
+
+    /// Forgets a logon that has not come to its end, and whatever was kept for it. False where there is none.
+    pub async fn end_logon(&self, session_id: u64) -> bool {
+        let was_there = self.pending_auths.write().await.remove(&session_id).is_some();
+        self.session_preauth.write().await.remove(&session_id);
+        self.pending_auth_started.lock().unwrap_or_else(PoisonError::into_inner).remove(&session_id);
+        was_there
     }
 
     /// Takes no more requests of the session `session_id` here.
@@ -74,14 +82,17 @@ impl Connection {
             let is_users = |session: &Session| session.identity.user() == Some(user);
             let of_user = sessions.entries().into_iter().filter(|(_, session)| is_users(session));
             let ids: Vec<_> = of_user.map(|(id, _)| id).collect();
-            self.pending.stop_where(Stop::Retry, |op| ids.contains(&op.session_id));
             ids.into_iter().filter_map(|id| Some((id, sessions.remove(id)?))).collect::<Vec<_>>()
         };
         let mut opens = Vec::new();
         for (id, sess_arc) in removed {
-            sess_arc.channels.end();
             self.remember_ended(id, &sess_arc);
             self.channel_keys.forget(id);
+            self.pending.stop_where(Stop::Retry, |op| op.session_id == id);
+            // One that was bound to it meanwhile is not in the list that the caller goes through.
+            for other in sess_arc.channels.end() {
+                other.forget_session(id).await;
+            }
             opens.extend(detach_session(&sess_arc).await);
         }
         opens
@@ -107,15 +118,16 @@ impl Connection {
         let sessions = self.sessions.change().await.entries();
         let mut opens = Vec::new();
         for (session_id, sess) in sessions {
-            let removed = {
+            let (ids, removed) = {
                 let trees = sess.trees.change().await;
                 let matching = trees.entries().into_iter().filter(|(_, tree)| matches_tree(&sess, tree));
                 let ids: Vec<_> = matching.map(|(id, _)| id).collect();
-                let is_of_them = |op: &AsyncOp| op.session_id == session_id && ids.contains(&op.tree_id);
-                self.pending.stop_where(Stop::Retry, is_of_them);
-                sess.channels.live().iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_them));
-                ids.into_iter().filter_map(|id| trees.remove(id)).collect::<Vec<_>>()
+                let removed: Vec<_> = ids.iter().filter_map(|id| trees.remove(*id)).collect();
+                (ids, removed)
             };
+            let is_of_them = |op: &AsyncOp| op.session_id == session_id && ids.contains(&op.tree_id);
+            self.pending.stop_where(Stop::Retry, is_of_them);
+            sess.channels.live().iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_them));
             opens.extend(removed.iter().flat_map(|tree| tree.close()));
         }
         opens
@@ -142,4 +154,25 @@ impl Connection {
 async fn detach_session(session: &Session) -> Vec<Arc<RwLock<Open>>> {
     let trees = session.trees.change().await.remove_all();
     trees.iter().flat_map(|(_, tree)| tree.close()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::proto::crypto::PreauthIntegrity;
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_logon_that_its_client_ends() {
+        let conn = Connection::new(Uuid::nil(), 1 << 20, 1 << 20);
+        for id in 0..100 {
+            conn.session_preauth.write().await.insert(id, PreauthIntegrity::new());
+            conn.pending_auth_started.lock().unwrap().insert(id, Instant::now());
+            assert!(!conn.end_logon(id).await, "no exchange was under way");
+        }
+        assert!(conn.session_preauth.read().await.is_empty() && conn.pending_auth_started.lock().unwrap().is_empty());
+    }
 }

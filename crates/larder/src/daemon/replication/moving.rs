@@ -195,7 +195,7 @@ impl Move {
 
     /// Nobody reaches the old volume any more: its doors are closed, and what was using it has ended.
     async fn close_old(&self) -> Result<(), Failure> {
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         loop {
             match self.old.registry.close_volume(&self.from.volume).await {
                 Err(FsError::Busy(_)) if patience.is_left() => patience.pause().await,
@@ -271,7 +271,7 @@ impl Move {
             }
         }
         drop(open);
-        let patience = Patience::new();
+        let patience = Patience::from_now();
         loop {
             match self.old.destroy(volume).await {
                 Err(KeepError::Busy(_)) if patience.is_left() => patience.pause().await,
