@@ -53,6 +53,8 @@ fn name_of(number: u64) -> String {
 pub struct Reserves {
     /// Some disk has none and should.
     is_missing: AtomicBool,
+    /// No disk has any left to give.
+    is_spent: AtomicBool,
     tried: Mutex<Option<Instant>>,
 }
 
@@ -70,6 +72,7 @@ impl Reserves {
                 || missing.iter().any(|name| make(&*io, name).inspect_err(|_| _ = io.remove(name)).is_err());
         }
         self.is_missing.store(is_missing, Ordering::Release);
+        self.is_spent.store(false, Ordering::Release);
     }
 
     /// As `make`, in the background and now and then, where files are missing.
@@ -92,12 +95,16 @@ impl Reserves {
 
     /// Gives up as much as an object of `bytes` needs; whether some disk had that much. Blocks.
     pub fn give_up(&self, members: &Members, bytes: u64) -> bool {
+        if self.is_spent.load(Ordering::Acquire) {
+            return false;
+        }
         let files = (bytes + OVERHEAD_BYTES).div_ceil(FILE_BYTES) as usize;
-        let mut given_up = false;
+        let (mut given_up, mut is_spent) = (false, true);
         for member in members.iter().filter(|member| member.is_writable()) {
             let Ok(io) = member.io() else { continue };
             let removed = (0..FILES_MAX).filter(|number| io.remove(&name_of(*number)).is_ok()).take(files).count();
             if removed > 0 {
+                is_spent = false;
                 member.unmark_full();
                 member.forget_space();
                 given_up |= removed == files;
@@ -108,6 +115,7 @@ impl Reserves {
         }
         *self.tried.lock() = Some(Instant::now());
         self.is_missing.store(true, Ordering::Release);
+        self.is_spent.store(is_spent, Ordering::Release);
         given_up
     }
 }

@@ -8,6 +8,9 @@
 //! - `maintain.snapshots_room_returns`: tables that only destroyed snapshots needed are collected
 //!   soon after these, whether anything is written or not. What a life leaves behind is collected
 //!   once after the next opening; in a bucket, where that costs requests, with the next change.
+//! - `maintain.failed_merges_pause`: the engine tries a merge that failed again at its next look at the store, and writes small
+//!   objects each time. Where tables find no room, these would take the last of it. So after a few attempts in vain the compactor
+//!   rests for [`REST`].
 //! - `maintain.grace_of_replicas`: where other machines can read the store, tables and segments that nothing needs any more stay for
 //!   [`REPLICA_GRACE`], longer than a read-only replica may be behind ([`crate::follow`]). One that is slower than that reads again.
 
@@ -26,6 +29,7 @@ use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use ulid::Ulid;
 
 use super::clock::EngineClock;
 use super::pins::{Collectable, Pins};
@@ -35,8 +39,14 @@ use crate::keys;
 /// scheduler.
 const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
+/// The time between looks at whether merges get on.
+const LOOK: Duration = Duration::from_secs(1);
 /// The compactor is stopped after this long without work.
 const LINGER: Duration = Duration::from_secs(3);
+/// `maintain.failed_merges_pause`: a merge that gets on has shown something after fewer versions of the list of compactions. It writes
+/// half a dozen when it starts, then one in ten seconds.
+const VERSIONS_IN_VAIN: u64 = 20;
+const REST: Duration = Duration::from_secs(30);
 /// Unreferenced tables are kept for this long: longer than a scan of ours takes, unless a disk
 /// hangs (then the scan reads again). They take room that a full volume lacks: random overwriting
 /// makes a MB of them a second. Tables that the engine is still writing are not collected whatever
@@ -64,7 +74,14 @@ impl Maintenance {
         // `maintain.snapshots_room_returns`
         let mut garbage_of = self.is_shared().then(|| status.borrow().current_manifest.id());
         loop {
-            let seen = status.borrow_and_update().current_manifest.id();
+            let seen = {
+                let now = status.borrow_and_update();
+                // Neither what is written nor what is merged would ever be read.
+                if now.close_reason.is_some() {
+                    return;
+                }
+                now.current_manifest.id()
+            };
             if l0_len(&status) >= L0_COMPACT_MIN {
                 self.compact(&mut status).await;
                 continue;
@@ -116,7 +133,9 @@ impl Maintenance {
         let mut idle = Duration::ZERO;
         let mut since_garbage = Duration::ZERO;
         let mut manifest = 0;
-        while idle < LINGER {
+        let mut since_look = Duration::ZERO;
+        let mut progress = Progress::default();
+        while idle < LINGER && !progress.has_stopped() {
             tokio::time::sleep(POLL).await;
             since_garbage += POLL;
             if status.borrow().close_reason.is_some() {
@@ -133,7 +152,14 @@ impl Maintenance {
             }
             let now = status.borrow_and_update().current_manifest.id();
             let changed = std::mem::replace(&mut manifest, now) != now;
-            let busy = changed || l0_len(status) >= L0_COMPACT_MIN || has_active(&admin).await;
+            let mut busy = changed || l0_len(status) >= L0_COMPACT_MIN;
+            since_look += POLL;
+            if !busy || since_look >= LOOK {
+                since_look = Duration::ZERO;
+                let (is_active, version, merged_bytes) = look(&admin).await;
+                progress.note(tree_of(status), version, merged_bytes);
+                busy |= is_active;
+            }
             idle = if busy { Duration::ZERO } else { idle + POLL };
             if since_garbage >= GARBAGE_INTERVAL {
                 since_garbage = Duration::ZERO;
@@ -144,6 +170,12 @@ impl Maintenance {
             tracing::debug!(path = %self.path, %error, "the compactor did not stop cleanly");
         }
         run.task = None;
+        if progress.has_stopped() {
+            tracing::warn!(path = %self.path, "metadata tables cannot be merged; it is tried again in {} s", REST.as_secs());
+            self.collect_garbage().await;
+            let closed = status.wait_for(|status| status.close_reason.is_some());
+            let _ = tokio::time::timeout(REST, closed).await;
+        }
     }
 
     async fn collect_garbage(&self) {
@@ -217,10 +249,46 @@ async fn needs_compaction(status: &mut watch::Receiver<DbStatus>) -> Result<(), 
     if now.close_reason.is_some() { Err(()) } else { Ok(()) }
 }
 
-async fn has_active(admin: &slatedb::admin::Admin) -> bool {
-    match admin.read_compactions(None).await {
-        Ok(Some(compactions)) => compactions.recent_compactions().any(|compaction| compaction.active()),
-        _ => false,
+/// Whether something is to be merged, the version of the list of compactions, and the bytes that those under way have read.
+async fn look(admin: &slatedb::admin::Admin) -> (bool, u64, u64) {
+    let Ok(Some(list)) = admin.read_compactions(None).await else { return (false, 0, 0) };
+    let active = list.recent_compactions().filter(|compaction| compaction.active());
+    let (count, bytes) =
+        active.fold((0, 0), |(count, bytes), compaction| (count + 1, bytes + compaction.bytes_processed()));
+    (count > 0, list.id(), bytes)
+}
+
+/// What a merge changes: the tables of level 0, and the runs with how many tables each has.
+type Tree = (Vec<Ulid>, Vec<(u32, usize)>);
+
+fn tree_of(status: &watch::Receiver<DbStatus>) -> Tree {
+    let manifest = &status.borrow().current_manifest;
+    let runs = manifest.compacted().iter().map(|run| (run.id, run.sst_views().len())).collect();
+    (manifest.l0().iter().map(|table| table.id).collect(), runs)
+}
+
+/// Whether merges get on: the tree changes, or they have read more than before.
+#[derive(Default)]
+struct Progress {
+    tree: Tree,
+    merged_bytes: u64,
+    /// Of the list of compactions: now, and when there was progress last.
+    version: u64,
+    version_then: u64,
+}
+
+impl Progress {
+    fn note(&mut self, tree: Tree, version: u64, merged_bytes: u64) {
+        self.version = version.max(self.version);
+        if tree != self.tree {
+            (self.tree, self.merged_bytes, self.version_then) = (tree, merged_bytes, self.version);
+        } else if merged_bytes > self.merged_bytes {
+            (self.merged_bytes, self.version_then) = (merged_bytes, self.version);
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.version - self.version_then >= VERSIONS_IN_VAIN
     }
 }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use futures::stream::BoxStream;
 use larder_base::log::{LogEntry, Receipt};
@@ -590,12 +591,14 @@ async fn a_log_that_ends_before_the_tables_is_refused_until_the_loss_is_accepted
     place.open().await.unwrap();
 }
 
-/// A store whose reads of tables are counted, and of which some are wrong.
+/// A store whose writes and reads of tables are counted. Some reads are wrong, and it may have no room for tables.
 #[derive(Debug, Default)]
 struct Far {
     store: InMemory,
     gets: AtomicU64,
+    puts: AtomicU64,
     wrong: AtomicU64,
+    is_full: AtomicBool,
 }
 
 impl std::fmt::Display for Far {
@@ -607,6 +610,11 @@ impl std::fmt::Display for Far {
 #[async_trait]
 impl ObjectStore for Far {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        if at.as_ref().ends_with(".sst") && self.is_full.load(Ordering::Relaxed) {
+            let source = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(object_store::Error::Generic { store: "far", source: Box::new(source) });
+        }
         self.store.put_opts(at, payload, options).await
     }
     async fn put_multipart_opts(
@@ -649,12 +657,12 @@ impl ObjectStore for Far {
 
 const KEYS_OF_A_TABLE: u64 = 200;
 
-/// Three young tables, and an engine that knows nothing of them yet.
-async fn three_tables() -> (Arc<Far>, Place) {
+/// Young tables, and an engine that knows nothing of them yet.
+async fn young_tables(count: u64) -> (Arc<Far>, Place) {
     let mut place = Place::new();
     let far = Arc::new(Far::default());
     place.store = Arc::clone(&far) as Arc<_>;
-    for table in 0..3 {
+    for table in 0..count {
         let meta = place.open().await.unwrap();
         for i in 0..KEYS_OF_A_TABLE {
             meta.submit(put(i * 3 + table, &[table as u8; 100])).unwrap();
@@ -674,7 +682,7 @@ async fn reads_all(meta: &SlateMeta) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tables_of_a_far_store_are_brought_near_by_one_request_each() {
-    let (far, place) = three_tables().await;
+    let (far, place) = young_tables(3).await;
     let meta = place.open_in(&Engine::new(8 << 20, 1 << 20).for_far(true)).await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), async {
         while !meta._warmed.as_ref().unwrap().is_finished() {
@@ -698,10 +706,47 @@ async fn the_tables_of_a_far_store_are_brought_near_by_one_request_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_came_wrong_is_read_again() {
-    let (far, place) = three_tables().await;
+    let (far, place) = young_tables(3).await;
     far.wrong.store(1, Ordering::Relaxed);
     let meta = place.open_in(&Engine::new(8 << 20, 1 << 20).for_far(true)).await.unwrap();
     reads_all(&meta).await;
     assert_eq!(far.wrong.load(Ordering::Relaxed), 0);
     assert!(far.gets.load(Ordering::Relaxed) > 3);
+}
+
+/// Writes of 60 s to a store that has no room for the table that four become.
+async fn writes_of_a_minute(far: &Far) -> u64 {
+    far.puts.store(0, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    far.puts.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merge_that_fails_is_tried_again_now_and_then_until_it_is_done() {
+    let (far, place) = young_tables(4).await;
+    far.is_full.store(true, Ordering::Relaxed);
+    let meta = place.open().await.unwrap();
+    let writes = writes_of_a_minute(&far).await;
+    assert!((1..200).contains(&writes), "{writes} writes");
+    assert_eq!(meta.engine().unwrap().young_tables, 4);
+    far.is_full.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    assert_eq!(meta.engine().unwrap().young_tables, 0);
+    assert_eq!(writes_of_a_minute(&far).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stopped_writes_nothing_more() {
+    let (far, mut place) = young_tables(4).await;
+    far.is_full.store(true, Ordering::Relaxed);
+    let log = MemLog::default();
+    let flaky = Arc::new(Flaky { log, appends_left: AtomicU64::new(9), total_bytes: 1 << 30 });
+    place.log = Some(Arc::clone(&flaky) as Arc<_>);
+    let meta = place.open().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    flaky.appends_left.store(0, Ordering::Relaxed);
+    let ticket = meta.submit(put(9000, b"x")).unwrap();
+    assert!(meta.durable(ticket).await.is_err());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(writes_of_a_minute(&far).await, 0);
 }
