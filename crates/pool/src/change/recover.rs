@@ -500,6 +500,7 @@ impl Core {
         // A lock of our own on the same directory would refuse us.
         member.detach();
         let lock = disk.lock(&self.members.owner)?;
+        self.members.write_label_of_returning(&*disk, member)?;
         let inventory = match take_inventory(self.members.id, &*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 create::prepare(&*disk)?;

@@ -30,6 +30,8 @@
 //! - `label.announced_before_begun`: a mark is announced (`coming`) on every disk of its life before
 //!   the first disk counts it, and counted on every disk before anything is acknowledged in that
 //!   life. So a disk with a mark that another disk of that life lacks holds nothing that it lacks.
+//! - `label.back_before_anything_goes`: a disk that comes back carries the label that says what it has missed before its first file
+//!   goes. Else, with the process killed in between and the other disks away, it would open as it was, without what went.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -52,15 +52,24 @@ impl Members {
 
     /// Writes this pool's label over that of a disk whose own side is given up. It is out of sync.
     pub fn write_label_of_discarded(&self, disk: &dyn crate::disk::DiskIo, id: Uuid) -> std::io::Result<()> {
+        label::write(disk, &self.label_over(id, |entry| (entry.in_sync, entry.diverged) = (false, None))?)
+    }
+
+    /// Writes the label that the other disks have to one that comes back (`label.back_before_anything_goes`).
+    pub fn write_label_of_returning(&self, disk: &dyn crate::disk::DiskIo, member: &MemberDisk) -> std::io::Result<()> {
+        let is_suspect = member.is_suspect();
+        label::write(disk, &self.label_over(member.id, |entry| (entry.suspect, entry.diverged) = (is_suspect, None))?)
+    }
+
+    /// The label for a disk that nobody else can use: whoever writes it holds the lock of that disk.
+    fn label_over(&self, id: Uuid, change: impl Fn(&mut label::Member)) -> std::io::Result<Label> {
         let label = self.label.lock();
         if self.is_given_back.load(Ordering::Acquire) {
             return Err(std::io::Error::other("the pool has been closed"));
         }
         let mut own = Label { disk: id, ..label.clone() };
-        for member in own.members.iter_mut().filter(|member| member.id == id) {
-            (member.in_sync, member.diverged) = (false, None);
-        }
-        label::write(disk, &own)
+        own.members.iter_mut().filter(|member| member.id == id).for_each(change);
+        Ok(own)
     }
 
     /// Writes a new generation of the label to every disk that can be written. `change` may edit

@@ -1,5 +1,6 @@
 //! Disks whose label was damaged, and disks that vanish while nobody reads or writes.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use object_store::ObjectStoreExt;
@@ -12,7 +13,7 @@ use crate::Layout;
 use crate::Pool;
 use crate::PoolError;
 use crate::PoolState;
-use crate::testing::{Bench, noise};
+use crate::testing::{Bench, Trouble, noise};
 
 const OBJECTS: u64 = 12;
 const OBJECT_BYTES: usize = 3 << 20;
@@ -340,6 +341,30 @@ async fn a_folder_that_is_renamed_away_and_back_is_brought_up_to_date() {
     std::fs::rename(&bench.disks[1], bench.dir.path().join("dead")).unwrap();
     pool.check().await.unwrap();
     pool.core.objects.files.clear();
+    verify(&pool).await;
+    pool.close().await.unwrap();
+}
+
+/// `label.back_before_anything_goes`
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_from_a_disk_that_is_back_before_its_label_says_so() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[0], &away).unwrap();
+    pool.check().await.unwrap();
+    fill(&pool).await;
+    std::fs::rename(&away, &bench.disks[0]).unwrap();
+    let before: BTreeSet<PathBuf> = bench.shards(0).into_iter().collect();
+    assert!(!before.is_empty());
+    *bench.faults(0).bad_writes.lock() = Trouble::all("larder.label", u64::MAX);
+    assert_eq!(pool.reconnect().await.unwrap(), 0);
+    assert_eq!(bench.shards(0).into_iter().collect::<BTreeSet<_>>(), before);
+    *bench.faults(0).bad_writes.lock() = Trouble::default();
+    assert_eq!(pool.reconnect().await.unwrap(), 1);
+    assert!(bench.shards(0).iter().all(|shard| !before.contains(shard)));
+    pool.repaired().await;
     verify(&pool).await;
     pool.close().await.unwrap();
 }
