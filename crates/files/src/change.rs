@@ -39,7 +39,7 @@ impl Files {
         traffic::did(Did::Written, data.iter().map(Bytes::len).sum());
         let done = self.tree.write(cred, ino, offset, data, stability).await;
         if let (Some(write), Ok(written)) = (&judged, &done) {
-            self.wrote_formless(cred, ino, write, &written.changed);
+            self.wrote_formless(cred, ino, write, written.changed.before.size);
         }
         self.await_witnesses().await;
         done

@@ -118,7 +118,7 @@ impl Files {
 impl Copying {
     /// A copy of a file, whole and durable, which has no name in `dir` yet. [`FsError::Busy`] if it was stopped.
     pub async fn file(&self, source: &Attr, dir: Ino, stop: Stop<'_>) -> FsResult<Unnamed> {
-        let maker = if self.heir.is_some() { Cred::root() } else { self.writer.clone() };
+        let maker = if self.heir.is_some() { self.writer.as_root() } else { self.writer.clone() };
         let how = (&maker, self.initial_attr(source, None, &maker), self.is_exact(None));
         let copied = self.copied(source, dir, how, self.mtime, stop).await?;
         self.target().commit(copied.attr.id.ino).await?;
@@ -143,7 +143,7 @@ impl Copying {
 
     /// Takes back what [`Copying::tree`] has made.
     pub async fn undo(&self, (dir, name): (Ino, &[u8]), made: &Attr) -> Report {
-        let (to, root) = (self.target(), Cred::root());
+        let (to, root) = (self.target(), self.writer.as_root());
         match to.lookup(&root, dir, name, NameMatch::Exact).await {
             // Somebody else's by now.
             Ok(found) if found.id != made.id => Report::default(),
@@ -213,7 +213,7 @@ impl Copying {
         let mut at = 0;
         // `copy.shares_if_it_can`
         while self.is_one_tree() && at < size && !stop() {
-            match to.copy_range(&Cred::root(), (source, at), (made, at), size - at).await? {
+            match to.copy_range(&self.writer.as_root(), (source, at), (made, at), size - at).await? {
                 0 => break,
                 shared => at += shared,
             }
@@ -247,14 +247,14 @@ impl Copying {
         if written < size {
             // It ends in a hole.
             let set = SetAttr { size: Some(size), ..SetAttr::default() };
-            to.setattr(&Cred::root(), made, set).await?;
+            to.setattr(&self.writer.as_root(), made, set).await?;
         }
         Ok(())
     }
 
     /// Returns where it ended.
     async fn range(&self, source: Ino, made: Ino, range: Range<u64>, stop: Stop<'_>) -> FsResult<u64> {
-        let (from, to, root) = (self.from.untouched(), self.target(), Cred::root());
+        let (from, to, root) = (self.from.untouched(), self.target(), self.writer.as_root());
         let (mut at, end) = (range.start, range.end);
         let mut piece = from.read(source, at, length(at, end)).await?;
         while !piece.is_empty() {
@@ -280,7 +280,7 @@ impl Copying {
     async fn dress(&self, source: &Attr, made: Ino, mode: Option<u32>, exact: bool) -> FsResult<()> {
         self.left_out(self.xattrs(source, made).await)?;
         self.left_out(self.streams(source, made).await)?;
-        let (to, root) = (self.target(), Cred::root());
+        let (to, root) = (self.target(), self.writer.as_root());
         match self.from.acl(source.id.ino).await?.1 {
             Some(acl) => {
                 let set = to.set_acl(&root, made, SetAttr::default(), Some(Acl::clone(&acl))).await;
@@ -317,7 +317,7 @@ impl Copying {
                 continue;
             }
             match from.getxattr(reader, source.id.ino, &name).await {
-                Ok(value) => to.setxattr(&Cred::root(), made, &name, &value, XattrMode::Set).await?,
+                Ok(value) => to.setxattr(&self.writer.as_root(), made, &name, &value, XattrMode::Set).await?,
                 // Removed in between, or not the reader's to read.
                 Err(FsError::NoAttribute | FsError::Access | FsError::NotPermitted) => {}
                 Err(error) => return Err(error),
@@ -330,7 +330,7 @@ impl Copying {
         if !matches!(source.kind, FileKind::File | FileKind::Directory) {
             return Ok(());
         }
-        let (root, from, to) = (Cred::root(), self.from.untouched(), self.target());
+        let (root, from, to) = (self.writer.as_root(), self.from.untouched(), self.target());
         let Some(streams) = from.named_dir(source.id.ino, false).await? else { return Ok(()) };
         let mut cookie = 0;
         loop {
@@ -360,7 +360,7 @@ impl Copying {
             ..SetAttr::default()
         };
         let whole = SetAttr { btime: Some(source.btime), dos: Some(source.dos), ..set };
-        let (to, root) = (self.target(), Cred::root());
+        let (to, root) = (self.target(), self.writer.as_root());
         match to.setattr(&root, made, whole).await {
             Err(FsError::NotSupported) if self.keep == Keep::Possible => to.setattr(&root, made, set).await.map(drop),
             done => done.map(drop),
@@ -455,7 +455,7 @@ impl Run<'_> {
         {
             return Ok(());
         }
-        let root = Cred::root();
+        let root = copying.writer.as_root();
         let set = copying.initial_attr(&source, Some(&parent), &root);
         match source.kind {
             FileKind::Directory => {
@@ -539,7 +539,7 @@ impl Run<'_> {
                     let ino = file.attr.id.ino;
                     let named = match done.get(&ino) {
                         Some(Err(error)) => Err(error.clone()),
-                        _ => to.link(&Cred::root(), ino, dir, &name).await.map(drop),
+                        _ => to.link(&self.copying.writer.as_root(), ino, dir, &name).await.map(drop),
                     };
                     (named, path)
                 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_fs::{Attr, Changed, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
+use larder_fs::{Attr, Cred, FileKind, FsError, FsResult, Ino, NameMatch};
 
 use crate::Files;
 use crate::guard::sample::{Look, SAMPLE_BYTES, look_at};
@@ -64,14 +64,34 @@ impl Files {
         }
     }
 
+    /// Before bytes of one file are shared with another. `None`: it needs no judging.
+    pub(crate) async fn judged_share(
+        &self,
+        cred: &Cred,
+        source: (Ino, u64),
+        target: (Ino, u64),
+    ) -> FsResult<Option<FormlessWrite>> {
+        let Some(guard) = &self.guard else { return Ok(None) };
+        self.check_unblocked(cred)?;
+        if target.1 >= JUDGED_BYTES || guard.is(GuardMode::Off) {
+            return Ok(None);
+        }
+        let is_formless = Box::pin(self.look_at_file(source.0, source.1)).await == Look::Formless;
+        let mut write = FormlessWrite { offset: target.1, empty: false, old: None };
+        if is_formless {
+            Box::pin(self.look_below(cred, target.0, &mut write)).await;
+        }
+        Ok(is_formless.then_some(write))
+    }
+
     /// After it.
-    pub(crate) fn wrote_formless(&self, cred: &Cred, ino: Ino, write: &FormlessWrite, changed: &Changed) {
+    pub(crate) fn wrote_formless(&self, cred: &Cred, ino: Ino, write: &FormlessWrite, size_before: u64) {
         // Zeros are a loss over a form alone.
         if write.empty && write.old != Some(Look::Formed) {
             return;
         }
         if let Some(guard) = &self.guard {
-            let existed = changed.before.size > write.offset;
+            let existed = size_before > write.offset;
             guard.count(cred, |record| record.wrote_formless(ino, existed, write.old));
         }
     }

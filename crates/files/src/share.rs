@@ -32,9 +32,13 @@ impl Files {
         len: u64,
     ) -> FsResult<Changed> {
         let Tree::Volume(volume) = &self.tree else { return Err(FsError::NotSupported) };
+        let judged = self.judged_share(cred, source, target).await?;
         self.recall(source.0, Recall::Writes).await;
         self.recall(target.0, Recall::Data).await;
         let done = volume.clone_range(cred, source, target, len).await;
+        if let (Some(write), Ok(changed)) = (&judged, &done) {
+            self.wrote_formless(cred, target.0, write, changed.before.size);
+        }
         self.await_witnesses().await;
         done
     }
@@ -46,9 +50,14 @@ impl Files {
             return Ok(0);
         }
         if let Tree::Folder(folder) = &self.tree {
+            let judged = self.judged_share(cred, source, target).await?;
+            let size_before = if judged.is_some() { self.tree.getattr(target.0).await?.size } else { 0 };
             self.recall(source.0, Recall::Writes).await;
             self.recall(target.0, Recall::Data).await;
             let done = Box::pin(folder.copy_range(cred, source, target, len)).await;
+            if let (Some(write), Ok(1..)) = (&judged, &done) {
+                self.wrote_formless(cred, target.0, write, size_before);
+            }
             self.await_witnesses().await;
             return done;
         }

@@ -173,6 +173,12 @@ impl Cred {
         Self::new(0, 0, [])
     }
 
+    /// Root's rights, in the name of the same client: what was judged by other rules is changed, and who changed it is known.
+    #[must_use]
+    pub fn as_root(&self) -> Self {
+        Self { client: self.client.clone(), ..Self::root() }
+    }
+
     /// Whether `gid` is the primary group or a supplementary one.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

@@ -141,6 +141,44 @@ async fn putting_formless_files_in_their_place_is_noticed() {
     assert_eq!(share.suspects(), ["eve at 192.168.1.6"]);
 }
 
+/// As a door does that takes a file as a whole: WebDAV's PUT over a file.
+#[tokio::test]
+async fn files_that_are_whole_before_they_have_the_name_are_noticed() {
+    let share = Share::new(GuardMode::Block).await;
+    let letters = share.letters(120).await;
+    let (eve, mut replaced) = (client("eve", 6), 0);
+    for (n, old) in letters.iter().enumerate() {
+        let done = async {
+            let (new, _open) = share.files.create_unnamed(&eve.as_root(), Ino::ROOT, SetAttr::default()).await?;
+            share.write(&eve, new.id.ino, &noise(n as u64, 4096)).await?;
+            let name = format!("letter{n}");
+            share.files.relink_over(&eve.as_root(), new.id.ino, Ino::ROOT, name.as_bytes(), *old).await
+        };
+        replaced += usize::from(done.await.is_ok());
+    }
+    assert_eq!(share.suspects(), ["eve at 192.168.1.6"]);
+    assert!((40..60).contains(&replaced), "{replaced} files are lost before it is noticed");
+}
+
+#[tokio::test]
+async fn sharing_formless_bytes_with_them_is_noticed_and_refused() {
+    let share = Share::new(GuardMode::Block).await;
+    let letters = share.letters(120).await;
+    let eve = client("eve", 6);
+    let source = share.file(&eve, "noise", &noise(7, 128 << 10)).await.unwrap();
+    let mut shared = 0;
+    for ino in &letters {
+        let done = share.files.clone_range(&eve, (source, 0), (*ino, 0), 128 << 10).await;
+        shared += usize::from(done.is_ok());
+    }
+    assert_eq!(share.suspects(), ["eve at 192.168.1.6"]);
+    assert!((40..60).contains(&shared), "{shared} files are lost before it is noticed");
+    assert!(matches!(
+        share.files.copy_range(&eve, (source, 0), (letters[0], 0), 128 << 10).await,
+        Err(FsError::Access)
+    ));
+}
+
 #[tokio::test]
 async fn backups_editors_and_those_vouched_for_are_no_alarm() {
     let share = Share::new(GuardMode::Block).await;

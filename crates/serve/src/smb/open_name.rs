@@ -220,7 +220,7 @@ impl OpenName for EntryName {
             let (by, files) = (&by, &files);
             async move {
                 match (is_stream, attr.kind) {
-                    (true, _) => files.outright().unlink(&Cred::root(), dir, &name).await.map(drop),
+                    (true, _) => files.outright().unlink(by.who(), dir, &name).await.map(drop),
                     (_, FileKind::Directory) => files.rmdir(by.who(), dir, &name).await.map(drop),
                     _ => files.unlink(by.who(), dir, &name).await.map(drop),
                 }

@@ -56,7 +56,7 @@ impl Tree {
             (Err(FsError::NotFound), _) if !makes => Err(SmbError::NotFound),
             (Err(FsError::NotFound), Some(dir)) if may_write => {
                 let name = stream.as_bytes();
-                match files.create(&Cred::root(), dir, name, CreateMode::Guarded, SetAttr::default()).await {
+                match files.create(&self.who().as_root(), dir, name, CreateMode::Guarded, SetAttr::default()).await {
                     Ok((attr, ..)) => {
                         self.opened_stream(way, base, (dir, &attr), stream, rights, OpenAction::Created).await
                     }
@@ -88,7 +88,7 @@ impl Tree {
                     return Err(SmbError::AccessDenied);
                 }
                 let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-                self.core.files.setattr(&Cred::root(), at.1.id.ino, empty).await.or_status()?;
+                self.core.files.setattr(&self.who().as_root(), at.1.id.ino, empty).await.or_status()?;
                 self.opened_stream(way, base, at, stream, rights, OpenAction::Overwritten).await
             }
         }
@@ -166,13 +166,13 @@ impl Tree {
             Ok(_) if !replace => return Err(SmbError::Exists),
             Ok(_) => {
                 let taken = files.stored_name(dir, to.as_bytes()).await.or_status()?;
-                files.outright().unlink(&Cred::root(), dir, &taken).await.or_status()?;
+                files.outright().unlink(&self.who().as_root(), dir, &taken).await.or_status()?;
             }
             Err(FsError::NotFound) => {}
             Err(error) => return Err(status(error)),
         }
         let files = files.only(attr.id.ino);
-        files.rename(&Cred::root(), dir, from, dir, to.as_bytes(), RenameMode::NoReplace).await.or_status()?;
+        files.rename(&self.who().as_root(), dir, from, dir, to.as_bytes(), RenameMode::NoReplace).await.or_status()?;
         Ok(())
     }
 }

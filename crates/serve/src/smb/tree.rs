@@ -385,7 +385,7 @@ impl Tree {
 
     /// The same tree with root's rights, in the name of its client.
     pub(super) fn as_root_for_client(&self) -> Tree {
-        Tree { who: Cred { client: self.who.client.clone(), ..Cred::root() }, ..self.clone() }
+        Tree { who: self.who.as_root(), ..self.clone() }
     }
 
     pub(super) fn who(&self) -> &Cred {

@@ -63,7 +63,7 @@ impl Upload {
             // `upload.charged_from_the_first_byte`
             Some(old) => {
                 let (uid, gid) = (Some(old.uid), Some(old.gid));
-                (Cred::root(), SetAttr { mode: Some(old.mode & 0o777), uid, gid, ..SetAttr::default() })
+                (room.cred.as_root(), SetAttr { mode: Some(old.mode & 0o777), uid, gid, ..SetAttr::default() })
             }
             None => (room.cred.clone(), SetAttr { mode: Some(0o666 & !UMASK), ..SetAttr::default() }),
         };
@@ -164,7 +164,7 @@ impl Upload {
     /// Gives it the time of last change that a client asks for.
     pub async fn set_mtime(&self, mtime: larder_base::Timestamp) -> Result<(), Fail> {
         let set = SetAttr { mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
-        self.ordered.setattr(&Cred::root(), self.ino(), set).await?;
+        self.ordered.setattr(&self.room.cred.as_root(), self.ino(), set).await?;
         Ok(())
     }
 
@@ -230,7 +230,7 @@ impl Upload {
         if is_locked_elsewhere(files, old.id.ino) {
             return Err(Fail::locked_elsewhere());
         }
-        let (root, (old, acl)) = (Cred::root(), files.acl(old.id.ino).await?);
+        let (root, (old, acl)) = (self.room.cred.as_root(), files.acl(old.id.ino).await?);
         let set = SetAttr {
             mode: Some(old.mode & 0o777),
             uid: Some(old.uid),
