@@ -166,6 +166,13 @@ impl Pool {
             .await
     }
 
+    /// Disks of which errors were neither counted nor cleared since the pool was opened: counters do not outlive the process, so
+    /// nobody knows whether the last one counted some.
+    pub fn uncounted(&self) -> Vec<PathBuf> {
+        let uncounted = self.core.members.iter().filter(|member| !member.has_count());
+        uncounted.map(|member| member.path.read().clone()).collect()
+    }
+
     /// Looks for disks that were out of use; those that are back are brought up to date. Returns
     /// how many.
     pub async fn reconnect(&self) -> Result<usize, PoolError> {

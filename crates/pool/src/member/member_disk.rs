@@ -134,6 +134,9 @@ pub struct MemberDisk {
     pub read_errors: AtomicU64,
     pub write_errors: AtomicU64,
     pub checksum_errors: AtomicU64,
+    /// It joined, or errors of it were counted or cleared, since the pool was opened. Else an earlier
+    /// life of the pool may have counted some.
+    has_count: AtomicBool,
     pub counts: Arc<DiskCounts>,
     /// Bytes of shards made anew on it since it is back.
     pub resilvered_bytes: AtomicU64,
@@ -181,6 +184,7 @@ impl MemberDisk {
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
+            has_count: AtomicBool::new(true),
             counts: Arc::default(),
             resilvered_bytes: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
@@ -195,6 +199,7 @@ impl MemberDisk {
     /// A disk as the label has it, not attached yet.
     pub fn of_entry(entry: &label::Member) -> Self {
         let new = Self { replaces: Mutex::new(entry.replaces), ..Self::new(entry.id, entry.path.clone()) };
+        new.has_count.store(false, Ordering::Release);
         new.leaving.store(entry.leaving, Ordering::Release);
         if entry.offline {
             new.set_state(DiskState::Offline);
@@ -308,7 +313,13 @@ impl MemberDisk {
             ErrorKind::Checksum => &self.checksum_errors,
         };
         *self.last_error.lock() = error.to_owned();
+        self.has_count.store(true, Ordering::Release);
         counter.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Whether its counters say more than that this life of the pool has counted nothing.
+    pub fn has_count(&self) -> bool {
+        self.has_count.load(Ordering::Acquire)
     }
 
     /// The disk is up to date, and the reason why it was out of use is over. Counted errors are
@@ -324,6 +335,7 @@ impl MemberDisk {
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.has_count.store(true, Ordering::Release);
         self.last_error.lock().clear();
     }
 

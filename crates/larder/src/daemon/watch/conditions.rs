@@ -125,6 +125,12 @@ fn of_pool(daemon: &Daemon, pool: &Store, config: &Config, seen: &mut Seen) {
     }
     of_disks(&status, seen);
     if let Some(disks) = pool.disk_pool() {
+        // What an earlier life has told stays until somebody clears it: nothing has been mended by a restart.
+        let before = disks.uncounted().into_iter().map(|disk| Unknown {
+            event: EventKind::DiskErrors,
+            subject: Some(format!("{}: {}", pool.name, disk.display())),
+        });
+        seen.unknown.extend(before);
         of_room(daemon, &status, seen);
         of_scrub(pool, config, &status, seen);
         let (damaged, more) = disks.damage();
