@@ -70,6 +70,9 @@ pub(super) struct Seen<'a> {
     pub does: Deed,
     pub read_bytes_per_s: f64,
     pub written_bytes_per_s: f64,
+    /// Bytes that the other end has acknowledged, and bytes that came from it.
+    pub sent_bytes_per_s: f64,
+    pub received_bytes_per_s: f64,
     pub requests_per_s: f64,
     pub request_bytes: f64,
     pub latency_s: f64,
@@ -157,6 +160,8 @@ impl<'a> Seen<'a> {
             does,
             read_bytes_per_s: read / window_s,
             written_bytes_per_s: written / window_s,
+            sent_bytes_per_s: ended.acked_bytes.saturating_sub(begun.acked_bytes) as f64 / window_s,
+            received_bytes_per_s: ended.received_bytes.saturating_sub(begun.received_bytes) as f64 / window_s,
             requests_per_s: requests.max(times) / window_s,
             request_bytes: if times > 0.0 { bytes / times } else { 0.0 },
             latency_s: if requests > 0.0 { under_way * window_s / requests.max(times) } else { 0.0 },
@@ -203,9 +208,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Bytes a second in the direction of what it does.
+    /// Bytes a second in the direction of what it does. Where no request has ended in the window, those that passed on the wire.
     pub(super) fn rate(&self) -> f64 {
-        if self.does == Deed::Write { self.written_bytes_per_s } else { self.read_bytes_per_s }
+        let (ended, passed) = match self.does {
+            Deed::Write => (self.written_bytes_per_s, self.received_bytes_per_s),
+            _ => (self.read_bytes_per_s, self.sent_bytes_per_s),
+        };
+        if ended > 0.0 { ended } else { passed }
     }
 
     pub(super) fn lost(&self) -> f64 {

@@ -48,6 +48,7 @@ fn sentence(seen: &Seen, cause: Cause) -> String {
             format!("larder waits longer for a core than it runs (other programs, or a quota of its container): {rate}")
         }
         Cause::DiskRead => format!("larder waits for {disk} in {} of the time: {rate}", percent(seen.time.disks)),
+        Cause::DiskWrite if seen.rate() == 0.0 => format!("{disk} lets every write wait"),
         Cause::DiskWrite => format!("{disk} takes no more than {rate}"),
         Cause::Journal => {
             format!("each change waits until it is durable, {:.1} ms at a time: {rate}", seen.latency_s * 1000.0)
