@@ -3,7 +3,10 @@
 //!
 //! - `door.bounded_log`: the log names every login and every refusal with its address. An address
 //!   may write [`LINES_AT_ONCE`] lines and then one every [`LINE_EVERY`]; the next line says how
-//!   many were left out. So no address can fill the log.
+//!   many were left out. So no address can fill the log. Of logins that holds for each user at an
+//!   address.
+//! - `door.no_login_hides`: whoever has not logged in from an address for a while is named, however
+//!   often others do.
 //! - `door.tables_bounded`: all tables are bounded. The entry that was used longest ago is dropped
 //!   first.
 
@@ -24,6 +27,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const ALL_FACTOR: u32 = 10;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1024;
+/// Users that are remembered of an address.
+const USERS_MAX: usize = 16;
 /// Connections that the kernel keeps until they are accepted. A client beyond them tries again after
 /// a second, so a burst has to fit; the kernel's own limit (`somaxconn`) is 4096.
 const BACKLOG: u32 = 1024;
@@ -71,8 +76,9 @@ impl Bucket {
 }
 
 struct AddressRecord {
-    /// Of logins, which are many, and of refusals apart: neither leaves the other out.
-    logins: Bucket,
+    /// Of logins, which are many, and of refusals apart: neither leaves the other out. The user who
+    /// came last is the last one.
+    logins: Vec<(String, Bucket)>,
     lines: Bucket,
     refusals: u32,
     seen: Instant,
@@ -91,8 +97,8 @@ impl State {
             let oldest = self.addresses.iter().min_by_key(|(_, record)| record.seen).map(|(address, _)| *address);
             oldest.map(|oldest| self.addresses.remove(&oldest));
         }
-        let bucket = || Bucket::new(now, LINES_AT_ONCE);
-        let new = || AddressRecord { logins: bucket(), lines: bucket(), refusals: 0, seen: now };
+        let lines = || Bucket::new(now, LINES_AT_ONCE);
+        let new = || AddressRecord { logins: Vec::new(), lines: lines(), refusals: 0, seen: now };
         let record = self.addresses.entry(address).or_insert_with(new);
         if now.duration_since(record.seen) >= FORGET_AFTER {
             record.refusals = 0;
@@ -101,17 +107,35 @@ impl State {
         record
     }
 
-    /// The number of lines left out before this line about `address`; `None` if this line is left
+    /// The number of lines left out before this refusal of `address`; `None` if this line is left
     /// out as well (`door.bounded_log`).
-    fn line(&mut self, address: IpAddr, is_login: bool, now: Instant) -> Option<u64> {
-        let record = self.record(address, now);
-        let bucket = if is_login { &mut record.logins } else { &mut record.lines };
-        let left_out = bucket.take(now, LINES_AT_ONCE, LINE_EVERY)?;
-        let size = LINES_AT_ONCE * ALL_FACTOR;
-        let all = if is_login { &mut self.all_logins } else { &mut self.all };
-        let all = all.get_or_insert_with(|| Bucket::new(now, size));
-        all.take(now, size, LINE_EVERY / ALL_FACTOR).map(|others| left_out + others)
+    fn refusal(&mut self, address: IpAddr, now: Instant) -> Option<u64> {
+        let left_out = self.record(address, now).lines.take(now, LINES_AT_ONCE, LINE_EVERY)?;
+        of_all(&mut self.all, now).map(|others| left_out + others)
     }
+
+    /// As [`State::refusal`], of a login.
+    fn login(&mut self, address: IpAddr, user: &str, now: Instant) -> Option<u64> {
+        let logins = &mut self.record(address, now).logins;
+        let known = logins.iter().position(|(known, _)| known == user).map(|at| logins.remove(at));
+        let (user, mut bucket) = known.unwrap_or_else(|| (user.to_owned(), Bucket::new(now, LINES_AT_ONCE)));
+        let left_out = bucket.take(now, LINES_AT_ONCE, LINE_EVERY);
+        let is_first = bucket.left == LINES_AT_ONCE - 1;
+        if logins.len() >= USERS_MAX {
+            logins.remove(0);
+        }
+        logins.push((user, bucket));
+        match (left_out?, of_all(&mut self.all_logins, now)) {
+            (left_out, Some(others)) => Some(left_out + others),
+            // `door.no_login_hides`
+            (left_out, None) => is_first.then_some(left_out),
+        }
+    }
+}
+
+fn of_all(all: &mut Option<Bucket>, now: Instant) -> Option<u64> {
+    let size = LINES_AT_ONCE * ALL_FACTOR;
+    all.get_or_insert_with(|| Bucket::new(now, size)).take(now, size, LINE_EVERY / ALL_FACTOR)
 }
 
 /// Somebody came in or was refused: a line of the log (`door.bounded_log`), for others to keep.
@@ -156,7 +180,7 @@ pub struct Door {
 impl Door {
     /// `user`: who it was, where the door knows.
     pub fn came_in(&self, address: IpAddr, user: Option<&str>, text: impl FnOnce() -> String) {
-        let line = self.state.lock().line(network(address), true, Instant::now());
+        let line = self.state.lock().login(network(address), user.unwrap_or_default(), Instant::now());
         if let Some(left_out) = line {
             let text = format!("{}{}", text(), more(left_out));
             tracing::info!("{text}");
@@ -173,7 +197,7 @@ impl Door {
             let record = state.record(network, now);
             record.refusals = record.refusals.saturating_add(1);
             let refusals = record.refusals;
-            (state.line(network, false, now), refusals)
+            (state.refusal(network, now), refusals)
         };
         if let Some(left_out) = line {
             let text = text();
@@ -219,13 +243,32 @@ mod tests {
     fn no_address_fills_the_log_and_none_silences_another() {
         let (mut state, begin) = (State::default(), Instant::now());
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
-        let lines = (0..1000).filter(|_| state.line(a, false, begin).is_some()).count();
+        let lines = (0..1000).filter(|_| state.refusal(a, begin).is_some()).count();
         assert_eq!(lines, LINES_AT_ONCE as usize);
-        assert_eq!(state.line(b, false, begin), Some(0));
-        assert_eq!(state.line(a, true, begin), Some(0), "its logins are counted apart");
+        assert_eq!(state.refusal(b, begin), Some(0));
+        assert_eq!(state.login(a, "ann", begin), Some(0), "its logins are counted apart");
         let later = begin + LINE_EVERY;
-        assert_eq!(state.line(a, false, later), Some(990), "the next line says how many were left out");
-        assert_eq!(state.line(a, false, later), None);
+        assert_eq!(state.refusal(a, later), Some(990), "the next line says how many were left out");
+        assert_eq!(state.refusal(a, later), None);
+    }
+
+    /// `door.no_login_hides`
+    #[test]
+    fn logins_of_some_hide_none_of_others() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let here = "10.0.0.1".parse::<IpAddr>().unwrap();
+        let lines = (0..1000).filter(|_| state.login(here, "len", now).is_some()).count();
+        assert_eq!(lines, LINES_AT_ONCE as usize);
+        assert_eq!(state.login(here, "ann", now), Some(0));
+        // From as many addresses as spend what all have together.
+        for n in 0..200u32 {
+            (0..20).for_each(|_| _ = state.login(IpAddr::V4((0x0b00_0000 + n).into()), "len", now));
+        }
+        assert!(state.login(here, "own", now).is_some());
+        for n in 0..1000 {
+            assert!(state.login(here, &format!("user{n}"), now).is_some());
+        }
+        assert!(state.addresses[&here].logins.len() <= USERS_MAX);
     }
 
     #[test]
@@ -253,7 +296,7 @@ mod tests {
     fn many_addresses_together_are_bounded_too() {
         let (mut state, begin) = (State::default(), Instant::now());
         let addresses = (0..100_000u32).map(|n| IpAddr::V4(n.into()));
-        let lines = addresses.filter(|address| state.line(*address, false, begin).is_some()).count();
+        let lines = addresses.filter(|address| state.refusal(*address, begin).is_some()).count();
         assert_eq!(lines, (LINES_AT_ONCE * ALL_FACTOR) as usize);
         assert_eq!(state.addresses.len(), ADDRESSES_MAX);
     }
