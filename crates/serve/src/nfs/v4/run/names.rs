@@ -142,6 +142,7 @@ impl<'m> Run<'m> {
         dir.dir().await?;
         check_name(name)?;
         dir.may_change()?;
+        self.awaits_no_reclaims(&dir).await?;
         self.named_is_free(&dir, name).await?;
         let (files, cred, ino) = (dir.files(), &dir.cred, dir.id.ino);
         let changed = match files.unlink(cred, ino, name).await {
@@ -171,6 +172,9 @@ impl<'m> Run<'m> {
         check_name(args.from.0)?;
         check_name(args.to.0)?;
         to.may_change()?;
+        if to.files().lookup(&to.cred, to.id.ino, args.to.0, NameMatch::Exact).await.is_ok() {
+            self.awaits_no_reclaims(&to).await?;
+        }
         self.named_is_free(&from, args.from.0).await?;
         self.named_is_free(&to, args.to.0).await?;
         let renamed = to
@@ -196,6 +200,14 @@ impl<'m> Run<'m> {
         self.excluded_by_delegation(&file).await?;
         let linked = dir.files().link(&dir.cred, file.id.ino, dir.id.ino, name).await;
         linked.map(|(_, changed)| change_of(&changed)).map_err(|error| stat_of(&error))
+    }
+
+    /// NFS4ERR_GRACE while clients take back what they had: a file that loses its name may be theirs, and would not be there any more.
+    /// The handle of a file that is merely renamed still leads to it.
+    async fn awaits_no_reclaims(&self, dir: &Object) -> Result<(), NfsStat> {
+        let volume = self.v4.volume(dir.files()).await?;
+        let is_in_grace = self.v4.lock().is_in_grace(volume.book());
+        if is_in_grace { Err(NfsStat::Grace) } else { Ok(()) }
     }
 
     /// The file of a name that is about to go is delegated to nobody else.
