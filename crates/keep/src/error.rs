@@ -91,6 +91,15 @@ impl KeepError {
         self
     }
 
+    /// The same with what has become of the thing.
+    #[must_use]
+    pub fn outcome(mut self, outcome: impl AsRef<str>) -> Self {
+        let message = &mut self.words_mut().message;
+        message.push_str("; ");
+        message.push_str(outcome.as_ref());
+        self
+    }
+
     pub fn words(&self) -> &Words {
         match self {
             Self::Invalid(words)

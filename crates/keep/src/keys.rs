@@ -141,7 +141,7 @@ impl Store {
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
     pub async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, KeepError> {
         let (info, _, _) = self.sealed(name).await?;
-        self.passes.stop(info.id);
+        self.passes.stop(info.id).await;
         self.unlocked.locked.lock().insert(info.id);
         let keys = self.unlocked.keys.lock().remove(&info.id);
         Ok(keys.map(|keys| Forgotten { info, keys }))

@@ -29,8 +29,19 @@ const AGAIN_MAX: Duration = Duration::from_secs(3600);
 pub struct Passes(Mutex<HashMap<Uuid, Pass>>);
 
 struct Pass {
-    task: tokio::task::AbortHandle,
+    task: tokio::task::JoinHandle<()>,
     state: Arc<Mutex<PassState>>,
+}
+
+impl Pass {
+    /// An aborted task still runs to where it waits next: it has ended once its handle says so.
+    async fn stop(self) {
+        self.task.abort();
+        match self.task.await {
+            Err(error) if error.is_panic() => tracing::error!("a pass over a volume crashed: {error}"),
+            _ => {}
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -47,16 +58,25 @@ impl Passes {
             return;
         }
         let (id, state) = (work.info.id, Arc::clone(&work.state));
-        let task = tokio::spawn(work.run()).abort_handle();
+        let task = tokio::spawn(work.run());
         passes.insert(id, Pass { task, state });
     }
 
-    pub fn stop(&self, id: Uuid) {
-        self.0.lock().remove(&id).into_iter().for_each(|pass| pass.task.abort());
+    /// `passes.stopped_first`
+    pub async fn stop(&self, id: Uuid) {
+        let pass = self.0.lock().remove(&id);
+        if let Some(pass) = pass {
+            pass.stop().await;
+        }
     }
 
-    pub(crate) fn stop_all(&self) {
-        self.0.lock().drain().for_each(|(_, pass)| pass.task.abort());
+    /// `passes.stopped_first`
+    pub(crate) async fn stop_all(&self) {
+        let passes: Vec<Pass> = self.0.lock().drain().map(|(_, pass)| pass).collect();
+        passes.iter().for_each(|pass| pass.task.abort());
+        for pass in passes {
+            pass.stop().await;
+        }
     }
 
     /// How far the volume has come; `None`: it is not being sealed.
@@ -145,5 +165,45 @@ impl Work {
         }
         let ended = self.registry.end_sealing(self.info.id).await;
         ended.map_err(|error| KeepError::unavailable(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A pass that is busy when it is told to stop, and says when it has ended.
+    fn busy(passes: &Passes, id: Uuid) -> Arc<AtomicBool> {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (begun, has_begun) = mpsc::channel();
+        let task = tokio::spawn({
+            let ended = Arc::clone(&ended);
+            async move {
+                begun.send(()).ok();
+                std::thread::sleep(Duration::from_millis(200));
+                ended.store(true, Ordering::SeqCst);
+                std::future::pending().await
+            }
+        });
+        has_begun.recv().ok();
+        passes.0.lock().insert(id, Pass { task, state: Arc::default() });
+        ended
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn a_pass_has_ended_when_it_is_stopped() {
+        let passes = Passes::default();
+        let id = Uuid::from_u128(1);
+        let ended = busy(&passes, id);
+        passes.stop(id).await;
+        assert!(ended.load(Ordering::SeqCst));
+
+        let ended = [busy(&passes, id), busy(&passes, Uuid::from_u128(2))];
+        passes.stop_all().await;
+        assert!(ended.iter().all(|ended| ended.load(Ordering::SeqCst)));
+        assert!(passes.0.lock().is_empty());
     }
 }

@@ -67,20 +67,54 @@ pub fn unknown(full: &str) -> KeepError {
         .action(format!("see which there are with: larder snap list {volume}"))
 }
 
+/// The reason that a snapshot stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotBusy {
+    Held,
+    HasClones,
+    Sending,
+    /// In the words of the volume.
+    Other(&'static str),
+}
+
+impl SnapshotBusy {
+    /// The volume gives its reason as words. This is the one place that reads them.
+    fn of(words: &'static str) -> Self {
+        match words {
+            HELD => Self::Held,
+            HAS_CLONES => Self::HasClones,
+            SENDING => Self::Sending,
+            words => Self::Other(words),
+        }
+    }
+}
+
+/// The volume's words for a snapshot with a hold.
+const HELD: &str = "the snapshot is held";
+
+pub fn busy_error(full: &str, why: SnapshotBusy) -> KeepError {
+    match why {
+        SnapshotBusy::Held => KeepError::busy(format!("the snapshot {full} is held")).action(format!(
+            "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
+            full.split('@').next().unwrap_or_default()
+        )),
+        SnapshotBusy::HasClones => has_clones(&format!("the snapshot {full}")),
+        SnapshotBusy::Sending => {
+            KeepError::busy(format!("the snapshot {full} is being sent")).action("wait for the end of it")
+        }
+        SnapshotBusy::Other(words) => {
+            KeepError::busy(format!("the snapshot {full} is busy: {words}")).action("try again")
+        }
+    }
+}
+
 pub fn snapshot_error(full: &str, error: &FsError) -> KeepError {
     match error {
         FsError::NotFound => unknown(full),
         FsError::Exists => {
             KeepError::exists(format!("there is a snapshot {full} already")).action("choose another name")
         }
-        FsError::Busy(why) if *why == SENDING => {
-            KeepError::busy(format!("the snapshot {full} is being sent")).action("wait for the end of it")
-        }
-        FsError::Busy(why) if *why == HAS_CLONES => has_clones(&format!("the snapshot {full}")),
-        FsError::Busy(_) => KeepError::busy(format!("the snapshot {full} is held")).action(format!(
-            "see why with: larder snap list {} --holds; end a hold with: larder snap release {full} REASON",
-            full.split('@').next().unwrap_or_default()
-        )),
+        FsError::Busy(words) => busy_error(full, SnapshotBusy::of(words)),
         FsError::Invalid(why) => KeepError::invalid((*why).to_owned()),
         other => translate::volume_error(format_args!("the snapshot {full}"), other),
     }

@@ -535,7 +535,9 @@ impl Store {
     pub async fn destroy(&self, name: &str) -> Result<(), KeepError> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         let is_it = |info: &&VolumeInfo| info.name == name;
-        infos.iter().filter(is_it).for_each(|info| self.passes.stop(info.id));
+        for info in infos.iter().filter(is_it) {
+            self.passes.stop(info.id).await;
+        }
         if let Err(error) = self.registry.destroy(name).await {
             infos.iter().filter(is_it).for_each(|info| self.go_on_sealing(info));
             return Err(self.failure(name, &error));
@@ -595,7 +597,7 @@ impl Store {
     /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
     /// reported; the pool closes all the same.
     pub async fn close(&self) -> Result<(), KeepError> {
-        self.passes.stop_all();
+        self.passes.stop_all().await;
         self.imports.stop().await;
         let pool = match &self.ground {
             Ground::Pool(pool) => pool,
@@ -627,13 +629,15 @@ impl Store {
         }
     }
 
-    /// Closes, and marks the pool as ready for another machine.
+    /// Closes, and marks the pool as ready for another machine. Where a volume cannot flush, the pool closes without the mark
+    /// (`storage.closing_order`).
     pub async fn export(&self) -> Result<(), KeepError> {
-        self.passes.stop_all();
+        self.passes.stop_all().await;
         self.imports.stop().await;
         let Some(pool) = self.disk_pool() else { return self.close().await };
-        let closed = self.registry.close().await;
-        closed.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
-        pool.export().await.map_err(|e| translate::pool_error(&e))
+        let volumes = self.registry.close().await;
+        let pool = if volumes.is_ok() { pool.export().await } else { pool.close().await };
+        volumes.map_err(|e| translate::volume_error(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.map_err(|e| translate::pool_error(&e))
     }
 }

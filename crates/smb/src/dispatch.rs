@@ -22,11 +22,11 @@ use crate::conn::related::RelatedContext;
 use crate::conn::state::Connection;
 use crate::files::AfterSend;
 use crate::handlers;
-use crate::handlers::response::{HandlerResponse, Outcome, Pending};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending, Refusal};
 use crate::ntstatus;
 use crate::state::ServerState;
 use multi_protocol::{handle_smb1_multi_protocol, is_smb1_negotiate};
-use preauth::{Preauth, drop_stale_auths, track_pending_auth};
+use preauth::Preauth;
 use reply::{ERROR_RESPONSE_ROOM, Reply, ReplyCtx, ReplyForm, finish_frame, fits, lock_credits, push_reply};
 use verify::{check_encryption, decrypt_frame, verify_request_signature};
 
@@ -422,7 +422,10 @@ async fn take_cancels(server: &Arc<ServerState>, conn: &Arc<Connection>, chain: 
             continue;
         }
         let received = chain.frame.slice(request.range.clone());
-        if dispatch_one(server, conn, &received, &received, chain.encrypted, 0).await.is_none() {
+        let ctx = ReplyCtx::new(conn, &request.header, chain.encrypted);
+        // A refusal is answered, and its credits granted, once: in its turn.
+        if check_origin(server, conn, &ctx, &received).await.is_ok() {
+            conn.pending.cancel(&ctx.hdr);
             chain.handled[index] = true;
         }
     }
@@ -494,16 +497,10 @@ async fn run_one(
     debug!("dispatch start");
     let hdr = &ctx.hdr;
     let reply = |resp: HandlerResponse| ctx.build(conn, resp, ReplyForm::Sync);
-    // An encrypted request is not signed; its decryption checked it.
-    if !ctx.encrypted
-        && let Err(refusal) = verify_request_signature(server, conn, &ctx, received).await
-    {
+    if let Err(refusal) = check_origin(server, conn, &ctx, received).await {
         let mut refused = HandlerResponse::err(refusal.status);
         refused.signing_key = refusal.key;
         return Some(Dispatched::Done(reply(refused)));
-    }
-    if let Err(status) = check_encryption(hdr, ctx.encrypted, ctx.tree.as_deref().ok()) {
-        return Some(Dispatched::Done(reply(HandlerResponse::err(status))));
     }
     // CANCEL is fire-and-forget - no response.
     if hdr.command == Command::Cancel {
@@ -515,9 +512,12 @@ async fn run_one(
         return Some(Dispatched::Done(reply(HandlerResponse::err(status))));
     }
 
-    let preauth = Preauth::begin(conn, hdr, received).await;
+    let preauth = Preauth::begin(conn, hdr, received);
     if hdr.command == Command::SessionSetup {
-        drop_stale_auths(conn, server.config.limits.handshake_timeout).await;
+        let dropped = conn.logons.drop_stale(server.config.limits.handshake_timeout);
+        if dropped > 0 {
+            debug!(dropped, "dropped logons that took too long");
+        }
     }
     let handled = handlers::dispatch_command(server, conn, (hdr, &ctx.tree), &body, ctx.encrypted, retained).await;
     let resp = match handled {
@@ -527,13 +527,27 @@ async fn run_one(
             return Some(Dispatched::Pending(pending, ctx));
         }
     };
-    if hdr.command == Command::SessionSetup {
-        track_pending_auth(conn, hdr, &resp);
+    if hdr.command == Command::SessionSetup && resp.status != ntstatus::STATUS_MORE_PROCESSING_REQUIRED {
+        conn.logons.end(hdr.session_id);
     }
     preauth.set_keys(conn, &resp);
     let mut response = reply(resp);
-    preauth.end(conn, hdr, &mut response).await;
+    preauth.end(conn, &mut response);
     Some(Dispatched::Done(response))
+}
+
+/// Whether a request comes from its session's client, and encrypted where it has to be.
+async fn check_origin(
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+    ctx: &ReplyCtx,
+    received: &[u8],
+) -> Result<(), Refusal> {
+    // An encrypted request is not signed; its decryption checked it.
+    if !ctx.encrypted {
+        verify_request_signature(server, conn, ctx, received).await?;
+    }
+    check_encryption(&ctx.hdr, ctx.encrypted, ctx.tree.as_deref().ok()).map_err(Refusal::unsigned)
 }
 
 /// Whether a body has the form of its command (MS-SMB2 3.3.5.2.6) and the request's CreditCharge covers it (3.3.5.2.5).

@@ -51,6 +51,12 @@ impl CreditWindow {
         true
     }
 
+    /// The credits that the client holds.
+    #[cfg(test)]
+    pub(crate) fn available(&self) -> u64 {
+        self.available
+    }
+
     /// Credits for one response, added to the window. Grants what the
     /// client asked for while it holds at most [`MAX_CREDITS`] and the
     /// window spans at most twice that, and at least one when the client

@@ -1,6 +1,6 @@
 //! The end of sessions and trees: each is made unreachable first, then its opens end.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::RwLock;
 
@@ -27,14 +27,6 @@ impl Connection {
         }
         end_opens(detach_session(&sess_arc).await, keep).await;
         true
-    }
-
-    /// Forgets a logon that has not come to its end, and whatever was kept for it. False where there is none.
-    pub async fn end_logon(&self, session_id: u64) -> bool {
-        let was_there = self.pending_auths.write().await.remove(&session_id).is_some();
-        self.session_preauth.write().await.remove(&session_id);
-        self.pending_auth_started.lock().unwrap_or_else(PoisonError::into_inner).remove(&session_id);
-        was_there
     }
 
     /// Takes no more requests of the session `session_id` here.
@@ -154,25 +146,4 @@ impl Connection {
 async fn detach_session(session: &Session) -> Vec<Arc<RwLock<Open>>> {
     let trees = session.trees.change().await.remove_all();
     trees.iter().flat_map(|(_, tree)| tree.close()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::proto::crypto::PreauthIntegrity;
-
-    #[tokio::test]
-    async fn nothing_stays_of_a_logon_that_its_client_ends() {
-        let conn = Connection::new(Uuid::nil(), 1 << 20, 1 << 20);
-        for id in 0..100 {
-            conn.session_preauth.write().await.insert(id, PreauthIntegrity::new());
-            conn.pending_auth_started.lock().unwrap().insert(id, Instant::now());
-            assert!(!conn.end_logon(id).await, "no exchange was under way");
-        }
-        assert!(conn.session_preauth.read().await.is_empty() && conn.pending_auth_started.lock().unwrap().is_empty());
-    }
 }

@@ -6,6 +6,7 @@ pub mod credits;
 mod ending;
 pub mod limits;
 pub mod listener;
+pub mod logons;
 pub(crate) mod negotiated;
 pub mod outbound;
 pub mod pending;

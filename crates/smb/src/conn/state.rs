@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::proto::auth::ntlm::{Identity, NtlmServer};
+use crate::proto::auth::ntlm::Identity;
 use crate::proto::crypto::{PreauthIntegrity, SessionCipher, SigningAlgo};
 use crate::proto::messages::FileId;
 use tokio::sync::RwLock;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::access_mask::Access;
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::conn::channels::{ChannelKeys, Channels};
+use crate::conn::logons::PendingLogons;
 use crate::conn::negotiated::Negotiation;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::PendingOps;
@@ -26,15 +27,6 @@ use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
 use crate::share::{Caller, ShareBindings};
-
-/// In-flight NTLM acceptor + a `is_raw_ntlmssp` flag (true = raw, false =
-/// SPNEGO-wrapped). The handler hands the second-round response back in the
-/// same form the client opened with.
-pub type PendingAuth = Arc<Mutex<(NtlmServer, bool)>>;
-
-/// Most NTLM exchanges one connection may have waiting for their final
-/// SESSION_SETUP round.
-pub const MAX_PENDING_AUTHS: usize = 16;
 
 /// A session's signing key, with the algorithm of its connection.
 #[derive(Clone, Copy)]
@@ -52,7 +44,7 @@ pub struct Connection {
     pub server_guid: Uuid,
     pub(crate) negotiated: Negotiation,
     /// Connection.PreauthIntegrityHashValue after NEGOTIATE. SMB 3.1.1
-    /// SESSION_SETUP exchanges fork this into `session_preauth`.
+    /// SESSION_SETUP exchanges fork this into `logons`.
     pub preauth: Mutex<PreauthIntegrity>,
     /// Max READ/WRITE sizes advertised in the NEGOTIATE response.
     pub max_read_size: u32,
@@ -69,16 +61,7 @@ pub struct Connection {
     /// no other.
     ended_sessions: Mutex<VecDeque<(u64, SigningKey)>>,
 
-    /// In-flight NTLM acceptors keyed by SessionId. They live outside
-    /// `Session` because a `Session` is created only when the final
-    /// SESSION_SETUP round succeeds; until then the acceptor lives here. The
-    /// `bool` records whether the client sent raw NTLMSSP (true) or
-    /// SPNEGO-wrapped (false) so the second-round response matches form.
-    pub pending_auths: RwLock<HashMap<u64, PendingAuth>>,
-
-    /// In-flight SMB 3.1.1 preauth state keyed by SessionId during
-    /// multi-leg SESSION_SETUP.
-    pub session_preauth: RwLock<HashMap<u64, PreauthIntegrity>>,
+    pub logons: PendingLogons,
 
     /// Set when the connection must close without sending a reply.
     disconnect: AtomicBool,
@@ -89,9 +72,6 @@ pub struct Connection {
     /// Connection.CommandSequenceWindow: the MessageIds the client may use. All requests share it, so it is locked twice a
     /// request, for a few instructions: when the frame takes its MessageIds and when the response grants others.
     pub credits: Mutex<crate::conn::credits::CreditWindow>,
-
-    /// When each SESSION_SETUP exchange in `pending_auths` started.
-    pub pending_auth_started: Mutex<HashMap<u64, std::time::Instant>>,
 
     /// Failed logons on this connection.
     pub logon_failures: AtomicU32,
@@ -127,12 +107,10 @@ impl Connection {
             sessions: Table::default(),
             channel_keys: ChannelKeys::default(),
             ended_sessions: Mutex::default(),
-            pending_auths: RwLock::new(HashMap::new()),
-            session_preauth: RwLock::new(HashMap::new()),
+            logons: PendingLogons::default(),
             disconnect: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             credits: Mutex::new(crate::conn::credits::CreditWindow::new()),
-            pending_auth_started: Mutex::new(HashMap::new()),
             logon_failures: AtomicU32::new(0),
             open_count: Arc::default(),
             peer_addr: None,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use tracing::{debug, error};
+use tracing::error;
 
 use super::reply::Reply;
 use crate::conn::state::{Connection, SessionKeys};
@@ -25,14 +25,14 @@ pub(super) enum Preauth {
 
 impl Preauth {
     /// Hashes the request.
-    pub(super) async fn begin(conn: &Arc<Connection>, hdr: &Smb2Header, received: &[u8]) -> Self {
+    pub(super) fn begin(conn: &Arc<Connection>, hdr: &Smb2Header, received: &[u8]) -> Self {
         match hdr.command {
             Command::Negotiate => {
                 of_connection(conn).update(received);
                 Self::Negotiate
             }
             Command::SessionSetup if conn.negotiated.dialect() == Some(Dialect::Smb311) => {
-                let mut hash = take_session_preauth(conn, hdr.session_id).await;
+                let mut hash = take_session_preauth(conn, hdr.session_id);
                 hash.update(received);
                 Self::Session(hash)
             }
@@ -61,7 +61,7 @@ impl Preauth {
     }
 
     /// Hashes the response, and keeps the hash of an exchange that goes on.
-    pub(super) async fn end(self, conn: &Connection, hdr: &Smb2Header, response: &mut Reply) {
+    pub(super) fn end(self, conn: &Connection, response: &mut Reply) {
         let hash = match self {
             Self::None => return,
             Self::Negotiate => {
@@ -71,7 +71,6 @@ impl Preauth {
             Self::Session(hash) => hash,
         };
         if read_u32(&response.bytes, 0x08) != ntstatus::STATUS_MORE_PROCESSING_REQUIRED {
-            conn.session_preauth.write().await.remove(&hdr.session_id);
             return;
         }
         // What is hashed is what the client sees, its signature included.
@@ -82,7 +81,7 @@ impl Preauth {
         }
         let mut hash = hash;
         hash.update(&response.bytes);
-        conn.session_preauth.write().await.insert(read_u64(&response.bytes, 0x28), hash);
+        conn.logons.keep_hash(read_u64(&response.bytes, 0x28), hash);
     }
 }
 
@@ -90,48 +89,8 @@ fn of_connection(conn: &Connection) -> MutexGuard<'_, PreauthIntegrity> {
     conn.preauth.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops SESSION_SETUP exchanges that started more than `timeout` ago, so
-/// abandoned ones do not use up the connection's pending slots.
-pub(super) async fn drop_stale_auths(conn: &Connection, timeout: std::time::Duration) {
-    let stale: Vec<u64> = {
-        let mut started = conn.pending_auth_started.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let stale = started.iter().filter(|(_, at)| at.elapsed() >= timeout).map(|(&id, _)| id).collect();
-        for id in &stale {
-            started.remove(id);
-        }
-        stale
-    };
-    if stale.is_empty() {
-        return;
-    }
-    debug!(count = stale.len(), "dropping unfinished SESSION_SETUP exchanges");
-    let mut pending = conn.pending_auths.write().await;
-    let mut preauth = conn.session_preauth.write().await;
-    for id in stale {
-        pending.remove(&id);
-        preauth.remove(&id);
-    }
-}
-
-/// Notes when a SESSION_SETUP exchange starts, and forgets it once it ends.
-pub(super) fn track_pending_auth(conn: &Connection, req_hdr: &Smb2Header, resp: &HandlerResponse) {
-    let mut started = conn.pending_auth_started.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if resp.status == ntstatus::STATUS_MORE_PROCESSING_REQUIRED {
-        let id = resp.override_session_id.unwrap_or(req_hdr.session_id);
-        started.entry(id).or_insert_with(std::time::Instant::now);
-    } else {
-        started.remove(&req_hdr.session_id);
-    }
-}
-
-async fn take_session_preauth(conn: &Arc<Connection>, session_id: u64) -> PreauthIntegrity {
-    if session_id != 0
-        && let Some(preauth) = conn.session_preauth.write().await.remove(&session_id)
-    {
-        return preauth;
-    }
-
-    conn.preauth.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+fn take_session_preauth(conn: &Connection, session_id: u64) -> PreauthIntegrity {
+    conn.logons.take_hash(session_id).unwrap_or_else(|| of_connection(conn).clone())
 }
 
 #[cfg(test)]
@@ -151,18 +110,18 @@ mod tests {
         preauth
     }
 
-    #[tokio::test]
-    async fn new_session_setup_preauth_starts_from_negotiate_base() {
+    #[test]
+    fn new_session_setup_preauth_starts_from_negotiate_base() {
         let conn = test_conn();
         let base = negotiated_preauth();
         *conn.preauth.lock().expect("preauth lock") = base.clone();
 
-        let mut first_session = take_session_preauth(&conn, 0).await;
+        let mut first_session = take_session_preauth(&conn, 0);
         first_session.update(b"session one request");
         first_session.update(b"session one response");
-        conn.session_preauth.write().await.insert(1, first_session);
+        conn.logons.keep_hash(1, first_session);
 
-        let mut second_session = take_session_preauth(&conn, 0).await;
+        let mut second_session = take_session_preauth(&conn, 0);
         second_session.update(b"session two request");
 
         let mut expected = base.clone();
@@ -177,18 +136,18 @@ mod tests {
         assert_ne!(second_session.snapshot(), polluted.snapshot());
     }
 
-    #[tokio::test]
-    async fn followup_session_setup_consumes_stored_session_preauth() {
+    #[test]
+    fn followup_session_setup_consumes_stored_session_preauth() {
         let conn = test_conn();
         let mut stored = negotiated_preauth();
         stored.update(b"session setup request");
         stored.update(b"session setup more-processing response");
         let expected = stored.snapshot();
-        conn.session_preauth.write().await.insert(7, stored);
+        conn.logons.keep_hash(7, stored);
 
-        let got = take_session_preauth(&conn, 7).await;
+        let got = take_session_preauth(&conn, 7);
 
         assert_eq!(got.snapshot(), expected);
-        assert!(!conn.session_preauth.read().await.contains_key(&7));
+        assert!(conn.logons.take_hash(7).is_none());
     }
 }

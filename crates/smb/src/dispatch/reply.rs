@@ -8,9 +8,8 @@ use tracing::{error, warn};
 use crate::conn::credits::CreditWindow;
 use crate::conn::state::{Connection, Session, SigningKey, TreeConnect};
 use crate::files::AfterSend;
-use crate::handlers;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::tree_of;
+use crate::handlers::shared::{RequestTree, tree_of};
 use crate::ntstatus;
 use crate::proto::crypto::{SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
 use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
@@ -33,6 +32,8 @@ pub(super) struct Reply {
     pub(super) cipher: Option<(u64, Arc<SessionCipher>)>,
     pub(super) after_send: Vec<AfterSend>,
     pub(super) form: ReplyForm,
+    /// The tree that a CREATE came on: the open it made is closed there when its response does not fit.
+    created_on: Option<Arc<TreeConnect>>,
 }
 
 impl Reply {
@@ -59,7 +60,7 @@ pub(crate) struct ReplyCtx {
     pub(super) hdr: Smb2Header,
     pub(super) session: Option<Arc<Session>>,
     /// The request's tree, or the status without one. Found once for the request.
-    pub(super) tree: Result<Arc<TreeConnect>, u32>,
+    pub(super) tree: RequestTree,
     /// The session's key on this connection.
     pub(super) key: Option<SigningKey>,
     pub(super) cipher: Option<Arc<SessionCipher>>,
@@ -108,6 +109,7 @@ impl ReplyCtx {
             cipher: self.cipher.clone().map(|c| (self.hdr.session_id, c)),
             after_send,
             form,
+            created_on: self.tree.as_ref().ok().filter(|_| self.hdr.command == Command::Create).cloned(),
         }
     }
 }
@@ -136,9 +138,9 @@ pub(super) async fn push_reply(
         warn!(len = reply.len(), "response does not fit in one frame");
         if req_hdr.command == Command::Create
             && read_u32(&reply.bytes, 0x08) == ntstatus::STATUS_SUCCESS
-            && let Some(file_id) = created_file_id(&reply.bytes)
+            && let (Some(tree), Some(file_id)) = (&reply.created_on, created_file_id(&reply.bytes))
         {
-            discard_open(conn, req_hdr, file_id).await;
+            discard_open(tree, file_id).await;
         }
         drop(std::mem::take(&mut reply.after_send));
         let mut error = HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
@@ -161,11 +163,8 @@ fn created_file_id(response: &[u8]) -> Option<FileId> {
     Some(FileId::new(read_u64(bytes, 0), read_u64(bytes, 8)))
 }
 
-/// Closes the open or pipe `file_id` that the CREATE `req_hdr` made.
-async fn discard_open(conn: &Arc<Connection>, req_hdr: &Smb2Header, file_id: FileId) {
-    let Ok(tree) = handlers::shared::lookup_session_tree(conn, req_hdr) else {
-        return;
-    };
+/// Closes the open or pipe `file_id` that a CREATE made on `tree`.
+async fn discard_open(tree: &TreeConnect, file_id: FileId) {
     match tree.remove_file(file_id) {
         Some(open) => drop(crate::files::close_open(&open, false).await),
         None => drop(tree.remove_pipe(file_id)),
@@ -260,10 +259,9 @@ pub(super) const fn align_8(n: usize) -> usize {
     (n + 7) & !7
 }
 
-/// The session keys a response is encrypted with (MS-SMB2 3.3.4.1.4): any
-/// reply to an encrypted request; on an encrypted session, every reply but
-/// NEGOTIATE and SESSION_SETUP; on a tree of an encrypted share, every
-/// reply but those and TREE_CONNECT.
+/// The session keys a response is encrypted with (MS-SMB2 3.3.4.1.4), if its session has any. Every response to an
+/// encrypted request is encrypted. Of the others, those on a tree of an encrypted share are, except for NEGOTIATE,
+/// SESSION_SETUP and TREE_CONNECT. No session is encrypted as a whole: encryption is a property of the share.
 fn response_cipher(
     hdr: &Smb2Header,
     encrypted: bool,

@@ -18,19 +18,24 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
 use crate::files::{Answer, WatchReg};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::ntstatus;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
+pub async fn handle(
+    conn: &Arc<Connection>,
+    (hdr, tree): (&Smb2Header, &RequestTree),
+    body: &[u8],
+    retained: usize,
+) -> Outcome {
     let done = |status| Outcome::Done(HandlerResponse::err(status));
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(status) => return done(status),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return done(*status),
     };
     let Ok(req) = ChangeNotifyRequest::parse(body) else {
         return done(ntstatus::STATUS_INVALID_PARAMETER);
     };
-    let Some(open_arc) = lookup_open(&tree, req.file_id) else {
+    let Some(open_arc) = lookup_open(tree, req.file_id) else {
         return done(ntstatus::STATUS_FILE_CLOSED);
     };
     if req.output_buffer_length > conn.max_read_size {

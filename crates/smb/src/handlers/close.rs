@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
 use crate::proto::messages::{CloseRequest, CloseResponse, FileId};
 
 use crate::conn::pending::Stop;
 use crate::conn::state::Connection;
 use crate::files::{WatchReg, close_open};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::lookup_session_tree;
+use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
     let req = match CloseRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match tree_arc.remove_file(req.file_id) {
+    let open_arc = match tree.remove_file(req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };

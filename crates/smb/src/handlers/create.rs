@@ -15,6 +15,7 @@ use crate::handlers::create_contexts::DurableAsk;
 use crate::handlers::reconnect;
 use crate::handlers::replay::{self, Replay};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
+use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::state::ServerState;
@@ -26,11 +27,11 @@ pub(crate) use request::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
 pub async fn handle(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &RequestTree),
     body: &[u8],
     retained: usize,
 ) -> Outcome {
-    let args = match CreateArgs::parse(conn, hdr, body) {
+    let args = match CreateArgs::parse(conn, (hdr, tree), body) {
         Ok(Request::Open(args)) => args,
         Ok(Request::Reconnect(r)) => {
             return reconnect::handle(server, conn, hdr, r, retained).await;
@@ -47,6 +48,7 @@ pub async fn handle(
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
         let replay = Replay {
+            tree: &args.tree,
             create_guid: request.create_guid,
             path: &args.path,
             owner: args.owner.as_deref(),
@@ -62,7 +64,7 @@ pub async fn handle(
     {
         match server.replays.begin(args.client, request.create_guid) {
             Ok(first) => begun = Some(first),
-            Err(place) => return replay::again(conn, hdr, &place, &args).await,
+            Err(place) => return replay::again(hdr, &place, &args).await,
         }
     }
     let (wait, stage) = match attempt(server, conn, hdr, &args, &mut begun, Stage::Start).await {
@@ -222,7 +224,8 @@ mod tests {
         ));
         let session = Session::new(Identity::Anonymous, [0; 16], false);
         let tree = TreeConnect::new(1, Arc::clone(&share), Access::ReadWrite);
-        session.trees.change().await.insert(1, Arc::new(tree));
+        let tree = Arc::new(tree);
+        session.trees.change().await.insert(1, Arc::clone(&tree));
         conn.sessions.change().await.insert(1, Arc::new(session));
 
         let hdr =
@@ -232,7 +235,7 @@ mod tests {
             let state = Arc::clone(&state);
             let conn = Arc::clone(&conn);
             async move {
-                match handle(&state, &conn, &hdr, &body, 0).await {
+                match handle(&state, &conn, (&hdr, &Ok(tree)), &body, 0).await {
                     Outcome::Done(response) => response.status,
                     Outcome::Pending(_) => panic!("the CREATE waits"),
                 }

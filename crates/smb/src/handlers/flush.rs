@@ -8,20 +8,20 @@ use crate::proto::messages::{FileId, FlushRequest};
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree, note_channel};
+use crate::handlers::shared::{RequestTree, lookup_open, note_channel};
 use crate::ntstatus;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
     let req = match FlushRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
     let fid = FileId::new(req.file_id_persistent, req.file_id_volatile);
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match lookup_open(&tree_arc, fid) {
+    let open_arc = match lookup_open(tree, fid) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };

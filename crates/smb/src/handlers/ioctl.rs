@@ -14,7 +14,7 @@ use crate::conn::state::{Connection, Open};
 use crate::handlers::interfaces;
 use crate::handlers::negotiate::{select_dialect, server_capabilities, server_security_mode};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, begin_change, lookup_open};
 use crate::handlers::{copychunk, snapshots, sparse};
 use crate::ntstatus;
 use crate::state::ServerState;
@@ -42,12 +42,12 @@ const RESPONSE_BUFFER_OFFSET: u32 = 0x70;
 pub async fn handle(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &RequestTree),
     body: &[u8],
 ) -> HandlerResponse {
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(status) => return HandlerResponse::err(status),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
     let req = match IoctlRequest::parse(body) {
         Ok(r) => r,
@@ -64,7 +64,7 @@ pub async fn handle(
         }
         None
     } else {
-        match lookup_open(&tree, req.file_id) {
+        match lookup_open(tree, req.file_id) {
             Some(open) => Some(open),
             None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
         }
@@ -329,6 +329,11 @@ mod tests {
         (server, conn)
     }
 
+    async fn ioctl(server: &Arc<ServerState>, conn: &Arc<Connection>, body: &[u8]) -> HandlerResponse {
+        let tree = conn.sessions.get(7).and_then(|session| session.trees.get(1)).ok_or(0);
+        handle(server, conn, (&header(), &tree), body).await
+    }
+
     fn header() -> Smb2Header {
         Smb2Header {
             credit_charge: 1,
@@ -385,14 +390,14 @@ mod tests {
         for (caps, guid, mode, dialects, max) in cases {
             let (server, conn) = connection(Dialect::Smb302).await;
             let body = validate_body(caps, guid, mode, dialects, max);
-            let resp = handle(&server, &conn, &header(), &body).await;
+            let resp = ioctl(&server, &conn, &body).await;
             assert_ne!(resp.status, ntstatus::STATUS_SUCCESS);
             assert!(conn.disconnect_requested(), "{caps:x} {mode} {dialects:?}");
         }
 
         let (server, conn) = connection(Dialect::Smb302).await;
         let body = validate_body(0x44, GUID, 0x0001, &DIALECTS, 24);
-        let resp = handle(&server, &conn, &header(), &body).await;
+        let resp = ioctl(&server, &conn, &body).await;
         assert_eq!(resp.status, ntstatus::STATUS_SUCCESS);
         assert!(!conn.disconnect_requested());
     }
@@ -402,7 +407,7 @@ mod tests {
         let dialects = [0x0300, 0x0302, 0x0311];
         let (server, conn) = offered(Dialect::Smb311, &dialects).await;
         let body = validate_body(0x44, GUID, 0x0001, &dialects, 24);
-        handle(&server, &conn, &header(), &body).await;
+        ioctl(&server, &conn, &body).await;
         assert!(conn.disconnect_requested());
     }
 }

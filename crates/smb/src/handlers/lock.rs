@@ -13,10 +13,10 @@ use tracing::warn;
 use crate::backend::Handle;
 use crate::conn::limits::MAX_LOCKS_PER_OPEN;
 use crate::conn::pending::{Stop, stopped};
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, TreeConnect};
 use crate::files::{FileRef, LockSequences, bytes_of};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::{has_channels, lookup_open, lookup_session_tree, note_channel};
+use crate::handlers::shared::{RequestTree, has_channels, lookup_open, note_channel, still_connected};
 use crate::ntstatus;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{LockElement, LockRequest};
@@ -26,12 +26,21 @@ const EXCLUSIVE: u32 = LockElement::FLAG_EXCLUSIVE_LOCK;
 const UNLOCK: u32 = LockElement::FLAG_UNLOCK;
 const FAIL_IMMEDIATELY: u32 = LockElement::FLAG_FAIL_IMMEDIATELY;
 
-pub(super) async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
+pub(super) async fn handle(
+    conn: &Arc<Connection>,
+    (hdr, tree): (&Smb2Header, &RequestTree),
+    body: &[u8],
+    retained: usize,
+) -> Outcome {
     let req = match LockRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return done(Err(ntstatus::STATUS_INVALID_PARAMETER)),
     };
-    let wait = match attempt(conn, hdr, &req).await {
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return done(Err(*status)),
+    };
+    let wait = match attempt(conn, hdr, tree, &req).await {
         Attempt::Done(result) => return done(result),
         Attempt::Wait(wait) => wait,
     };
@@ -41,7 +50,7 @@ pub(super) async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]
         warn!("too many waiting requests on the connection");
         return done(Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
     };
-    let (conn, hdr) = (Arc::clone(conn), *hdr);
+    let (conn, hdr, tree) = (Arc::clone(conn), *hdr, Arc::clone(tree));
     let work = async move {
         let mut wait = wait;
         loop {
@@ -54,7 +63,7 @@ pub(super) async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]
                 })),
                 () = wait.changed() => {}
             }
-            match attempt(&conn, &hdr, &req).await {
+            match attempt(&conn, &hdr, &tree, &req).await {
                 // The file changed because the open, its tree or its session went, and the stop is yet to come.
                 Attempt::Done(Err(
                     ntstatus::STATUS_FILE_CLOSED
@@ -106,13 +115,12 @@ impl Changes {
     }
 }
 
-async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) -> Attempt {
+async fn attempt(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect>, req: &LockRequest) -> Attempt {
     let fail = |status| Attempt::Done(Err(status));
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return fail(s),
-    };
-    let Some(open_arc) = lookup_open(&tree_arc, req.file_id) else {
+    if let Err(status) = still_connected(conn, hdr, tree) {
+        return fail(status);
+    }
+    let Some(open_arc) = lookup_open(tree, req.file_id) else {
         return fail(ntstatus::STATUS_FILE_CLOSED);
     };
     let Some(first) = req.locks.first() else {

@@ -20,7 +20,7 @@ pub async fn handle(
     }
     // MS-SMB2 3.3.5.6: the session must exist; one still logging on counts.
     // Its durable opens are kept for the client.
-    let was_logging_on = conn.end_logon(hdr.session_id).await;
+    let was_logging_on = conn.logons.end(hdr.session_id);
     let was_there = conn.close_session(hdr.session_id, Some(&server.durable)).await;
     if !was_logging_on && !was_there {
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);

@@ -10,8 +10,9 @@ use bytes::Bytes;
 
 use crate::proto::header::{Command, Smb2Header};
 
-use crate::conn::state::{Connection, TreeConnect};
+use crate::conn::state::Connection;
 use crate::handlers::response::{HandlerResponse, Outcome};
+use crate::handlers::shared::RequestTree;
 use crate::ntstatus;
 use crate::state::ServerState;
 
@@ -53,7 +54,7 @@ mod write;
 pub(crate) async fn dispatch_command(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    (hdr, tree): (&Smb2Header, &Result<Arc<TreeConnect>, u32>),
+    (hdr, tree): (&Smb2Header, &RequestTree),
     body: &Bytes,
     encrypted: bool,
     retained: usize,
@@ -65,27 +66,65 @@ pub(crate) async fn dispatch_command(
         return outcome;
     }
     let response = match hdr.command {
-        Command::Create => return create::handle(server, conn, hdr, body, retained).await,
-        Command::SetInfo => return set_info::handle(conn, hdr, body, retained).await,
+        Command::Create => return create::handle(server, conn, (hdr, tree), body, retained).await,
+        Command::SetInfo => return set_info::handle(conn, (hdr, tree), body, retained).await,
         Command::ChangeNotify => {
-            return change_notify::handle(conn, hdr, body, retained).await;
+            return change_notify::handle(conn, (hdr, tree), body, retained).await;
         }
-        Command::Lock => return lock::handle(conn, hdr, body, retained).await,
+        Command::Lock => return lock::handle(conn, (hdr, tree), body, retained).await,
         Command::Negotiate => negotiate::handle(server, conn, hdr, body).await,
         Command::SessionSetup => session_setup::handle(server, conn, hdr, body).await,
         Command::Logoff => logoff::handle(server, conn, hdr, body).await,
         Command::TreeConnect => tree_connect::handle(server, conn, hdr, body, encrypted).await,
         Command::TreeDisconnect => tree_disconnect::handle(conn, hdr, body).await,
-        Command::Close => close::handle(conn, hdr, body).await,
-        Command::Flush => flush::handle(conn, hdr, body).await,
+        Command::Close => close::handle(conn, tree, body).await,
+        Command::Flush => flush::handle(conn, hdr, tree, body).await,
         Command::Read => read::handle(conn, hdr, tree, body).await,
         Command::Write => write::handle(conn, hdr, tree, body).await,
-        Command::Ioctl => ioctl::handle(server, conn, hdr, body).await,
+        Command::Ioctl => ioctl::handle(server, conn, (hdr, tree), body).await,
         Command::Echo => echo::handle(conn, hdr, body).await,
-        Command::QueryDirectory => query_directory::handle(conn, hdr, body).await,
-        Command::QueryInfo => query_info::handle(conn, hdr, body).await,
-        Command::OplockBreak => oplock_break::handle(server, conn, hdr, body).await,
+        Command::QueryDirectory => query_directory::handle(conn, tree, body).await,
+        Command::QueryInfo => query_info::handle(conn, hdr, tree, body).await,
+        Command::OplockBreak => oplock_break::handle(server, conn, tree, body).await,
         Command::Cancel => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
     Outcome::Done(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::header::HeaderTail;
+    use crate::proto::messages::{CloseRequest, FileId, FlushRequest};
+    use crate::tests::memfs::MemFsBackend;
+    use crate::tests::peer::Peer;
+    use crate::{Share, SmbServer};
+
+    /// The check of a request's tree and its use see the same tree, also if another channel connects one in between.
+    #[tokio::test]
+    async fn handlers_use_the_tree_that_was_checked() {
+        let share = Share::new("home", MemFsBackend::new()).public();
+        let server = SmbServer::builder().listen("127.0.0.1:0".parse().unwrap()).share(share).build().expect("build");
+        let state = server.state();
+        let peer = Peer::new(&state, true).await;
+        let file_id = FileId::new(1, 1);
+        let (mut close, mut flush) = (Vec::new(), Vec::new());
+        CloseRequest { structure_size: 24, flags: 0, reserved: 0, file_id }.write_to(&mut close).expect("close");
+        FlushRequest { structure_size: 24, reserved1: 0, reserved2: 0, file_id_persistent: 1, file_id_volatile: 1 }
+            .write_to(&mut flush)
+            .expect("flush");
+        for (command, body) in [
+            (Command::Close, close),
+            (Command::Flush, flush),
+            (Command::Ioctl, Vec::new()),
+            (Command::ChangeNotify, Vec::new()),
+            (Command::OplockBreak, Vec::new()),
+        ] {
+            let hdr = Smb2Header { command, tail: HeaderTail::sync(1), session_id: 1, ..Smb2Header::default() };
+            let checked = Err(ntstatus::STATUS_NETWORK_NAME_DELETED);
+            let outcome = dispatch_command(&state, &peer.conn, (&hdr, &checked), &body.into(), false, 0).await;
+            let Outcome::Done(response) = outcome else { panic!("{command:?} waits") };
+            assert_eq!(response.status, ntstatus::STATUS_NETWORK_NAME_DELETED, "{command:?}");
+        }
+    }
 }

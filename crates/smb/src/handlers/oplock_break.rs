@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
 use crate::proto::messages::OplockBreakAck;
 use crate::proto::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
 
 use crate::conn::state::Connection;
 use crate::files::{LeaseId, Notices};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::ntstatus;
 use crate::state::ServerState;
 
@@ -22,12 +21,12 @@ const LEASE_ACK_SIZE: u16 = 36;
 pub async fn handle(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    tree: &RequestTree,
     body: &[u8],
 ) -> HandlerResponse {
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(status) => return HandlerResponse::err(status),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
     let structure_size = body.get(..2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     let dialect = conn.negotiated.dialect();
@@ -67,7 +66,7 @@ pub async fn handle(
             let Ok(ack) = OplockBreakAck::parse(body) else {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
             };
-            let Some(open) = lookup_open(&tree, ack.file_id) else {
+            let Some(open) = lookup_open(tree, ack.file_id) else {
                 return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
             };
             let open = open.read().await;

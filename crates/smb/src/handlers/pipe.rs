@@ -14,7 +14,7 @@ use crate::conn::state::{Connection, TreeConnect};
 use crate::files::OpenSlot;
 use crate::handlers::create_contexts::FILE_OPENED;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::{channel_is_valid, lookup_session, lookup_session_tree};
+use crate::handlers::shared::{channel_is_valid, lookup_session, still_connected};
 use crate::handlers::{ioctl, query_info};
 use crate::info_class::FILE_STANDARD_INFORMATION;
 use crate::ntstatus;
@@ -77,7 +77,7 @@ pub(crate) async fn route(
         Command::Read => {
             let req = ReadRequest::parse(body).ok()?;
             let pipe = tree.pipe(req.file_id)?;
-            return Some(read(conn, hdr, pipe, &req, retained).await);
+            return Some(read(conn, (hdr, tree), pipe, &req, retained).await);
         }
         Command::Write => {
             let req = WriteRequest::parse(body).ok()?;
@@ -92,7 +92,7 @@ pub(crate) async fn route(
                 pipe_wait(conn, &req, body).await
             } else {
                 let pipe = tree.pipe(req.file_id)?;
-                return Some(fsctl(server, conn, hdr, pipe, &req, body, retained).await);
+                return Some(fsctl(server, conn, (hdr, tree), pipe, &req, body, retained).await);
             }
         }
         Command::QueryInfo => {
@@ -218,7 +218,7 @@ async fn create(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect
 /// READ on an empty pipe waits for a reply.
 async fn read(
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &Arc<TreeConnect>),
     pipe: Arc<Pipe>,
     req: &ReadRequest,
     retained: usize,
@@ -245,7 +245,7 @@ async fn read(
     match pipe.read(len).await {
         Read::Data { bytes, more } => Outcome::Done(answer(bytes, more)),
         Read::Disconnected => fail(ntstatus::STATUS_PIPE_DISCONNECTED),
-        Read::Empty => wait(conn, hdr, pipe, len, retained, answer),
+        Read::Empty => wait(conn, (hdr, tree), pipe, len, retained, answer),
     }
 }
 
@@ -281,7 +281,7 @@ fn overflowing(mut response: HandlerResponse, more: bool) -> HandlerResponse {
 /// the status a new request would get.
 fn wait(
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &Arc<TreeConnect>),
     pipe: Arc<Pipe>,
     len: usize,
     retained: usize,
@@ -291,11 +291,11 @@ fn wait(
         warn!("too many waiting requests on the connection");
         return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
     };
-    let (conn, hdr) = (Arc::clone(conn), *hdr);
+    let (conn, hdr, tree) = (Arc::clone(conn), *hdr, Arc::clone(tree));
     let work = async move {
         // A stop sent before the request was registered is missed; the
         // pipe, tree or session it was about is gone by now.
-        if let Err(status) = still_open(&conn, &hdr, pipe.file_id).await {
+        if let Err(status) = still_open(&conn, &hdr, &tree, pipe.file_id).await {
             return HandlerResponse::err(status);
         }
         let read = pipe.read_waiting(len);
@@ -307,7 +307,7 @@ fn wait(
                     if why == Stop::Cancelled {
                         return HandlerResponse::err(ntstatus::STATUS_CANCELLED);
                     }
-                    if let Err(status) = still_open(&conn, &hdr, pipe.file_id).await {
+                    if let Err(status) = still_open(&conn, &hdr, &tree, pipe.file_id).await {
                         return HandlerResponse::err(status);
                     }
                 }
@@ -326,8 +326,13 @@ fn wait(
 /// Whether the pipe `file_id` is still open on the session and tree of
 /// `hdr`: STATUS_PIPE_BROKEN once it is closed, or the status a new
 /// request on the session or tree would fail with.
-async fn still_open(conn: &Arc<Connection>, hdr: &Smb2Header, file_id: FileId) -> Result<(), u32> {
-    let tree = lookup_session_tree(conn, hdr)?;
+async fn still_open(
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    tree: &Arc<TreeConnect>,
+    file_id: FileId,
+) -> Result<(), u32> {
+    still_connected(conn, hdr, tree)?;
     if tree.pipe(file_id).is_none() {
         return Err(ntstatus::STATUS_PIPE_BROKEN);
     }
@@ -375,7 +380,7 @@ async fn write(
 async fn fsctl(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
-    hdr: &Smb2Header,
+    (hdr, tree): (&Smb2Header, &Arc<TreeConnect>),
     pipe: Arc<Pipe>,
     req: &IoctlRequest,
     body: &[u8],
@@ -399,7 +404,7 @@ async fn fsctl(
     let len = req.max_output_response as usize;
     match pipe.transceive(server, input, len).await {
         Ok(Read::Data { bytes, more }) => Outcome::Done(answer(bytes, more)),
-        Ok(Read::Empty) => wait(conn, hdr, pipe, len, retained, answer),
+        Ok(Read::Empty) => wait(conn, (hdr, tree), pipe, len, retained, answer),
         Ok(Read::Disconnected) => fail(ntstatus::STATUS_PIPE_DISCONNECTED),
         Err(status) => fail(status),
     }

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
 use crate::proto::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenOptions, ShareBackend};
 use crate::conn::state::{Connection, DirCursor, Open};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
 use crate::ntstatus;
 use crate::path::is_valid_pattern;
@@ -29,21 +28,21 @@ const PAGE_ENTRIES_MAX: usize = 1024;
 /// Of 16 characters, until a listing has shown its own.
 const USUAL_NAME_BYTES: usize = 32;
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
     let req = match QueryDirectoryRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     };
 
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id) {
+    let open_arc = match lookup_open(tree, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
-    let backend = Arc::clone(&tree_arc.backend);
+    let backend = Arc::clone(&tree.backend);
 
     let mut open = open_arc.write().await;
     if !open.is_directory {

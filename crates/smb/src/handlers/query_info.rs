@@ -12,7 +12,7 @@ use crate::conn::state::{Connection, Open};
 use crate::error::SmbError;
 use crate::handlers::extended;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{lookup_open, lookup_session_tree, note_channel};
+use crate::handlers::shared::{RequestTree, lookup_open, note_channel};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::security::Parts;
@@ -44,7 +44,7 @@ enum Overflow {
     WholeEntries,
 }
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
     let req = match QueryInfoRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
@@ -54,11 +54,11 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         None => return HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS),
     };
 
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return HandlerResponse::err(s),
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(status) => return HandlerResponse::err(*status),
     };
-    let open_arc = match lookup_open(&tree_arc, req.file_id) {
+    let open_arc = match lookup_open(tree, req.file_id) {
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
@@ -78,10 +78,7 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Ha
         }
         InfoType::File => query_file(&open, req.file_information_class, cap).await,
         InfoType::FileSystem => {
-            let (share, backend) = {
-                let tree = &tree_arc;
-                (Arc::clone(&tree.share), Arc::clone(&tree.backend))
-            };
+            let (share, backend) = (Arc::clone(&tree.share), Arc::clone(&tree.backend));
             query_filesystem(&open, &share, backend.as_ref(), req.file_information_class, cap).await
         }
         InfoType::Security => {

@@ -7,17 +7,12 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{ReadRequest, ReadResponse};
 
 use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
-use crate::conn::state::{Connection, TreeConnect};
+use crate::conn::state::Connection;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{channel_is_valid, lookup_open, note_channel};
+use crate::handlers::shared::{RequestTree, channel_is_valid, lookup_open, note_channel};
 use crate::ntstatus;
 
-pub async fn handle(
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    tree: &Result<Arc<TreeConnect>, u32>,
-    body: &[u8],
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
     let req = match ReadRequest::parse(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

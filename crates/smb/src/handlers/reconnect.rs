@@ -19,7 +19,7 @@ use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
 use crate::handlers::create_contexts::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::lookup_session_tree;
+use crate::handlers::shared::still_connected;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
@@ -38,6 +38,8 @@ const NOTICE_WAIT: Duration = Duration::from_millis(500);
 
 /// A request to reconnect a durable open.
 pub(super) struct Reconnect {
+    /// The tree that the request came on.
+    pub tree: Arc<TreeConnect>,
     /// The FileId the request names.
     pub file_id: FileId,
     /// The CreateGuid of a DH2C; `None` for a DHnC.
@@ -124,11 +126,10 @@ async fn attempt(
     hdr: &Smb2Header,
     r: &Reconnect,
 ) -> Result<HandlerResponse, Unclaimed> {
-    let tree_arc = lookup_session_tree(conn, hdr).map_err(Unclaimed::Status)?;
-    let (share, backend, access, volatile) = {
-        let tree = &tree_arc;
-        (Arc::clone(&tree.share), Arc::clone(&tree.backend), tree.granted_access, tree.alloc_volatile())
-    };
+    let tree = &r.tree;
+    still_connected(conn, hdr, tree).map_err(Unclaimed::Status)?;
+    let (share, backend) = (Arc::clone(&tree.share), Arc::clone(&tree.backend));
+    let (access, volatile) = (tree.granted_access, tree.alloc_volatile());
     let file = match &r.name {
         Some(name) => backend.locate(name).await.ok().and_then(|located| located.file),
         None => None,
@@ -144,7 +145,7 @@ async fn attempt(
         file,
     };
     let open = server.durable.claim(id, &claim)?;
-    let tree = Tree { arc: &tree_arc, share: &share, access, session_id: hdr.session_id, since };
+    let tree = Tree { arc: tree, share: &share, access, session_id: hdr.session_id, since };
     take_back(server, conn, &tree, r, open, FileId::new(id, volatile)).await.map_err(Unclaimed::Status)
 }
 

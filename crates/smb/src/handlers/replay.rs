@@ -8,13 +8,12 @@ use std::sync::Arc;
 use tokio::sync::RwLock;
 use tracing::debug;
 
-use crate::conn::state::{Connection, Open};
+use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{FileRef, LeaseRequest, Place, Replayable};
 use crate::handlers::create::CreateArgs;
 use crate::handlers::create_contexts::{ContextQueries, caching_response, durable_v2_response, encode_response};
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::response::{HandlerResponse, Outcome};
-use crate::handlers::shared::lookup_session_tree;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
@@ -24,6 +23,8 @@ use crate::state::ServerState;
 
 /// A CREATE that names an open by its CreateGuid.
 pub(super) struct Replay<'a> {
+    /// The tree that the request came on.
+    pub tree: &'a Arc<TreeConnect>,
     pub create_guid: [u8; 16],
     pub path: &'a SmbPath,
     /// The configured name of the session's user; `None` for anonymous.
@@ -52,11 +53,7 @@ pub(super) async fn handle(
     if replay.owner != Some(found.owner.as_str()) || asked != found.lease {
         return fail(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(tree) => tree,
-        Err(status) => return fail(status),
-    };
-    let open = tree.files().into_iter().find_map(|(id, open)| (id.persistent == found.id).then_some(open));
+    let open = replay.tree.files().into_iter().find_map(|(id, open)| (id.persistent == found.id).then_some(open));
     let durable = durable_v2_response(found.timeout);
     if let Some(open) = open {
         debug!(id = found.id, "CREATE replayed");
@@ -67,6 +64,7 @@ pub(super) async fn handle(
         return fail(ntstatus::STATUS_FILE_NOT_AVAILABLE);
     }
     let reconnect = Reconnect {
+        tree: Arc::clone(replay.tree),
         file_id: FileId::new(found.id, 0),
         create_guid: Some(replay.create_guid),
         name: Some(replay.path.clone()),
@@ -81,12 +79,7 @@ pub(super) async fn handle(
 
 /// Answers a CREATE whose CreateGuid another of the client's has, which made
 /// no durable open or is still at it.
-pub(super) async fn again(
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    place: &Place<RwLock<Open>>,
-    args: &CreateArgs,
-) -> Outcome {
+pub(super) async fn again(hdr: &Smb2Header, place: &Place<RwLock<Open>>, args: &CreateArgs) -> Outcome {
     let fail = |status| Outcome::Done(HandlerResponse::err(status));
     if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
         return fail(ntstatus::STATUS_DUPLICATE_OBJECTID);
@@ -95,12 +88,8 @@ pub(super) async fn again(
         Place::UnderWay => None,
         Place::Made(open) => open.upgrade(),
     };
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(tree) => tree,
-        Err(status) => return fail(status),
-    };
     let is_made = |open: &Arc<RwLock<Open>>| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, open));
-    let open = tree.files().into_iter().map(|(_, open)| open).find(is_made);
+    let open = args.tree.files().into_iter().map(|(_, open)| open).find(is_made);
     // It is not there yet, or in another session.
     let Some(open) = open else { return fail(ntstatus::STATUS_FILE_NOT_AVAILABLE) };
     let held = open.read().await.file.as_ref().and_then(FileRef::granted).map(|granted| granted.id);
@@ -109,6 +98,7 @@ pub(super) async fn again(
         return fail(ntstatus::STATUS_ACCESS_DENIED);
     }
     let replay = Replay {
+        tree: &args.tree,
         create_guid: [0; 16],
         path: &args.path,
         owner: args.owner.as_deref(),

@@ -20,7 +20,8 @@ use tracing::{debug, info, warn};
 use crate::admission::Admission;
 
 use crate::conn::channels::Binding;
-use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SessionKeys, SigningKey};
+use crate::conn::logons::Acceptor;
+use crate::conn::state::{Connection, Session, SessionKeys, SigningKey};
 use crate::handlers::response::{HandlerResponse, Refusal};
 use crate::ntstatus;
 use crate::state::ServerState;
@@ -140,7 +141,7 @@ pub async fn handle(
     // A first token for a known session starts over: reauthentication of
     // an established session (MS-SMB2 3.3.5.5.2), or a restart of one in
     // progress.
-    let known = conn.sessions.contains(sid) || conn.pending_auths.write().await.remove(&sid).is_some();
+    let known = conn.sessions.contains(sid) || conn.logons.take(sid).is_some();
     match binding {
         // The client believes no answer without the session's signature.
         Some(binding) => {
@@ -166,7 +167,7 @@ pub(crate) async fn admit_unknown(
     let deleted = Refusal::unsigned(ntstatus::STATUS_USER_SESSION_DELETED);
     let binds = SessionSetupRequest::parse(&request[SMB2_HEADER_LEN..])
         .is_ok_and(|req| req.flags & SessionSetupRequest::FLAG_BINDING != 0);
-    if !binds && conn.pending_auths.read().await.contains_key(&hdr.session_id) {
+    if !binds && conn.logons.is_waiting(hdr.session_id) {
         return Ok(());
     }
     let Some((other, Binding { session, key })) = find_session(server, hdr.session_id).await else {
@@ -237,8 +238,7 @@ async fn continue_or_reject(
     if sid == 0 {
         return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let pending = conn.pending_auths.write().await.remove(&sid);
-    let Some(pending) = pending else {
+    let Some(pending) = conn.logons.take(sid) else {
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     };
     let key = binding.as_ref().map(|binding| binding.key);
@@ -300,13 +300,9 @@ async fn begin_exchange(
         }
     };
 
-    {
-        let mut pa = conn.pending_auths.write().await;
-        if pa.len() >= MAX_PENDING_AUTHS {
-            warn!(pending = pa.len(), "too many pending NTLM exchanges on connection");
-            return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
-        }
-        pa.insert(sid, Arc::new(std::sync::Mutex::new((acceptor, raw))));
+    if !conn.logons.begin(sid, Arc::new(std::sync::Mutex::new((acceptor, raw)))) {
+        warn!("too many logons wait for their next round on the connection");
+        return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     }
     more_processing(sid, &outbound)
 }
@@ -376,13 +372,13 @@ impl Authenticated {
 }
 
 /// Later rounds of an exchange.
-async fn continue_exchange(round: Round<'_>, pending: PendingAuth, binding: Option<Binding>) -> HandlerResponse {
+async fn continue_exchange(round: Round<'_>, pending: Acceptor, binding: Option<Binding>) -> HandlerResponse {
     let (conn, sid) = (round.conn, round.sid);
     match round.negotiate(&pending) {
         Ok(None) => {}
         Ok(Some(challenge)) => {
             let outbound = encode_resp_token(NegState::AcceptIncomplete, None, Some(&challenge), None);
-            conn.pending_auths.write().await.insert(sid, pending);
+            conn.logons.wait_again(sid, pending);
             return more_processing(sid, &outbound);
         }
         Err(status) => return HandlerResponse::err(status),
@@ -413,7 +409,7 @@ impl Round<'_> {
 
     /// After a counter-proposal the client's next token is the NTLM
     /// NEGOTIATE_MESSAGE: the CHALLENGE_MESSAGE to it.
-    fn negotiate(&self, pending: &PendingAuth) -> Result<Option<Vec<u8>>, u32> {
+    fn negotiate(&self, pending: &Acceptor) -> Result<Option<Vec<u8>>, u32> {
         let mut pair = pending.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if pair.0.has_negotiate() {
             return Ok(None);
@@ -422,7 +418,7 @@ impl Round<'_> {
     }
 
     /// Authenticates the client, within the limits of failed logons.
-    async fn log_on(&self, pending: &PendingAuth, reauth: bool) -> Result<Authenticated, Box<HandlerResponse>> {
+    async fn log_on(&self, pending: &Acceptor, reauth: bool) -> Result<Authenticated, Box<HandlerResponse>> {
         let (server, conn, peer) = (self.server, self.conn, self.peer());
         // The failed-logon throttle counts by the user name the client sent and
         // by the client's network. The guest password is empty and known to
@@ -464,7 +460,7 @@ impl Round<'_> {
     /// empty password.
     fn authenticate(
         &self,
-        pending: &PendingAuth,
+        pending: &Acceptor,
         users: &HashMap<String, UserCreds>,
         public: bool,
     ) -> Result<Authenticated, u32> {
@@ -575,12 +571,12 @@ impl Round<'_> {
             return HandlerResponse::err(status);
         }
         let mut response = self.success(client);
-        match dialect {
-            Dialect::Smb311 => {
+        match signing_key(dialect, &session_base_key) {
+            Some(key) => conn.channel_keys.set(sid, key),
+            None => {
                 response.take_preauth_snapshot_for_session = Some(sid);
                 response.channel_base_key = Some(session_base_key);
             }
-            _ => conn.channel_keys.set(sid, signing_key(dialect, &session_base_key)),
         }
         info!(%identity, "connection bound to a session");
         response
@@ -622,10 +618,10 @@ impl Round<'_> {
         // SMB 3.1.1 keys come from the preauth hash, once it is known.
         // Authenticated sessions on a connection with a cipher get encryption
         // keys.
-        if dialect != Dialect::Smb311 {
+        if let Some(signing) = signing_key(dialect, &session_base_key) {
             let cipher = conn.negotiated.cipher().filter(|_| !client.is_anonymous());
             let cipher = cipher.map(|cipher| Arc::new(SessionCipher::derive(cipher, &session_base_key, None)));
-            session.set_keys(SessionKeys { signing: signing_key(dialect, &session_base_key), cipher });
+            session.set_keys(SessionKeys { signing, cipher });
         }
         let sessions = conn.sessions.change().await;
         if session_limit_reached(server, conn) {
@@ -812,13 +808,13 @@ fn eq_ignore_case(a: &str, b: &str) -> bool {
 }
 
 /// Session.SigningKey for `dialect` (MS-SMB2 3.3.5.5.3). SMB 2.x signs with
-/// the session key itself. For 3.1.1 the key is derived later, once the
+/// the session key itself. `None` for 3.1.1, whose key is derived once the
 /// preauth hash of this exchange is known.
-fn signing_key(dialect: Dialect, session_key: &[u8; 16]) -> [u8; 16] {
+fn signing_key(dialect: Dialect, session_key: &[u8; 16]) -> Option<[u8; 16]> {
     match dialect {
-        Dialect::Smb311 => [0u8; 16],
-        Dialect::Smb202 | Dialect::Smb210 | Dialect::Smb2Wildcard => *session_key,
-        Dialect::Smb300 | Dialect::Smb302 => signing_key_30(session_key),
+        Dialect::Smb311 => None,
+        Dialect::Smb202 | Dialect::Smb210 | Dialect::Smb2Wildcard => Some(*session_key),
+        Dialect::Smb300 | Dialect::Smb302 => Some(signing_key_30(session_key)),
     }
 }
 
@@ -843,10 +839,11 @@ mod tests {
     #[test]
     fn signing_key_per_dialect() {
         let key = [0x5A; 16];
-        assert_eq!(signing_key(Dialect::Smb202, &key), key);
-        assert_eq!(signing_key(Dialect::Smb210, &key), key);
-        assert_eq!(signing_key(Dialect::Smb300, &key), signing_key_30(&key));
-        assert_eq!(signing_key(Dialect::Smb302, &key), signing_key_30(&key));
+        assert_eq!(signing_key(Dialect::Smb202, &key), Some(key));
+        assert_eq!(signing_key(Dialect::Smb210, &key), Some(key));
+        assert_eq!(signing_key(Dialect::Smb300, &key), Some(signing_key_30(&key)));
+        assert_eq!(signing_key(Dialect::Smb302, &key), Some(signing_key_30(&key)));
+        assert_eq!(signing_key(Dialect::Smb311, &key), None, "it is not known yet");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{BreakWait, CONTENT_CHANGED, FileRef, LeaseId, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
-use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, begin_change, lookup_open, still_connected};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::path::SmbPath;
@@ -48,8 +48,13 @@ enum Class {
     Position,
 }
 
-pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retained: usize) -> Outcome {
-    match set(conn, hdr, body).await {
+pub async fn handle(
+    conn: &Arc<Connection>,
+    (hdr, tree): (&Smb2Header, &RequestTree),
+    body: &[u8],
+    retained: usize,
+) -> Outcome {
+    match set(conn, (hdr, tree), body).await {
         Ok(response) => Outcome::Done(response),
         Err((wait, rename)) => wait_for_rename(conn, hdr, wait, rename, retained),
     }
@@ -57,14 +62,18 @@ pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8], retai
 
 /// Applies the SET_INFO request, or returns the rename that has to wait for
 /// a lease break first.
-async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<HandlerResponse, (BreakWait, Rename)> {
+async fn set(
+    conn: &Arc<Connection>,
+    (hdr, tree): (&Smb2Header, &RequestTree),
+    body: &[u8],
+) -> Result<HandlerResponse, (BreakWait, Rename)> {
     let failed = |status| Ok(HandlerResponse::err(status));
     let Ok(req) = SetInfoRequest::parse(body) else {
         return failed(ntstatus::STATUS_INVALID_PARAMETER);
     };
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(tree) => tree,
-        Err(status) => return failed(status),
+    let tree = match tree {
+        Ok(tree) => Arc::clone(tree),
+        Err(status) => return failed(*status),
     };
     let Some(open) = lookup_open(&tree, req.file_id) else {
         return failed(ntstatus::STATUS_FILE_CLOSED);
@@ -82,7 +91,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         Some(InfoType::File) => match target.granted_class(req.file_information_class).await {
             Ok(Class::Rename) => match new_name(&req.buffer) {
                 Ok((to, replace)) => {
-                    let rename = Rename { file_id: req.file_id, to, replace };
+                    let rename = Rename { tree: Arc::clone(&target.tree), file_id: req.file_id, to, replace };
                     match rename_attempt(conn, hdr, &rename, Stage::Start).await {
                         Renamed::Done(result) => result,
                         Renamed::Wait(wait) => return Err((wait, rename)),
@@ -297,6 +306,8 @@ async fn report_resized(share: &ShareBindings, open_arc: &RwLock<Open>, resized:
 
 /// A FileRenameInformation request.
 struct Rename {
+    /// The tree that the request came on.
+    tree: Arc<TreeConnect>,
     file_id: FileId,
     to: SmbPath,
     replace: bool,
@@ -393,14 +404,14 @@ fn set_info_ok() -> HandlerResponse {
 /// the first attempt breaks that caching and waits. The leases on the
 /// renamed file give up handle caching.
 async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Rename, stage: Stage) -> Renamed {
-    let tree_arc = match lookup_session_tree(conn, hdr) {
-        Ok(t) => t,
-        Err(s) => return Renamed::Done(Err(s)),
-    };
-    let Some(open_arc) = lookup_open(&tree_arc, rename.file_id) else {
+    let tree = &rename.tree;
+    if let Err(status) = still_connected(conn, hdr, tree) {
+        return Renamed::Done(Err(status));
+    }
+    let Some(open_arc) = lookup_open(tree, rename.file_id) else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
     };
-    let (share, backend) = (tree_arc.share.clone(), tree_arc.backend.clone());
+    let (share, backend) = (tree.share.clone(), tree.backend.clone());
     if rename.to.stream().is_some() {
         return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
     }
@@ -748,7 +759,8 @@ mod tests {
             assert!(tree.add_file(file_id, Arc::new(RwLock::new(open))).is_ok());
             file_ids.push(file_id);
         }
-        session.trees.change().await.insert(1, Arc::new(tree));
+        let tree = Arc::new(tree);
+        session.trees.change().await.insert(1, Arc::clone(&tree));
         conn.sessions.change().await.insert(1, Arc::new(session));
 
         let hdr =
@@ -756,8 +768,9 @@ mod tests {
         let rename = |file_id, to: &str| {
             let conn = Arc::clone(&conn);
             let body = rename_body(file_id, to);
+            let tree = Ok(Arc::clone(&tree));
             tokio::spawn(async move {
-                match handle(&conn, &hdr, &body, 0).await {
+                match handle(&conn, (&hdr, &tree), &body, 0).await {
                     Outcome::Done(response) => response.status,
                     Outcome::Pending(_) => panic!("the rename waits"),
                 }

@@ -10,17 +10,24 @@ use crate::conn::state::{Connection, Open, Session, TreeConnect};
 use crate::files::UnderWay;
 use crate::ntstatus;
 
-/// Look up the session and tree referenced by `hdr`, returning the tree
-/// inside the session. Returns the appropriate NTSTATUS on miss.
-pub fn lookup_session_tree(conn: &Arc<Connection>, hdr: &Smb2Header) -> Result<Arc<TreeConnect>, u32> {
-    tree_of(lookup_session(conn, hdr.session_id).ok().as_ref(), hdr)
-}
+/// A request's tree, or the status without one. The dispatcher finds it once and checks it, and handlers
+/// use what was checked: a second look-up may find a tree that needs encryption and was connected meanwhile.
+pub(crate) type RequestTree = Result<Arc<TreeConnect>, u32>;
 
-/// The tree of `session`, the one that `hdr` names, as [`lookup_session_tree`] finds it.
-pub fn tree_of(session: Option<&Arc<Session>>, hdr: &Smb2Header) -> Result<Arc<TreeConnect>, u32> {
+/// The tree of `session` that `hdr` names.
+pub fn tree_of(session: Option<&Arc<Session>>, hdr: &Smb2Header) -> RequestTree {
     let tid = hdr.tree_id().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
     let session = session.ok_or(ntstatus::STATUS_USER_SESSION_DELETED)?;
     session.trees.get(tid).ok_or(ntstatus::STATUS_NETWORK_NAME_DELETED)
+}
+
+/// Whether `tree`, which a request waits on, is connected still; otherwise the status that a new request fails with.
+pub fn still_connected(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &Arc<TreeConnect>) -> Result<(), u32> {
+    let current = tree_of(conn.sessions.get(hdr.session_id).as_ref(), hdr)?;
+    match Arc::ptr_eq(&current, tree) {
+        true => Ok(()),
+        false => Err(ntstatus::STATUS_NETWORK_NAME_DELETED),
+    }
 }
 
 pub fn lookup_session(conn: &Arc<Connection>, sid: u64) -> Result<Arc<Session>, u32> {

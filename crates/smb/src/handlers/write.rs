@@ -10,23 +10,18 @@ use crate::proto::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;
-use crate::conn::state::{Connection, Open, TreeConnect};
+use crate::conn::state::{Connection, Open};
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open};
+use crate::handlers::shared::{RequestTree, begin_change, channel_is_valid, lookup_open};
 use crate::ntstatus;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
 const MAX_DATA_OFFSET: u16 = 0x100;
 
-pub async fn handle(
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    tree: &Result<Arc<TreeConnect>, u32>,
-    body: &Bytes,
-) -> HandlerResponse {
+pub async fn handle(conn: &Arc<Connection>, hdr: &Smb2Header, tree: &RequestTree, body: &Bytes) -> HandlerResponse {
     let (req, data) = match WriteRequest::parse_shared(body) {
         Ok(r) => r,
         Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),

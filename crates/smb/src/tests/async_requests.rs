@@ -9,7 +9,7 @@ use crate::ShareBackend;
 use crate::dispatch::dispatch_frame;
 use crate::files::LEASE_BREAK_TIMEOUT;
 use crate::ntstatus;
-use crate::proto::crypto::{SigningAlgo, verify};
+use crate::proto::crypto::{SigningAlgo, sign, verify};
 use crate::proto::header::{Command, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN};
 use crate::proto::messages::{
     CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
@@ -18,6 +18,7 @@ use crate::proto::messages::{
 use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
+use crate::utils::read_u32;
 use crate::{Share, SmbServer};
 
 const LEASE_KEY: [u8; 16] = [0xA1; 16];
@@ -597,4 +598,31 @@ async fn an_overwrite_that_finds_no_file_and_then_one_still_waits_before_truncat
     assert_eq!(status(&reply), 0);
     assert_eq!(status(&waiter.next().await), 0);
     assert_eq!(size().await, 0);
+}
+
+/// MS-SMB2 3.3.4.1.2: the window grows by what the responses say, also when a CANCEL behind a request that waits is
+/// refused.
+#[tokio::test]
+async fn a_refused_cancel_in_a_chain_is_granted_credits_once() {
+    let state = server().await;
+    let (mut holder, mut waiter) = (Peer::new(&state, true).await, Peer::new(&state, true).await);
+    let (_, held) = holder.request(&state, Command::Create, &create_body(READ_WRITE, SHARE_READ_WRITE, true)).await;
+    assert_eq!(status(&held), 0);
+    let credits = |peer: &Peer| peer.conn.credits.lock().expect("credits").available();
+    let before = credits(&waiter);
+    let (_, mut create) = waiter.message(Command::Create, &create_body(READ_WRITE | DELETE, 0, false));
+    create.resize(create.len().next_multiple_of(8), 0);
+    let next = create.len() as u32;
+    create[0x14..0x18].copy_from_slice(&next.to_le_bytes());
+    sign(&mut create, &KEY, SigningAlgo::AesCmac).expect("sign");
+    let mut cancel = waiter.message_with(Command::Cancel, 1, 1, &[4, 0, 0, 0]);
+    cancel[0x30] ^= 0xFF;
+    let interim = waiter.dispatch(&state, &[create, cancel].concat()).await.expect("an interim response");
+    assert_eq!(status(&interim), ntstatus::STATUS_PENDING);
+    holder.drop_connection(&state).await;
+    let last = waiter.next().await;
+    let refused = &last[read_u32(&last, 0x14) as usize..];
+    assert_eq!(status(refused), ntstatus::STATUS_ACCESS_DENIED);
+    let granted = [&interim[..], &last[..], refused].map(|reply| u64::from(header(reply).credit_request_response));
+    assert_eq!(credits(&waiter), before - 1 + granted.iter().sum::<u64>(), "{granted:?}");
 }

@@ -25,7 +25,7 @@ use crate::handlers::create_contexts::{
 };
 use crate::handlers::extended;
 use crate::handlers::response::HandlerResponse;
-use crate::handlers::shared::lookup_session_tree;
+use crate::handlers::shared::still_connected;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
@@ -115,8 +115,7 @@ impl Step {
 /// The place of a CREATE by its CreateGuid, which the open takes over.
 pub(super) type BegunOpen = Option<Begun<tokio::sync::RwLock<Open>>>;
 
-/// One try at opening the file. Runs the session and tree checks again, so
-/// a CREATE that waited fails once its session or tree is gone.
+/// One try at opening the file. A CREATE that waited fails once its session or tree is gone.
 pub(super) async fn attempt(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
@@ -125,13 +124,11 @@ pub(super) async fn attempt(
     begun: &mut BegunOpen,
     stage: Stage,
 ) -> Step {
-    let tree = match lookup_session_tree(conn, hdr) {
-        Ok(tree) => tree,
-        Err(status) => {
-            stage.release().await;
-            return Step::fail(status);
-        }
-    };
+    let tree = Arc::clone(&args.tree);
+    if let Err(status) = still_connected(conn, hdr, &tree) {
+        stage.release().await;
+        return Step::fail(status);
+    }
     let attempt = Attempt {
         owner: conn.notified(hdr.session_id, &tree.share),
         parent_lease: args.lease.and_then(|lease| lease.parent_lease()),

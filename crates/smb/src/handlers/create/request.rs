@@ -14,7 +14,7 @@ use crate::conn::state::{Connection, TreeConnect};
 use crate::files::{LeaseRequest, LeaseState, LeaseVersion, Sharing};
 use crate::handlers::create_contexts::{ContextQueries, DurableAsk, lease_request, oplock_request};
 use crate::handlers::reconnect::Reconnect;
-use crate::handlers::shared::{lookup_session, lookup_session_tree};
+use crate::handlers::shared::{RequestTree, lookup_session};
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
@@ -91,6 +91,8 @@ pub(in crate::handlers) struct CreateArgs {
     /// Attributes for a file this CREATE makes or overwrites.
     pub(super) new_attributes: u32,
     pub(super) opts: OpenOptions,
+    /// The tree that the request came on.
+    pub(in crate::handlers) tree: Arc<TreeConnect>,
     /// The rights MAXIMUM_ALLOWED added, which the file's own permissions
     /// may take back.
     pub(super) added_access: u32,
@@ -111,9 +113,13 @@ pub(super) enum Request {
 
 impl CreateArgs {
     /// Checks the request against the tree it targets (MS-SMB2 3.3.5.9).
-    pub(super) fn parse(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Request, u32> {
+    pub(super) fn parse(
+        conn: &Arc<Connection>,
+        (hdr, tree): (&Smb2Header, &RequestTree),
+        body: &[u8],
+    ) -> Result<Request, u32> {
         let req = CreateRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
-        let tree = lookup_session_tree(conn, hdr)?;
+        let tree = tree.clone()?;
         let owner = lookup_session(conn, hdr.session_id)?.identity.user().map(str::to_owned);
         let dialect = conn.negotiated.dialect();
         let client = conn.negotiated.client_guid();
@@ -131,6 +137,7 @@ impl CreateArgs {
             let name = utf16le_to_units(&req.name).and_then(|u| SmbPath::from_utf16(&u).ok());
             let replayed = None;
             return Ok(Request::Reconnect(Reconnect {
+                tree,
                 file_id,
                 create_guid,
                 name,
@@ -188,6 +195,7 @@ impl CreateArgs {
             security,
         };
         Ok(Request::Open(Self {
+            tree,
             path,
             intent: form.intent,
             options: req.create_options,
