@@ -1279,6 +1279,40 @@ async fn a_second_factor_is_asked_for_after_the_password() {
     assert_eq!(trial.password("owner").await.0.status, StatusCode::SEE_OTHER);
 }
 
+/// `factors.end_with_a_reset`
+#[tokio::test]
+async fn a_password_set_by_the_owner_ends_second_factors_unless_they_are_kept() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    trial.daemon.set("POST /v1/users/ann/password", json!({"links": [], "passkeys": ["<b>phone"], "codes": true}));
+    assert!(trial.get(&owner, "/people").await.text.contains("name=\"keep_factors\""));
+    for (kept, fields) in [(false, vec![]), (true, vec![("keep_factors", "on")])] {
+        let fields = [vec![("user", "ann"), ("password", "new")], fields].concat();
+        trial.post(&owner, "/people/set-password", &fields).await;
+        assert_eq!(trial.daemon.changes().last().unwrap().1["keep_factors"], json!(kept));
+    }
+    let page = trial.get(&owner, "/people").await.text;
+    assert!(page.contains("The passkey &#60;b&#62;phone of ann has ended."), "{page}");
+    assert!(page.contains("The codes of ann&#39;s telephone have ended."), "{page}");
+    // A user's own new password keeps them.
+    let ann = trial.log_in("ann").await;
+    trial.post(&ann, "/me/password", &[("current", "right"), ("password", "new"), ("again", "new")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1["keep_factors"], json!(true));
+
+    trial.with_factor(&ann).await;
+    trial.post(&ann, "/me/factor", &[("current", "right")]).await;
+    let file = trial.people.factors.lock().unwrap().clone();
+    let (rest, ended) = larder_web::factors_without(&file, "ann").unwrap();
+    assert!(ended.has_codes && ended.passkeys.is_empty() && !String::from_utf8(rest).unwrap().contains("ann"));
+    assert!(larder_web::factors_without(b"{", "ann").is_err());
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(trial.web.end_factors("ann").await.is_err());
+    assert!(trial.password("ann").await.0.text.contains("/+/login/code"), "nothing ends before that is on disk");
+    trial.people.is_disk_full.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.web.end_factors("ann").await.unwrap(), ended);
+    assert_eq!(trial.password("ann").await.0.status, StatusCode::SEE_OTHER);
+}
+
 #[tokio::test]
 async fn a_second_factor_may_be_demanded() {
     let trial = Trial::new();
