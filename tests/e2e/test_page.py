@@ -241,6 +241,9 @@ def test_a_password_that_is_set_ends_second_factors(daemon):
     assert "The codes of una&#39;s telephone have ended." in owner.get("/+/people")[1]
     assert Visitor(daemon).log_in("una", "Pantry-Shelf-47") == 303
     assert una.get("/+/me")[0] == 303, "sessions end, too"
+    owner.post("/+/people/set-password", user="nobody", password="Pantry-Shelf-47")
+    page = owner.get("/+/people")[1]
+    assert "People, New user" in page and "larder user" not in page
     assert daemon.run("user", "remove", "una").returncode == 0
 
 

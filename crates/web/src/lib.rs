@@ -31,6 +31,7 @@ mod role;
 mod router;
 mod session;
 mod setup;
+mod shell_words;
 mod streams;
 mod text;
 mod ticket;

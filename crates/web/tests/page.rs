@@ -49,6 +49,10 @@ impl Ask for Recorded {
         let answer = self.answers.lock().unwrap().get(&key).cloned();
         Box::pin(async move {
             match answer {
+                Some(answer) if answer.get("refused").is_some() => {
+                    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+                    Err(Failure::invalid(text("refused")).action(text("action")))
+                }
                 Some(answer) => Ok(Bytes::from(answer.to_string())),
                 None => Err(Failure::new(FailureKind::NotFound, format!("nothing recorded for {key}"))),
             }
@@ -634,6 +638,19 @@ async fn changes_need_the_token_of_the_session() {
     assert_eq!(trial.daemon.changes(), [("POST /v1/pools/tank/scrub".to_owned(), json!({"action": "start"}))]);
     assert!(trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "the outcome is on the next page");
     assert!(!trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "and on no other");
+}
+
+/// `words.at_the_way_in`
+#[tokio::test]
+async fn a_refusal_names_places_of_the_page_and_no_commands() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let action = "see who there is with: larder user list; or: larder user add ann";
+    trial.daemon.set("POST /v1/users/ann/password", json!({"refused": "there is no user 'ann'", "action": action}));
+    trial.post(&owner, "/people/set-password", &[("user", "ann"), ("password", "new")]).await;
+    let page = trial.get(&owner, "/people").await.text;
+    assert!(page.contains("see who there is under: People; or: People, New user"), "{page}");
+    assert!(!page.contains("larder user"), "{page}");
 }
 
 #[tokio::test]
@@ -1913,7 +1930,7 @@ async fn the_state_of_the_box_is_one_sentence() {
         "1 thing needs your attention.",
         "The pool tank is DEGRADED",
         "One disk is missing.",
-        "larder pool replace",
+        "Storage, Replace a disk",
         "MISSING",
     ] {
         assert!(home.contains(text), "{text}");
