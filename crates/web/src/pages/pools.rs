@@ -206,7 +206,7 @@ impl PoolView {
             layout: pool.layout.clone(),
             state: pool.state.clone(),
             level: Level::of_state(&pool.state).max(if pool.status.is_some() { Level::Warn } else { Level::Fine }),
-            status: pool.status.clone(),
+            status: pool.status.as_deref().map(on_page),
             action: pool.action.as_deref().unwrap_or_default().lines().map(on_page).collect(),
             scan: pool.scan.clone(),
             scrub: pool.scrub.as_ref().map(ScrubView::of),

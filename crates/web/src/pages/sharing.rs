@@ -67,7 +67,7 @@ impl ShareView {
                 (Some(_), true) => Level::Warn,
                 (Some(_), false) => Level::Bad,
             },
-            fault: share.fault.clone(),
+            fault: share.fault.as_deref().map(on_page),
             action: share.action.as_deref().map(on_page),
         }
     }
