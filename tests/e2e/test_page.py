@@ -211,6 +211,42 @@ def test_a_session_ends_with_its_password(daemon):
     assert Visitor(daemon).log_in("tim", "Pantry-Shelf-44") == 401
 
 
+def with_codes(daemon, name, password):
+    """Gives a user codes of a telephone."""
+    person = Visitor(daemon)
+    assert person.log_in(name, password) == 303
+    _, page = person.post("/+/me/factor", current=password)
+    secret = re.search('<p class="secret"><code>([A-Z2-7 ]+)<', page)[1]
+    assert person.post("/+/me/factor/confirm", code=totp(secret, time.time()))[0] == 200
+    return person
+
+
+def test_a_password_that_is_set_ends_second_factors(daemon):
+    add_user(daemon, "una", password=ANN)
+    file = daemon.data / "password-una"
+    file.write_text("Pantry-Shelf-45\n")
+    with_codes(daemon, "una", ANN)
+    assert daemon.run("user", "passwd", "una", "--password-file", file, "--keep-factors").returncode == 0
+    assert Visitor(daemon).log_in("una", "Pantry-Shelf-45") == 200, "the code is asked for"
+    said = daemon.run("user", "passwd", "una", "--password-file", file).stdout
+    assert "ended the codes of the user's telephone" in said
+    una = Visitor(daemon)
+    assert una.log_in("una", "Pantry-Shelf-45") == 303
+    # By the owner at the page.
+    with_codes(daemon, "una", "Pantry-Shelf-45")
+    owner = visitor(daemon)
+    owner.post("/+/people/set-password", user="una", password="Pantry-Shelf-46", keep_factors="on")
+    assert Visitor(daemon).log_in("una", "Pantry-Shelf-46") == 200
+    owner.post("/+/people/set-password", user="una", password="Pantry-Shelf-47")
+    assert "The codes of una&#39;s telephone have ended." in owner.get("/+/people")[1]
+    assert Visitor(daemon).log_in("una", "Pantry-Shelf-47") == 303
+    assert una.get("/+/me")[0] == 303, "sessions end, too"
+    owner.post("/+/people/set-password", user="nobody", password="Pantry-Shelf-47")
+    page = owner.get("/+/people")[1]
+    assert "People, New user" in page and "larder user" not in page
+    assert daemon.run("user", "remove", "una").returncode == 0
+
+
 # P2
 
 
@@ -735,6 +771,28 @@ def totp(secret, at):
     key = base64.b32decode(secret.replace(" ", ""))
     tag = hmac.digest(key, struct.pack(">Q", int(at) // 30), hashlib.sha1)
     return f"{(struct.unpack_from('>I', tag, tag[19] & 15)[0] & 0x7FFFFFFF) % 10**6:06}"
+
+
+def test_a_password_set_without_the_daemon_ends_second_factors(own):
+    daemon = own("--page", "127.0.0.1:0").start()
+    add_user(daemon, "una", password=ANN)
+    with_codes(daemon, "una", ANN)
+    daemon.stop()
+    file, factors = daemon.data / "password-una", daemon.data / "page_factors"
+    file.write_text("Pantry-Shelf-45\n")
+    daemon.run("user", "passwd", "una", "--password-file", file, "--keep-factors", check=True)
+    assert "una" in factors.read_text()
+    kept = factors.read_bytes()
+    factors.write_text("{")
+    refused = daemon.run("user", "passwd", "una", "--password-file", file)
+    assert refused.returncode == 1 and "page_factors" in refused.stderr
+    factors.write_bytes(kept)
+    said = daemon.run("user", "passwd", "una", "--password-file", file, check=True).stdout
+    assert "ended the codes of the user's telephone" in said
+    assert "una" not in factors.read_text() and factors.stat().st_mode & 0o777 == 0o600
+    daemon.start()
+    assert Visitor(daemon).log_in("una", "Pantry-Shelf-45") == 303
+    ended(daemon)
 
 
 def test_a_second_factor_outlives_a_restart(own):

@@ -169,7 +169,7 @@ endpoints! { $
     /// Removes a user; files stay.
     RemoveUser(String): Owner Json DELETE "/v1/users/{name}", () => UserRemoved;
     /// Sets the password of a user.
-    SetPassword(String): Owner Json POST "/v1/users/{name}/password", UserPassword => LinksEnded;
+    SetPassword(String): Owner Json POST "/v1/users/{name}/password", UserPassword => PasswordSet;
     /// Lists the public keys of a user.
     GetUserKeys(String): Owner Json GET "/v1/users/{name}/keys", () => Vec<UserKey>;
     /// Adds or removes public keys of a user.

@@ -48,8 +48,8 @@ pub use import::{ImportEvent, ImportFault, ImportProgress, ImportReport, ImportR
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, Rekey, SealingStatus, VolumeSecret};
 pub use opens::{OpenFile, OpenFiles, OpenUse};
 pub use people::{
-    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, TokenCreate, TokenCreated,
-    TokenStatus, UserKey, UserKeysChange,
+    ApiScope, GroupAdd, GroupChange, GroupRemoved, GroupStatus, LinkStatus, LinksEnded, PasswordSet, TokenCreate,
+    TokenCreated, TokenStatus, UserKey, UserKeysChange,
 };
 pub use replication::{
     Accept, Accepted, AsFiles, Pair, Paired, Replicate, ReplicationChange, ReplicationStatus, Replications,

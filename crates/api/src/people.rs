@@ -135,6 +135,19 @@ pub struct LinkStatus {
     pub used_secs: Option<u64>,
 }
 
+/// Ends with a new password.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PasswordSet {
+    #[serde(default)]
+    pub links: Vec<LinkStatus>,
+    /// Names of passkeys.
+    #[serde(default)]
+    pub passkeys: Vec<String>,
+    /// Whether codes of a telephone ended.
+    #[serde(default)]
+    pub codes: bool,
+}
+
 /// Links that open nothing any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinksEnded {

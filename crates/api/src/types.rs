@@ -721,6 +721,9 @@ pub struct UserPassword {
     /// The links that the user made in the browser do not end.
     #[serde(default)]
     pub keep_links: bool,
+    /// Passkeys and codes of the user do not end.
+    #[serde(default)]
+    pub keep_factors: bool,
 }
 
 /// Who may write over SMB.

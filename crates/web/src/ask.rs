@@ -8,6 +8,8 @@ use hyper::Method;
 use larder_api::endpoint::{self, Param};
 use larder_api::{Client, Failure};
 
+use crate::shell_words::failure_on_page;
+
 /// Whose request a question comes from: it is said of each change who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
@@ -51,7 +53,9 @@ pub async fn call<E: endpoint::Json>(
         Some(request) => serde_json::to_vec(request).map_err(|e| Failure::internal(e.to_string()))?,
         None => Vec::new(),
     };
-    let answer = ask.carry(asker, E::METHOD, E::path(param), Bytes::from(body)).await?;
+    // `words.at_the_way_in`
+    let carried = ask.carry(asker, E::METHOD, E::path(param), Bytes::from(body)).await;
+    let answer = carried.map_err(failure_on_page)?;
     serde_json::from_slice(&answer)
         .map_err(|e| Failure::internal(format!("the daemon's answer is of another version: {e}")))
 }

@@ -9,6 +9,7 @@
 //! - `factors.of_one`: codes and passkeys belong to one user, not to the next one of that name. The log-in of another ends them.
 //! - `factors.password_first`: between password and code a browser has a token that opens nothing but the form for the code,
 //!   for [`PENDING_FOR`].
+//! - `factors.end_with_a_reset`: a password that the owner sets ends the user's factors, unless the owner keeps them.
 //! - `factors.passkey_of_one`: a passkey belongs to one user and one name of this box. One whose counter went back was copied, and opens nothing.
 
 use std::collections::{BTreeMap, HashMap};
@@ -112,6 +113,14 @@ pub struct Factors {
     changing: tokio::sync::Mutex<()>,
 }
 
+/// A user's factors that open nothing any more.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FactorsEnded {
+    /// Their names.
+    pub passkeys: Vec<String>,
+    pub has_codes: bool,
+}
+
 /// The outcome of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
@@ -208,6 +217,33 @@ fn shown(user: &str, secret: &[u8]) -> Shown {
     }
     let secret = secret.as_bytes().chunks(4).filter_map(|chunk| std::str::from_utf8(chunk).ok()).collect::<Vec<_>>();
     Shown { secret: secret.join(" "), side, path }
+}
+
+impl Kept {
+    /// `factors.end_with_a_reset`
+    fn end(&mut self, user: &str) -> FactorsEnded {
+        let factor = self.of.remove(user).unwrap_or_default();
+        let passkeys = factor.passkeys.into_iter().map(|key| key.name).collect();
+        FactorsEnded { passkeys, has_codes: !factor.secret.is_empty() }
+    }
+
+    fn to_bytes(&self) -> Result<Vec<u8>, Failure> {
+        serde_json::to_vec(self).map_err(|e| Failure::internal(e.to_string()))
+    }
+}
+
+fn unreadable() -> Failure {
+    Failure::new(FailureKind::Unavailable, "nothing was changed: the second factors cannot be read").action(
+        "Restore the file page_factors in the data folder; or stop larder, remove the file and with it all second \
+         factors, and start larder again",
+    )
+}
+
+/// The file of factors without those of a user, for a box whose page is not served.
+pub fn without(file: &[u8], user: &str) -> Result<(Vec<u8>, FactorsEnded), Failure> {
+    let mut kept: Kept = serde_json::from_slice(file).map_err(|_| unreadable())?;
+    let ended = kept.end(user);
+    Ok((kept.to_bytes()?, ended))
 }
 
 impl Factors {
@@ -408,8 +444,12 @@ impl Factors {
         &self,
         user: &str,
         keep: K,
-    ) -> Result<(), Failure> {
-        self.change(|kept| drop(kept.of.remove(user)), keep).await
+    ) -> Result<FactorsEnded, Failure> {
+        let mut ended = FactorsEnded::default();
+        self.change(|kept| ended = kept.end(user), keep).await?;
+        // A secret that somebody else may have seen is shown to nobody again.
+        self.table.lock().begun.remove(user);
+        Ok(ended)
     }
 
     /// Ends what another user of that name left (`factors.of_one`).
@@ -423,7 +463,7 @@ impl Factors {
             factor.uid.or_else(|| factor.passkeys.first().map(|key| key.uid))
         });
         match owner.is_some_and(|owner| owner != uid) {
-            true => self.end(user, keep).await,
+            true => self.end(user, keep).await.map(drop),
             false => Ok(()),
         }
     }
@@ -480,15 +520,11 @@ impl Factors {
     ) -> Result<(), Failure> {
         let _alone = self.changing.lock().await;
         if self.is_damaged() {
-            return Err(Failure::new(
-                FailureKind::Unavailable,
-                "nothing was changed: the second factors cannot be read",
-            ));
+            return Err(unreadable());
         }
         let mut kept = self.table.lock().kept.clone();
         change(&mut kept)?;
-        let bytes = serde_json::to_vec(&kept).map_err(|e| Failure::internal(e.to_string()))?;
-        keep(bytes).await?;
+        keep(kept.to_bytes()?).await?;
         let mut table = self.table.lock();
         // Codes may have been taken meanwhile.
         for (user, factor) in &mut kept.of {

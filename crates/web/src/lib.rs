@@ -31,6 +31,7 @@ mod role;
 mod router;
 mod session;
 mod setup;
+mod shell_words;
 mod streams;
 mod text;
 mod ticket;
@@ -38,6 +39,7 @@ mod visit;
 
 pub use ask::{Ask, Asker};
 pub use base::BASE;
+pub use factor::{FactorsEnded, without as factors_without};
 pub use login::{LogIn, Refusal, Standing};
 pub use oidc::{ANSWER_BYTES_MAX, Fetch, Issuer, IssuerOptions, is_issuer_address};
 pub use role::{Act, Role, may};

@@ -2,6 +2,8 @@
 
 use larder_api::Failure;
 
+use crate::shell_words::on_page;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub is_fault: bool,
@@ -21,7 +23,7 @@ impl Note {
 
     /// Done, with what the person should know about it.
     pub fn with(mut self, lines: Vec<String>) -> Self {
-        self.action = lines;
+        self.action = lines.iter().map(|line| on_page(line)).collect();
         self
     }
 }

@@ -18,6 +18,7 @@ use larder_base::Clock;
 
 use crate::ask::Ask;
 use crate::base::BASE;
+use crate::factor::FactorsEnded;
 use crate::form::Form;
 use crate::login::LogIn;
 use crate::oidc::Issuer;
@@ -261,6 +262,12 @@ impl Web {
     /// Takes in the second factors of an earlier run; `None` where no file is. Damage lets nobody in.
     pub fn take_factors(&self, bytes: Option<&[u8]>) {
         self.0.factors.read(bytes, self.0.clock.now().secs);
+    }
+
+    /// Ends a user's second factors, as after a password that somebody else set.
+    pub async fn end_factors(&self, user: &str) -> Result<FactorsEnded, Failure> {
+        let keep = async |bytes| self.0.log_in.keep_factors(bytes).await;
+        self.0.factors.end(user, keep).await
     }
 
     /// Ends all streams: the server stops.

@@ -49,6 +49,10 @@ impl Ask for Recorded {
         let answer = self.answers.lock().unwrap().get(&key).cloned();
         Box::pin(async move {
             match answer {
+                Some(answer) if answer.get("refused").is_some() => {
+                    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+                    Err(Failure::invalid(text("refused")).action(text("action")))
+                }
                 Some(answer) => Ok(Bytes::from(answer.to_string())),
                 None => Err(Failure::new(FailureKind::NotFound, format!("nothing recorded for {key}"))),
             }
@@ -634,6 +638,19 @@ async fn changes_need_the_token_of_the_session() {
     assert_eq!(trial.daemon.changes(), [("POST /v1/pools/tank/scrub".to_owned(), json!({"action": "start"}))]);
     assert!(trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "the outcome is on the next page");
     assert!(!trial.get(&owner, "/storage").await.text.contains("The scrub runs."), "and on no other");
+}
+
+/// `words.at_the_way_in`
+#[tokio::test]
+async fn a_refusal_names_places_of_the_page_and_no_commands() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    let action = "see who there is with: larder user list; or: larder user add ann";
+    trial.daemon.set("POST /v1/users/ann/password", json!({"refused": "there is no user 'ann'", "action": action}));
+    trial.post(&owner, "/people/set-password", &[("user", "ann"), ("password", "new")]).await;
+    let page = trial.get(&owner, "/people").await.text;
+    assert!(page.contains("see who there is under: People; or: People, New user"), "{page}");
+    assert!(!page.contains("larder user"), "{page}");
 }
 
 #[tokio::test]
@@ -1279,6 +1296,40 @@ async fn a_second_factor_is_asked_for_after_the_password() {
     assert_eq!(trial.password("owner").await.0.status, StatusCode::SEE_OTHER);
 }
 
+/// `factors.end_with_a_reset`
+#[tokio::test]
+async fn a_password_set_by_the_owner_ends_second_factors_unless_they_are_kept() {
+    let trial = Trial::new();
+    let owner = trial.log_in("owner").await;
+    trial.daemon.set("POST /v1/users/ann/password", json!({"links": [], "passkeys": ["<b>phone"], "codes": true}));
+    assert!(trial.get(&owner, "/people").await.text.contains("name=\"keep_factors\""));
+    for (kept, fields) in [(false, vec![]), (true, vec![("keep_factors", "on")])] {
+        let fields = [vec![("user", "ann"), ("password", "new")], fields].concat();
+        trial.post(&owner, "/people/set-password", &fields).await;
+        assert_eq!(trial.daemon.changes().last().unwrap().1["keep_factors"], json!(kept));
+    }
+    let page = trial.get(&owner, "/people").await.text;
+    assert!(page.contains("The passkey &#60;b&#62;phone of ann has ended."), "{page}");
+    assert!(page.contains("The codes of ann&#39;s telephone have ended."), "{page}");
+    // A user's own new password keeps them.
+    let ann = trial.log_in("ann").await;
+    trial.post(&ann, "/me/password", &[("current", "right"), ("password", "new"), ("again", "new")]).await;
+    assert_eq!(trial.daemon.changes().last().unwrap().1["keep_factors"], json!(true));
+
+    trial.with_factor(&ann).await;
+    trial.post(&ann, "/me/factor", &[("current", "right")]).await;
+    let file = trial.people.factors.lock().unwrap().clone();
+    let (rest, ended) = larder_web::factors_without(&file, "ann").unwrap();
+    assert!(ended.has_codes && ended.passkeys.is_empty() && !String::from_utf8(rest).unwrap().contains("ann"));
+    assert!(larder_web::factors_without(b"{", "ann").is_err());
+    trial.people.is_disk_full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(trial.web.end_factors("ann").await.is_err());
+    assert!(trial.password("ann").await.0.text.contains("/+/login/code"), "nothing ends before that is on disk");
+    trial.people.is_disk_full.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(trial.web.end_factors("ann").await.unwrap(), ended);
+    assert_eq!(trial.password("ann").await.0.status, StatusCode::SEE_OTHER);
+}
+
 #[tokio::test]
 async fn a_second_factor_may_be_demanded() {
     let trial = Trial::new();
@@ -1879,7 +1930,7 @@ async fn the_state_of_the_box_is_one_sentence() {
         "1 thing needs your attention.",
         "The pool tank is DEGRADED",
         "One disk is missing.",
-        "larder pool replace",
+        "Storage, Replace a disk",
         "MISSING",
     ] {
         assert!(home.contains(text), "{text}");

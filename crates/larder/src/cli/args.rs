@@ -793,7 +793,7 @@ pub(crate) enum UserCommand {
         #[arg(long, required = true)]
         role: Option<UserRole>,
     },
-    /// Set a user's password, and end the user's links and sessions
+    /// Set a user's password, and end the user's sessions, links, passkeys and codes
     Passwd {
         name: String,
         #[arg(long, value_name = "FILE")]
@@ -804,6 +804,10 @@ pub(crate) enum UserCommand {
         /// Links that the user made in the browser go on [default: they end, as sessions of browsers do]
         #[arg(long)]
         keep_links: bool,
+        /// Passkeys and codes of the user go on [default: they end, as somebody who took the account over may have
+        /// added some]. App tokens and SSH keys stay in any case
+        #[arg(long)]
+        keep_factors: bool,
     },
     /// Users
     List,

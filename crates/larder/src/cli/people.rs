@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use larder_api::endpoint::{self, Param};
 use larder_api::endpoints::*;
-use larder_api::{Client, Failure, LinksEnded};
+use larder_api::{Client, Failure, LinksEnded, PasswordSet};
 use larder_serve::web::Which;
 
 use super::args::Global;
@@ -12,7 +12,7 @@ use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
 use crate::daemon::people::user_status;
 use crate::daemon::tokens::Tokens;
-use crate::daemon::{Secrets, box_record, groups, links, people, user_keys};
+use crate::daemon::{Secrets, box_record, factors, groups, links, people, user_keys};
 use crate::folder::{self, DataFolder};
 
 pub(super) enum People {
@@ -93,12 +93,17 @@ on_files!(SetUser, |files, name, change| {
 });
 on_files!(SetPassword, |files, name, request| {
     people::fit_password(&request.password, request.force)?;
+    let mut ended = PasswordSet::default();
+    if !request.keep_factors {
+        // `factors.gone_before_the_password`
+        ended = factors::password_set(factors::end_in_folder(files.folder.path(), &name)?);
+    }
     files.secrets()?.set(&name, &request.password)?;
     files.note_password(&name, &request.password)?;
-    match request.keep_links {
-        true => Ok(LinksEnded::default()),
-        false => files.end_links(&name).await,
+    if !request.keep_links {
+        ended.links = files.end_links(&name).await?.links;
     }
+    Ok(ended)
 });
 on_files!(RemoveUser, |files, name, ()| {
     let (before, after) = files.edit(|editor, _| {

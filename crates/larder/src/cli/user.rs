@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use larder_api::endpoints::{AddUser, GetUsers, RemoveUser, SetPassword, SetUser};
-use larder_api::{Failure, UserAdd, UserChange, UserPassword};
+use larder_api::{Failure, PasswordSet, UserAdd, UserChange, UserPassword};
 
 use super::args::{Global, UserCommand};
 use super::people::People;
@@ -30,15 +30,13 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
             let user = people.call(SetUser, &name, UserChange { role }).await?;
             out.answer(&user, |user| format!("'{}' is {} on the page", user.name, user.role.word()))
         }
-        UserCommand::Passwd { name, password_file, force, keep_links } => {
+        UserCommand::Passwd { name, password_file, force, keep_links, keep_factors } => {
             // Before anybody types a password for nothing.
             must_exist(&people, &name).await?;
             let password = password::ask(&name, password_file.as_deref())?;
-            let ended = people.call(SetPassword, &name, UserPassword { password, force, keep_links }).await?;
-            out.answer(&ended, |ended| match ended.links.len() {
-                0 => format!("set the password of '{name}'"),
-                count => format!("set the password of '{name}', and ended the user's links: {count}"),
-            })
+            let request = UserPassword { password, force, keep_links, keep_factors };
+            let ended = people.call(SetPassword, &name, request).await?;
+            out.answer(&ended, |ended| password_text(&name, ended))
         }
         UserCommand::Key(_) => Ok(()),
         UserCommand::List => out.answer(&people.call(GetUsers, (), ()).await?, |users| render::user_list(users)),
@@ -59,6 +57,17 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
                 text
             })
         }
+    }
+}
+
+fn password_text(name: &str, ended: &PasswordSet) -> String {
+    let counted = |noun: &str, count: usize| (count > 0).then(|| format!("the user's {noun}: {count}"));
+    let codes = ended.codes.then(|| "the codes of the user's telephone".to_owned());
+    let all = [counted("links", ended.links.len()), counted("passkeys", ended.passkeys.len()), codes];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    match all.is_empty() {
+        true => format!("set the password of '{name}'"),
+        false => format!("set the password of '{name}', and ended {}", all.join("; ")),
     }
 }
 

@@ -52,6 +52,7 @@ mod entitled;
 pub(crate) mod erase;
 mod explain;
 mod explain_words;
+pub(crate) mod factors;
 mod followed;
 pub(crate) mod groups;
 pub(crate) mod imports;

@@ -1,12 +1,12 @@
 //! Adding and removing users: with a daemon and without one alike.
 
 use larder_api::{
-    Failure, FailureKind, LinksEnded, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
+    Failure, FailureKind, PasswordSet, TokenCreate, TokenCreated, TokenStatus, UserAdd, UserAdded, UserChange,
     UserPassword, UserRemoved, UserStatus,
 };
 
 use super::known::no_such_user;
-use super::{Daemon, Secrets, check_password};
+use super::{Daemon, Secrets, check_password, factors};
 use crate::config::edit::Editor;
 use crate::config::user::{Accounts, NewUser, new_user, objection, password_objection, remarks};
 use crate::config::{Config, UserConfig};
@@ -124,15 +124,24 @@ impl Daemon {
         changed(name, &state.config, &state.secrets)
     }
 
-    /// Sessions of browsers end with the password; links, too, unless they are to stay. Returns those that ended.
-    pub(crate) async fn user_passwd(&self, name: &str, request: &UserPassword) -> Result<LinksEnded, Failure> {
+    /// Sessions of browsers end with the password; links, passkeys and codes, too, unless they are to stay. Returns
+    /// those that ended.
+    pub(crate) async fn user_passwd(&self, name: &str, request: &UserPassword) -> Result<PasswordSet, Failure> {
         let mut state = self.state.lock().await;
         no_such_user(&state.config, name)?;
         fit_password(&request.password, request.force)?;
+        let mut ended = PasswordSet::default();
+        if !request.keep_factors {
+            // `factors.gone_before_the_password`
+            ended = factors::password_set(self.end_factors_of(name).await?);
+        }
         state.secrets.set(name, &request.password)?;
         self.record.note_password(name, &request.password);
         self.apply(&mut state).await;
-        if request.keep_links { Ok(LinksEnded::default()) } else { self.end_links_of(name).await }
+        if !request.keep_links {
+            ended.links = self.end_links_of(name).await?.links;
+        }
+        Ok(ended)
     }
 
     pub(crate) async fn user_remove(&self, name: &str) -> Result<UserRemoved, Failure> {

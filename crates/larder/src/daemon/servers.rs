@@ -194,10 +194,14 @@ impl Servers {
         Some(guest)
     }
 
+    /// The page, while it is served.
+    pub(crate) fn page_guest(&self) -> Option<Arc<PageGuest>> {
+        self.page().and_then(|(_, page)| page.guest.lock().clone())
+    }
+
     /// Nobody waits for streams of the page's while the servers stop.
     pub(crate) fn end_page_streams(&self) {
-        let guest = self.page().and_then(|(_, page)| page.guest.lock().clone());
-        guest.inspect(|guest| guest.end_streams());
+        self.page_guest().inspect(|guest| guest.end_streams());
     }
 
     /// The page is over. It holds the daemon, by its router.

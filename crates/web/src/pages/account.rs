@@ -194,7 +194,9 @@ pub async fn set_password(visit: &Visit<'_>) -> Answer {
             return Err(Failure::invalid("the new password and its repetition differ, or are empty"));
         }
         proved_again(visit).await?;
-        let request = UserPassword { password, force: false, keep_links: visit.form.is_checked("keep_links") };
+        let keep_links = visit.form.is_checked("keep_links");
+        // The user has just proved the current password.
+        let request = UserPassword { password, force: false, keep_links, keep_factors: true };
         visit.call(SetPassword, visit.user(), &request).await?;
         let ended = visit.server.sessions.end_others(visit.user(), visit.session.as_ref());
         visit.renew_own();

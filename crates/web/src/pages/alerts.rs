@@ -6,6 +6,7 @@ use larder_api::{AlertChange, AlertReceiver, AlertStatus, AuditQuery, AuditRecor
 
 use super::pools::Level;
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::text::{Moment, counted, grouped, size};
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
 
@@ -51,7 +52,7 @@ impl AlertView {
             event: alert.event.replace('-', " "),
             subject: alert.subject.clone(),
             text: alert.text.clone(),
-            action: alert.action.clone(),
+            action: on_page(&alert.action),
             since: Moment::of_ms_unsigned(alert.since_ms),
             ended: alert.ended_ms.map(Moment::of_ms_unsigned),
             acknowledged: alert.acknowledged,

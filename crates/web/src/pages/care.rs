@@ -15,6 +15,7 @@ use super::keys;
 use super::pools::{Level, PoolView};
 use crate::form::encoded;
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::text::{Moment, duration, percent, size};
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
 
@@ -54,7 +55,7 @@ impl ScheduleView {
             kept: counts(schedule.kept),
             newest: schedule.newest.clone().unwrap_or_else(|| "none yet".to_owned()),
             next: schedule.changed.then(|| Moment::of_ms_unsigned(schedule.next_ms)),
-            fault: schedule.fault.clone(),
+            fault: schedule.fault.as_deref().map(on_page),
         }
     }
 }
@@ -86,7 +87,7 @@ impl ReplicationView {
             behind: one.behind.map_or_else(|| "\u{2013}".to_owned(), |count| count.to_string()),
             sending,
             level: if one.fault.is_some() || one.late { Level::Warn } else { Level::Fine },
-            fault: one.fault.clone(),
+            fault: one.fault.as_deref().map(on_page),
         }
     }
 }
@@ -124,7 +125,7 @@ fn jobs_of_pool(pool: &PoolStatus) -> impl Iterator<Item = JobView> {
         title: format!("{}: {}", pool.name, moving.why),
         percent: moving.percent,
         sentence: moving.sentence,
-        fault: moving.stuck,
+        fault: moving.stuck.as_deref().map(on_page),
         stop,
     });
     scrub.into_iter().chain(moving)
@@ -139,7 +140,7 @@ fn jobs(pools: &[PoolStatus], volumes: &[VolumeStatus], replications: &[Replicat
     let sending = replications.iter().filter_map(|one| {
         let (snapshot, percent, sentence) = ReplicationView::of(one).sending?;
         let title = format!("Replica of {} to {}: {snapshot}", one.volume, one.to);
-        Some(JobView { title, percent, sentence, fault: one.fault.clone(), stop: None })
+        Some(JobView { title, percent, sentence, fault: one.fault.as_deref().map(on_page), stop: None })
     });
     pools.iter().flat_map(jobs_of_pool).chain(sealing).chain(sending).collect()
 }

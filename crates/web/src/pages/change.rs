@@ -14,6 +14,7 @@ use larder_api::{
 use crate::base::BASE;
 use crate::form::{Form, encoded};
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::text::{duration, size};
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
 
@@ -177,7 +178,7 @@ impl PlanView {
         ];
         let takes = plan.seconds.map(|secs| format!(", about {}", duration(secs))).unwrap_or_default();
         let moves = (plan.move_bytes > 0).then(|| format!("{} move between disks{takes}.", size(plan.move_bytes)));
-        Self { rows, moves, warnings: plan.warnings.clone() }
+        Self { rows, moves, warnings: plan.warnings.iter().map(|warning| on_page(warning)).collect() }
     }
 }
 

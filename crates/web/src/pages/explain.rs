@@ -6,6 +6,7 @@ use larder_api::{ExplainRequest, Explanation, Failure, ReasonEffect};
 
 use super::pools::Level;
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::visit::{Answer, Frame, Visit, page as show};
 
 pub struct DoorView {
@@ -92,7 +93,7 @@ fn found(explanation: Explanation) -> Found {
                     ReasonEffect::Bounds => (Level::Warn, "bounds"),
                     ReasonEffect::Closes => (Level::Bad, "closes"),
                 };
-                (level, word, reason.text)
+                (level, word, on_page(&reason.text))
             })
             .collect(),
     });

@@ -12,6 +12,7 @@ use super::connections::{self, Connections};
 use super::pools::{self, Level, PoolView};
 use crate::ask;
 use crate::live::{self, Look, Watch};
+use crate::shell_words::on_page;
 use crate::text::{counted, duration, percent, size};
 use crate::visit::{Answer, Frame, Server, Visit, page as show, rendered};
 
@@ -140,8 +141,8 @@ fn concerns(
         all.push(Concern {
             level: if share.locked { Level::Warn } else { Level::Bad },
             title: format!("The share {} is not served", share.name),
-            text: fault.clone(),
-            action: share.action.iter().cloned().collect(),
+            text: on_page(fault),
+            action: share.action.iter().map(|action| on_page(action)).collect(),
             href: "/+/sharing",
             link: "Open shares",
         });
@@ -151,7 +152,7 @@ fn concerns(
         all.push(Concern {
             level: Level::Warn,
             title: format!("Snapshots of {}/{} are behind", schedule.pool, schedule.volume),
-            text: fault.clone(),
+            text: on_page(fault),
             action: Vec::new(),
             href: "/+/care",
             link: "Open care",
@@ -159,7 +160,7 @@ fn concerns(
     }
     for one in replications {
         let text = match (&one.fault, one.late) {
-            (Some(fault), _) => fault.clone(),
+            (Some(fault), _) => on_page(fault),
             (None, true) => "The newest snapshot there is older than it may be.".to_owned(),
             (None, false) => continue,
         };
@@ -177,7 +178,7 @@ fn concerns(
     all.extend(worth_a_look.filter(|alert| !is_told(alert)).map(|alert| Concern {
         level: level(alert),
         title: alert.text.clone(),
-        text: alert.action.clone(),
+        text: on_page(&alert.action),
         action: Vec::new(),
         href: "/+/alerts",
         link: "Open alerts",

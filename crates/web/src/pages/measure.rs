@@ -16,6 +16,7 @@ use crate::ask;
 use crate::form::encoded;
 use crate::live::{self, Look, Watch};
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::text::{Moment, duration, grouped, rate};
 use crate::visit::{Answer, Frame, Local, Server, Visit, page as show, rendered};
 
@@ -135,7 +136,7 @@ impl BenchFragment {
             at: Moment::of_ms_unsigned(end.at_ms),
             href: end.id.map(|id| format!("/+/care/bench?id={}", encoded(&id))),
             fault: end.fault,
-            action: end.action,
+            action: end.action.as_deref().map(on_page),
         });
         Self { running: state.running.map(RunView::of), ended, csrf, may_stop }
     }

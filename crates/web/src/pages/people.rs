@@ -5,7 +5,9 @@ use larder_api::endpoints::{
     AddGroup, AddUser, ChangeGroup, GetGroups, GetLinks, GetTokens, GetUsers, RemoveGroup, RemoveUser, RevokeLink,
     RevokeToken, SetPassword, SetUser,
 };
-use larder_api::{Failure, GroupAdd, GroupChange, UserAdd, UserChange, UserPassword, UserRole, UserStatus};
+use larder_api::{
+    Failure, GroupAdd, GroupChange, PasswordSet, UserAdd, UserChange, UserPassword, UserRole, UserStatus,
+};
 
 use super::tokens::{self, LinkView, TokenView};
 use crate::factor::Factors;
@@ -136,14 +138,24 @@ pub async fn set_role(visit: &Visit<'_>) -> Answer {
 pub async fn set_password(visit: &Visit<'_>) -> Answer {
     let change = async {
         let user = visit.required("user", "the user")?;
-        let request = UserPassword { password: password(visit)?, force: false, keep_links: false };
+        let keep_factors = visit.form.is_checked("keep_factors");
+        let request = UserPassword { password: password(visit)?, force: false, keep_links: false, keep_factors };
         let ended = visit.call(SetPassword, &user, &request).await?;
         visit.server.sessions.end_others(&user, visit.session.as_ref());
         visit.renew_own();
-        let links = (!ended.links.is_empty()).then(|| format!("{} links of {user} have ended.", ended.links.len()));
-        Ok(Note::done(format!("The password of {user} is set.")).with(links.into_iter().collect()))
+        let done = format!("The password of {user} is set. The sessions of {user} have ended.");
+        Ok(Note::done(done).with(ended_with(&user, &ended)))
     };
     back(visit, change.await)
+}
+
+/// What ended with a password, and what did not.
+fn ended_with(user: &str, ended: &PasswordSet) -> Vec<String> {
+    let links = (!ended.links.is_empty()).then(|| format!("{} links of {user} have ended.", ended.links.len()));
+    let keys = ended.passkeys.iter().map(|name| format!("The passkey {name} of {user} has ended."));
+    let codes = ended.codes.then(|| format!("The codes of {user}'s telephone have ended."));
+    let rest = format!("App tokens and SSH keys of {user} stay: revoke those that {user} does not know.");
+    links.into_iter().chain(keys).chain(codes).chain([rest]).collect()
 }
 
 pub async fn remove_user(visit: &Visit<'_>) -> Answer {

@@ -11,6 +11,7 @@ use super::change::{OFFERED, path_for};
 use crate::ask;
 use crate::form::encoded;
 use crate::live::{Look, Watch};
+use crate::shell_words::on_page;
 use crate::text::{Moment, counted, duration, grouped, percent, size};
 use crate::visit::Server;
 
@@ -205,8 +206,8 @@ impl PoolView {
             layout: pool.layout.clone(),
             state: pool.state.clone(),
             level: Level::of_state(&pool.state).max(if pool.status.is_some() { Level::Warn } else { Level::Fine }),
-            status: pool.status.clone(),
-            action: pool.action.as_deref().unwrap_or_default().lines().map(str::to_owned).collect(),
+            status: pool.status.as_deref().map(on_page),
+            action: pool.action.as_deref().unwrap_or_default().lines().map(on_page).collect(),
             scan: pool.scan.clone(),
             scrub: pool.scrub.as_ref().map(ScrubView::of),
             moving: pool.moving.as_ref().map(MovingView::of),

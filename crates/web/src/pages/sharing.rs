@@ -6,6 +6,7 @@ use larder_api::{DaemonInfo, Failure, ShareAdd, ShareChange, ShareChanged, Share
 
 use super::pools::Level;
 use crate::note::Note;
+use crate::shell_words::on_page;
 use crate::visit::{Answer, Frame, Local, Visit, page as show};
 
 pub struct DoorView {
@@ -66,8 +67,8 @@ impl ShareView {
                 (Some(_), true) => Level::Warn,
                 (Some(_), false) => Level::Bad,
             },
-            fault: share.fault.clone(),
-            action: share.action.clone(),
+            fault: share.fault.as_deref().map(on_page),
+            action: share.action.as_deref().map(on_page),
         }
     }
 }

@@ -26,7 +26,7 @@ use hyper::{Request, Response, StatusCode};
 use larder_api::{Failure, UserRole};
 use larder_base::{Clock, SystemClock};
 use larder_serve::web::{Guest, GuestBody, GuestPlace, GuestUser, PasswordRefused, Tls, WebHandle};
-use larder_web::{BASE, FILES_SECTION, LogIn, Options, Peer, Place, Refusal, Role, Standing, Web};
+use larder_web::{BASE, FILES_SECTION, FactorsEnded, LogIn, Options, Peer, Place, Refusal, Role, Standing, Web};
 use sha2::{Digest, Sha256};
 
 use self::hosts::Hosts;
@@ -37,8 +37,8 @@ use crate::config::edit::replace_file;
 
 const SESSIONS_FILE: &str = "page_sessions";
 /// Of a file of sessions or factors: more is no file of ours.
-const SESSIONS_BYTES_MAX: u64 = 4 << 20;
-const FACTORS_FILE: &str = "page_factors";
+pub(crate) const SESSIONS_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const FACTORS_FILE: &str = "page_factors";
 /// The list of shares in the file view.
 const FILES: &str = "/?shares";
 
@@ -106,6 +106,10 @@ impl PageGuest {
     /// `page.kept_sessions`
     pub(crate) fn keep_sessions(&self) -> Result<(), Failure> {
         replace_file(&self.sessions_file(), &self.web.sessions(), 0o600)
+    }
+
+    pub(crate) async fn end_factors(&self, user: &str) -> Result<FactorsEnded, Failure> {
+        self.web.end_factors(user).await
     }
 
     /// The server stops: streams end, so that it does not wait for them.

@@ -1,0 +1,41 @@
+//! Second factors of the page, for administrators.
+//!
+//! - `factors.gone_before_the_password`: passkeys and codes of a user are gone, durably, before a password that somebody else
+//!   set is in force, unless they are to stay. A passkey that logs in alone would make the new password worth nothing.
+
+use std::path::Path;
+
+use larder_api::{Failure, PasswordSet};
+use larder_web::{FactorsEnded, factors_without};
+
+use super::Daemon;
+use super::page::{FACTORS_FILE, SESSIONS_BYTES_MAX};
+use crate::config::edit::replace_file;
+
+/// Ends a user's factors in a data folder whose page is not served.
+pub(crate) fn end_in_folder(folder: &Path, user: &str) -> Result<FactorsEnded, Failure> {
+    let file = folder.join(FACTORS_FILE);
+    let bytes = match std::fs::metadata(&file) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(FactorsEnded::default()),
+        Ok(about) if about.len() > SESSIONS_BYTES_MAX => Vec::new(),
+        _ => std::fs::read(&file).map_err(|e| Failure::io(file.display(), &e))?,
+    };
+    let (rest, ended) = factors_without(&bytes, user)?;
+    if ended != FactorsEnded::default() {
+        replace_file(&file, &rest, 0o600)?;
+    }
+    Ok(ended)
+}
+
+pub(crate) fn password_set(ended: FactorsEnded) -> PasswordSet {
+    PasswordSet { links: Vec::new(), passkeys: ended.passkeys, codes: ended.has_codes }
+}
+
+impl Daemon {
+    pub(super) async fn end_factors_of(&self, user: &str) -> Result<FactorsEnded, Failure> {
+        match self.servers.page_guest() {
+            Some(guest) => guest.end_factors(user).await,
+            None => end_in_folder(self.folder.path(), user),
+        }
+    }
+}
