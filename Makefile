@@ -242,7 +242,7 @@ soak: packages-test build
 	$(BUILT)/larder-sim run --kind bucket --seed 1 --schedules 20000 --seconds 3600
 	$(BUILT)/larder-sim run --kind bucket --seconds 900
 	LARDER_YEAR_HOURS=8760 $(CARGO) test --release --locked -p larder-volume --lib tests::year
-	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
+	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_PASSES=10 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
 
 false-alarms: packages-test build
 	LARDER=$(LARDER) /usr/bin/python3 tests/e2e/guard_loads.py

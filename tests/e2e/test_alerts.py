@@ -135,6 +135,12 @@ def test_a_disk_emptied_frozen_filled_and_returned(loop_disks, folder, receiver)
         wait_for(lambda: larder.status()["state"] == "ONLINE")
         # What it could not write is counted until somebody says that it is mended.
         told(("raised", "disk-errors"), ("cleared", "disk-failed"))
+        # A restart mends nothing, and its counters begin at zero.
+        larder.kill()
+        larder.start()
+        wait_for(lambda: larder.status()["state"] == "ONLINE")
+        told(("noted", "restarted"))
+        assert "disk-errors" in [one["event"] for one in alerts(larder)["open"]]
         larder.run("pool", "clear", larder.status()["name"], check=True)
         told(("cleared", "disk-errors"))
     finally:

@@ -9,7 +9,7 @@ enters it into the model when it is acknowledged; the one in flight at the kill 
   K4  Whoever has uncommitted data sees another verifier after the restart.
   K5  `larder check` finds nothing.
 
-LARDER_KILLS sets the number of kills (100), LARDER_SEED repeats a run.
+LARDER_KILLS sets the number of kills (50), LARDER_SEED repeats a run.
 """
 
 import os
@@ -23,7 +23,7 @@ from conftest import client
 from larderd import StartFailed
 from nfs3 import FILE_SYNC, UNSTABLE, Disconnected, NfsError
 
-KILLS = int(os.environ.get("LARDER_KILLS", "100"))
+KILLS = int(os.environ.get("LARDER_KILLS", "50"))
 WORKERS = 4
 CHECK_EVERY = 20
 

@@ -13,6 +13,7 @@ from conftest import client, make, payload
 from guard_loads import HARMFUL, HARMLESS, answer, attack, places, told
 from nfs3 import FILE_SYNC
 from test_sftp import Client
+from test_webdav import Dav
 
 SIZE = 60
 
@@ -114,6 +115,27 @@ def test_one_client_is_blocked_until_somebody_answers(folder):
         larder.run("alerts", "release", str(alert["id"]), check=True)
         assert told(larder) == []
         smb.createFile(tree, "after")
+        assert larder.stop() == 0
+    finally:
+        larder.end()
+
+
+def test_files_replaced_over_webdav_count_for_their_client(folder):
+    larder = make(folder, count=1, layout="single", extra=["--webdav", "127.0.0.1:0"]).start()
+    try:
+        larder.run("share", "set", larder.share, "--guard", "block", check=True)
+        with client(larder) as nfs:
+            for n in range(120):
+                nfs.write_all(nfs.create(nfs.root, f"f{n}", mode=0o666).handle, b"These are words that somebody can read. " * 100)
+        dav, done = Dav(larder), []
+        for n in range(120):
+            done.append(dav("PUT", f"/{larder.share}/f{n}", payload(4000, seed=n)).status)
+        ruined = done.count(204)
+        assert 40 <= ruined < 60 and done == [204] * ruined + [403] * (120 - ruined), done
+        [alert] = told(larder)
+        assert "keeper at 127.0.0.1" in alert["subject"], alert
+        for method, more in [("COPY", {"Destination": f"/{larder.share}/f119", "Overwrite": "T"}), ("DELETE", {})]:
+            assert dav(method, f"/{larder.share}/f0", **more).status == 403, method
         assert larder.stop() == 0
     finally:
         larder.end()

@@ -825,6 +825,8 @@ def test_clients_take_back_what_they_had_after_a_crash(folder, tmp_path):
         one.write(file, 0, b"before", stateid=held)
         other = two.open(path, access=READ)
         idle = connect(daemon, owner=b"idle")
+        spare = path[:-1] + ["spare"]
+        one.close_file(one.open(spare, access=BOTH, create=UNCHECKED))
         server = one.server
         daemon.kill()
         daemon.start()
@@ -848,6 +850,12 @@ def test_clients_take_back_what_they_had_after_a_crash(folder, tmp_path):
             new.open_handle(file.handle, reclaim=True, access=READ)
         with refused("GRACE"):
             new.read(file, 0, 1, stateid=ANONYMOUS)
+        # What loses its name may be one's, and would not be there any more.
+        with refused("GRACE"):
+            new.remove(path)
+        with refused("GRACE"):
+            new.rename(spare, path)
+        new.rename(spare, path[:-1] + ["moved"])
         back = one.open_handle(file.handle, reclaim=True, access=BOTH, deny=WRITE)
         again = one.lock(back, WRITE_LOCK, 0, 100, reclaim=True)
         # A second crash within the grace: whoever may reclaim still may.

@@ -296,7 +296,7 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
 
 /// Share names appear in Windows' windows: capitals and blanks are welcome there.
 pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
-    let bad = |c: char| c.is_control() || "\"/\\[]:;|<>+=,?*%".contains(c);
+    let bad = |c: char| c.is_control() || is_unseen(c) || "\"/\\[]:;|<>+=,?*%".contains(c);
     let reserved = ["ipc$", "admin$", "print$", "global", "homes"];
     if name.is_empty() || name.len() > 80 || name.contains(bad) || name.trim() != name || name.starts_with('.') {
         return Err(format!(
@@ -310,11 +310,19 @@ pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
 }
 
 pub(crate) fn check_user_name(name: &str) -> Result<(), String> {
-    let bad = |c: char| c.is_control() || c.is_whitespace() || "\"/\\[]:;|<>+=,?*%@".contains(c);
-    if name.is_empty() || name.len() > 64 || name.contains(bad) || name.starts_with('-') {
-        return Err(format!("'{name}' is not a user name: write 1 to 64 letters, digits, '.', '_' or '-'"));
+    let bad = |c: char| c.is_control() || c.is_whitespace() || is_unseen(c) || "\"/\\[]:;|<>+=,?*%@".contains(c);
+    if name.is_empty() || name.len() > 64 || name.contains(bad) || name.starts_with(['-', '.']) {
+        let name = name.escape_debug();
+        return Err(format!(
+            "'{name}' is not a user name: write 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter, a digit or '_'"
+        ));
     }
     Ok(())
+}
+
+/// Characters that nobody sees, or that turn around how others are shown: with them one name looks like another.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 /// `ADDR:PORT`, `:PORT`, `PORT` or `ADDR`; `host` and `port` fill in what is not said. `off`: `None`.

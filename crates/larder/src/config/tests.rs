@@ -347,3 +347,22 @@ fn schedules_of_snapshots() {
     assert_eq!(wanted("snapshots = { hourly = 24, daily = 30 }"), counts);
     assert_eq!(wanted("[volume.snapshots]\nhourly = 24\ndaily = 30\nweekly = 0"), counts);
 }
+
+#[test]
+fn names_look_like_no_other_and_like_no_path_or_option() {
+    for name in
+        ["", ".", "..", "...", ".ann", "-rf", "a b", "a/b", "a\nb", "ann\u{200b}", "rtl\u{202e}b", "\u{feff}ann"]
+    {
+        assert!(check_user_name(name).is_err(), "{name:?}");
+    }
+    for name in ["ann", "Ann.Miller", "_backup", "o'brien", "émilie", "7"] {
+        check_user_name(name).unwrap();
+    }
+    for name in [".", "..", "rtl\u{202e}b", "pho\u{ad}tos", "a\tb"] {
+        assert!(check_share_name(name).is_err(), "{name:?}");
+    }
+    for name in ["photos", "Ann's photos", "写真"] {
+        check_share_name(name).unwrap();
+    }
+    assert!(check_user_name("rtl\u{202e}b").unwrap_err().contains("rtl\\u{202e}b"), "it is shown as it is");
+}
