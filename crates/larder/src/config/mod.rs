@@ -296,7 +296,7 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
 
 /// Share names appear in Windows' windows: capitals and blanks are welcome there.
 pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
-    let bad = |c: char| c.is_control() || is_unseen(c) || "\"/\\[]:;|<>+=,?*%".contains(c);
+    let bad = |c: char| c.is_control() || "\"/\\[]:;|<>+=,?*%".contains(c);
     let reserved = ["ipc$", "admin$", "print$", "global", "homes"];
     if name.is_empty() || name.len() > 80 || name.contains(bad) || name.trim() != name || name.starts_with('.') {
         return Err(format!(

@@ -349,7 +349,7 @@ fn schedules_of_snapshots() {
 }
 
 #[test]
-fn names_look_like_no_other_and_like_no_path_or_option() {
+fn names_of_users_look_like_no_other_and_like_no_path_or_option() {
     for name in
         ["", ".", "..", "...", ".ann", "-rf", "a b", "a/b", "a\nb", "ann\u{200b}", "rtl\u{202e}b", "\u{feff}ann"]
     {
@@ -357,12 +357,6 @@ fn names_look_like_no_other_and_like_no_path_or_option() {
     }
     for name in ["ann", "Ann.Miller", "_backup", "o'brien", "émilie", "7"] {
         check_user_name(name).unwrap();
-    }
-    for name in [".", "..", "rtl\u{202e}b", "pho\u{ad}tos", "a\tb"] {
-        assert!(check_share_name(name).is_err(), "{name:?}");
-    }
-    for name in ["photos", "Ann's photos", "写真"] {
-        check_share_name(name).unwrap();
     }
     assert!(check_user_name("rtl\u{202e}b").unwrap_err().contains("rtl\\u{202e}b"), "it is shown as it is");
 }
