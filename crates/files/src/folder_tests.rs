@@ -3,6 +3,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -165,10 +167,45 @@ async fn a_number_that_the_host_uses_again_is_the_new_file() {
             assert_eq!(listing.entries.len(), 1);
             let new = f.files.getattr(listing.entries[0].ino).await.unwrap();
             assert_eq!((new.size, new.id == old.id), (7, false));
-            assert!(matches!(f.files.resolve(old.id).await, Err(FsError::Stale)));
+            let found = f.files.resolve(old.id).await;
+            assert!(matches!(found, Err(FsError::Stale)), "round {round}: {old:?} is {found:?}, {new:?}");
             std::fs::remove_file(f.path("next")).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_number_that_the_host_is_giving_away_is_stale() {
+    let f = Fixture::new(tempfile::tempdir().unwrap());
+    // Numbers that are free come back at once.
+    let churned = f.path("churn");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let churn = std::thread::spawn({
+        let is_over = is_over.clone();
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::fs::write(&churned, "").unwrap();
+                std::fs::remove_file(&churned).unwrap();
+            }
+        }
+    });
+    let started = std::time::Instant::now();
+    let mut wrong = None;
+    let mut rounds = 0;
+    while wrong.is_none() && started.elapsed() < Duration::from_secs(2) {
+        let old = f.create(f.top, "old").await;
+        std::fs::remove_file(f.path("old")).unwrap();
+        for _ in 0..10 {
+            let found = f.files.resolve(old.id).await;
+            if !matches!(found, Err(FsError::Stale)) {
+                wrong = Some(found);
+            }
+        }
+        rounds += 1;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    churn.join().unwrap();
+    assert!(wrong.is_none() && rounds > 10, "{rounds} rounds: {wrong:?}");
 }
 
 #[tokio::test]

@@ -2,8 +2,12 @@
 //!
 //! - `handle.two_numbers`: on ext4, XFS and btrfs a handle is an inode number, a generation, and bytes that all files of one
 //!   filesystem have in common. So number and generation, which every protocol carries, suffice to make the handle again.
+//! - `handle.number_in_the_making`: while the host gives a freed number to a new file, `iget_locked` of the kernel (fs/inode.c)
+//!   finds no inode for the old handle, and the call fails as if memory were short. So that answer is asked for again: a moment
+//!   later the handle is stale. Memory that is short stays so.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -15,6 +19,10 @@ const INO32_GEN: i32 = 1;
 const XFS_INO64_GEN: i32 = 0x81;
 /// `FILEID_BTRFS_WITHOUT_PARENT` of linux/exportfs.h.
 const BTRFS: i32 = 0x4d;
+/// How often a handle is tried while its number is in the making, and how long apart. Making an inode takes microseconds, or
+/// a wait for the filesystem's journal.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_micros(500);
 
 /// `struct file_handle`, with room for any handle.
 #[repr(C)]
@@ -136,6 +144,13 @@ impl Shape {
             Shape::Ino64 => RawHandle::made(XFS_INO64_GEN, &[&ino.to_ne_bytes(), &generation]),
             Shape::Btrfs(tree) => RawHandle::made(BTRFS, &[&ino.to_ne_bytes(), &tree.to_ne_bytes(), &generation]),
         };
+        // `handle.number_in_the_making`
+        for _ in 1..TRIES {
+            match handle.open(mount.as_fd()) {
+                Err(Errno::NOMEM) => std::thread::sleep(BETWEEN_TRIES),
+                opened => return opened,
+            }
+        }
         handle.open(mount.as_fd())
     }
 }
