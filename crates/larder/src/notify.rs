@@ -3,6 +3,8 @@
 //! - `notify.alive_means_scheduled`: the watchdog is fed by a task of the runtime that serves. When its threads all
 //!   hang, it is not, and systemd starts larder anew. A disk that hangs is no reason: its calls wait on threads of
 //!   their own.
+//! - `notify.waits_a_moment`: a manager that is behind keeps a handful of messages and has no room for the next. It is given
+//!   a second to read; without `READY=1` a service never counts as started.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +12,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use crate::rounds;
+
+/// How long a manager that is behind is waited for (`notify.waits_a_moment`).
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Tells the manager a state, such as `READY=1`. Without a manager nobody is told.
 pub(crate) fn tell(state: &str) {
@@ -26,7 +31,7 @@ fn send(socket: &[u8], state: &[u8]) -> std::io::Result<()> {
         None => SocketAddr::from_pathname(std::path::Path::new(std::ffi::OsStr::from_bytes(socket)))?,
     };
     let from = UnixDatagram::unbound()?;
-    from.set_nonblocking(true)?;
+    from.set_write_timeout(Some(WAIT))?;
     from.send_to_addr(state, &address).map(drop)
 }
 
@@ -86,5 +91,25 @@ mod tests {
             let bytes = listener.recv(&mut told).unwrap();
             assert_eq!(&told[..bytes], b"READY=1");
         }
+    }
+
+    #[test]
+    fn a_manager_that_is_behind_is_told_nevertheless() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let listener = UnixDatagram::bind(&path).unwrap();
+        let filler = UnixDatagram::unbound().unwrap();
+        filler.set_nonblocking(true).unwrap();
+        let filled = (0..100_000).take_while(|_| filler.send_to(b"WATCHDOG=1", &path).is_ok()).count();
+        let socket = path.as_os_str().as_bytes().to_vec();
+        let teller = std::thread::spawn(move || send(&socket, b"STOPPING=1"));
+        std::thread::sleep(Duration::from_millis(100));
+        let mut told = [0; 16];
+        for _ in 0..filled {
+            assert_eq!(listener.recv(&mut told).unwrap(), 10);
+        }
+        teller.join().unwrap().unwrap();
+        let bytes = listener.recv(&mut told).unwrap();
+        assert_eq!(&told[..bytes], b"STOPPING=1");
     }
 }
