@@ -2,9 +2,11 @@
 
 import base64
 import struct
+import time
 import zlib
 
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
@@ -38,6 +40,20 @@ for (const svg of document.querySelectorAll("svg.plot")) {
 return found;"""
 
 
+class Driver(webdriver.Chrome):
+    """Waits for an element that a page is to have: after a click the next page may yet have to come."""
+
+    def find_element(self, by=By.ID, value=None):
+        end = time.monotonic() + 10
+        while True:
+            try:
+                return super().find_element(by, value)
+            except NoSuchElementException:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.05)
+
+
 class Browser:
     def __init__(self, downloads):
         options = webdriver.ChromeOptions()
@@ -45,7 +61,7 @@ class Browser:
             options.add_argument(f"--{switch}")
         options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        self.driver = Driver(options=options, service=Service("/usr/bin/chromedriver"))
 
     def open(self, path, size=WIDE, dark=False, scripts=True):
         self.visit(f"file://{path}", size, dark, scripts)
