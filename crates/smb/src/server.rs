@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::{Instrument, debug, error, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::config::ConfigHandle;
 use crate::conn::connection_loop;
@@ -89,98 +89,11 @@ impl SmbServer {
         let span = info_span!("smb_server", listen = ?local);
         async move {
             info!("server starting");
-            let state = self.state.clone();
-            let shutdown = state.shutdown.clone();
-            let shutting_down = state.shutting_down.clone();
-            let mut backoff = AcceptBackoff::new();
-            let mut connections = JoinSet::new();
-            let limits = &state.config.limits;
-            let open = Arc::new(AtomicUsize::new(0));
-            let mut at_capacity = false;
-
-            loop {
-                let stopped = shutdown.notified();
-                tokio::pin!(stopped);
-                stopped.as_mut().enable();
-                if shutting_down.load(Ordering::Acquire) {
-                    info!("shutdown requested; stopping accept loop");
-                    break;
-                }
-                let retry_after = tokio::select! {
-                    biased;
-                    _ = &mut stopped => {
-                        info!("shutdown requested; stopping accept loop");
-                        break;
-                    }
-                    Some(_) = connections.join_next(), if !connections.is_empty() => None,
-                    accept = listener.accept() => {
-                        match accept {
-                            Ok((stream, peer)) => {
-                                backoff.succeeded();
-                                if shutting_down.load(Ordering::Acquire) {
-                                    drop(stream);
-                                    break;
-                                }
-                                let is_full = open.load(Ordering::Relaxed) >= limits.max_connections;
-                                if is_full && !at_capacity {
-                                    warn!(
-                                        max = limits.max_connections,
-                                        "connection limit reached; closing connections"
-                                    );
-                                    at_capacity = true;
-                                }
-                                let Some(stranger) = state.strangers.admit(peer.ip(), is_full) else {
-                                    debug!(%peer, is_full, "connection refused: limit reached");
-                                    state.observe(peer.ip(), crate::admission::Admission::TooManyConnections);
-                                    drop(stream);
-                                    continue;
-                                };
-                                if at_capacity && !is_full {
-                                    info!("below the connection limit again");
-                                    at_capacity = false;
-                                }
-                                configure_socket(&stream, limits.tcp_keepalive);
-                                let server_state = state.clone();
-                                let slot = Slot::take(&open);
-                                let span = info_span!("conn", peer = %peer);
-                                connections.spawn(async move {
-                                    let _slot = slot;
-                                    if let Err(e) = connection_loop(stream, peer, stranger, server_state).await {
-                                        error!(error = %e, "connection loop exited with error");
-                                    }
-                                }.instrument(span));
-                                None
-                            }
-                            Err(e) => {
-                                if shutting_down.load(Ordering::Acquire) {
-                                    break;
-                                }
-                                Some(backoff.failed(&e))
-                            }
-                        }
-                    }
-                };
-                if let Some(delay) = retry_after {
-                    tokio::select! {
-                        biased;
-                        _ = &mut stopped => {
-                            info!("shutdown requested; stopping accept loop");
-                            break;
-                        }
-                        _ = tokio::time::sleep(delay) => {}
-                    }
-                }
-            }
+            let mut accepted = Accepted::new(Arc::clone(&self.state));
+            accepted.run(&listener).await;
+            info!("stopped accepting connections");
             drop(listener);
-            let drained = async {
-                if !connections.is_empty() {
-                    info!(open = connections.len(), "waiting for connections to close");
-                }
-                while connections.join_next().await.is_some() {}
-                close_opens(state.durable.take_for(None, None)).await;
-                state.durable.closed().await;
-            };
-            drained.await;
+            accepted.drain().await;
             info!("server stopped");
             Ok::<(), io::Error>(())
         }
@@ -207,6 +120,91 @@ impl ShutdownHandle {
     pub fn shutdown(&self) {
         self.shutting_down.store(true, Ordering::Release);
         self.shutdown.notify_waiters();
+    }
+}
+
+/// The connections that a server has accepted.
+struct Accepted {
+    state: Arc<ServerState>,
+    connections: JoinSet<()>,
+    open: Arc<AtomicUsize>,
+    /// It was said that there is no room.
+    at_capacity: bool,
+}
+
+impl Accepted {
+    fn new(state: Arc<ServerState>) -> Self {
+        Self { state, connections: JoinSet::new(), open: Arc::default(), at_capacity: false }
+    }
+
+    /// Accepts until the server shuts down.
+    async fn run(&mut self, listener: &TcpListener) {
+        let state = Arc::clone(&self.state);
+        let mut backoff = AcceptBackoff::new();
+        loop {
+            let stopped = state.shutdown.notified();
+            tokio::pin!(stopped);
+            stopped.as_mut().enable();
+            if state.shutting_down.load(Ordering::Acquire) {
+                return;
+            }
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stopped => return,
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            if state.shutting_down.load(Ordering::Acquire) {
+                return;
+            }
+            match accepted {
+                Ok((stream, peer)) => {
+                    backoff.succeeded();
+                    self.admit(stream, peer);
+                }
+                Err(error) => tokio::select! {
+                    biased;
+                    () = &mut stopped => return,
+                    () = tokio::time::sleep(backoff.failed(&error)) => {}
+                },
+            }
+        }
+    }
+
+    /// Serves a connection, if there is room for it.
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let limits = &self.state.config.limits;
+        let is_full = self.open.load(Ordering::Relaxed) >= limits.max_connections;
+        if is_full && !self.at_capacity {
+            warn!(max = limits.max_connections, "connection limit reached; closing connections");
+            self.at_capacity = true;
+        }
+        let Some(stranger) = self.state.strangers.admit(peer.ip(), is_full) else {
+            debug!(%peer, is_full, "connection refused: limit reached");
+            self.state.observe(peer.ip(), crate::admission::Admission::TooManyConnections);
+            return;
+        };
+        if self.at_capacity && !is_full {
+            info!("below the connection limit again");
+            self.at_capacity = false;
+        }
+        configure_socket(&stream, limits.tcp_keepalive);
+        let (state, slot) = (Arc::clone(&self.state), Slot::take(&self.open));
+        let served = async move {
+            let _slot = slot;
+            connection_loop(stream, peer, stranger, state).await;
+        };
+        self.connections.spawn(served.instrument(info_span!("conn", peer = %peer)));
+    }
+
+    /// Waits until each connection and each durable open is closed.
+    async fn drain(&mut self) {
+        if !self.connections.is_empty() {
+            info!(open = self.connections.len(), "waiting for connections to close");
+        }
+        while self.connections.join_next().await.is_some() {}
+        close_opens(self.state.durable.take_for(None, None)).await;
+        self.state.durable.closed().await;
     }
 }
 

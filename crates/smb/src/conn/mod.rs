@@ -16,14 +16,13 @@ pub mod state;
 pub mod table;
 pub mod writer;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use larder_base::traffic::{Live, Protocol};
 use tokio::net::TcpStream;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::admission::StrangerAccount;
 use crate::state::ServerState;
@@ -36,7 +35,7 @@ pub async fn connection_loop(
     peer: SocketAddr,
     stranger: Box<dyn StrangerAccount>,
     server: Arc<ServerState>,
-) -> io::Result<()> {
+) {
     let live = Live::begin(Protocol::Smb, peer, &stream);
     let (read_half, write_half) = tokio::io::split(stream);
     let mut conn =
@@ -50,8 +49,7 @@ pub async fn connection_loop(
     let writer_handle = tokio::spawn(writer::writer_task(write_half, rx, server.config.limits.io_timeout));
 
     info!("connection accepted");
-    let reader_result = reader::reader_task((live, read_half), server.clone(), conn.clone(), stranger, tx).await;
-    debug!(?reader_result, "reader exited");
+    reader::reader_task((live, read_half), server.clone(), conn.clone(), stranger, tx).await;
     conn.mark_closing();
     // Requests still waiting are cancelled and answered while the writer
     // runs. Then the writer drains; messages for this connection raised
@@ -64,5 +62,4 @@ pub async fn connection_loop(
     conn.close_all(keep).await;
     server.active_connections.unregister(conn_id).await;
     info!("connection closed");
-    reader_result
 }

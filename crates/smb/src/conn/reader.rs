@@ -3,6 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -14,12 +15,13 @@ use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tracing::{debug, info, warn};
 
 use crate::admission::StrangerAccount;
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
+use crate::conn::writer::ResponseQueue;
 use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
 use crate::files::AfterSend;
 use crate::state::ServerState;
@@ -206,6 +208,148 @@ fn is_hangup(e: &io::Error) -> bool {
     )
 }
 
+/// Why a reader ends. None is a fault of the server's.
+enum End {
+    ServerStops,
+    MadeRoom,
+    WriterClosed,
+    /// The client does not read the breaks of its leases.
+    ReadsNothing,
+    NoSessionInTime,
+    Idle,
+    ClientClosed,
+    /// A frame is to have no reply but the end of its connection.
+    Refused,
+    Failed(io::Error),
+}
+
+impl End {
+    fn tell(&self) {
+        match self {
+            End::ServerStops => debug!("server shutting down; closing connection"),
+            End::MadeRoom => info!("{MADE_ROOM}"),
+            End::WriterClosed => debug!("writer closed; reader exiting"),
+            End::ReadsNothing => info!("client stopped reading lease breaks; closing connection"),
+            End::NoSessionInTime => info!("no session established in time; closing connection"),
+            End::Idle => info!("closing idle connection"),
+            End::ClientClosed => debug!("client closed connection"),
+            End::Refused => debug!("closing connection without a reply"),
+            // A client that goes away without a word.
+            End::Failed(error) if is_hangup(error) => debug!(%error, "client went away"),
+            End::Failed(error) => warn!(%error, "closing connection"),
+        }
+    }
+}
+
+/// Waits for frames of one connection, with the time that each has.
+struct Frames<'a> {
+    reader: FrameReader,
+    server: &'a ServerState,
+    conn: &'a Connection,
+    tx: &'a ResponseQueue,
+    /// Until a session exists.
+    stranger: Option<Box<dyn StrangerAccount>>,
+    evicted: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Until a session exists this is the handshake deadline; after that it
+    /// is the idle deadline, which counts from the last frame.
+    deadline: Instant,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl<'a> Frames<'a> {
+    fn new(
+        reader: FrameReader,
+        (server, conn, tx): (&'a ServerState, &'a Connection, &'a ResponseQueue),
+        stranger: Box<dyn StrangerAccount>,
+    ) -> Self {
+        let deadline = Instant::now() + server.config.limits.handshake_timeout;
+        let (evicted, alarm) = (stranger.evicted(), Box::pin(tokio::time::sleep_until(deadline)));
+        Self { reader, server, conn, tx, stranger: Some(stranger), evicted, deadline, alarm }
+    }
+
+    fn stops(&self) -> bool {
+        self.server.shutting_down.load(Ordering::Acquire)
+    }
+
+    /// The next frame, without its length.
+    async fn next(&mut self) -> Result<Bytes, End> {
+        if self.stops() {
+            return Err(End::ServerStops);
+        }
+        while !self.reader.has_begun() {
+            self.fill().await?;
+        }
+        let frame = self.reader.frame(self.conn, self.stranger.as_deref());
+        // The first frames together have no longer than the handshake.
+        let until = match self.stranger {
+            Some(_) => self.deadline,
+            None => Instant::now() + self.server.config.limits.io_timeout,
+        };
+        tokio::select! {
+            frame = tokio::time::timeout_at(until, frame) => match frame {
+                Ok(frame) => frame.map_err(End::Failed),
+                Err(_) => Err(End::Failed(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time"))),
+            },
+            () = &mut self.evicted, if self.stranger.is_some() => Err(End::MadeRoom),
+        }
+    }
+
+    /// Waits for bytes, or for the alarm. Nothing may have come when it
+    /// returns.
+    async fn fill(&mut self) -> Result<(), End> {
+        let stopped = self.server.shutdown.notified();
+        tokio::pin!(stopped);
+        stopped.as_mut().enable();
+        // It may have begun before the notice was asked for.
+        if self.stops() {
+            return Err(End::ServerStops);
+        }
+        tokio::select! {
+            biased;
+            read = self.reader.fill() => match read {
+                Ok(0) => Err(End::ClientClosed),
+                Ok(_) => Ok(()),
+                Err(error) => Err(End::Failed(error)),
+            },
+            () = &mut stopped => Err(End::ServerStops),
+            () = &mut self.evicted, if self.stranger.is_some() => Err(End::MadeRoom),
+            () = self.tx.closed() => Err(End::WriterClosed),
+            () = self.conn.outbound.killed() => Err(End::ReadsNothing),
+            () = &mut self.alarm => self.rung(),
+        }
+    }
+
+    /// The alarm is set again only when it rings: frames merely move the
+    /// deadline.
+    fn rung(&mut self) -> Result<(), End> {
+        if Instant::now() >= self.deadline {
+            if self.stranger.is_some() {
+                return Err(End::NoSessionInTime);
+            }
+            if !has_open_files(self.conn) {
+                return Err(End::Idle);
+            }
+            self.deadline = Instant::now() + self.server.config.limits.idle_timeout;
+        }
+        self.alarm.as_mut().reset(self.deadline);
+        Ok(())
+    }
+
+    /// A frame was answered; it may have made the first session.
+    fn answered(&mut self) {
+        let was_stranger = self.stranger.is_some();
+        if was_stranger && self.conn.sessions.is_empty() {
+            return;
+        }
+        self.deadline = Instant::now() + self.server.config.limits.idle_timeout;
+        if was_stranger {
+            self.stranger = None;
+            self.evicted = Box::pin(std::future::pending());
+            self.alarm.as_mut().reset(self.deadline);
+        }
+    }
+}
+
 /// Read frames and dispatch them in arrival order, those that wait for the
 /// backend beside each other (see [`Overlap`]), sending each response to
 /// the writer. Returns between frames once the server
@@ -215,139 +359,43 @@ pub async fn reader_task(
     server: Arc<ServerState>,
     conn: Arc<Connection>,
     stranger: Box<dyn StrangerAccount>,
-    tx: crate::conn::writer::ResponseQueue,
-) -> io::Result<()> {
-    let limits = &server.config.limits;
-    let mut reader = FrameReader::new(live, socket);
-    // Until a session exists this is the handshake deadline; after that it
-    // is the idle deadline, which counts from the last frame.
-    let mut deadline = Instant::now() + limits.handshake_timeout;
-    let alarm = tokio::time::sleep_until(deadline);
-    tokio::pin!(alarm);
-    let mut has_session = false;
+    tx: ResponseQueue,
+) {
     if !stranger.holds(IDLE_BYTES) {
-        info!("{MADE_ROOM}");
-        return Ok(());
+        return End::MadeRoom.tell();
     }
-    let mut evicted = stranger.evicted();
-    let mut stranger = Some(stranger);
-    let overlap = Overlap::new(Arc::clone(reader.live.traffic()));
+    let mut frames = Frames::new(FrameReader::new(live, socket), (&server, &conn, &tx), stranger);
+    let overlap = Overlap::new(Arc::clone(frames.reader.live.traffic()));
     loop {
-        if server.shutting_down.load(Ordering::Acquire) {
-            debug!("server shutting down; closing connection");
-            return Ok(());
-        }
-        let mut begun = Ok(1);
-        if !reader.has_begun() {
-            let stopped = server.shutdown.notified();
-            tokio::pin!(stopped);
-            stopped.as_mut().enable();
-            // It may have begun before the notice was asked for.
-            if server.shutting_down.load(Ordering::Acquire) {
-                continue;
-            }
-            begun = tokio::select! {
-                biased;
-                read = reader.fill() => read,
-                _ = &mut stopped => {
-                    debug!("server shutting down; closing connection");
-                    return Ok(());
-                }
-                () = &mut evicted, if stranger.is_some() => {
-                    info!("{MADE_ROOM}");
-                    return Ok(());
-                }
-                _ = tx.closed() => {
-                    debug!("writer closed; reader exiting");
-                    return Ok(());
-                }
-                _ = conn.outbound.killed() => {
-                    info!("client stopped reading lease breaks; closing connection");
-                    return Ok(());
-                }
-                // Set again only when it rings: frames merely move the deadline.
-                _ = &mut alarm => {
-                    if Instant::now() < deadline {
-                        alarm.as_mut().reset(deadline);
-                        continue;
-                    }
-                    if !has_session {
-                        info!("no session established in time; closing connection");
-                        return Ok(());
-                    }
-                    if !has_open_files(&conn) {
-                        info!("closing idle connection");
-                        return Ok(());
-                    }
-                    deadline = Instant::now() + limits.idle_timeout;
-                    alarm.as_mut().reset(deadline);
-                    continue;
-                }
-            };
-        }
-        let frame = match begun {
-            Ok(0) => {
-                debug!("client closed connection");
-                return Ok(());
-            }
-            Ok(_) => {
-                let frame = reader.frame(&conn, stranger.as_deref());
-                // The first frames together have no longer than the handshake.
-                let until = match stranger {
-                    Some(_) => deadline,
-                    None => Instant::now() + limits.io_timeout,
-                };
-                tokio::select! {
-                    frame = tokio::time::timeout_at(until, frame) => match frame {
-                        Ok(frame) => frame,
-                        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time")),
-                    },
-                    () = &mut evicted, if stranger.is_some() => {
-                        info!("{MADE_ROOM}");
-                        return Ok(());
-                    }
-                }
-            }
-            Err(e) => Err(e),
+        let done = match frames.next().await {
+            Ok(frame) => answer(frame, &overlap, (&server, &conn), &tx).await,
+            Err(end) => Err(end),
         };
-        let frame = match frame {
-            Ok(frame) => frame,
-            // A client that goes away without a word is no fault of the
-            // server's.
-            Err(e) if is_hangup(&e) => {
-                debug!(error = %e, "client went away");
-                return Ok(());
-            }
-            Err(e) => {
-                warn!(error = %e, "closing connection");
-                return Ok(());
-            }
-        };
-        let response = match receive_frame(&server, &conn, frame).await {
-            Received::Nothing => None,
-            Received::Answered(outgoing) => Some(outgoing),
-            Received::Requests(requests) => overlap.run(requests, &server, &conn).await,
-        };
-        if conn.disconnect_requested() {
-            debug!("closing connection without a reply");
-            return Ok(());
-        }
-        if let Some(out) = response {
-            if tx.send(out.message).await.is_err() {
-                debug!("writer channel closed; reader exiting");
-                return Ok(());
-            }
-            sent(out.after_send, out.continuation, &server, &conn);
-        }
-        let had_session = has_session;
-        has_session = has_session || !conn.sessions.is_empty();
-        if has_session {
-            deadline = Instant::now() + limits.idle_timeout;
-        }
-        if has_session && !had_session {
-            stranger = None;
-            evicted = Box::pin(std::future::pending());
-            alarm.as_mut().reset(deadline);
+        match done {
+            Ok(()) => frames.answered(),
+            Err(end) => return end.tell(),
         }
     }
+}
+
+/// Runs what a frame asks for, and queues the response if it is there.
+async fn answer(
+    frame: Bytes,
+    overlap: &Overlap,
+    (server, conn): (&Arc<ServerState>, &Arc<Connection>),
+    tx: &ResponseQueue,
+) -> Result<(), End> {
+    let response = match receive_frame(server, conn, frame).await {
+        Received::Nothing => None,
+        Received::Answered(outgoing) => Some(outgoing),
+        Received::Requests(requests) => overlap.run(requests, server, conn).await,
+    };
+    if conn.disconnect_requested() {
+        return Err(End::Refused);
+    }
+    if let Some(out) = response {
+        tx.send(out.message).await.map_err(|_| End::WriterClosed)?;
+        sent(out.after_send, out.continuation, server, conn);
+    }
+    Ok(())
 }

@@ -30,6 +30,6 @@ pub(crate) use table::{FileTable, Sharing};
 pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
-pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyBudget};
+pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyBudget, Watch};
 pub(crate) use watch_table::WatchReg;
 pub use watch_table::{Above, Notice, NoticeKind, Observed, Watches};

@@ -16,7 +16,7 @@ use crate::proto::messages::change_notify::FILE_NOTIFY_VALID_MASK;
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
-use crate::files::{Answer, WatchReg};
+use crate::files::{Answer, Watch, WatchReg};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{RequestTree, lookup_open};
 use crate::ntstatus;
@@ -27,70 +27,82 @@ pub async fn handle(
     body: &[u8],
     retained: usize,
 ) -> Outcome {
-    let done = |status| Outcome::Done(HandlerResponse::err(status));
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return done(*status),
-    };
-    let Ok(req) = ChangeNotifyRequest::parse(body) else {
-        return done(ntstatus::STATUS_INVALID_PARAMETER);
-    };
-    let Some(open_arc) = lookup_open(tree, req.file_id) else {
-        return done(ntstatus::STATUS_FILE_CLOSED);
-    };
+    match watched(conn, tree, body).await {
+        Ok((watch, req)) => wait(conn, hdr, (watch, req), retained),
+        Err(status) => Outcome::Done(HandlerResponse::err(status)),
+    }
+}
+
+/// The watch of the open that a request names, which it may have begun.
+async fn watched(
+    conn: &Arc<Connection>,
+    tree: &RequestTree,
+    body: &[u8],
+) -> Result<(Arc<Watch>, ChangeNotifyRequest), u32> {
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    let req = ChangeNotifyRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    let open = lookup_open(tree, req.file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     if req.output_buffer_length > conn.max_read_size {
-        return done(ntstatus::STATUS_INVALID_PARAMETER);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let share = Arc::clone(&tree.share);
     // The answer has every change that was answered before.
     share.backend.settle_notices().await;
-    let mut open = open_arc.write().await;
+    let mut open = open.write().await;
     if !open.is_directory {
-        return done(ntstatus::STATUS_INVALID_PARAMETER);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     if open.granted_access & FILE_LIST_DIRECTORY == 0 {
-        return done(ntstatus::STATUS_ACCESS_DENIED);
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     // MS-FSA 2.1.5.11: an open that marked its directory for deletion, or
     // opened it delete-on-close, gets STATUS_DELETE_PENDING. So does any
     // open of a directory that is delete-pending: Windows answers so the
     // next request on a handle whose watch the mark ended.
     if open.marked_deleted.load(Ordering::Acquire) || open.delete_on_close || open.delete_pending() {
-        return done(ntstatus::STATUS_DELETE_PENDING);
+        return Err(ntstatus::STATUS_DELETE_PENDING);
     }
-    let tree_flag = req.flags & ChangeNotifyRequest::FLAG_WATCH_TREE != 0;
     // MS-SMB2 3.3.1.3: the first request fixes the filter, WATCH_TREE and
     // buffer size; later requests take what the watch buffered.
     // A watch its directory's deletion ended is replaced once the mark is
     // cleared (MS-FSA 2.1.5.11), but not if the directory is gone.
-    let watch = match &open.watch {
-        Some(reg) if !reg.ended() || reg.gone() => Arc::clone(reg.watch()),
-        _ => {
-            // Closed while this request waited for the open.
-            let (Some(handle), Some(file)) = (open.handle.as_deref(), &open.file) else {
-                return done(ntstatus::STATUS_FILE_CLOSED);
-            };
-            let watching = handle.watch().await;
-            let filter = req.completion_filter & FILE_NOTIFY_VALID_MASK;
-            let (dir, len) = (file.index(), req.output_buffer_length);
-            let armed = WatchReg::arm(&share.watches, watching, dir, filter, tree_flag, len, &conn.notify_budget);
-            let Some(reg) = armed else {
-                warn!("too many change notification watches on the connection");
-                return done(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
-            };
-            // A mark set since the check above either found the watch in
-            // the table and ended it, or shows here.
-            if open.delete_pending() {
-                return done(ntstatus::STATUS_DELETE_PENDING);
-            }
-            let watch = Arc::clone(reg.watch());
-            open.watch = Some(reg);
-            watch
-        }
+    if let Some(reg) = open.watch.as_ref().filter(|reg| !reg.ended() || reg.gone()) {
+        return Ok((Arc::clone(reg.watch()), req));
+    }
+    // Closed while this request waited for the open.
+    let (Some(handle), Some(file)) = (open.handle.as_deref(), &open.file) else {
+        return Err(ntstatus::STATUS_FILE_CLOSED);
     };
-    drop(open);
+    let watching = handle.watch().await;
+    let filter = req.completion_filter & FILE_NOTIFY_VALID_MASK;
+    let (dir, len) = (file.index(), req.output_buffer_length);
+    let armed = WatchReg::arm(&share.watches, watching, dir, filter, is_of_tree(&req), len, &conn.notify_budget);
+    let Some(reg) = armed else {
+        warn!("too many change notification watches on the connection");
+        return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+    };
+    // A mark set since the check above either found the watch in
+    // the table and ended it, or shows here.
+    if open.delete_pending() {
+        return Err(ntstatus::STATUS_DELETE_PENDING);
+    }
+    let watch = Arc::clone(reg.watch());
+    open.watch = Some(reg);
+    Ok((watch, req))
+}
 
-    let ticket = watch.enqueue(req.output_buffer_length, tree_flag);
+fn is_of_tree(req: &ChangeNotifyRequest) -> bool {
+    req.flags & ChangeNotifyRequest::FLAG_WATCH_TREE != 0
+}
+
+/// Answers with what the watch has, or waits for it.
+fn wait(
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    (watch, req): (Arc<Watch>, ChangeNotifyRequest),
+    retained: usize,
+) -> Outcome {
+    let ticket = watch.enqueue(req.output_buffer_length, is_of_tree(&req));
     let mut changed = watch.subscribe();
     if let Some(answer) = watch.take(&ticket) {
         return Outcome::Done(respond(answer));
@@ -99,7 +111,7 @@ pub async fn handle(
     // asynchronous requests. The watch keeps buffering for the next one.
     let Some((op, mut stop)) = conn.pending.reserve(hdr, Some(req.file_id), retained) else {
         warn!("too many waiting requests on the connection");
-        return done(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+        return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
     };
     // A cancelled request leaves the queue and the changes stay buffered
     // for the next one. Its open, tree or session going away closes the

@@ -56,22 +56,6 @@ pub(crate) async fn route(
     body: &[u8],
     retained: usize,
 ) -> Option<Outcome> {
-    if !matches!(
-        hdr.command,
-        Command::Create
-            | Command::Read
-            | Command::Write
-            | Command::Ioctl
-            | Command::QueryInfo
-            | Command::SetInfo
-            | Command::Close
-            | Command::Flush
-            | Command::Lock
-            | Command::QueryDirectory
-            | Command::ChangeNotify
-    ) {
-        return None;
-    }
     let response = match hdr.command {
         Command::Create => create(conn, hdr, tree, body).await,
         Command::Read => {

@@ -29,113 +29,51 @@ const PAGE_ENTRIES_MAX: usize = 1024;
 const USUAL_NAME_BYTES: usize = 32;
 
 pub async fn handle(conn: &Arc<Connection>, tree: &RequestTree, body: &[u8]) -> HandlerResponse {
-    let req = match QueryDirectoryRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
+    match list(conn, tree, body).await {
+        Ok(answer) => answer.response(),
+        Err(status) => HandlerResponse::err(status),
+    }
+}
 
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(status) => return HandlerResponse::err(*status),
-    };
-    let open_arc = match lookup_open(tree, req.file_id) {
-        Some(o) => o,
-        None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
-    };
-    let backend = Arc::clone(&tree.backend);
-
-    let mut open = open_arc.write().await;
-    if !open.is_directory {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    }
-    // NEGOTIATE advertises MaxTransactSize equal to MaxReadSize.
-    if req.output_buffer_length > conn.max_read_size {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    }
-    if open.granted_access & FILE_LIST_DIRECTORY == 0 {
-        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
-    }
-    let class = req.file_information_class;
-    let Some(name_offset) = dir_entry_name_offset(class) else {
-        let status = if UNSUPPORTED_CLASSES.contains(&class) {
-            ntstatus::STATUS_NOT_SUPPORTED
-        } else {
-            ntstatus::STATUS_INVALID_INFO_CLASS
-        };
-        return HandlerResponse::err(status);
-    };
-    let cap = req.output_buffer_length as usize;
-    if cap < name_offset {
-        return HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH);
-    }
-
-    let Some(units) = utf16le_to_units(&req.file_name) else {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    };
-    let Ok(requested) = String::from_utf16(&units) else {
-        return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_INVALID);
-    };
+async fn list(conn: &Connection, tree: &RequestTree, body: &[u8]) -> Result<Answer, u32> {
+    let req = QueryDirectoryRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    let tree = tree.as_ref().map_err(|status| *status)?;
+    let open = lookup_open(tree, req.file_id).ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    let mut open = open.write().await;
+    let mut answer = Answer::to(&req, conn, &open)?;
+    let requested = utf16le_to_units(&req.file_name).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+    let requested = String::from_utf16(&requested).map_err(|_| ntstatus::STATUS_OBJECT_NAME_INVALID)?;
 
     let reopen = req.flags & QueryDirectoryRequest::FLAG_REOPEN != 0;
     let restart = reopen || req.flags & QueryDirectoryRequest::FLAG_RESTART_SCANS != 0;
-    let single_entry = req.flags & QueryDirectoryRequest::FLAG_RETURN_SINGLE_ENTRY != 0;
     // FileIndex and SMB2_INDEX_SPECIFIED are ignored, as MS-SMB2 3.3.5.18
     // allows.
     let first_query = open.search_state.is_none() || reopen;
-
-    let mut answer = Answer { class, name_offset, cap, single_entry, ..Answer::default() };
     let mut first_page = None;
     // MS-FSA 2.1.5.6.3: the first query sets the pattern ("*" when empty); a
     // restart replaces it only with a non-empty one.
     if first_query || (restart && !requested.is_empty()) {
         if !requested.is_empty() && !is_valid_pattern(&requested) {
-            return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_INVALID);
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
         }
         let pattern = (!requested.is_empty() && requested != "*").then_some(requested);
-        match start_scan(&mut open, backend.as_ref(), pattern, &answer).await {
-            Ok(page) => first_page = page,
-            Err(status) => return HandlerResponse::err(status),
-        }
+        first_page = start_scan(&mut open, tree.backend.as_ref(), pattern, &answer).await?;
     } else if restart {
         let pattern = open.search_state.as_mut().and_then(|c| c.pattern.take());
-        match start_scan(&mut open, backend.as_ref(), pattern, &answer).await {
-            Ok(page) => first_page = page,
-            Err(status) => return HandlerResponse::err(status),
-        }
+        first_page = start_scan(&mut open, tree.backend.as_ref(), pattern, &answer).await?;
     }
 
     let Open { handle, search_state, .. } = &mut *open;
     let cursor = search_state.as_mut().expect("scan started");
-    let Some(handle) = handle.as_deref() else {
-        return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
-    };
-    match answer.fill(handle, cursor, first_page).await {
-        // What came before the failure is sent first.
-        Err(status) if answer.count == 0 => return HandlerResponse::err(status),
-        Ok(()) | Err(_) => {}
-    }
+    let handle = handle.as_deref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    let filled = answer.fill(handle, cursor, first_page).await;
     if answer.count == 0 {
-        return HandlerResponse::err(if first_query {
-            ntstatus::STATUS_NO_SUCH_FILE
-        } else {
-            ntstatus::STATUS_NO_MORE_FILES
-        });
+        let nothing = if first_query { ntstatus::STATUS_NO_SUCH_FILE } else { ntstatus::STATUS_NO_MORE_FILES };
+        return Err(filled.err().unwrap_or(nothing));
     }
+    // What came before a failure is sent first.
     cursor.entry_bytes = answer.buf.len() / answer.count;
-
-    let resp = QueryDirectoryResponse {
-        structure_size: 9,
-        output_buffer_offset: 64 + 8,
-        output_buffer_length: answer.buf.len() as u32,
-        buffer: answer.buf,
-    };
-    let mut out = Vec::new();
-    resp.write_to(&mut out).expect("encode");
-    let mut response = HandlerResponse::ok(out);
-    if answer.is_cut {
-        response.status = ntstatus::STATUS_BUFFER_OVERFLOW;
-    }
-    response
+    Ok(answer)
 }
 
 /// The entries of one response.
@@ -154,6 +92,44 @@ struct Answer {
 }
 
 impl Answer {
+    /// An empty one, of the form that is asked for.
+    fn to(req: &QueryDirectoryRequest, conn: &Connection, open: &Open) -> Result<Self, u32> {
+        // NEGOTIATE advertises MaxTransactSize equal to MaxReadSize.
+        if !open.is_directory || req.output_buffer_length > conn.max_read_size {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        if open.granted_access & FILE_LIST_DIRECTORY == 0 {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
+        let class = req.file_information_class;
+        let Some(name_offset) = dir_entry_name_offset(class) else {
+            let is_known = UNSUPPORTED_CLASSES.contains(&class);
+            return Err(if is_known { ntstatus::STATUS_NOT_SUPPORTED } else { ntstatus::STATUS_INVALID_INFO_CLASS });
+        };
+        let cap = req.output_buffer_length as usize;
+        if cap < name_offset {
+            return Err(ntstatus::STATUS_INFO_LENGTH_MISMATCH);
+        }
+        let single_entry = req.flags & QueryDirectoryRequest::FLAG_RETURN_SINGLE_ENTRY != 0;
+        Ok(Self { class, name_offset, cap, single_entry, ..Self::default() })
+    }
+
+    fn response(self) -> HandlerResponse {
+        let resp = QueryDirectoryResponse {
+            structure_size: 9,
+            output_buffer_offset: 64 + 8,
+            output_buffer_length: self.buf.len() as u32,
+            buffer: self.buf,
+        };
+        let mut out = Vec::new();
+        resp.write_to(&mut out).expect("encode");
+        let mut response = HandlerResponse::ok(out);
+        if self.is_cut {
+            response.status = ntstatus::STATUS_BUFFER_OVERFLOW;
+        }
+        response
+    }
+
     /// Takes entries of the listing until the response is full or the listing ends. `first_page` is the
     /// page at the cursor's position, if it was read already.
     async fn fill(

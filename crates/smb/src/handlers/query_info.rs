@@ -185,9 +185,9 @@ pub(super) fn info_length_mismatch(smb311: bool) -> HandlerResponse {
 /// A reply and how to cut it down when it is longer than OutputBufferLength.
 type Reply = Result<(Vec<u8>, Overflow), u32>;
 
-/// SMB2_0_INFO_FILE (MS-SMB2 3.3.5.20.1) for an OutputBufferLength of `cap`.
-async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
-    let (min_len, overflow, access) = match class {
+/// What a class of a file needs: bytes of room, what to do beyond it, and rights.
+fn terms(class: u8) -> Result<(usize, Overflow, u32), u32> {
+    Ok(match class {
         ic::FILE_BASIC_INFORMATION => (40, Overflow::Never, FILE_READ_ATTRIBUTES),
         ic::FILE_STANDARD_INFORMATION => (24, Overflow::Never, 0),
         ic::FILE_INTERNAL_INFORMATION => (8, Overflow::Never, 0),
@@ -209,7 +209,12 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_NAME_INFORMATION => return Err(ntstatus::STATUS_NOT_SUPPORTED),
         c if is_file_class(c) => return Err(ntstatus::STATUS_NOT_SUPPORTED),
         _ => return Err(ntstatus::STATUS_INVALID_INFO_CLASS),
-    };
+    })
+}
+
+/// SMB2_0_INFO_FILE (MS-SMB2 3.3.5.20.1) for an OutputBufferLength of `cap`.
+async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
+    let (min_len, overflow, access) = terms(class)?;
     if open.granted_access & access != access {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }

@@ -26,47 +26,36 @@ pub async fn handle(
     body: &[u8],
     encrypted: bool,
 ) -> HandlerResponse {
-    let sess = match lookup_session(conn, hdr.session_id) {
-        Ok(s) => s,
-        Err(s) => return HandlerResponse::err(s),
-    };
-    let caller = sess.caller(conn.peer_addr.map(|peer| peer.ip()));
-    let anonymous = sess.is_anonymous();
+    match connect(server, conn, hdr, body, encrypted).await {
+        Ok(response) => response,
+        Err(status) => HandlerResponse::err(status),
+    }
+}
 
+async fn connect(
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    body: &[u8],
+    encrypted: bool,
+) -> Result<HandlerResponse, u32> {
+    let sess = lookup_session(conn, hdr.session_id)?;
+    let caller = sess.caller(conn.peer_addr.map(|peer| peer.ip()));
     // MS-SMB2 3.3.5.7: on 3.1.1 an authenticated session's TREE_CONNECT
     // must be signed or encrypted, or the connection is dropped.
-    if conn.negotiated.dialect() == Some(Dialect::Smb311)
-        && !anonymous
-        && !encrypted
-        && hdr.flags & SMB2_FLAGS_SIGNED == 0
-    {
+    let is_protected = encrypted || hdr.flags & SMB2_FLAGS_SIGNED != 0;
+    if conn.negotiated.dialect() == Some(Dialect::Smb311) && !sess.is_anonymous() && !is_protected {
         warn!("unsigned SMB 3.1.1 TREE_CONNECT; closing the connection");
         conn.request_disconnect();
-        return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
 
-    let req = match TreeConnectRequest::parse(body) {
-        Ok(r) => r,
-        Err(_) => return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
-    };
-    let Some(path) = req.path_in(body).and_then(utf16le_to_units).map(|units| String::from_utf16_lossy(&units)) else {
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    };
-    tracing::debug!(?path, "tree connect path");
-    let Some(share_name) = share_name(&path) else {
-        warn!(?path, "tree connect path is not \\\\server\\share");
-        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-    };
-
+    let name = requested(body)?;
     // IPC$: synthetic share, whose opens are named pipes.
-    let is_ipc = share_name.eq_ignore_ascii_case("IPC$");
-    let share = if is_ipc {
-        crate::share::ShareBindings::ipc()
-    } else {
-        match server.find_share(share_name).await {
-            Some(s) => s,
-            None => return HandlerResponse::err(ntstatus::STATUS_BAD_NETWORK_NAME),
-        }
+    let is_ipc = name.eq_ignore_ascii_case("IPC$");
+    let share = match is_ipc {
+        true => crate::share::ShareBindings::ipc(),
+        false => server.find_share(&name).await.ok_or(ntstatus::STATUS_BAD_NETWORK_NAME)?,
     };
     // The share is looked for and its doorkeeper asked with the session's tree
     // table locked. Both change before the trees are swept, and the sweep waits
@@ -75,24 +64,20 @@ pub async fn handle(
     let trees = sess.trees.change().await;
     if trees.len() >= server.auth.settings.max_trees_per_session {
         warn!(trees = trees.len(), "tree connect limit reached on session");
-        return HandlerResponse::err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+        return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
     }
-    if !is_ipc && !server.find_share(share_name).await.is_some_and(|current| Arc::ptr_eq(&current, &share)) {
-        return HandlerResponse::err(ntstatus::STATUS_BAD_NETWORK_NAME);
+    if !is_ipc && !server.find_share(&name).await.is_some_and(|current| Arc::ptr_eq(&current, &share)) {
+        return Err(ntstatus::STATUS_BAD_NETWORK_NAME);
     }
-    let Admitted { backend, access: granted } = match share.admit(&caller.visitor()) {
-        Some(admitted) => admitted,
-        None => {
-            warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");
-            if let Some(peer) = conn.peer_addr {
-                let refused =
-                    crate::admission::Admission::ShareRefused { user: caller.identity.user(), share: &share.name };
-                server.observe(peer.ip(), refused);
-            }
-            return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
+    let Some(Admitted { backend, access: granted }) = share.admit(&caller.visitor()) else {
+        warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");
+        if let Some(peer) = conn.peer_addr {
+            let refused =
+                crate::admission::Admission::ShareRefused { user: caller.identity.user(), share: &share.name };
+            server.observe(peer.ip(), refused);
         }
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
     };
-
     let mut tc = TreeConnect::new(sess.alloc_tree_id(), share.clone(), granted);
     if let Some(backend) = backend {
         tc.backend = backend;
@@ -101,21 +86,33 @@ pub async fn handle(
     trees.insert(tree_id, Arc::new(tc));
     drop(trees);
 
-    let maximal_access = maximal_access(granted);
     let resp = TreeConnectResponse {
         structure_size: 16,
         share_type: if share.is_ipc { SHARE_TYPE_PIPE } else { SHARE_TYPE_DISK },
         reserved: 0,
         share_flags: if share.encrypt_data && caller.can_encrypt { SHAREFLAG_ENCRYPT_DATA } else { 0 },
         capabilities: 0,
-        maximal_access,
+        maximal_access: maximal_access(granted),
     };
     let mut buf = Vec::new();
     resp.write_to(&mut buf).expect("encode");
     info!(tree_id, share = %share.name, ?granted, "tree connect");
     let mut hr = HandlerResponse::ok(buf);
     hr.override_tree_id = Some(tree_id);
-    hr
+    Ok(hr)
+}
+
+/// The name of the share that a request is for.
+fn requested(body: &[u8]) -> Result<String, u32> {
+    let req = TreeConnectRequest::parse(body).map_err(|_| ntstatus::STATUS_INVALID_PARAMETER)?;
+    let units = req.path_in(body).and_then(utf16le_to_units).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+    let path = String::from_utf16_lossy(&units);
+    tracing::debug!(?path, "tree connect path");
+    let Some(name) = share_name(&path) else {
+        warn!(?path, "tree connect path is not \\\\server\\share");
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    };
+    Ok(name.to_owned())
 }
 
 /// The share component of a `\\server\share` path (MS-SMB2 2.2.9), or

@@ -18,7 +18,7 @@ use crate::handlers::shared::{RequestTree, lookup_session};
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::{CreateRequest, OplockLevel};
+use crate::proto::messages::{CreateRequest, Dialect, FileId, OplockLevel};
 use crate::share::ShareBindings;
 use crate::utils::utf16le_to_units;
 
@@ -125,28 +125,8 @@ impl CreateArgs {
         let client = conn.negotiated.client_guid();
         let mut queries =
             ContextQueries::parse(&req.create_contexts, dialect).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
-        // A reconnect skips the checks of the name and of the open itself
-        // (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
-        let reconnect = match queries.durable {
-            DurableAsk::Reconnect(r) => Some((r.file_id, None)),
-            DurableAsk::ReconnectV2(r) => Some((r.file_id, Some(r.create_guid))),
-            _ => None,
-        };
-        if let Some((file_id, create_guid)) = reconnect {
-            let lease = lease_request(queries.lease.as_deref(), dialect, client, 0)?;
-            let name = utf16le_to_units(&req.name).and_then(|u| SmbPath::from_utf16(&u).ok());
-            let replayed = None;
-            return Ok(Request::Reconnect(Reconnect {
-                tree,
-                file_id,
-                create_guid,
-                name,
-                owner,
-                client,
-                lease,
-                queries,
-                replayed,
-            }));
+        if let Some(of) = reconnected(&queries) {
+            return Ok(Request::Reconnect(reconnect(&req, of, tree, (owner, client, dialect), queries)?));
         }
 
         // MS-SMB2 2.2.13: anonymous, identification, impersonation, delegate.
@@ -213,6 +193,29 @@ impl CreateArgs {
             client,
         }))
     }
+}
+
+/// The open that a request wants back.
+fn reconnected(queries: &ContextQueries) -> Option<(FileId, Option<[u8; 16]>)> {
+    match queries.durable {
+        DurableAsk::Reconnect(r) => Some((r.file_id, None)),
+        DurableAsk::ReconnectV2(r) => Some((r.file_id, Some(r.create_guid))),
+        _ => None,
+    }
+}
+
+/// A reconnect skips the checks of the name and of the open itself
+/// (MS-SMB2 3.3.5.9.7, 3.3.5.9.12).
+fn reconnect(
+    req: &CreateRequest,
+    (file_id, create_guid): (FileId, Option<[u8; 16]>),
+    tree: Arc<TreeConnect>,
+    (owner, client, dialect): (Option<String>, Uuid, Option<Dialect>),
+    queries: ContextQueries,
+) -> Result<Reconnect, u32> {
+    let lease = lease_request(queries.lease.as_deref(), dialect, client, 0)?;
+    let name = utf16le_to_units(&req.name).and_then(|u| SmbPath::from_utf16(&u).ok());
+    Ok(Reconnect { tree, file_id, create_guid, name, owner, client, lease, queries, replayed: None })
 }
 
 /// The name of the request, and as a path of the share.

@@ -154,13 +154,15 @@ pub fn nt_hash(password: &str) -> [u8; 16] {
 ///
 /// The user name is uppercased; the domain is **not** (per MS-NLMP §3.4 NTOWFv2).
 pub fn ntowf_v2(nt_hash_bytes: &[u8; 16], user: &str, domain: &str) -> [u8; 16] {
-    let mut mac = HmacMd5::new_from_slice(nt_hash_bytes).expect("HMAC accepts any key length");
-    mac.update(&utf16le(&user.to_uppercase()));
-    mac.update(&utf16le(domain));
-    let res = mac.finalize().into_bytes();
-    let mut out = [0u8; 16];
-    out.copy_from_slice(&res);
-    out
+    md5_mac(nt_hash_bytes, &[&utf16le(&user.to_uppercase()), &utf16le(domain)])
+}
+
+fn md5_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
+    let mut mac = HmacMd5::new_from_slice(key).expect("HMAC accepts any key length");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 /// Constant-time 16-byte comparison.
@@ -756,82 +758,11 @@ impl NtlmServer {
         let known_user = creds.is_some();
         let nt_hash = creds.map_or([0u8; 16], |c| c.nt_hash);
 
-        // ---- NTOWFv2 = HMAC_MD5(NT_hash, UTF-16LE(UPPER(user) || domain))
-        let response_key_nt = ntowf_v2(&nt_hash, &auth.user, &auth.domain);
-
-        // ---- NTLMv2 response layout (MS-NLMP §2.2.2.8):
-        //   16 bytes NTProofStr || NTLMv2_CLIENT_CHALLENGE blob
-        if auth.nt_response.len() < 16 {
-            return Err(ProtoError::Auth("NT response too short"));
-        }
-        let (nt_proof_supplied, client_challenge) = auth.nt_response.split_at(16);
-
-        // ---- NTProofStr = HMAC_MD5(response_key_nt, ServerChallenge || ClientChallenge)
-        let mut mac = HmacMd5::new_from_slice(&response_key_nt).expect("hmac key");
-        mac.update(&self.server_challenge);
-        mac.update(client_challenge);
-        let nt_proof_computed = mac.finalize().into_bytes();
-
-        let proof_ok = ct_eq_16(nt_proof_supplied, &nt_proof_computed);
-        if !(proof_ok && known_user) {
+        let base_key = self.session_base_key(&auth, &nt_hash)?;
+        let Some(base_key) = base_key.filter(|_| known_user) else {
             return Err(ProtoError::Auth("NT proof mismatch"));
-        }
-
-        // ---- SessionBaseKey = HMAC_MD5(response_key_nt, NTProofStr)
-        // (MS-NLMP §3.4 - for NTLMv2, KeyExchangeKey = SessionBaseKey.)
-        let mut mac = HmacMd5::new_from_slice(&response_key_nt).expect("hmac key");
-        mac.update(&nt_proof_computed);
-        let session_base_key_bytes = mac.finalize().into_bytes();
-        let mut key_exchange_key = [0u8; 16];
-        key_exchange_key.copy_from_slice(&session_base_key_bytes);
-
-        // ---- ExportedSessionKey. KEY_EXCH requires a 16-byte
-        // EncryptedRandomSessionKey; it is RC4-unwrapped only when signing
-        // or sealing is negotiated too.
-        let mut unwrapped = None;
-        let mut session_key = if auth.flags & flags::NTLMSSP_NEGOTIATE_KEY_EXCH != 0 {
-            let encrypted: [u8; 16] = auth
-                .encrypted_random_session_key
-                .as_slice()
-                .try_into()
-                .map_err(|_| ProtoError::Auth("encrypted session key not 16 bytes"))?;
-            if auth.flags & (flags::NTLMSSP_NEGOTIATE_SIGN | flags::NTLMSSP_NEGOTIATE_SEAL) != 0 {
-                rc4k(&key_exchange_key, &encrypted)
-            } else {
-                unwrapped = Some(rc4k(&key_exchange_key, &encrypted));
-                key_exchange_key
-            }
-        } else {
-            key_exchange_key
         };
-
-        // ---- MIC: HMAC_MD5(ExportedSessionKey, NEGOTIATE || CHALLENGE ||
-        // AUTHENTICATE with the MIC zeroed), required when MsvAvFlags says
-        // the message carries one.
-        if let (Some(mic_off), Some(supplied)) = (auth.mic_offset, auth.mic) {
-            let mut auth_zeroed = auth.raw.clone();
-            auth_zeroed[mic_off..mic_off + 16].fill(0);
-            let mic_ok = |key: &[u8; 16]| {
-                let mut mac = HmacMd5::new_from_slice(key).expect("hmac key");
-                mac.update(&self.negotiate_bytes);
-                mac.update(&self.challenge_bytes);
-                mac.update(&auth_zeroed);
-                ct_eq_16(&supplied, &mac.finalize().into_bytes())
-            };
-            if !mic_ok(&session_key) {
-                // MS-NLMP 3.2.5.1.2 keeps KeyExchangeKey as the
-                // ExportedSessionKey under KEY_EXCH without SIGN or SEAL.
-                // The macOS client, with SIGN and SEAL clear in all three
-                // messages, unwraps the random session key anyway and keys
-                // its MIC with it. A MIC that verifies under that key makes
-                // it the ExportedSessionKey.
-                match unwrapped.filter(|key| mic_ok(key)) {
-                    Some(key) => session_key = key,
-                    None => return Err(ProtoError::Auth("MIC mismatch")),
-                }
-            }
-        }
-
+        let session_key = self.exported_session_key(&auth, base_key)?;
         Ok(AuthOutcome {
             identity: Identity::User { user: auth.user.clone(), domain: auth.domain.clone() },
             session_key,
@@ -839,7 +770,59 @@ impl NtlmServer {
             mic_present: auth.mic.is_some(),
         })
     }
+
+    /// The session's base key, if the client's NTProofStr is that of the
+    /// user with this hash (MS-NLMP 3.3.2).
+    fn session_base_key(&self, auth: &NtlmAuthenticate, nt_hash: &[u8; 16]) -> ProtoResult<Option<[u8; 16]>> {
+        let response_key_nt = ntowf_v2(nt_hash, &auth.user, &auth.domain);
+        // MS-NLMP 2.2.2.8: 16 bytes NTProofStr || NTLMv2_CLIENT_CHALLENGE
+        if auth.nt_response.len() < 16 {
+            return Err(ProtoError::Auth("NT response too short"));
+        }
+        let (proof, client_challenge) = auth.nt_response.split_at(16);
+        let computed = md5_mac(&response_key_nt, &[&self.server_challenge, client_challenge]);
+        Ok(ct_eq_16(proof, &computed).then(|| md5_mac(&response_key_nt, &[&computed])))
+    }
+
+    /// ExportedSessionKey (MS-NLMP 3.2.5.1.2), once the message's MIC
+    /// verifies. For NTLMv2 the KeyExchangeKey is the session's base key
+    /// (3.4.5.1).
+    fn exported_session_key(&self, auth: &NtlmAuthenticate, key_exchange_key: [u8; 16]) -> ProtoResult<[u8; 16]> {
+        if auth.flags & flags::NTLMSSP_NEGOTIATE_KEY_EXCH == 0 {
+            return if self.mic_verifies(auth, &key_exchange_key) { Ok(key_exchange_key) } else { Err(MIC_MISMATCH) };
+        }
+        let encrypted: [u8; 16] = auth
+            .encrypted_random_session_key
+            .as_slice()
+            .try_into()
+            .map_err(|_| ProtoError::Auth("encrypted session key not 16 bytes"))?;
+        let unwrapped = rc4k(&key_exchange_key, &encrypted);
+        // The random session key counts only where signing or sealing is
+        // negotiated too; without, KeyExchangeKey stays the
+        // ExportedSessionKey. The macOS client, with SIGN and SEAL clear in
+        // all three messages, unwraps the random session key anyway and keys
+        // its MIC with it. A MIC that verifies under that key makes it the
+        // ExportedSessionKey.
+        let is_unwrapped = auth.flags & (flags::NTLMSSP_NEGOTIATE_SIGN | flags::NTLMSSP_NEGOTIATE_SEAL) != 0;
+        if !is_unwrapped && self.mic_verifies(auth, &key_exchange_key) {
+            return Ok(key_exchange_key);
+        }
+        if self.mic_verifies(auth, &unwrapped) { Ok(unwrapped) } else { Err(MIC_MISMATCH) }
+    }
+
+    /// The MIC is HMAC_MD5(ExportedSessionKey, NEGOTIATE || CHALLENGE ||
+    /// AUTHENTICATE with the MIC zeroed), required when MsvAvFlags says the
+    /// message carries one. `true` without one.
+    fn mic_verifies(&self, auth: &NtlmAuthenticate, key: &[u8; 16]) -> bool {
+        let (Some(mic_off), Some(supplied)) = (auth.mic_offset, auth.mic) else { return true };
+        let mut auth_zeroed = auth.raw.clone();
+        auth_zeroed[mic_off..mic_off + 16].fill(0);
+        let computed = md5_mac(key, &[&self.negotiate_bytes, &self.challenge_bytes, &auth_zeroed]);
+        ct_eq_16(&supplied, &computed)
+    }
 }
+
+const MIC_MISMATCH: ProtoError = ProtoError::Auth("MIC mismatch");
 
 // ===========================================================================
 // Tests
@@ -851,14 +834,6 @@ pub(crate) mod testing {
     use super::*;
 
     pub(crate) const CHALLENGE: [u8; 8] = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
-
-    pub(crate) fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> [u8; 16] {
-        let mut mac = HmacMd5::new_from_slice(key).unwrap();
-        for part in parts {
-            mac.update(part);
-        }
-        mac.finalize().into_bytes().into()
-    }
 
     /// Fields of a hand-built AUTHENTICATE_MESSAGE.
     pub(crate) struct AuthMsg<'a> {
@@ -908,8 +883,8 @@ pub(crate) mod testing {
             m.av_flags.map(|av| AvPair::new(AvId::Flags, av.to_le_bytes().to_vec())).into_iter().collect();
         pairs.extend_from_slice(m.av_pairs);
         blob.extend_from_slice(&encode_av_pairs(&pairs));
-        let proof = hmac_md5(&key_nt, &[&m.challenge, &blob]);
-        let key_exchange_key = hmac_md5(&key_nt, &[&proof]);
+        let proof = md5_mac(&key_nt, &[&m.challenge, &blob]);
+        let key_exchange_key = md5_mac(&key_nt, &[&proof]);
         let nt = m.nt.map_or_else(|| [&proof[..], &blob].concat(), <[u8]>::to_vec);
 
         let user = utf16le(m.user);
@@ -1207,7 +1182,7 @@ mod tests {
     }
 
     fn sign_mic(srv: &NtlmServer, msg: &mut [u8], key: &[u8; 16]) {
-        let mic = hmac_md5(key, &[&srv.negotiate_bytes, &srv.challenge_bytes, msg]);
+        let mic = md5_mac(key, &[&srv.negotiate_bytes, &srv.challenge_bytes, msg]);
         msg[72..88].copy_from_slice(&mic);
     }
 
@@ -1336,7 +1311,7 @@ mod tests {
         let nt_off = u32::from_le_bytes(msg[24..28].try_into().unwrap()) as usize;
         let nt_len = u16::from_le_bytes(msg[20..22].try_into().unwrap()) as usize;
         let client_blob = msg[nt_off + 16..nt_off + nt_len].to_vec();
-        let proof = hmac_md5(&key_nt, &[&CHALLENGE, &client_blob]);
+        let proof = md5_mac(&key_nt, &[&CHALLENGE, &client_blob]);
         msg[nt_off..nt_off + 16].copy_from_slice(&proof);
         assert!(srv.authenticate(&msg, user_creds).is_err());
     }
@@ -1490,7 +1465,7 @@ mod tests {
         let mut mac = NtlmMac::new(ess | sign, &key, Direction::ServerToClient).unwrap();
         assert!(mac.handle.is_none());
         let sig = mac.mac(b"message");
-        let expected = hmac_md5(
+        let expected = md5_mac(
             &md5_concat(&key, b"session key to server-to-client signing key magic constant\0"),
             &[&0u32.to_le_bytes(), b"message"],
         );
