@@ -15,7 +15,8 @@
 //!   NFS4ERR_STALE_CLIENTID, and a session of another life NFS4ERR_BADSESSION.
 //! - `clients.courtesy_keeps`: a client that was silent for a lease keeps its state until somebody needs it or
 //!   [`COURTESY`] is over.
-//! - `clients.bounded_records`: there are at most [`CLIENTS_MAX`] records. Unconfirmed ones make room first.
+//! - `clients.bounded_records`: there are at most [`CLIENTS_MAX`] records, and [`OF_NETWORK_MAX`] of one network: one machine
+//!   does not keep the others out. Unconfirmed ones make room first. An IPv6 client has a whole /64, which counts as one address.
 //! - `clients.sessions_on_their_own`: a session has a lock of its own, and a client's last word needs none. A session that
 //!   ended says so to whoever still holds it.
 //! - `clients.removal_is_reported`: a record that is removed is named to the caller, who ends its opens, locks and
@@ -38,9 +39,12 @@ use super::slots::{
     Arrival, CACHED_REPLY_BYTES_MAX, ClientSession, ConnectionId, ReplyBounds, SLOTS_MAX, Sequenced, SlotTicket,
 };
 use super::types::{ClientId, NfsStat, OPAQUE_BYTES_MAX, SessionId, Verifier};
+use crate::strangers;
 
 /// Records of clients, confirmed or not: several times the machines of any house.
 pub const CLIENTS_MAX: usize = 4096;
+/// Records of one address, or of one /64: those of all containers of a machine.
+pub const OF_NETWORK_MAX: usize = CLIENTS_MAX / 4;
 /// Sessions of one client. Linux has one; trunked mounts with separate identities have one each.
 pub const SESSIONS_MAX: usize = 16;
 /// Sessions of all clients: each has a slot whatever the budget of replies says.
@@ -84,6 +88,14 @@ pub struct Principal {
     pub flavor: u32,
     pub uid: u32,
     pub gid: u32,
+}
+
+/// Who asks for a record, from where and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking {
+    pub principal: Principal,
+    pub address: IpAddr,
+    pub now: Moment,
 }
 
 /// Owners of the two families are different clients even under one name.
@@ -149,6 +161,8 @@ struct ClientRecord {
     owner: OwnerName,
     verifier: Verifier,
     principal: Principal,
+    /// Where it was first seen (`clients.bounded_records`).
+    network: IpAddr,
     is_confirmed: bool,
     life: Arc<ClientLife>,
     key: OwnerKey,
@@ -266,6 +280,8 @@ pub struct Clients {
     records: HashMap<ClientId, ClientRecord>,
     confirmed: HashMap<OwnerName, ClientId>,
     unconfirmed: HashMap<OwnerName, ClientId>,
+    /// Records of each network.
+    networks: HashMap<IpAddr, usize>,
     sessions: Sessions,
     /// Bytes of replies that the sessions may keep (`slots.bounded_replies`).
     reply_bytes: usize,
@@ -280,6 +296,7 @@ impl Clients {
             records: HashMap::new(),
             confirmed: HashMap::new(),
             unconfirmed: HashMap::new(),
+            networks: HashMap::new(),
             sessions: Sessions::default(),
             reply_bytes: 0,
         }
@@ -293,10 +310,10 @@ impl Clients {
     pub fn exchange_id(
         &mut self,
         args: &ExchangeIdArgs<'_>,
-        principal: Principal,
-        now: Moment,
+        asking: Asking,
         states: &dyn StateHolders,
     ) -> Result<Replacing<Exchanged>, NfsStat> {
+        let Asking { principal, now, .. } = asking;
         if args.flags & !exchange_flag::ASKED != 0 {
             return Err(NfsStat::Inval);
         }
@@ -341,7 +358,7 @@ impl Clients {
             // Cases 1 and 4: a new owner, or a new try.
             (None, false) => {}
         }
-        let client = self.add(owner, verifier, principal, now)?;
+        let client = self.add(owner, verifier, asking)?;
         self.describe(client, args);
         Ok(Replacing { value: Exchanged { client, sequence: 1, is_confirmed: false }, removed })
     }
@@ -368,31 +385,28 @@ impl Clients {
     }
 
     /// A new unconfirmed record in place of the owner's last one.
-    fn add(
-        &mut self,
-        owner: OwnerName,
-        verifier: Verifier,
-        principal: Principal,
-        now: Moment,
-    ) -> Result<ClientId, NfsStat> {
+    fn add(&mut self, owner: OwnerName, verifier: Verifier, asking: Asking) -> Result<ClientId, NfsStat> {
         if owner.id.len() > OPAQUE_BYTES_MAX {
             return Err(NfsStat::BadXdr);
         }
         if let Some(older) = self.unconfirmed.get(&owner).copied() {
             self.remove(older);
         }
+        let network = strangers::network(asking.address);
+        if self.networks.get(&network).is_some_and(|records| *records >= OF_NETWORK_MAX) {
+            self.make_room(|record| record.network == network)?;
+        }
         if self.records.len() >= CLIENTS_MAX {
-            let oldest = self.records.iter().filter(|(_, record)| !record.is_confirmed);
-            let oldest = oldest.min_by_key(|(_, record)| record.life.renewed()).map(|(id, _)| *id);
-            self.remove(oldest.ok_or(NfsStat::Delay)?);
+            self.make_room(|_| true)?;
         }
         let id = self.new_id();
         let record = ClientRecord {
             owner: owner.clone(),
             verifier,
-            principal,
+            principal: asking.principal,
+            network,
             is_confirmed: false,
-            life: ClientLife::at(now),
+            life: ClientLife::at(asking.now),
             key: owner.key(),
             sequence: 0,
             created: None,
@@ -404,8 +418,17 @@ impl Clients {
             implementation: None,
         };
         self.records.insert(id, record);
+        *self.networks.entry(network).or_default() += 1;
         self.unconfirmed.insert(owner, id);
         Ok(id)
+    }
+
+    /// Removes the unconfirmed record that was silent for the longest time. NFS4ERR_DELAY if all are confirmed.
+    fn make_room(&mut self, among: impl Fn(&ClientRecord) -> bool) -> Result<(), NfsStat> {
+        let oldest = self.records.iter().filter(|(_, record)| !record.is_confirmed && among(record));
+        let oldest = oldest.min_by_key(|(_, record)| record.life.renewed()).map(|(id, _)| *id);
+        self.remove(oldest.ok_or(NfsStat::Delay)?);
+        Ok(())
     }
 
     fn new_id(&mut self) -> ClientId {
@@ -443,6 +466,12 @@ impl Clients {
     /// Removes a record with its sessions. Its other state is the caller's to end (`clients.removal_is_reported`).
     pub fn remove(&mut self, client: ClientId) -> Option<OwnerName> {
         let record = self.records.remove(&client)?;
+        if let Some(records) = self.networks.get_mut(&record.network) {
+            *records -= 1;
+            if *records == 0 {
+                self.networks.remove(&record.network);
+            }
+        }
         for names in [&mut self.confirmed, &mut self.unconfirmed] {
             if names.get(&record.owner) == Some(&client) {
                 names.remove(&record.owner);
@@ -631,11 +660,11 @@ impl Clients {
         id: &[u8],
         verifier: Verifier,
         callback: CallbackPath,
-        caller: (Principal, Moment),
+        asking: Asking,
         states: &dyn StateHolders,
         chance: &mut dyn Chance,
     ) -> Result<Replacing<ClientIdVerifier>, SetClientIdRefusal> {
-        let (principal, now) = caller;
+        let Asking { principal, now, .. } = asking;
         let owner = OwnerName { family: Family4::Zero, id: id.into() };
         let confirm = chance.next().to_be_bytes();
         let mut removed = None;
@@ -659,7 +688,7 @@ impl Clients {
                 return Ok(Replacing::nothing(ClientIdVerifier { client, confirm }));
             }
         }
-        let client = self.add(owner, verifier, principal, now).map_err(|status| match status {
+        let client = self.add(owner, verifier, asking).map_err(|status| match status {
             // NFSv4.0 has this word for a table that is full.
             NfsStat::Delay => SetClientIdRefusal::Status(NfsStat::Resource),
             status => SetClientIdRefusal::Status(status),

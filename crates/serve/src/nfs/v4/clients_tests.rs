@@ -5,6 +5,7 @@ use super::super::types::{ClientOwner, ImplementationId, Time4};
 use super::super::wire::{Opaque, XdrList};
 use super::*;
 use proptest::prelude::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const LEASE: Duration = Duration::from_secs(90);
 const ME: Principal = Principal { flavor: 1, uid: 0, gid: 0 };
@@ -33,6 +34,15 @@ impl StateHolders for Holding {
 
 fn at(secs: u64) -> Moment {
     Moment(Duration::from_secs(secs))
+}
+
+fn asking(principal: Principal, now: Moment) -> Asking {
+    Asking { principal, address: Ipv4Addr::LOCALHOST.into(), now }
+}
+
+/// A machine of a house, one of each network.
+fn from_network(network: usize, now: Moment) -> Asking {
+    Asking { address: Ipv6Addr::from_bits((network as u128 + 1) << 64 | 7).into(), ..asking(ME, now) }
 }
 
 fn exchange<'a>(id: &'a [u8], verifier: u8, flags: u32) -> ExchangeIdArgs<'a> {
@@ -76,7 +86,7 @@ impl World {
         who: Principal,
         secs: u64,
     ) -> Result<Replacing<Exchanged>, NfsStat> {
-        self.clients.exchange_id(&exchange(b"box", verifier, flags), who, at(secs), &self.states)
+        self.clients.exchange_id(&exchange(b"box", verifier, flags), asking(who, at(secs)), &self.states)
     }
 
     fn create(&mut self, client: ClientId, sequence: u32) -> Result<Replacing<CreateSessionOk>, NfsStat> {
@@ -146,7 +156,11 @@ fn exchange_id_without_a_confirmed_record() {
         must_allow: super::super::bitmap::Bitmap::EMPTY,
     });
     let args = ExchangeIdArgs { protect, ..exchange(b"x", 1, 0) };
-    assert_eq!(world.clients.exchange_id(&args, ME, at(0), &world.states), Err(NfsStat::Inval), "GSS is refused");
+    assert_eq!(
+        world.clients.exchange_id(&args, asking(ME, at(0)), &world.states),
+        Err(NfsStat::Inval),
+        "GSS is refused"
+    );
 }
 
 #[test]
@@ -219,7 +233,7 @@ fn replies_of_all_sessions_have_a_budget() {
     let mut least = SLOTS_MAX;
     for number in 0..400u32 {
         let id = number.to_be_bytes();
-        let done = world.clients.exchange_id(&exchange(&id, 1, 0), ME, at(0), &world.states).unwrap();
+        let done = world.clients.exchange_id(&exchange(&id, 1, 0), asking(ME, at(0)), &world.states).unwrap();
         least = least.min(world.create(done.value.client, 1).unwrap().value.fore.requests);
     }
     assert_eq!(least, 1, "and never none");
@@ -327,15 +341,37 @@ fn records_are_bounded_and_described() {
         date: Time4 { seconds: 0, nanoseconds: 0 },
     };
     let args = ExchangeIdArgs { implementation: Some(implementation), ..exchange(b"box", 1, 0) };
-    let client = world.clients.exchange_id(&args, ME, at(0), &world.states).unwrap().value.client;
+    let client = world.clients.exchange_id(&args, asking(ME, at(0)), &world.states).unwrap().value.client;
     assert_eq!(world.clients.implementation(client), Some("Linux 6.9"));
     world.create(client, 1).unwrap();
-    for number in 0..CLIENTS_MAX as u64 * 2 {
+    for number in 0..CLIENTS_MAX * 2 {
         let id = number.to_be_bytes();
-        world.clients.exchange_id(&exchange(&id, 1, 0), ME, at(1 + number), &world.states).unwrap();
+        let asking = from_network(number % 5, at(1 + number as u64));
+        world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states).unwrap();
     }
     assert_eq!(world.clients.len(), CLIENTS_MAX);
     assert!(world.clients.is_confirmed(client), "who never came back made room");
+}
+
+#[test]
+fn one_network_does_not_keep_the_others_out() {
+    let mut world = World::new();
+    let mut ask = |id: usize, network: usize| {
+        let id = id.to_be_bytes();
+        let asking = from_network(network, at(0));
+        let client = world.clients.exchange_id(&exchange(&id, 1, 0), asking, &world.states)?.value.client;
+        world.create(client, 1).map(|_| client)
+    };
+    let clients: Vec<ClientId> = (0..OF_NETWORK_MAX).map(|id| ask(id, 0).unwrap()).collect();
+    assert_eq!(ask(CLIENTS_MAX, 0), Err(NfsStat::Delay));
+    ask(CLIENTS_MAX, 1).unwrap();
+    assert_eq!(ask(0, 0), Ok(clients[0]), "who is known already");
+    for client in clients {
+        world.clients.remove(client);
+    }
+    let asking = from_network(0, at(0));
+    world.clients.exchange_id(&exchange(b"new", 1, 0), asking, &world.states).unwrap();
+    assert_eq!(world.clients.networks.len(), 2);
 }
 
 mod version_zero {
@@ -348,7 +384,14 @@ mod version_zero {
         secs: u64,
     ) -> Result<Replacing<ClientIdVerifier>, SetClientIdRefusal> {
         let callback = CallbackPath { program: 1, ident: u32::from(verifier), ..CallbackPath::default() };
-        world.clients.set_client_id(b"box", [verifier; 8], callback, (who, at(secs)), &world.states, &mut world.chance)
+        world.clients.set_client_id(
+            b"box",
+            [verifier; 8],
+            callback,
+            asking(who, at(secs)),
+            &world.states,
+            &mut world.chance,
+        )
     }
 
     fn confirmed() -> (World, ClientIdVerifier) {
@@ -423,7 +466,7 @@ proptest! {
             match what {
                 0 | 1 => {
                     let flags = if what == 1 { UPDATE } else { 0 };
-                    if let Ok(done) = world.clients.exchange_id(&exchange(&owner, verifier, flags), ME, at(now), &world.states) {
+                    if let Ok(done) = world.clients.exchange_id(&exchange(&owner, verifier, flags), asking(ME, at(now)), &world.states) {
                         known.push((done.value.client, done.value.sequence));
                     }
                 }

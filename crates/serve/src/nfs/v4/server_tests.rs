@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
+use std::net::Ipv4Addr;
+
 use tokio::sync::Semaphore;
 
 use super::super::super::tests::client::Server;
-use super::super::clients::Principal;
+use super::super::clients::{Asking, Principal};
 use super::super::ops::{ExchangeIdArgs, ProtectAsked};
 use super::super::types::ClientOwner;
 use super::super::wire::Opaque;
@@ -16,7 +18,8 @@ fn client(v4: &NfsV4, name: &str, has_completed: bool) -> ClientId {
     let args = ExchangeIdArgs { owner, flags: 0, protect: ProtectAsked::None(()), implementation: None };
     let mut state = v4.lock();
     let state = &mut *state;
-    let client = state.clients.exchange_id(&args, ME, v4.now(), &state.states).unwrap().value.client;
+    let asking = Asking { principal: ME, address: Ipv4Addr::LOCALHOST.into(), now: v4.now() };
+    let client = state.clients.exchange_id(&args, asking, &state.states).unwrap().value.client;
     if has_completed {
         state.clients.reclaim_complete(client).unwrap();
         let owner = state.clients.owner_key(client).unwrap();

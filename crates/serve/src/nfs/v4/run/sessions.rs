@@ -1,7 +1,7 @@
 //! Clients and sessions: EXCHANGE_ID and its kin (RFC 8881 18.33 to 18.37, 18.46, 18.50, 18.51), SETCLIENTID and its
 //! kin (RFC 7530 16.33, 16.34, 16.29).
 
-use super::super::clients::{CallbackPath, Principal, SetClientIdRefusal, exchange_flag};
+use super::super::clients::{Asking, CallbackPath, Principal, SetClientIdRefusal, exchange_flag};
 use super::super::compound::CompoundReply;
 use super::super::ops::{
     ArgOp, CreateSessionArgs, CreateSessionOk, ExchangeIdArgs, ExchangeIdOk, ProtectGiven, ResOp, SecInfoStyle,
@@ -110,12 +110,16 @@ impl<'m> Run<'m> {
         }
     }
 
+    fn asking(&self) -> Asking {
+        Asking { principal: self.principal(), address: self.caller.peer.ip(), now: self.v4.now() }
+    }
+
     fn exchange_id(&self, state: &mut V4State, args: &ExchangeIdArgs<'_>, reply: &mut CompoundReply) {
         // RFC 7862 14.1 defines it.
         if self.minor < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
             return self.push(reply, &ResOp::ExchangeId(Err(NfsStat::Inval)));
         }
-        let done = state.clients.exchange_id(args, self.principal(), self.v4.now(), &state.states);
+        let done = state.clients.exchange_id(args, self.asking(), &state.states);
         self.v4.is_used();
         let server = self.v4.server();
         let done = done.map(|done| {
@@ -191,13 +195,12 @@ impl<'m> Run<'m> {
             address: args.callback.location.address.0.into(),
             ident: args.callback_ident,
         };
-        let caller = (self.principal(), self.v4.now());
         let client = &args.client;
         let done = state.clients.set_client_id(
             client.id.0,
             client.verifier,
             callback,
-            caller,
+            self.asking(),
             &state.states,
             &mut state.chance,
         );
