@@ -76,6 +76,9 @@ const PLACES: [(&str, &str); 62] = [
     ("ups", "Care, Power and battery"),
 ];
 
+/// The page has no place for these, although it has one for their beginning.
+const LEFT: [&str; 1] = ["pool online --discard"];
+
 /// Words after which a command goes on to the end of the clause. Elsewhere it is part of a sentence.
 const BEFORE_A_COMMAND: [&str; 3] = [":", "with", "&&"];
 
@@ -123,6 +126,9 @@ fn place_of(command: &str) -> Option<(&'static str, &'static str)> {
         let next = command.strip_prefix(words).map(|rest| rest.chars().next());
         next.is_some_and(|next| next.is_none_or(|c| !c.is_alphanumeric() && c != '-'))
     };
+    if LEFT.into_iter().any(fits) {
+        return None;
+    }
     PLACES.into_iter().filter(|(words, _)| fits(words)).max_by_key(|(words, _)| words.len())
 }
 
@@ -204,6 +210,11 @@ mod tests {
                 "stop it; start it with: larder serve --config FILE",
                 "stop it; start it with: larder serve --config FILE",
             ),
+            (
+                "give its side up: larder pool online --discard tank d3",
+                "give its side up: larder pool online --discard tank d3",
+            ),
+            ("give it back: larder pool online tank d3", "give it back: Storage, Take online"),
             ("a newer larder is needed", "a newer larder is needed"),
             ("Pantrylarder pool list", "Pantrylarder pool list"),
             ("larder poolé list", "larder poolé list"),

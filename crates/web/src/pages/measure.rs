@@ -30,7 +30,10 @@ struct DoctorPage {
 /// Runs when it is asked to: it watches the connections for a second.
 pub async fn doctor(visit: &Visit<'_>) -> Answer {
     let found = match visit.query.is_checked("run") {
-        true => Some(visit.ask(RunDoctor).await?),
+        true => {
+            let found = visit.ask(RunDoctor).await?;
+            Some(DoctorReport { verdict: on_page(&found.verdict), text: on_page(&found.text), ..found })
+        }
         false => None,
     };
     show(&DoctorPage { frame: visit.frame("care", "Doctor"), found })

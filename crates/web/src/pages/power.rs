@@ -6,6 +6,7 @@ use larder_api::{PowerCost, PowerFault, PowerReading, PowerStatus, PowerYear, Up
 
 use super::pools::Level;
 use super::storage::size_of;
+use crate::shell_words::on_page;
 use crate::text::duration;
 use crate::visit::{Answer, Frame, Visit, page as show};
 
@@ -116,6 +117,10 @@ struct PowerPage {
 pub async fn page(visit: &Visit<'_>) -> Answer {
     let PowerStatus { total, readings, mut faults, year, year_fault } = visit.ask(GetPower).await?;
     faults.extend(year_fault);
+    for fault in &mut faults {
+        fault.text = on_page(&fault.text);
+        fault.action = fault.action.as_deref().map(on_page);
+    }
     let (ups, no_ups) = match visit.ask(GetUps).await {
         Ok(ups) => (Some(UpsView::of(&ups)), String::new()),
         Err(failure) => (None, failure.message),

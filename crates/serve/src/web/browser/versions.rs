@@ -26,7 +26,7 @@ pub async fn page(visit: &Visit, room: &Room, attr: &Attr) -> Answer {
     let is_folder = attr.kind == FileKind::Directory;
     let mut main = format!("<h1 class=\"title\">Versions of “<bdi>{what}</bdi>”</h1>");
     if versions.is_empty() {
-        main.push_str("<p class=\"empty\">No snapshot has it. Snapshots are taken by a schedule of the pool, or with: larder snap create.</p>");
+        main.push_str("<p class=\"empty\">No snapshot has it. Snapshots are taken by schedules, or by somebody who cares for the box.</p>");
     } else {
         main.push_str(
             "<p class=\"dim\">As it was when each snapshot was taken. Versions that are the same are shown once.</p>\
