@@ -76,6 +76,8 @@ pub struct Pool {
     pub(crate) journal: Arc<Journal>,
     pub(crate) store: PoolStore,
     pub(crate) tasks: Tasks,
+    /// Held while it closes.
+    pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
 /// The background tasks of an open pool: repair, writing its history, scrubbing, sweeping
@@ -96,7 +98,7 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     pub(crate) fn new(core: Arc<Core>, journal: Arc<Journal>, store: PoolStore, tasks: Tasks) -> Self {
-        Self { core, journal, store, tasks }
+        Self { core, journal, store, tasks, closing: tokio::sync::Mutex::default() }
     }
 
     /// The pool's name, which a person chose.
@@ -210,6 +212,8 @@ impl Pool {
     }
 
     async fn finish(&self, usage: Usage) -> Result<(), PoolError> {
+        // Whoever asks meanwhile hears of the end, and not of the beginning.
+        let _closing = self.closing.lock().await;
         if self.core.close() {
             return Ok(());
         }

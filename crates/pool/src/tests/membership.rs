@@ -64,6 +64,18 @@ async fn one_process_at_a_time_and_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_exports_a_pool_that_is_exported_waits_for_it() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    pool.store().put(&Path::from("a"), "b".into()).await.unwrap();
+    let export = || async {
+        pool.export().await.unwrap();
+        Pool::scan(&bench.disks)[0].exported
+    };
+    assert_eq!(tokio::join!(export(), export()), (true, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn foreign_and_duplicated_disks_are_named() {
     let (bench, other) = (Bench::new(3), Bench::new(1));
     bench.create(Layout::Raidz1).await.close().await.unwrap();
