@@ -19,6 +19,8 @@ pub struct DisksFound {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolOnDisks {
     pub name: String,
+    /// Its id, which it has wherever its disks are.
+    pub id: String,
     pub layout: String,
     /// Folders of its disks that are there.
     pub folders: Vec<PathBuf>,

@@ -57,6 +57,7 @@ fn pool(found: FoundPool) -> PoolOnDisks {
     let (there, missing): (Vec<FoundDisk>, Vec<FoundDisk>) = found.disks.into_iter().partition(|disk| disk.present);
     PoolOnDisks {
         name: found.name,
+        id: found.id.to_string(),
         layout: found.layout.to_string(),
         folders: there.into_iter().map(|disk| disk.path).collect(),
         missing: missing.len(),

@@ -1,10 +1,8 @@
 //! Pools on disks of this machine that are not in use: seen before one says yes.
 
-use std::path::PathBuf;
-
 use askama::Template;
 use larder_api::endpoints::{GetDisks, GetPoolsKnown, ImportPool};
-use larder_api::{Failure, PoolImport, PoolOnDisks};
+use larder_api::{Failure, PoolImport, PoolOnDisks, PoolStatus};
 
 use crate::note::Note;
 use crate::text::counted;
@@ -45,12 +43,16 @@ struct FoundPage {
     pools: Vec<FoundView>,
 }
 
-/// Those whose disks no open pool has.
+/// Those that the box does not have yet, by whatever path their disks are reached. A pool that cannot be opened is known by its disks
+/// alone.
 async fn unused(visit: &Visit<'_>) -> Result<Vec<PoolOnDisks>, Failure> {
-    let open = visit.ask(GetPoolsKnown).await?;
-    let used: Vec<&PathBuf> = open.iter().flat_map(|pool| &pool.disks).map(|disk| &disk.path).collect();
+    let known = visit.ask(GetPoolsKnown).await?;
+    let is_known = |found: &PoolOnDisks| {
+        let has_disk = |pool: &PoolStatus| pool.disks.iter().any(|disk| found.folders.contains(&disk.path));
+        known.iter().any(|pool| pool.id == found.id || has_disk(pool))
+    };
     let mut found = visit.ask(GetDisks).await?.pools;
-    found.retain(|pool| !pool.folders.iter().any(|folder| used.contains(&folder)));
+    found.retain(|pool| !is_known(pool));
     Ok(found)
 }
 
