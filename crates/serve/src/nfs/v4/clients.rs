@@ -13,6 +13,8 @@
 //!   removes the owner's other one, whose state goes with it.
 //! - `clients.ids_name_their_life`: a client's id begins with the number of the server's life. One of another life is
 //!   NFS4ERR_STALE_CLIENTID, and a session of another life NFS4ERR_BADSESSION.
+//! - `clients.ids_name_their_family`: a client's id is odd if it has sessions. What a client of sessions holds is touched
+//!   within its sessions alone: a request of NFSv4.0, where an id or a stateid says everything, does not find it.
 //! - `clients.courtesy_keeps`: a client that was silent for a lease keeps its state until somebody needs it or
 //!   [`COURTESY`] is over.
 //! - `clients.bounded_records`: there are at most [`CLIENTS_MAX`] records, and [`OF_NETWORK_MAX`] of one network: one machine
@@ -399,7 +401,7 @@ impl Clients {
         if self.records.len() >= CLIENTS_MAX {
             self.make_room(|_| true)?;
         }
-        let id = self.new_id();
+        let id = self.new_id(owner.family);
         let record = ClientRecord {
             owner: owner.clone(),
             verifier,
@@ -431,10 +433,11 @@ impl Clients {
         Ok(())
     }
 
-    fn new_id(&mut self) -> ClientId {
+    fn new_id(&mut self, family: Family4) -> ClientId {
         loop {
-            let id = ClientId(u64::from(self.life) << 32 | u64::from(self.next));
-            self.next = self.next.wrapping_add(1).max(1);
+            let id = u64::from(self.life) << 32 | u64::from(self.next) << 1;
+            let id = ClientId(id | u64::from(family == Family4::Sessions));
+            self.next = ((self.next + 1) & (u32::MAX >> 1)).max(1);
             if !self.records.contains_key(&id) {
                 return id;
             }
@@ -732,10 +735,13 @@ impl Clients {
 
     /// RENEW, and every operation of NFSv4.0 that names a client (RFC 7530 9.5).
     pub fn renew(&self, client: ClientId, now: Moment) -> Result<(), NfsStat> {
+        if client.has_sessions() {
+            return Err(NfsStat::StaleClientId);
+        }
         let Some(record) = self.records.get(&client) else {
             // It was here: its lease has expired, or it has begun anew (RFC 7530 9.6.3).
             let life = client.0 >> 32 == u64::from(self.life);
-            let was_given = life && client.0 & u64::from(u32::MAX) < u64::from(self.next);
+            let was_given = life && (client.0 & u64::from(u32::MAX)) >> 1 < u64::from(self.next);
             return Err(if was_given { NfsStat::Expired } else { NfsStat::StaleClientId });
         };
         if !record.is_confirmed {

@@ -125,7 +125,7 @@ impl EndedStates {
 /// The one who names a stateid.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// `None`: NFSv4.0, where the stateid alone says it.
+    /// `None`: NFSv4.0, where the stateid alone says which of its clients it is.
     pub client: Option<ClientId>,
     pub minor: u32,
 }
@@ -348,7 +348,9 @@ impl<T: FileTable> StateTable<T> {
             _ => NfsStat::BadStateId,
         };
         let state = self.states.get(&number).ok_or_else(missing)?;
-        if caller.client.is_some_and(|client| client != state.client) {
+        // `clients.ids_name_their_family`
+        let is_of_caller = caller.client.map_or(!state.client.has_sessions(), |client| client == state.client);
+        if !is_of_caller {
             return Err(NfsStat::BadStateId);
         }
         Ok((number, state))

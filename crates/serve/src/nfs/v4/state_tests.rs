@@ -13,7 +13,10 @@ use proptest::prelude::*;
 const FILE: FileKey = FileKey { volume: 1, inode: 5 };
 const OTHER_FILE: FileKey = FileKey { volume: 1, inode: 6 };
 const ONE: ClientId = ClientId(1);
-const TWO: ClientId = ClientId(2);
+const TWO: ClientId = ClientId(3);
+/// A client of NFSv4.0, whose stateids alone say whose they are.
+const ZERO: ClientId = ClientId(2);
+const BY_ZERO: Caller = Caller { client: None, minor: 0 };
 const ALL: ByteRange = ByteRange { start: 0, last: u64::MAX };
 const TERM: Duration = Duration::from_secs(90);
 const READ: ShareBits = ShareBits::READ;
@@ -179,21 +182,20 @@ fn locks_need_an_open_that_does_it() {
 #[test]
 fn lock_owners_of_version_zero() {
     let mut states = table();
-    let owner = states.owner(ONE, OwnerKind::Open, b"o").unwrap();
-    let zero = Caller { client: None, minor: 0 };
+    let owner = states.owner(ZERO, OwnerKind::Open, b"o").unwrap();
     let opened = states.open(owner, FILE, BOTH, NONE, 0).unwrap();
     assert!(opened.must_confirm);
-    let confirmed = states.confirm_open(&opened.stateid, FILE, zero).unwrap();
+    let confirmed = states.confirm_open(&opened.stateid, FILE, BY_ZERO).unwrap();
     assert!(!states.open(owner, FILE, BOTH, NONE, 0).unwrap().must_confirm);
     let confirmed = StateId { seqid: confirmed.seqid + 1, ..confirmed };
-    let locked = states.lock(LockerOf::New { open: confirmed, owner: b"l" }, FILE, ALL, true, zero).unwrap();
-    assert_eq!(states.release_lock_owner(ONE, b"l"), Err(NfsStat::LocksHeld));
-    states.unlock(&locked, FILE, ALL, zero).unwrap();
-    assert_eq!((states.release_lock_owner(ONE, b"l"), states.release_lock_owner(ONE, b"l")), (Ok(()), Ok(())));
+    let locked = states.lock(LockerOf::New { open: confirmed, owner: b"l" }, FILE, ALL, true, BY_ZERO).unwrap();
+    assert_eq!(states.release_lock_owner(ZERO, b"l"), Err(NfsStat::LocksHeld));
+    states.unlock(&locked, FILE, ALL, BY_ZERO).unwrap();
+    assert_eq!((states.release_lock_owner(ZERO, b"l"), states.release_lock_owner(ZERO, b"l")), (Ok(()), Ok(())));
     assert_eq!(states.len(), 1);
-    assert_eq!(states.unlock(&locked, FILE, ALL, zero), Err(NfsStat::BadStateId));
+    assert_eq!(states.unlock(&locked, FILE, ALL, BY_ZERO), Err(NfsStat::BadStateId));
     let stale = stateids::make(2, StateNumber(1), 1);
-    assert_eq!(states.close(&stale, FILE, zero), Err(NfsStat::StaleStateId));
+    assert_eq!(states.close(&stale, FILE, BY_ZERO), Err(NfsStat::StaleStateId));
     assert_eq!(states.test(&stale, ONE), NfsStat::BadStateId, "never stale");
     assert!(states.owner_seq(owner).is_some());
 }
@@ -257,19 +259,19 @@ fn reading_is_delegated_to_many_and_writing_to_one() {
     let mut states = table();
     let one = states.delegate(ONE, FILE, Delegated::Read, at(0)).unwrap();
     let two = states.delegate(TWO, FILE, Delegated::Read, at(0)).unwrap();
-    assert_eq!(states.delegate(ClientId(3), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
-    assert!(open(&mut states, ClientId(3), READ, NONE).is_ok(), "readers do not hurt");
-    assert_eq!(open(&mut states, ClientId(3), WRITE, NONE), Err(NfsStat::Delay));
+    assert_eq!(states.delegate(ClientId(5), FILE, Delegated::Write, at(0)), Err(NoDelegation::Contention));
+    assert!(open(&mut states, ClientId(5), READ, NONE).is_ok(), "readers do not hurt");
+    assert_eq!(open(&mut states, ClientId(5), WRITE, NONE), Err(NfsStat::Delay));
     assert_eq!(states.recalls_to_send().len(), 2);
     assert_eq!(
-        states.delegate(ClientId(4), FILE, Delegated::Read, at(0)),
+        states.delegate(ClientId(7), FILE, Delegated::Read, at(0)),
         Err(NoDelegation::Contention),
         "while it lasts"
     );
     states.return_delegation(&one, FILE, by(ONE), at(0)).unwrap();
-    assert_eq!(open(&mut states, ClientId(3), WRITE, NONE), Err(NfsStat::Delay), "the other is out");
+    assert_eq!(open(&mut states, ClientId(5), WRITE, NONE), Err(NfsStat::Delay), "the other is out");
     states.return_delegation(&two, FILE, by(TWO), at(0)).unwrap();
-    assert!(open(&mut states, ClientId(3), WRITE, NONE).is_ok());
+    assert!(open(&mut states, ClientId(5), WRITE, NONE).is_ok());
     let mut states = table();
     open(&mut states, TWO, WRITE, NONE).unwrap();
     assert_eq!(states.delegate(ONE, FILE, Delegated::Read, at(0)), Err(NoDelegation::Contention), "somebody writes");
@@ -288,12 +290,35 @@ fn a_revoked_delegation_is_said_until_it_is_freed() {
     assert!(states.has_revoked(ONE) && !states.has_revoked(TWO));
     assert_eq!(states.test(&delegated, ONE), NfsStat::DelegRevoked);
     assert_eq!(states.data_right(&delegated, FILE, true, by(ONE)), Err(NfsStat::DelegRevoked));
-    let zero = Caller { client: None, minor: 0 };
-    assert_eq!(states.return_delegation(&delegated, FILE, zero, at(10_091)), Err(NfsStat::AdminRevoked));
+    assert_eq!(states.return_delegation(&delegated, FILE, BY_ZERO, at(10_091)), Err(NfsStat::BadStateId));
     assert_eq!(states.free(&delegated, TWO), Err(NfsStat::BadStateId));
     assert_eq!(states.free(&delegated, ONE), Ok(()));
     assert_eq!(states.free(&delegated, ONE), Err(NfsStat::BadStateId));
     assert!(!states.has_revoked(ONE) && states.states.is_empty() && states.by_client.is_empty());
+    let mut states = table();
+    let delegated = states.delegate(ZERO, FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.conflict(FILE, Some(TWO), true), Err(NfsStat::Delay));
+    states.recall_sent(&delegated, at(0));
+    assert_eq!(states.revoke_overdue(at(90), TERM, &|_| true), 1);
+    assert_eq!(states.return_delegation(&delegated, FILE, BY_ZERO, at(91)), Err(NfsStat::AdminRevoked));
+}
+
+/// `clients.ids_name_their_family`
+#[test]
+fn what_has_sessions_is_not_found_without_them() {
+    let mut states = table();
+    let opened = open(&mut states, ONE, BOTH, BOTH).unwrap();
+    let locked = lock(&mut states, opened, b"a", ONE, 0, 9).unwrap();
+    let none = Err(NfsStat::BadStateId);
+    assert_eq!(states.unlock(&locked, FILE, ALL, BY_ZERO), none);
+    assert_eq!(states.close(&opened, FILE, BY_ZERO).map(|()| opened), none);
+    assert_eq!(states.downgrade(&opened, FILE, READ, NONE, BY_ZERO), none);
+    assert_eq!(states.client_of(&opened), Err(NfsStat::BadStateId));
+    assert!(states.data_right(&opened, FILE, false, BY_ZERO).is_err());
+    assert!(states.lock(LockerOf::Existing(locked), FILE, ALL, true, BY_ZERO).is_err());
+    assert_eq!((states.test(&opened, ONE), states.len()), (NfsStat::Ok, 2));
+    let delegated = states.delegate(ONE, OTHER_FILE, Delegated::Write, at(0)).unwrap();
+    assert_eq!(states.return_delegation(&delegated, OTHER_FILE, BY_ZERO, at(1)).map(|_| delegated), none);
 }
 
 #[test]
@@ -439,7 +464,8 @@ proptest! {
             // `rights.end_with_state`: a right that is found is one that would be judged so now.
             for (number, right) in states.rights.all() {
                 let stateid = stateids::make(3, number, right.seqid);
-                prop_assert_eq!(states.client_of(&stateid), Ok(right.client));
+                let without_sessions = if right.client.has_sessions() { Err(NfsStat::BadStateId) } else { Ok(right.client) };
+                prop_assert_eq!(states.client_of(&stateid), without_sessions);
                 for (bits, writes) in [(READ, false), (WRITE, true)] {
                     if right.access.has(bits) {
                         prop_assert!(states.data_right(&stateid, right.file, writes, by(right.client)).is_ok());

@@ -35,6 +35,13 @@ pub type Acl4<'a> = XdrList<'a, Ace4<'a>, ENTRIES_MAX>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
+impl ClientId {
+    /// A client of NFSv4.1 and later (`clients.ids_name_their_family`).
+    pub fn has_sessions(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
 impl<'a> Xdr<'a> for ClientId {
     fn get(r: &mut Reader<'a>) -> Result<Self, Garbage> {
         r.u64().map(Self)

@@ -64,11 +64,13 @@ impl<T: FileTable> StateTable<T> {
     /// The owner whose requests come in order, by the stateid of its open or lock (NFSv4.0).
     pub fn owner_by_stateid(&self, stateid: &StateId) -> Option<OwnerId> {
         let Ok(Named::State { number, .. }) = stateids::name(stateid, self.life, 0) else { return None };
-        match self.ended.states.get(&number) {
+        let owner = match self.ended.states.get(&number) {
             // Its CLOSE comes again.
             Some(EndedState::ClosedBy(owner)) => Some(*owner),
             _ => self.owner_of(number),
-        }
+        };
+        // `clients.ids_name_their_family`
+        owner.filter(|owner| self.owners.get(owner).is_some_and(|record| !record.key.0.has_sessions()))
     }
 
     /// An owner whose first OPEN was not confirmed begins with any number again (NFSv4.0).
