@@ -174,6 +174,42 @@ def test_rights_are_asked_at_open_and_kept_after_it(larder, four, here):
         held = ann.open([*here, "secret"], access=READ)
         four.setattr(secret.handle, mode=0o600)
         assert ann.read(held, 0, 1).data == b"", "an open outlives its mode"
+        # A client that writes parts of pages reads through an open for writing, if its user may read.
+        box = four.open([*here, "box"], create=GUARDED, mode=0o602)
+        four.write(box, 0, b"secret")
+        dropped = ann.open([*here, "box"], access=WRITE, owner=b"third")
+        assert ann.write(dropped, 6, b"!").count == 1
+        with refused("ACCESS"):
+            ann.read(dropped, 0, 6)
+        ann.write(dropped, 7, b"!")
+        with refused("ACCESS"):
+            ann.read(dropped, 0, 6)
+        four.setattr(box.handle, mode=0o606)
+        assert ann.read(dropped, 0, 6).data == b"secret"
+        # Whoever guesses the word of an exclusive create is not its maker.
+        guarded = four.open([*here, "new"], create=EXCLUSIVE_WITH_ATTRS, verifier=b"12345678", mode=0o600)
+        with refused("ACCESS"):
+            ann.open([*here, "new"], create=EXCLUSIVE_WITH_ATTRS, verifier=b"12345678", mode=0o600, owner=b"fourth")
+        four.write(guarded, 0, b"kept")
+        with refused("EXIST"):
+            four.open([*here, "new"], create=EXCLUSIVE_WITH_ATTRS, verifier=b"12345678", mode=0o600, owner=b"fifth")
+
+
+def test_what_has_sessions_is_not_touched_without_them(larder, four, here):
+    """A stranger who counts stateids and speaks the older minor version."""
+    file = four.open([*here, "f"], access=BOTH, deny=WRITE, create=GUARDED, mode=0o600)
+    held = four.lock(file, WRITE_LOCK, 0, 100)
+    with connect(larder, minor=0, uid=6666, gid=6666) as stranger:
+        with refused("BAD_STATEID"):
+            stranger.unlock(file, held, WRITE_LOCK, 0, 100)
+        with refused("BAD_STATEID"):
+            stranger.close_file(file)
+        with refused("STALE_CLIENTID"):
+            stranger.raw([(nfs4.RENEW, u64(four.client), nothing)])
+        stranger.client = four.client
+        with refused("STALE_CLIENTID"):
+            stranger.open([*here, "g"], create=UNCHECKED, seqid=1, owner=b"stranger")
+    assert four.test_stateids(file.stateid, held) == ["OK", "OK"]
 
 
 # ---- opens, locks, other doors ----
@@ -882,6 +918,26 @@ def test_clients_take_back_what_they_had_after_a_crash(folder, tmp_path):
         assert daemon.stop() == 0
         # Nobody reclaims: who did not come back before may not later.
         assert "panicked" not in daemon.log()
+    finally:
+        daemon.end()
+
+
+def test_a_number_of_changes_is_told_once(folder):
+    """What a crash took away counts again, by other changes: no client takes what it has read for what is there."""
+    daemon = make(folder, extra=["--squash", "none"]).start()
+    try:
+        told = set()
+        for content in (b"CCCCCCCC", b"DDDDDDDD", b"EEEEEEEE"):
+            with connect(daemon) as nfs:
+                file = nfs.open([daemon.export.strip("/"), "f"], access=BOTH, create=UNCHECKED)
+                for at in range(4):
+                    nfs.write(file, at * 8, content, stable=nfs4.UNSTABLE)
+                    change = nfs.attr(file.handle, [nfs4.CHANGE]).change
+                    assert not told or change > max(told), "it grows over restarts"
+                    told.add(change)
+            daemon.kill()
+            daemon.start()
+        assert len(told) == 12
     finally:
         daemon.end()
 

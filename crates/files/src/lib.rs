@@ -272,6 +272,11 @@ impl Files {
         self.tree.verifier()
     }
 
+    /// What [`Attr::change`] is added to, so that a number of this opening of the volume was told in no other.
+    pub fn change_base(&self) -> u64 {
+        self.tree.change_base()
+    }
+
     /// Room in bytes and inodes, within the quotas of the volume and of `cred`, if there are any. Does no I/O.
     pub fn statfs(&self, cred: &Cred) -> StatFs {
         self.within_bound(self.tree.statfs(cred))

@@ -70,6 +70,7 @@ forward_now! {
     fn origin() -> u32;
     fn id() -> uuid::Uuid;
     fn verifier() -> WriteVerifier;
+    fn change_base() -> u64;
     fn statfs(cred: &Cred) -> StatFs;
     fn events() -> broadcast::Receiver<Event>;
     fn channel() -> &Events;

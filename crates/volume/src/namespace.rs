@@ -102,7 +102,9 @@ impl Volume {
         let attr = self.lookup(cred, dir, name, NameMatch::Exact).await?;
         let inode = self.state.inode(attr.id.ino).await?;
         match (mode, attr.kind) {
-            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {}
+            // A file that somebody has written to since is nobody's new one.
+            (CreateMode::Exclusive(wanted), FileKind::File)
+                if attr.size == 0 && inode.core.lock().verifier == Some(wanted) => {}
             (CreateMode::Exclusive(_), _) => return Err(FsError::Exists),
             (_, FileKind::Directory) => return Err(FsError::IsDirectory),
             (_, FileKind::File) => {}

@@ -127,6 +127,9 @@ impl State {
                 followed: parts.followed.is_some(),
             })
             .await?;
+            // A million changes a second.
+            let opened = parts.clock.now();
+            let change_base = (opened.secs.max(0) as u64) << 20 | u64::from(opened.nanos >> 10);
             let state = Arc::new(State {
                 id: parts.id,
                 handles: parts.handles,
@@ -142,6 +145,7 @@ impl State {
                 keepers: Keepers::default(),
                 clock: parts.clock,
                 verifier: WriteVerifier(rand::random()),
+                change_base,
                 moves: tokio::sync::Mutex::new(()),
                 reaps: ReapQueue::new(),
                 catalog,

@@ -52,6 +52,7 @@ pub(crate) struct State {
     pub(crate) marks: Arc<Marks>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) verifier: WriteVerifier,
+    pub(crate) change_base: u64,
     /// Directories move between directories one at a time, so that no two moves make a loop.
     pub(crate) moves: tokio::sync::Mutex<()>,
     pub(crate) reaps: Arc<ReapQueue>,

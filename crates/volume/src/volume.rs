@@ -129,6 +129,13 @@ impl Volume {
         self.state.verifier
     }
 
+    /// What [`Attr::change`] is added to where clients keep what they read by it: numbers of changes that a crash took away
+    /// come again with other content. It grows from opening to opening by more than any file can change meanwhile, as long as
+    /// the clock does not go back.
+    pub fn change_base(&self) -> u64 {
+        self.state.change_base
+    }
+
     /// Whether another machine writes the volume, so that it changes without a word to the caches of clients.
     pub fn is_followed(&self) -> bool {
         self.state.followed.is_some()

@@ -1,7 +1,12 @@
 //! Between the words of the protocol and those of files.
+//!
+//! - `change4.never_told_twice`: a number of changes that was told stands for one content, over crashes too: what a crash took away
+//!   is counted again, by other changes. So each opening of a volume has a base of its own, behind those before it, and clients read
+//!   again what they keep (RFC 8881 5.8.1.4).
 
 use larder_base::Timestamp;
-use larder_fs::{Attr, Changed, FileKind, FsError, PreAttr, Stability};
+use larder_files::Files;
+use larder_fs::{Attr, Changed, FileKind, FsError, Stability};
 
 use super::types::{ChangeInfo, FileType4, NfsStat, StableHow, Time4};
 
@@ -68,13 +73,19 @@ pub fn timestamp(time: Time4) -> Result<Timestamp, NfsStat> {
     if is_valid { Ok(Timestamp::new(time.seconds, time.nanoseconds)) } else { Err(NfsStat::Inval) }
 }
 
-pub fn change_of(changed: &Changed) -> ChangeInfo {
-    ChangeInfo { atomic: true, before: changed.before.change, after: changed.after.change }
+/// The number of changes of an object as clients are told it (`change4.never_told_twice`).
+pub fn told_change(files: &Files, change: u64) -> u64 {
+    files.change_base().wrapping_add(change)
+}
+
+pub fn change_of(files: &Files, changed: &Changed) -> ChangeInfo {
+    let (before, after) = (told_change(files, changed.before.change), told_change(files, changed.after.change));
+    ChangeInfo { atomic: true, before, after }
 }
 
 /// Of a directory that did not change.
-pub fn unchanged(dir: &Attr) -> ChangeInfo {
-    let change = PreAttr::of(dir).change;
+pub fn unchanged(files: &Files, dir: &Attr) -> ChangeInfo {
+    let change = told_change(files, dir.change);
     ChangeInfo { atomic: true, before: change, after: change }
 }
 

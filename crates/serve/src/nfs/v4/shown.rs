@@ -17,7 +17,7 @@ use super::super::xdr::Reader;
 use super::access_list;
 use super::attrs::{FileAttrs, OpenArguments, number};
 use super::bitmap::Bitmap;
-use super::convert::{kind_of, time_of};
+use super::convert::{kind_of, time_of, told_change};
 use super::place::{Caller, Object, PseudoDir, mounted_on};
 use super::server::LEASE;
 use super::types::{Acl4, Acl41, ChangeAttrKind, DeviceNumber, FileType4, FsId4, NfsStat, Time4};
@@ -188,7 +188,7 @@ fn common<'t>(minor: u32) -> FileAttrs<'t> {
         clone_blksize: Some(1),
         suppattr_exclcreat: Some(*EXCLUSIVE),
         open_arguments: Some(*OPEN_ARGUMENTS),
-        // It grows with every change, by a lock of the inode.
+        // It grows with every change, by a lock of the inode, and over restarts (`change4.never_told_twice`).
         change_attr_type: Some(ChangeAttrKind::MonotonicIncrease),
         xattr_support: Some(true),
         rdattr_error: Some(NfsStat::Ok),
@@ -213,7 +213,7 @@ pub fn attrs_of<'t>(
     let mounted = if is_root { mounted_on(&object.export) } else { attr.id.ino.0 };
     let mut attrs = FileAttrs {
         kind: Some(kind_of(attr.kind)),
-        change: Some(attr.change),
+        change: Some(told_change(object.files(), attr.change)),
         size: Some(attr.size),
         fsid: Some(fsid_of(&object.export, attr.id.ino)),
         acl: texts.list(),

@@ -90,7 +90,8 @@ impl<'m> Run<'m> {
             }
             let opened_by = right.open.and_then(|open| state.states.table().opened_by(open));
             state.states.remember_right(stateid, self.minor, opened_by);
-            Ok((file, Ok(Right { opened_by })))
+            // An open for writing is read through, by those who may read the file.
+            Ok((file, Ok(Right { opened_by: opened_by.filter(|_| right.by_access) })))
         };
         let (file, mut judged) = judge()?;
         let is_in_the_way = matches!(judged, Err(NfsStat::Locked | NfsStat::Delay));

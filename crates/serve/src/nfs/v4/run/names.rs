@@ -150,7 +150,7 @@ impl<'m> Run<'m> {
             Err(FsError::IsDirectory) => files.rmdir(cred, ino, name).await,
             Err(error) => Err(error),
         };
-        changed.map(|changed| change_of(&changed)).map_err(|error| stat_of(&error))
+        changed.map(|changed| change_of(files, &changed)).map_err(|error| stat_of(&error))
     }
 
     /// Both directories of RENAME and LINK, the saved one first.
@@ -186,7 +186,8 @@ impl<'m> Run<'m> {
                 FsError::IsDirectory | FsError::NotDirectory | FsError::NotEmpty => NfsStat::Exist,
                 error => stat_of(&error),
             })?;
-        Ok(RenameOk { source: change_of(&renamed.0), target: change_of(&renamed.1) })
+        let files = to.files();
+        Ok(RenameOk { source: change_of(files, &renamed.0), target: change_of(files, &renamed.1) })
     }
 
     async fn link(&mut self, name: &[u8]) -> Result<ChangeInfo, NfsStat> {
@@ -199,7 +200,7 @@ impl<'m> Run<'m> {
         dir.may_change()?;
         self.excluded_by_delegation(&file).await?;
         let linked = dir.files().link(&dir.cred, file.id.ino, dir.id.ino, name).await;
-        linked.map(|(_, changed)| change_of(&changed)).map_err(|error| stat_of(&error))
+        linked.map(|(_, changed)| change_of(dir.files(), &changed)).map_err(|error| stat_of(&error))
     }
 
     /// NFS4ERR_GRACE while clients take back what they had: a file that loses its name may be theirs, and would not be there any more.
@@ -258,7 +259,7 @@ async fn make(dir: &Object, args: &CreateArgs<'_>, set: SetAttr) -> Result<(File
         CreateKind::Plain(FileType4::Socket) => files.mknod(cred, ino, name, FileKind::Socket, (0, 0), set).await?,
         _ => files.mkdir(cred, ino, name, set).await?,
     };
-    Ok((made.id, change_of(&changed)))
+    Ok((made.id, change_of(files, &changed)))
 }
 
 /// No attribute was set.

@@ -11,7 +11,7 @@ use larder_fs::{
 use super::super::asked::Asked;
 use super::super::bitmap::Bitmap;
 use super::super::compound::CompoundReply;
-use super::super::convert::{change_of, check_file, check_name, stat_of, unchanged};
+use super::super::convert::{change_of, check_file, check_name, stat_of, told_change, unchanged};
 use super::super::delegation::Delegated;
 use super::super::door_table::{Granted, HeldOpen};
 use super::super::file_table::ShareBits;
@@ -245,7 +245,7 @@ impl<'m> Run<'m> {
         let state = &mut *state;
         let file = Self::key(state, object.files(), object.id.ino).ok()?;
         let by = self.slot.request();
-        let granted = Some(Granted { by, change: attr.change, size: attr.size });
+        let granted = Some(Granted { by, change: told_change(object.files(), attr.change), size: attr.size });
         let held = HeldOpen { granted, ..self.held(open, target) };
         state.states.table().offer(held);
         let granted = state.states.delegate(client, file, kind, now).ok();
@@ -282,7 +282,7 @@ impl<'m> Run<'m> {
         }
         let attr = object.resolve().await?;
         check_file(&attr, self.minor)?;
-        let change = unchanged(&attr);
+        let change = unchanged(object.files(), &attr);
         Ok(Target { object, attr, is_new: false, change, set: NOTHING_SET, truncates: false, name: None })
     }
 
@@ -333,7 +333,7 @@ impl<'m> Run<'m> {
             object,
             attr,
             is_new: false,
-            change: unchanged(&dir_attr),
+            change: unchanged(dir.files(), &dir_attr),
             set,
             truncates,
             name: Some((dir.id.ino, name.into())),
@@ -388,9 +388,9 @@ impl<'m> Run<'m> {
         Ok(Target {
             object,
             attr,
-            // A retry of an exclusive create is its maker's.
-            is_new: is_new || is_exclusive,
-            change: change_of(&changed),
+            // A retry of an exclusive create is its maker's alone.
+            is_new: is_new || (is_exclusive && attr.uid == dir.cred.uid),
+            change: change_of(dir.files(), &changed),
             set: if is_new || is_exclusive { asked.mask } else { NOTHING_SET },
             truncates: !is_new && !is_exclusive && set.size == Some(0),
             name: Some((dir.id.ino, name.into())),

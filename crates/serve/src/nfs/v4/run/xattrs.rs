@@ -4,7 +4,7 @@ use bytes::Bytes;
 use larder_fs::{ACCESS_READ, ACCESS_WRITE, FsError, NAME_BYTES_MAX, XattrMode};
 
 use super::super::compound::CompoundReply;
-use super::super::convert::stat_of;
+use super::super::convert::{stat_of, told_change};
 use super::super::ops::{ArgOp, ListXattrsArgs, ListXattrsOk, ResOp, SetXattrArgs, SetXattrOption};
 use super::super::place::Object;
 use super::super::types::{ChangeInfo, Component, NfsStat};
@@ -85,10 +85,11 @@ impl<'m> Run<'m> {
         change: impl Future<Output = Result<(), FsError>>,
     ) -> Result<ChangeInfo, NfsStat> {
         self.excluded_by_delegation(object).await?;
-        let before = object.resolve().await?.change;
+        let before = told_change(object.files(), object.resolve().await?.change);
         change.await.map_err(|error| stat_of(&error))?;
         // Others may have changed it in between.
-        Ok(ChangeInfo { atomic: false, before, after: object.resolve().await?.change })
+        let after = told_change(object.files(), object.resolve().await?.change);
+        Ok(ChangeInfo { atomic: false, before, after })
     }
 
     /// Names in their order, the cookie behind them, and whether they are the last. A cookie is a count: the list is

@@ -23,6 +23,8 @@ pub struct DataRight {
     /// The owner of locks, for mandatory ones and for ends of waits.
     pub client: Option<ClientId>,
     pub open: Option<StateNumber>,
+    /// The open or delegation is for this, and does not merely allow it.
+    pub by_access: bool,
 }
 
 impl<T: FileTable> StateTable<T> {
@@ -140,14 +142,14 @@ impl<T: FileTable> StateTable<T> {
         match stateids::name(stateid, self.life, caller.minor)? {
             Named::ReadBypass if !writes => {
                 self.conflict(file, caller.client, writes)?;
-                return Ok(DataRight { client: caller.client, open: None });
+                return Ok(DataRight { client: caller.client, open: None, by_access: false });
             }
             Named::Anonymous | Named::ReadBypass => {
                 self.conflict(file, caller.client, writes)?;
                 if self.table.denied(file, None, wanted) {
                     return Err(NfsStat::Locked);
                 }
-                return Ok(DataRight { client: caller.client, open: None });
+                return Ok(DataRight { client: caller.client, open: None, by_access: false });
             }
             Named::State { .. } => {}
         }
@@ -172,7 +174,8 @@ impl<T: FileTable> StateTable<T> {
         if !access.has(wanted) && self.table.denied(file, but, wanted) {
             return Err(NfsStat::Locked);
         }
-        Ok(DataRight { client: Some(client), open })
+        let by_access = access.has(wanted);
+        Ok(DataRight { client: Some(client), open, by_access })
     }
 
     /// Keeps a right that was just judged, until its state changes. Not that of a delegation, which may be revoked.
