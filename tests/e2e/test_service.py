@@ -51,6 +51,33 @@ def test_the_manager_is_told(folder):
             daemon.wait()
 
 
+def test_a_log_that_nobody_takes_stops_nothing(folder):
+    """Standard error is a full disk, or a pipe whose reader is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for number, stderr in enumerate([os.open("/dev/full", os.O_WRONLY), writer]):
+        data = folder / f"data{number}"
+        data.mkdir(mode=0o700)
+        # A line that is complained about.
+        (data / "larder.toml").write_text('[listen]\nnfs = "127.0.0.1:0"\nsmb = "127.0.0.1:0"\n[limits]\nconnections = 9\n')
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.settimeout(60)
+        listener.bind(str(data / "notify"))
+        env = {**os.environ, "NOTIFY_SOCKET": str(data / "notify"), "RUST_LOG": "debug"}
+        daemon = subprocess.Popen([larderd.binary(), "--data", data, "serve", "--idle"], env=env, stdout=subprocess.DEVNULL, stderr=stderr)
+        os.close(stderr)
+        try:
+            states(listener, "READY=1")
+            assert larderd.run("--data", data, "pool", "list", cwd=folder).returncode == 0
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(60) == 0
+        finally:
+            if daemon.poll() is None:
+                daemon.kill()
+                daemon.wait()
+            listener.close()
+
+
 def test_a_port_that_is_taken_names_who_has_it(folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -9,6 +9,17 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+/// In place of std's, which end the process when nobody reads its standard error any more.
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::out::to_stderr(format_args!($($text)*)) };
+}
+
+/// As `eprint`, and the end of the line.
+macro_rules! eprintln {
+    () => { $crate::out::to_stderr(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::out::to_stderr(format_args!("{}\n", format_args!($($text)*))) };
+}
+
 mod allocator;
 mod cli;
 mod config;
@@ -124,15 +135,17 @@ struct LogLines {
 }
 
 impl std::io::Write for LogLines {
-    /// The layer hands over one entry at a time.
+    /// The layer hands over one entry at a time. One that nobody can read, since the reader of a pipe is gone or the disk of the log
+    /// is full, is lost: larder goes on without it.
     fn write(&mut self, entry: &[u8]) -> std::io::Result<usize> {
         let text = larder_base::printed::entry(&String::from_utf8_lossy(entry), self.has_colour);
-        std::io::stderr().lock().write_all(text.as_bytes())?;
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
         Ok(entry.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stderr().flush()
+        let _ = std::io::stderr().flush();
+        Ok(())
     }
 }
 

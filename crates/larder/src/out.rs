@@ -36,6 +36,11 @@ pub(crate) fn say_json<T: Serialize>(value: &T) -> Result<(), Failure> {
     Ok(())
 }
 
+/// To standard error, whether or not anybody reads it.
+pub(crate) fn to_stderr(text: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().lock().write_fmt(text);
+}
+
 /// To standard error: what a command tells or asks a person beside its answer.
 pub(crate) fn tell(text: &str) {
     eprintln!("{}", printed::lines(text, false));

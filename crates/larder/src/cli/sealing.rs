@@ -76,7 +76,7 @@ async fn begin(global: &Global, client: &Client, name: &str, request: &KeysReque
     let recovery_key = begun.recovery_key.clone();
     if let Some(key) = recovery_key.as_deref().filter(|_| wait && !global.json) {
         // Whatever becomes of the wait, it was shown.
-        println!("{}\n", recovery_text(key).trim_start());
+        out::say(&format!("{}\n", recovery_text(key).trim_start()));
     }
     let status = if wait { ended(client, name).await? } else { begun };
     let status = KeysStatus { recovery_key, ..status };
